@@ -1,0 +1,64 @@
+# Every target sets up what it needs: a virtual environment made with the newest Python >= 3.12.
+
+VENV := .venv
+BIN := $(VENV)/bin
+OLDEST := .venv-oldest
+WORKERS ?= 2
+PYTEST := python -m pytest -n $(WORKERS) --dist worksteal
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --editable
+
+export PYTHONNOUSERSITE := 1
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format test-table test-oldest bench clean
+
+help:  ## Print what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.installed  ## Train a small GPT on 8 virtual devices, planned automatically, beside jax.jit
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.installed  ## Run all tests, the lit suite among them
+	@$(BIN)/$(PYTEST)
+
+check: $(VENV)/.installed  ## Run what CI runs: format, lint, types, import laws, tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/$(PYTEST)
+
+format: $(VENV)/.installed  ## Format the code and mend what the linter can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+test-table: $(VENV)/.installed  ## Run every program x stages x microbatches x schedule; write the table in docs/
+	@$(BIN)/python benchmarks/table.py
+
+test-oldest: $(OLDEST)/.installed  ## Run all tests on the oldest supported jax, 0.11.2
+	@$(OLDEST)/bin/$(PYTEST)
+
+bench: $(VENV)/.installed  ## Print overhead, planning time and host time per action
+	@$(BIN)/python benchmarks/overhead.py
+
+clean:  ## Remove the virtual environments and the caches
+	rm -rf $(VENV) $(OLDEST) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# $(call make-venv,DIRECTORY): leaves a working environment alone, replaces a broken one.
+define make-venv
+	@$(1)/bin/python -m pip --version >/dev/null 2>&1 || { \
+	  python="$$(sh tools/find_python.sh)" && \
+	  echo "making $(1) with $$python (once; about a minute)" && \
+	  "$$python" -m venv --clear $(1); }
+endef
+
+$(VENV)/.installed: pyproject.toml
+	$(call make-venv,$(VENV))
+	@$(BIN)/python $(PIP_INSTALL) '.[dev]'
+	@touch $@
+
+$(OLDEST)/.installed: pyproject.toml
+	$(call make-venv,$(OLDEST))
+	@$(OLDEST)/bin/python $(PIP_INSTALL) '.[test]' jax==0.11.2 jaxlib==0.11.2
+	@touch $@

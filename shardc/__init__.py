@@ -1,0 +1,33 @@
+"""shardc: a plain JAX function and a cluster in, a parallel execution out."""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from shardc.api import gather as gather
+    from shardc.api import jit as jit
+    from shardc.cluster import Cluster as Cluster
+    from shardc.errors import ShardcError as ShardcError
+    from shardc.plan import Plan as Plan
+
+_HOMES = {
+    "jit": "shardc.api",
+    "gather": "shardc.api",
+    "Cluster": "shardc.cluster",
+    "Plan": "shardc.plan",
+    "ShardcError": "shardc.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name on first use, so that `import shardc` stays fast (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'shardc' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

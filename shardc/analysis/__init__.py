@@ -1,0 +1,1 @@
+"""Facts about a program; analyses read the module and never rewrite it."""

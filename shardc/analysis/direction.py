@@ -1,0 +1,51 @@
+"""Which ops of the microbatch body are forward, and which backward.
+
+Forward is what the results that are not state depend on: the loss and the metrics. JAX's own
+`transpose(jvp(...))` locations are used only where no such result exists.
+"""
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.dataflow import Dataflow, StepFacts
+
+
+def numel(value: ir.Value) -> int:
+    """Number of elements of a ranked tensor."""
+    count = 1
+    for size in ir.RankedTensorType(value.type).shape:
+        count *= size
+    return count
+
+
+def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> set[int] | None:
+    """Positions of the forward ops, accumulations included; None if they cannot be told.
+
+    Args:
+        state_results: results of the function that become arguments of the next call.
+    """
+    body = {i for i, phase in enumerate(facts.phase) if phase == "body"}
+    state_roots = {
+        index for r, (kind, index) in enumerate(flow.returned) if kind == "op" and r in state_results
+    }
+    feeds_state = flow.ancestors(sorted(state_roots))
+    roots = [i for i in facts.accumulates if i not in feeds_state]
+    if not state_roots:
+        return body
+    if not roots:
+        roots = _smallest_scalar(flow, facts, body)
+    if not roots:
+        return _by_location(flow, body)
+    return flow.ancestors(roots, body)
+
+
+def _smallest_scalar(flow: Dataflow, facts: StepFacts, body: set[int]) -> list[int]:
+    scalars = [i for i in facts.accumulates if numel(flow.ops[i].results[0]) == 1]
+    sizes = {i: len(flow.ancestors([i], body)) for i in scalars}
+    return [min(scalars, key=lambda i: sizes[i])] if scalars else []
+
+
+def _by_location(flow: Dataflow, body: set[int]) -> set[int] | None:
+    backward = [i for i in body if "transpose(" in str(flow.ops[i].location)]
+    if not backward:
+        return None
+    return body - flow.descendants(backward, body)

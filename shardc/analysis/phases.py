@@ -1,0 +1,281 @@
+"""In which phases of a step each value is needed, and in what form.
+
+Goes from the results backwards. The microbatches compute only what accumulated values depend on;
+what is the same in every microbatch is either recomputed in each (casts, broadcasts, constants) or,
+where that costs much (random bits, loops, products of parameters), computed once before them.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum
+
+from shardc.analysis.batch_state import Cut, FactorCut, Kind, from_factor, may_cut, to_factor
+from shardc.analysis.graph import ARGUMENT
+from shardc.analysis.microbatch import HEAVY, IDENTITIES, BatchFlow
+from shardc.analysis.sharding_rules import FactorKind
+
+# Ops that are not computed again in every microbatch, whatever their size.
+COSTLY = HEAVY | {
+    "stablehlo.rng_bit_generator",
+    "stablehlo.rng",
+    "stablehlo.sort",
+    "stablehlo.dot_general",
+    "stablehlo.convolution",
+    "stablehlo.scatter",
+    "stablehlo.reduce_window",
+    "stablehlo.select_and_scatter",
+}
+# Ops that are computed again in every microbatch, whatever their size.
+CHEAP = {
+    "stablehlo.constant",
+    "stablehlo.iota",
+    "stablehlo.broadcast_in_dim",
+    "stablehlo.convert",
+    "stablehlo.reshape",
+    "stablehlo.transpose",
+    "stablehlo.slice",
+    "stablehlo.bitcast_convert",
+}
+SMALL = 1 << 14  # elements up to which every other op is computed again
+
+
+class Phase(Enum):
+    """When something runs: once before the microbatches, in each of them, once after them."""
+
+    BEFORE = "before"
+    BODY = "body"
+    AFTER = "after"
+
+
+@dataclass(frozen=True)
+class Need:
+    """A form in which a value is needed: in a phase, whole or (in the body) one part of it.
+
+    For a partial sum the need of the body without a cut is the microbatch's own sum.
+    """
+
+    phase: Phase
+    cut: Cut | None = None
+
+
+BEFORE, BODY, AFTER = Need(Phase.BEFORE), Need(Phase.BODY), Need(Phase.AFTER)
+
+
+class How(Enum):
+    """How a needed form of a value comes about."""
+
+    OP = "op"  # a copy of its op
+    ARGUMENT = "argument"  # the argument as it is
+    MERGE = "merge"  # a batch argument, its microbatches put together
+    READ = "read"  # the microbatch of a batch argument
+    SAME = "same"  # another form, as it is
+    SLICE = "slice"  # the microbatch's part of another form
+    SUM = "sum"  # the sum of another form over the microbatches
+    CONCAT = "concat"  # the parts of all microbatches put together
+
+
+@dataclass(frozen=True)
+class Source:
+    """How a form of a value is made, and from which other form of it."""
+
+    how: How
+    other: Need | None = None
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One copy of an op: the forms of its operands (captured values included) and its results."""
+
+    need: Need
+    operands: tuple[Need, ...]
+    results: tuple[Need, ...]
+
+
+@dataclass
+class PhasePlan:
+    """What to emit: for each op its copies, for each value the forms of it.
+
+    Attributes:
+        copies: copies of each op; each has its own `need` (phase, and cut of the first result).
+        forms: how each needed form of a value is made, in an order in which it can be.
+    """
+
+    copies: dict[int, list[Copy]] = field(default_factory=lambda: defaultdict(list))
+    forms: dict[int, dict[Need, Source]] = field(default_factory=lambda: defaultdict(dict))
+
+
+def plan_phases(flow: BatchFlow) -> PhasePlan:
+    """Decides for every op in which phases it runs, and for every value what forms it takes."""
+    planner = _Planner(flow)
+    graph = flow.program.graph
+    for v in graph.returned:
+        planner.need(v, AFTER)
+    for i in reversed(range(len(graph.ops))):
+        for v in graph.results[i]:
+            planner.resolve(v)
+    for a in range(graph.num_args):
+        planner.resolve(a)
+    return planner.plan
+
+
+class _Planner:
+    def __init__(self, flow: BatchFlow) -> None:
+        self.flow = flow
+        self.graph = flow.program.graph
+        self.plan = PhasePlan()
+        self.open: dict[int, list[Need]] = defaultdict(list)
+        self.wanted: dict[int, set[Need]] = defaultdict(set)
+
+    def need(self, v: int, need: Need) -> None:
+        """Notes that a form of `v` is needed."""
+        if need not in self.wanted[v]:
+            self.wanted[v].add(need)
+            self.open[v].append(need)
+
+    def resolve(self, v: int) -> None:
+        """Decides how each needed form of `v` is made; all users have been resolved before."""
+        made: list[tuple[Need, Source]] = []
+        argument = self.graph.producer[v] == ARGUMENT
+        # Needs of "after" come last: what is computed before the microbatches anyway is reused.
+        while self.open[v]:
+            self.open[v].sort(key=lambda n: n.phase is Phase.AFTER, reverse=True)
+            need = self.open[v].pop()
+            source = self._argument(v, need) if argument else self._result(v, need)
+            if source.other is not None:
+                self.need(v, source.other)
+            made.append((need, source))
+        forms = self.plan.forms[v]
+        while made:  # a form after the form that it is made from
+            ready = [(n, s) for n, s in made if s.other is None or s.other in forms]
+            assert ready, f"value {v} is needed in forms that are made from each other"
+            forms.update(ready)
+            made = [(n, s) for n, s in made if n not in forms]
+
+    def _argument(self, v: int, need: Need) -> Source:
+        batch = v in self.flow.batch_args
+        if need.phase is not Phase.BODY:
+            return Source(How.MERGE if batch else How.ARGUMENT)
+        if not batch:
+            return Source(How.SLICE, BODY) if need.cut else Source(How.ARGUMENT)
+        return Source(How.READ) if need.cut else Source(How.SAME, BEFORE)
+
+    def _result(self, v: int, need: Need) -> Source:
+        i = self.graph.producer[v]
+        state = self.flow.states[v]
+        batch = self._on_batch(i)
+        if need.phase is Phase.BEFORE:
+            return self._copy(i, need)
+        if need.phase is Phase.AFTER:
+            return self._after(v, need)
+        if v in self.flow.early and need.cut is None and (v in self.flow.sums or state.varies):
+            return Source(How.SAME, BEFORE)
+        if state.kind is not Kind.INVARIANT or v in self.flow.sums:
+            return self._copy(i, need)
+        if need.cut is not None:
+            if (cut := self._cuttable(v, need.cut)) is not None:
+                return self._copy(i, need, cut)
+            once = batch or self._costly(i)
+            return Source(How.SLICE, BEFORE if once else BODY)
+        if batch or self._costly(i):
+            return Source(How.SAME, BEFORE)
+        return self._copy(i, need)
+
+    def _after(self, v: int, need: Need) -> Source:
+        i = self.graph.producer[v]
+        state = self.flow.states[v]
+        if v in self.flow.early and (v in self.flow.sums or BEFORE in self.wanted[v]):
+            return Source(How.SAME, BEFORE)
+        if v in self.flow.sums:
+            return Source(How.SUM, BODY)
+        if state.level > 0:
+            return self._copy(i, need)
+        if state.varies:
+            return Source(How.CONCAT, Need(Phase.BODY, state.cut))
+        assert not state.is_partial, f"value {v} is needed whole but not accumulated"
+        if self._on_batch(i) or (self._costly(i) and self._wanted_earlier(i)):
+            return Source(How.SAME, BEFORE)
+        return self._copy(i, need)
+
+    def _wanted_earlier(self, i: int) -> bool:
+        return any(n.phase is not Phase.AFTER for v in self.graph.results[i] for n in self.wanted[v])
+
+    def _on_batch(self, i: int) -> bool:
+        """Whether an op depends on the batch, though its result is whole (see `early`)."""
+        return any(self.flow.depends[u] for u in self.graph.uses[i])
+
+    def _costly(self, i: int) -> bool:
+        op = self.graph.ops[i]
+        if op.name in COSTLY:
+            return True
+        if op.name in CHEAP:
+            return False
+        return any(self._size(v) > SMALL for v in (*self.graph.uses[i], *self.graph.results[i]))
+
+    def _size(self, v: int) -> int:
+        count = 1
+        for size in self.graph.shapes[v] or ():
+            count *= size
+        return count
+
+    def _cuttable(self, v: int, cut: Cut) -> FactorCut | None:
+        """The factor to cut so that an invariant op makes only the part that is needed."""
+        i = self.graph.producer[v]
+        op, rule = self.graph.ops[i], self.flow.program.rules[i]
+        if op.name in COSTLY or op.name in IDENTITIES or self._on_batch(i):
+            return None
+        if op.name in ("stablehlo.constant", "stablehlo.iota"):
+            return FactorCut(-1) if self._makes_part(v, cut) else None
+        if rule is None or len(self.graph.results[i]) != 1 or self._captures(i):
+            return None
+        factor = to_factor(rule, rule.results[0], cut)
+        if factor is None or rule.kinds[factor.factor] is not FactorKind.PASS_THROUGH:
+            return None
+        return factor if may_cut(op, rule, factor) is Kind.VARYING else None
+
+    def _makes_part(self, v: int, cut: Cut) -> bool:
+        """Whether a constant or iota has the same numbers in every part."""
+        op = self.graph.ops[self.graph.producer[v]]
+        if op.name == "stablehlo.iota":
+            return int(op.attributes["iota_dimension"]) != cut.dim
+        return bool(getattr(op.attributes["value"], "is_splat", False))
+
+    def _captures(self, i: int) -> bool:
+        return len(self.graph.uses[i]) != len(self.graph.ops[i].operands)
+
+    def _copy(self, i: int, need: Need, cut: FactorCut | None = None) -> Source:
+        """Plans a copy of op i for `need` of one of its results, unless there is one."""
+        for copy in self.plan.copies[i]:
+            same = copy.need.phase is need.phase
+            if same and (need.phase is not Phase.BODY or need in copy.results):
+                return Source(How.OP)
+        used, results = self.graph.uses[i], self.graph.results[i]
+        if need.phase is not Phase.BODY:
+            copy = Copy(need, (need,) * len(used), (need,) * len(results))
+        else:
+            cut = cut or self.flow.cuts.get(i)
+            copy = Copy(need, self._operands(i, cut), self._results(i, need))
+        self.plan.copies[i].append(copy)
+        for u, each in zip(used, copy.operands, strict=True):
+            self.need(u, each)
+        return Source(How.OP)
+
+    def _operands(self, i: int, cut: FactorCut | None) -> tuple[Need, ...]:
+        """Forms of the operands of a body copy."""
+        rule = self.flow.program.rules[i]
+        found = []
+        for p, u in enumerate(self.graph.uses[i]):
+            state = self.flow.states[u]
+            if state.varies and (i, u) not in self.flow.wholes:
+                found.append(Need(Phase.BODY, state.cut))
+            elif cut and rule and cut.factor >= 0 and state.kind is Kind.INVARIANT:
+                found.append(Need(Phase.BODY, from_factor(rule, rule.operands[p], cut)))
+            else:
+                found.append(BODY)
+        return tuple(found)
+
+    def _results(self, i: int, need: Need) -> tuple[Need, ...]:
+        """Forms of the results of a body copy made for `need`."""
+        results = self.graph.results[i]
+        if len(results) == 1:
+            return (need,)
+        return tuple(Need(Phase.BODY, self.flow.states[v].cut) for v in results)

@@ -1,0 +1,353 @@
+"""The intra-operator problem of one stage: its ops and values as nodes, reshards as edges.
+
+A node is either an op of one of the stage's functions (strategies: `op_strategies`) or a value
+that crosses between functions or comes from the caller: a parameter, an optimizer state, a stashed
+activation, an accumulator (strategies: every even sharding). An edge prices the reshard between
+where a value is made and where it is used, by the same function that will emit it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jax.extend.mlir import ir
+
+from shardc.analysis.flops import heavy_flops, op_cost
+from shardc.analysis.sharding_rules import OpRule
+from shardc.analysis.strategies import Strategy, can_be_unreduced, op_strategies, value_shardings
+from shardc.cluster import Cluster
+from shardc.cost.collectives import all_reduce_over_s
+from shardc.cost.links import axis_links
+from shardc.cost.reshard import reshard
+from shardc.cost.roofline import op_time_s
+from shardc.ir.attributes import KIND, PER_MICROBATCH, VALUE, arg_attrs, get_str, result_attrs
+from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of
+from shardc.ir.walk import body, ops, symbol, terminator
+from shardc.plan import FunctionSharding, Mesh, OpSharding, TensorSharding
+from shardc.solver.problem import Problem
+
+# Ops that XLA makes on the fly inside their users: they take no time and no memory of their own.
+FREE = frozenset(
+    f"stablehlo.{name}"
+    for name in "constant iota broadcast_in_dim reshape transpose convert slice".split()
+)
+FUSED_TRAFFIC = 0.5  # an elementwise op is usually fused: it writes, or reads, but not both
+
+
+@dataclass
+class _Node:
+    shardings: list[tuple[TensorSharding, ...]]  # per strategy: of each result
+    costs: list[float]
+    usages: list[int]
+    interval: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class EdgeReshard:
+    """What an edge stands for: a value that may be resharded in `function`, `repeats` a step."""
+
+    function: str
+    shape: tuple[int, ...]
+    itemsize: int
+    made: tuple[TensorSharding, ...]
+    used: tuple[TensorSharding, ...]
+    repeats: int
+
+
+@dataclass(frozen=True)
+class StageProblem:
+    """A problem and what its nodes stand for.
+
+    Attributes:
+        problem: for `shardc.solver.solve`; seconds per step and bytes per device.
+        op_nodes: function name -> node of each op.
+        op_strategies: function name -> strategies of each op, in the order of the node's.
+        value_nodes: value id -> node.
+        value_options: value id -> its shardings, in the order of the node's.
+        num_flops: of one step, over all devices.
+    """
+
+    problem: Problem
+    op_nodes: dict[str, list[int]]
+    op_strategies: dict[str, list[tuple[Strategy, ...]]]
+    value_nodes: dict[str, int]
+    value_options: dict[str, tuple[TensorSharding, ...]]
+    function_results: dict[str, tuple[str, ...]]
+    function_args: dict[str, tuple[str, ...]]
+    num_flops: int
+    replicated: tuple[str, ...]
+    node_functions: list[str]
+    edge_reshards: list["EdgeReshard"]
+
+    def shardings(self, choice: Sequence[int]) -> dict[str, FunctionSharding]:
+        """What a solution's choice means for each function."""
+        at = {
+            value: self.value_options[value][choice[node]]
+            for value, node in self.value_nodes.items()
+        }
+        found = {}
+        for name, nodes in self.op_nodes.items():
+            chosen = [
+                options[choice[node]]
+                for node, options in zip(nodes, self.op_strategies[name], strict=True)
+            ]
+            found[name] = FunctionSharding(
+                tuple(at[value] for value in self.function_args[name]),
+                tuple(at[value] for value in self.function_results[name]),
+                tuple(OpSharding(s.operands, s.results, s.reduce_axes) for s in chosen),
+            )
+        return found
+
+
+class ProblemBuilder:
+    """Builds the problem of one stage.
+
+    Args:
+        functions: the stage's functions in the order they run.
+        rules: function name -> sharding rule of each op.
+        mesh: the stage's mesh.
+        num_microbatches: how often forward and backward run per step.
+        stashes: microbatches whose stashed activations are alive at once.
+        same: pairs of value ids that must lie alike (an argument and its next state).
+    """
+
+    def __init__(
+        self,
+        functions: Sequence[ir.Operation],
+        rules: dict[str, list[OpRule | None]],
+        mesh: Mesh,
+        cluster: Cluster,
+        num_microbatches: int,
+        stashes: int,
+        same: dict[str, str],
+    ) -> None:
+        self.functions = list(functions)
+        self.rules = rules
+        self.mesh, self.cluster = mesh, cluster
+        self.links = axis_links(cluster, mesh)
+        self.num_microbatches, self.stashes, self.same = num_microbatches, stashes, same
+        self.nodes: list[_Node] = []
+        self.edges: list[tuple[int, int]] = []
+        self.tables: list[np.ndarray] = []
+        self.table_cache: dict[tuple[object, ...], np.ndarray] = {}
+        self.value_nodes: dict[str, int] = {}
+        self.value_options: dict[str, tuple[TensorSharding, ...]] = {}
+        self.num_flops = 0
+        self.replicated: list[str] = []
+        self.node_functions: list[str] = []
+        self.edge_reshards: list[EdgeReshard] = []
+        self.function = ""
+
+    def build(self, usage_limit: int | None) -> StageProblem:
+        """The problem under a limit of bytes per device (None: no limit)."""
+        times = self._times()
+        args = {symbol(f): self._ids(arg_attrs(f)) for f in self.functions}
+        results = {symbol(f): self._ids(result_attrs(f)) for f in self.functions}
+        self._add_values(times)
+        op_nodes: dict[str, list[int]] = {}
+        chosen: dict[str, list[tuple[Strategy, ...]]] = {}
+        for function in self.functions:
+            name = symbol(function)
+            op_nodes[name], chosen[name] = self._add_function(function, times[name], args[name])
+        for value, other in self.same.items():
+            if value in self.value_nodes and other in self.value_nodes:
+                self._tie(value, other)
+        problem = Problem(
+            costs=[np.array(node.costs) for node in self.nodes],
+            edges=self.edges,
+            edge_costs=self.tables,
+            usages=[np.array(node.usages, np.int64) for node in self.nodes],
+            intervals=[node.interval for node in self.nodes],
+            usage_limit=usage_limit,
+        )
+        return StageProblem(
+            problem,
+            op_nodes,
+            chosen,
+            self.value_nodes,
+            self.value_options,
+            {name: tuple(ids) for name, ids in results.items()},
+            {name: tuple(ids) for name, ids in args.items()},
+            self.num_flops,
+            tuple(dict.fromkeys(self.replicated)),
+            self.node_functions,
+            self.edge_reshards,
+        )
+
+    @staticmethod
+    def _ids(attrs: list[dict[str, ir.Attribute]]) -> list[str]:
+        return [str(ir.StringAttr(each[VALUE]).value) for each in attrs]
+
+    def _times(self) -> dict[str, int]:
+        """Start time of each function on one axis of time over all ops of the stage."""
+        start, found = 0, {}
+        for function in self.functions:
+            found[symbol(function)] = start
+            start += len(ops(function)) + 2
+        self.end = start
+        return found
+
+    def _repeats(self, function: ir.Operation) -> int:
+        inside = get_str(function, KIND) in ("forward", "backward")
+        return self.num_microbatches if inside else 1
+
+    def _add_values(self, times: dict[str, int]) -> None:
+        """A node for each value id, live from the function that makes it to the last that uses it."""
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        sample: dict[str, tuple[ir.Value, bool]] = {}
+        for function in self.functions:
+            start = times[symbol(function)]
+            stop = start + len(ops(function)) + 2
+            for attrs, value in zip(arg_attrs(function), body(function).arguments, strict=True):
+                name = str(ir.StringAttr(attrs[VALUE]).value)
+                sample.setdefault(name, (value, PER_MICROBATCH in attrs))
+                first.setdefault(name, 0 if not name.startswith("v") else start)
+                last[name] = self.end if name.startswith("arg") else stop
+            for attrs, value in zip(
+                result_attrs(function), terminator(function).operands, strict=True
+            ):
+                name = str(ir.StringAttr(attrs[VALUE]).value)
+                sample.setdefault(name, (value, PER_MICROBATCH in attrs))
+                first.setdefault(name, 0 if name.startswith("acc") else stop - 1)
+                last[name] = max(last.get(name, 0), stop)
+        in_place = set(self.same)
+        for name, (value, many) in sample.items():
+            shape, bytes_each = shape_of(value), num_bytes(value)
+            options = value_shardings(shape, self.mesh.axes, name.startswith("acc"))
+            copies = self.stashes if many else 1
+            shards = [self.mesh.num_shards(option.axes) for option in options]
+            free = name in in_place
+            node = _Node(
+                [(option,) for option in options],
+                [0.0] * len(options),
+                [0 if free else copies * bytes_each // n for n in shards],
+                (first[name], last[name]),
+            )
+            self.value_nodes[name] = self._add(node)
+            self.value_options[name] = options
+
+    def _add(self, node: _Node) -> int:
+        self.nodes.append(node)
+        self.node_functions.append(self.function)
+        return len(self.nodes) - 1
+
+    def _add_function(
+        self, function: ir.Operation, start: int, arg_ids: list[str]
+    ) -> tuple[list[int], list[tuple[Strategy, ...]]]:
+        repeats = self._repeats(function)
+        self.function = symbol(function)
+        source: dict[ir.Value, tuple[int, int]] = {}  # value -> node, position among its results
+        unreduced: dict[ir.Value, bool] = {}
+        for value, name in zip(body(function).arguments, arg_ids, strict=True):
+            source[value] = (self.value_nodes[name], 0)
+            unreduced[value] = name.startswith("acc")
+        all_ops = ops(function)
+        last_use: dict[ir.Value, int] = {}
+        for time, op in enumerate(all_ops):
+            for operand in op.operands:
+                last_use[operand] = time
+        crossing = set(terminator(function).operands)
+        nodes, chosen = [], []
+        rules = self.rules[symbol(function)]
+        for time, (op, rule) in enumerate(zip(all_ops, rules, strict=True)):
+            flags = tuple(unreduced.get(operand, False) for operand in op.operands)
+            strategies = op_strategies(op, rule, self.mesh, flags)
+            self._note(op, rule, strategies)
+            keep = op.name not in FREE and not crossing.intersection(op.results)
+            live = max((last_use.get(result, time) for result in op.results), default=time)
+            node = _Node(
+                [s.results for s in strategies],
+                self._op_costs(op, strategies, repeats),
+                [self._result_bytes(op, s) if keep else 0 for s in strategies],
+                (start + time, start + live + 1),
+            )
+            index = self._add(node)
+            nodes.append(index)
+            chosen.append(strategies)
+            for position, operand in enumerate(op.operands):
+                wanted = [s.operands[position] for s in strategies]
+                self._connect(source[operand], (index, wanted), operand, repeats)
+            linear = can_be_unreduced(op, rule, flags)
+            for position, result in enumerate(op.results):
+                source[result] = (index, position)
+                unreduced[result] = linear
+        for operand, attrs in zip(
+            terminator(function).operands, result_attrs(function), strict=True
+        ):
+            name = str(ir.StringAttr(attrs[VALUE]).value)
+            target = (self.value_nodes[name], list(self.value_options[name]))
+            self._connect(source[operand], target, operand, repeats)
+        return nodes, chosen
+
+    def _note(
+        self, op: ir.Operation, rule: OpRule | None, strategies: tuple[Strategy, ...]
+    ) -> None:
+        target = get_str(op, "call_target_name")
+        if rule is None and op.name not in ("stablehlo.constant", "stablehlo.iota"):
+            self.replicated.append(f"{op.name} @{target}" if target else op.name)
+
+    def _op_costs(
+        self, op: ir.Operation, strategies: tuple[Strategy, ...], repeats: int
+    ) -> list[float]:
+        cost = op_cost(op)
+        dtype = dtype_of(op.operands[0]) if len(op.operands) else dtype_of(op.results[0])
+        heavy = heavy_flops(op) > 0
+        self.num_flops += cost.flops * repeats
+        traffic = (cost.bytes_read + cost.bytes_written) * (1.0 if heavy else FUSED_TRAFFIC)
+        if op.name in FREE:
+            traffic = 0.0
+        found = []
+        for s in strategies:
+            seconds = op_time_s(
+                cost.flops / s.num_shards, traffic / s.num_shards, dtype, self.cluster.device
+            )
+            if s.reduce_axes:
+                pairs = [(self.mesh.size(a), self.links[a]) for a in s.reduce_axes]
+                seconds += all_reduce_over_s(pairs, self._result_bytes(op, s))
+            found.append(seconds * repeats)
+        return found
+
+    def _result_bytes(self, op: ir.Operation, strategy: Strategy) -> int:
+        return sum(
+            num_bytes(result) // self.mesh.num_shards(sharding.axes)
+            for result, sharding in zip(op.results, strategy.results, strict=True)
+        )
+
+    def _connect(
+        self,
+        source: tuple[int, int],
+        target: tuple[int, list[TensorSharding]],
+        value: ir.Value,
+        repeats: int,
+    ) -> None:
+        """An edge that prices the reshard of `value` for every pair of strategies."""
+        node, position = source
+        made = tuple(options[position] for options in self.nodes[node].shardings)
+        used = tuple(target[1])
+        shape, size = shape_of(value), itemsize(dtype_of(value))
+        key = (made, used, shape, size, repeats)
+        table = self.table_cache.get(key)
+        if table is None:
+            unique_made = {s: i for i, s in enumerate(dict.fromkeys(made))}
+            unique_used = {s: i for i, s in enumerate(dict.fromkeys(used))}
+            small = np.array(
+                [
+                    [reshard(a, b, self.mesh, shape, size, self.links).seconds for b in unique_used]
+                    for a in unique_made
+                ]
+            )
+            rows = [unique_made[s] for s in made]
+            columns = [unique_used[s] for s in used]
+            table = small[np.ix_(rows, columns)] * repeats
+            self.table_cache[key] = table
+        self.edges.append((node, target[0]))
+        self.tables.append(table)
+        self.edge_reshards.append(EdgeReshard(self.function, shape, size, made, used, repeats))
+
+    def _tie(self, value: str, other: str) -> None:
+        """Forbids that two values of equal shape lie differently."""
+        a, b = self.value_options[value], self.value_options[other]
+        table = np.array([[0.0 if x == y else np.inf for y in b] for x in a])
+        self.edges.append((self.value_nodes[value], self.value_nodes[other]))
+        self.tables.append(table)

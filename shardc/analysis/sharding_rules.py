@@ -1,0 +1,117 @@
+"""Shardy's op sharding rules as plain data: how the dims of an op belong together."""
+
+import functools
+import itertools
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from jax.extend.mlir import ir
+
+from shardc.ir.attributes import ACCUMULATE, call_target
+from shardc.ir.pass_manager import run_registered
+from shardc.ir.walk import functions, main_function, ops, symbol
+
+
+class FactorKind(Enum):
+    """What happens to an op when one of its factors is split over devices."""
+
+    PASS_THROUGH = "pass_through"  # each device computes its part of the result
+    REDUCTION = "reduction"  # each device computes a partial result
+    NEED_REPLICATION = "need_replication"  # the op needs the whole factor
+    PERMUTATION = "permutation"  # devices would have to exchange parts
+
+
+@dataclass(frozen=True)
+class OpRule:
+    """Factors of an op. `operands[i][d]` are the factors of dim d of operand i, major to minor.
+
+    A dim of size 1 has no factors. `sizes[f]` and `kinds[f]` describe factor f.
+    """
+
+    operands: tuple[tuple[tuple[int, ...], ...], ...]
+    results: tuple[tuple[tuple[int, ...], ...], ...]
+    sizes: tuple[int, ...]
+    kinds: tuple[FactorKind, ...]
+
+
+_RULE = re.compile(r"<\((.*?)\)->\((.*?)\)(?: \{(.*?)\})?(.*)>$")
+_FACTOR = re.compile(r"[a-z](?:_\d+)?")
+
+
+@functools.lru_cache(maxsize=65536)
+def parse_rule(text: str) -> OpRule:
+    """Reads the text of a `#sdy.op_sharding_rule` attribute."""
+    match = _RULE.search(text)
+    assert match, f"unknown form of a sharding rule: {text}"
+    operands, results, sizes, kinds = match.groups()
+    names: dict[str, int] = {}
+    size_of: list[int] = []
+    for item in (sizes or "").split(","):
+        if item.strip():
+            name, size = item.strip().split("=")
+            names[name] = len(names)
+            size_of.append(int(size))
+    kind_of = [FactorKind.PASS_THROUGH] * len(names)
+    for word, listed in re.findall(r"(\w+)=\{(.*?)\}", kinds):
+        if word in ("reduction", "need_replication", "permutation"):
+            for name in listed.split(","):
+                kind_of[names[name.strip()]] = FactorKind(word)
+
+    def mappings(part: str) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        found = []
+        for tensor in re.findall(r"\[(.*?)\]", part):
+            dims = [d.strip() for d in tensor.split(",")] if tensor.strip() else []
+            found.append(
+                tuple(
+                    tuple(names[f] for f in _FACTOR.findall(d) if size_of[names[f]] != 1)
+                    for d in dims
+                )
+            )
+        return tuple(found)
+
+    return OpRule(mappings(operands), mappings(results), tuple(size_of), tuple(kind_of))
+
+
+def identity_rule(op: ir.Operation) -> OpRule | None:
+    """The rule of an op whose result i lies like its operand i, which Shardy has none for."""
+    if op.name != "stablehlo.optimization_barrier" and call_target(op) != ACCUMULATE:
+        return None
+    shapes = [list(ir.RankedTensorType(value.type).shape) for value in op.operands]
+    if [list(ir.RankedTensorType(value.type).shape) for value in op.results] != shapes:
+        return None  # concatenated over the microbatches
+    sizes = tuple(size for shape in shapes for size in shape)
+    factors = iter(range(len(sizes)))
+    dims = tuple(
+        tuple((f,) if sizes[f] != 1 else () for f in itertools.islice(factors, len(shape)))
+        for shape in shapes
+    )
+    return OpRule(dims, dims, sizes, (FactorKind.PASS_THROUGH,) * len(sizes))
+
+
+def rules_of(module: ir.Operation) -> dict[str, list[OpRule | None]]:
+    """For each function of a module, the rule of each top-level op (terminator excluded).
+
+    An op without a rule (iota, constants, loops, unknown custom calls) gets None.
+    Works on a clone: the module itself is left alone.
+    """
+    clone = module.clone()
+    for function in functions(clone):
+        for op in ops(function):
+            if "sdy.sharding_rule" in op.attributes:
+                del op.attributes["sdy.sharding_rule"]
+    run_registered(clone, "func.func(sdy-populate-op-sharding-rules)")
+    return {
+        symbol(function): [
+            parse_rule(str(op.attributes["sdy.sharding_rule"]))
+            if "sdy.sharding_rule" in op.attributes
+            else identity_rule(op)
+            for op in ops(function)
+        ]
+        for function in functions(clone)
+    }
+
+
+def main_rules(module: ir.Operation) -> list[OpRule | None]:
+    """The rules of the ops of the main function."""
+    return rules_of(module)[symbol(main_function(module))]

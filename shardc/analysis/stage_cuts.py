@@ -1,0 +1,2 @@
+def balanced_cuts(flow,order,stages):
+    return []

@@ -1,0 +1,210 @@
+"""The strategies of an op: every even way to split its factors over the axes of a mesh."""
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.sharding_rules import FactorKind, OpRule
+from shardc.ir.local_ops import allowed_factors
+from shardc.ir.reducers import is_zero, reducer
+from shardc.plan import Mesh, TensorSharding
+
+Axes = tuple[tuple[str, int], ...]
+
+# Ops through which partial sums pass: which operands may be unreduced, and how.
+ALL_OPERANDS = "all"  # every operand is unreduced
+ONE_OPERAND = "one"  # exactly one of them
+FIRST_OPERAND = "first"  # the first, the others are whole
+LINEAR = {
+    "stablehlo.add": ALL_OPERANDS,
+    "stablehlo.subtract": ALL_OPERANDS,
+    "stablehlo.negate": ALL_OPERANDS,
+    "stablehlo.transpose": ALL_OPERANDS,
+    "stablehlo.reshape": ALL_OPERANDS,
+    "stablehlo.broadcast_in_dim": ALL_OPERANDS,
+    "stablehlo.convert": ALL_OPERANDS,
+    "stablehlo.multiply": ONE_OPERAND,
+    "stablehlo.divide": FIRST_OPERAND,
+    "stablehlo.reduce": FIRST_OPERAND,
+}
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to run an op.
+
+    Attributes:
+        operands: the shardings that it takes its operands in.
+        results: the shardings of its results; unreduced where each device has a partial sum.
+        reduce_axes: axes over which it all-reduces its own result (a max over a split dim).
+        num_shards: into how many equal parts the work is split.
+    """
+
+    operands: tuple[TensorSharding, ...]
+    results: tuple[TensorSharding, ...]
+    reduce_axes: tuple[str, ...]
+    num_shards: int
+
+
+def op_strategies(
+    op: ir.Operation, rule: OpRule | None, mesh: Mesh, unreduced: tuple[bool, ...]
+) -> tuple[Strategy, ...]:
+    """All strategies of `op` on `mesh`; the first is always the replicated one.
+
+    An op without a rule, and factors that the lowering does not allow, are replicated.
+
+    Args:
+        rule: Shardy's rule for the op.
+        unreduced: for each operand, whether its producer can leave it as partial sums.
+    """
+    ranks = tuple(len(ir.RankedTensorType(v.type).shape) for v in op.operands)
+    result_ranks = tuple(len(ir.RankedTensorType(v.type).shape) for v in op.results)
+    if rule is None:
+        whole = (
+            tuple(map(TensorSharding.replicated, ranks)),
+            tuple(map(TensorSharding.replicated, result_ranks)),
+        )
+        return (Strategy(*whole, (), 1),)
+    allowed = tuple(
+        bool(ok) and size > 1
+        for ok, size in zip(allowed_factors(op, rule), rule.sizes, strict=True)
+    )
+    linear = LINEAR.get(op.name, "") if any(unreduced) and _keeps_sums(op) else ""
+    return _strategies(rule, allowed, mesh.axes, reduces_by_sum(op), linear, unreduced)
+
+
+def can_be_unreduced(op: ir.Operation, rule: OpRule | None, unreduced: tuple[bool, ...]) -> bool:
+    """Whether some strategy of `op` leaves its result as partial sums."""
+    if rule is None:
+        return False
+    if reduces_by_sum(op) and any(
+        kind is FactorKind.REDUCTION and ok and size > 1
+        for kind, ok, size in zip(rule.kinds, allowed_factors(op, rule), rule.sizes, strict=True)
+    ):
+        return True
+    how = LINEAR.get(op.name)
+    if how is None or not unreduced or not _keeps_sums(op):
+        return False
+    return {ALL_OPERANDS: all(unreduced), ONE_OPERAND: any(unreduced)}.get(how, unreduced[0])
+
+
+def reduces_by_sum(op: ir.Operation) -> bool:
+    """Whether devices that split a reduction factor of `op` are left with partial sums."""
+    return op.name != "stablehlo.reduce" or reducer(op) == "add"
+
+
+def _keeps_sums(op: ir.Operation) -> bool:
+    """Whether a linear op is linear for these types: no narrowing convert, no max reduction."""
+    if op.name == "stablehlo.convert":
+        source = ir.RankedTensorType(op.operands[0].type).element_type
+        target = ir.RankedTensorType(op.results[0].type).element_type
+        width = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+        return width.get(str(source), 99) <= width.get(str(target), 0)
+    if op.name == "stablehlo.reduce":
+        return len(op.results) == 1 and reducer(op) == "add" and is_zero(op.operands[1])
+    element = str(ir.RankedTensorType(op.results[0].type).element_type)
+    return element in ("f16", "bf16", "f32", "f64")
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _strategies(
+    rule: OpRule,
+    allowed: tuple[bool, ...],
+    axes: Axes,
+    by_sum: bool,
+    linear: str,
+    unreduced: tuple[bool, ...],
+) -> tuple[Strategy, ...]:
+    found: dict[Strategy, None] = {}
+    factors: list[int | None] = [None, *(f for f, ok in enumerate(allowed) if ok)]
+    names = [name for name, _ in axes]
+    sizes = dict(axes)
+    for partial in _subsets(names) if linear else [()]:
+        rest = [name for name in names if name not in partial]
+        for patterns in _unreduced_patterns(linear, unreduced) if partial else [()]:
+            for chosen in itertools.product(factors, repeat=len(rest)):
+                on_factor: dict[int, tuple[str, ...]] = {}
+                for name, factor in zip(rest, chosen, strict=True):
+                    if factor is not None:
+                        on_factor[factor] = (*on_factor.get(factor, ()), name)
+                if any(
+                    rule.sizes[f] % math.prod(sizes[a] for a in on)
+                    for f, on in on_factor.items()
+                ):
+                    continue
+                found[_strategy(rule, on_factor, sizes, by_sum, partial, patterns)] = None
+    return tuple(found)
+
+
+def _subsets(names: list[str]) -> list[tuple[str, ...]]:
+    return [
+        subset for count in range(len(names) + 1) for subset in itertools.combinations(names, count)
+    ]
+
+
+def _unreduced_patterns(linear: str, unreduced: tuple[bool, ...]) -> list[tuple[int, ...]]:
+    """The sets of operands that are unreduced together."""
+    if linear == ALL_OPERANDS:
+        return [tuple(range(len(unreduced)))] if all(unreduced) else []
+    if linear == FIRST_OPERAND:
+        return [(0,)] if unreduced[0] else []
+    return [(i,) for i, ok in enumerate(unreduced) if ok]
+
+
+def _strategy(
+    rule: OpRule,
+    on_factor: dict[int, tuple[str, ...]],
+    sizes: dict[str, int],
+    by_sum: bool,
+    partial: tuple[str, ...],
+    unreduced_operands: tuple[int, ...],
+) -> Strategy:
+    def sharding(dims: tuple[tuple[int, ...], ...], sums: tuple[str, ...]) -> TensorSharding:
+        return TensorSharding(
+            tuple(tuple(a for f in dim for a in on_factor.get(f, ())) for dim in dims),
+            tuple(sorted(sums)),
+        )
+
+    reduced = tuple(
+        axis
+        for factor, on in on_factor.items()
+        if rule.kinds[factor] is FactorKind.REDUCTION
+        for axis in on
+    )
+    sums = (*partial, *(reduced if by_sum else ()))
+    return Strategy(
+        tuple(
+            sharding(dims, partial if i in unreduced_operands else ())
+            for i, dims in enumerate(rule.operands)
+        ),
+        tuple(sharding(dims, sums) for dims in rule.results),
+        () if by_sum else reduced,
+        math.prod(sizes[axis] for on in on_factor.values() for axis in on),
+    )
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def value_shardings(
+    shape: tuple[int, ...], axes: Axes, unreduced: bool = False
+) -> tuple[TensorSharding, ...]:
+    """Every even sharding of a tensor, replicated first; with partial sums too if asked for."""
+    found = {}
+    places = [None, *range(len(shape)), *([-1] if unreduced else [])]
+    for chosen in itertools.product(places, repeat=len(axes)):
+        dims: list[tuple[str, ...]] = [()] * len(shape)
+        counts = [1] * len(shape)
+        sums = []
+        for (name, size), place in zip(axes, chosen, strict=True):
+            if place is None:
+                continue
+            if place < 0:
+                sums.append(name)
+                continue
+            dims[place] = (*dims[place], name)
+            counts[place] *= size
+        if all(size % count == 0 for size, count in zip(shape, counts, strict=True)):
+            found[TensorSharding(tuple(dims), tuple(sorted(sums)))] = None
+    return tuple(found)

@@ -1,0 +1,82 @@
+"""How often a loop runs, where the program says so."""
+
+from jax.extend.mlir import ir
+
+from shardc.ir.tensor_types import shape_of
+
+
+def trip_count(loop: ir.Operation) -> int | None:
+    """Iterations of a `stablehlo.while` that counts by a constant to a constant, else None.
+
+    That is how `lax.scan` and `lax.fori_loop` with static bounds are lowered.
+    """
+    condition, body = (region.blocks[0] for region in loop.regions)
+    done = _terminator(condition).operands[0]
+    compare = _defining(done)
+    if compare is None or compare.name != "stablehlo.compare":
+        return None
+    counter, bound = compare.operands
+    direction = str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    position = _argument(counter, condition)
+    limit = _constant(bound)
+    if position is None or limit is None:
+        return None
+    start = _constant(loop.operands[position])
+    step = _step(_terminator(body).operands[position], body, position)
+    if start is None or not step:
+        return None
+    return _count(start, limit, step, direction)
+
+
+def _count(start: int, limit: int, step: int, direction: str) -> int | None:
+    if direction == "LT" and step > 0:
+        return len(range(start, limit, step))
+    if direction == "LE" and step > 0:
+        return len(range(start, limit + 1, step))
+    if direction == "GT" and step < 0:
+        return len(range(start, limit, step))
+    if direction == "GE" and step < 0:
+        return len(range(start, limit - 1, step))
+    if direction == "NE" and (limit - start) % step == 0 and (limit - start) // step >= 0:
+        return (limit - start) // step
+    return None
+
+
+def _step(value: ir.Value, body: ir.Block, position: int) -> int | None:
+    """The constant that the body adds to its argument `position`."""
+    op = _defining(value)
+    if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract"):
+        return None
+    left, right = op.operands
+    if op.name == "stablehlo.subtract":
+        step = _constant(right) if _argument(left, body) == position else None
+        return -step if step is not None else None
+    if _argument(left, body) == position:
+        return _constant(right)
+    return _constant(left) if _argument(right, body) == position else None
+
+
+def _terminator(block: ir.Block) -> ir.Operation:
+    return block.operations[len(block.operations) - 1].operation
+
+
+def _defining(value: ir.Value) -> ir.Operation | None:
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
+
+
+def _argument(value: ir.Value, block: ir.Block) -> int | None:
+    """Position of `value` among the arguments of `block`."""
+    if not isinstance(value.owner, ir.Block) or value.owner != block:
+        return None
+    return int(ir.BlockArgument(value).arg_number)
+
+
+def _constant(value: ir.Value) -> int | None:
+    """The integer that a scalar constant holds."""
+    op = _defining(value)
+    if op is None or op.name != "stablehlo.constant" or shape_of(value) != ():
+        return None
+    if not isinstance(ir.RankedTensorType(value.type).element_type, ir.IntegerType):
+        return None
+    return int(ir.DenseIntElementsAttr(op.attributes["value"])[0])

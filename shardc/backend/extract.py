@@ -1,0 +1,176 @@
+"""Stage programs out of the lowered module: text and specs, nothing else for the runtime."""
+
+import msgspec
+from jax.extend.mlir import ir
+
+from shardc.analysis.stage_table import ARGUMENTS, RESULT_STAGES, RESULT_TYPES, RESULTS
+from shardc.ir.attributes import (
+    GLOBAL_TYPE,
+    KIND,
+    PER_MICROBATCH,
+    ROUND,
+    SHARDING,
+    STAGE,
+    VALUE,
+    arg_attrs,
+    get_int,
+    get_str,
+    result_attrs,
+)
+from shardc.ir.shardings import from_attr
+from shardc.ir.tensor_types import dtype_name
+from shardc.ir.walk import body, functions, symbol
+from shardc.plan import (
+    ArgumentSpec,
+    ResultSpec,
+    StageProgram,
+    TensorSharding,
+    ValueSpec,
+)
+
+_ORDER = {"before": 0, "forward": 1, "backward": 2, "update": 3}
+
+
+def _dtype(type: ir.Type) -> str:
+    return dtype_name(ir.RankedTensorType(type).element_type)
+
+
+def stage_programs(module: ir.Operation, *, local: bool) -> tuple[StageProgram, ...]:
+    """One StageProgram per function, in the order of stages and phases.
+
+    Donated are: accumulators; what the caller donated, in the last program that uses it.
+    """
+    specs = {symbol(f): _specs(f) for f in functions(module)}
+    programs = []
+    for function in functions(module):
+        name = symbol(function)
+        args, results = specs[name]
+        programs.append(
+            StageProgram(
+                name=name,
+                stage=get_int(function, STAGE) or 0,
+                kind=get_str(function, KIND) or "update",
+                round=get_int(function, ROUND) or 0,
+                text=_text(module, function),
+                args=args,
+                results=results,
+                local=local,
+            )
+        )
+    programs.sort(key=lambda p: (p.stage, _ORDER[p.kind], p.round))
+    return _with_donation(tuple(programs), module)
+
+
+def _specs(function: ir.Operation) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
+    function_type = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    arg_types = [value.type for value in body(function).arguments]
+
+    def spec(attrs: dict[str, ir.Attribute], type: ir.Type) -> ValueSpec:
+        if GLOBAL_TYPE in attrs:
+            type = ir.TypeAttr(attrs[GLOBAL_TYPE]).value
+        shape = tuple(ir.RankedTensorType(type).shape)
+        sharding = (
+            from_attr(attrs[SHARDING])
+            if SHARDING in attrs
+            else TensorSharding.replicated(len(shape))
+        )
+        return ValueSpec(
+            value=ir.StringAttr(attrs[VALUE]).value,
+            shape=shape,
+            dtype=_dtype(type),
+            sharding=sharding,
+            per_microbatch=PER_MICROBATCH in attrs,
+        )
+
+    return (
+        tuple(spec(a, t) for a, t in zip(arg_attrs(function), arg_types, strict=True)),
+        tuple(
+            spec(a, t)
+            for a, t in zip(result_attrs(function), function_type.results, strict=True)
+        ),
+    )
+
+
+def _text(module: ir.Operation, function: ir.Operation) -> str:
+    """A module with this function and the meshes only."""
+    with module.context, function.location:
+        alone = ir.Module.create()
+        with ir.InsertionPoint(alone.body):
+            for op in module.regions[0].blocks[0].operations:
+                mesh = op.operation.name == "sdy.mesh"
+                wanted = f"stage{get_int(function, STAGE) or 0}"
+                if mesh and ir.StringAttr(op.operation.attributes["sym_name"]).value == wanted:
+                    op.operation.clone()
+            function.clone()
+        return str(alone.operation.get_asm(enable_debug_info=False))
+
+
+def _with_donation(
+    programs: tuple[StageProgram, ...], module: ir.Operation
+) -> tuple[StageProgram, ...]:
+    arguments = argument_specs(module)
+    returned = {result.value for result in result_specs(module)}
+    last_user: dict[tuple[int, str], str] = {}
+    for program in programs:
+        for spec in program.args:
+            last_user[program.stage, spec.value] = program.name
+    mended = []
+    for program in programs:
+        produced = {spec.value for spec in program.results}
+        donated = []
+        for position, spec in enumerate(program.args):
+            if spec.value.startswith("acc"):
+                in_place = spec.value in produced
+                last = last_user[program.stage, spec.value] == program.name
+                if in_place or (last and program.kind == "update" and spec.value not in returned):
+                    donated.append(position)
+            elif spec.value.startswith("arg") and program.kind == "update":
+                argument = arguments[int(spec.value[3:])]
+                if (
+                    argument.donated
+                    and argument.stage == program.stage
+                    and spec.value not in returned
+                    and last_user[program.stage, spec.value] == program.name
+                ):
+                    donated.append(position)
+        mended.append(msgspec.structs.replace(program, donated=tuple(donated)))
+    return tuple(mended)
+
+
+def argument_specs(module: ir.Operation) -> tuple[ArgumentSpec, ...]:
+    """The user's flat arguments, from the table that shardc-outline-stages wrote."""
+    found = []
+    for entry in ir.ArrayAttr(module.attributes[ARGUMENTS]):
+        row = ir.DictAttr(entry)
+        type = ir.TypeAttr(row["type"]).value
+        shape = list(ir.RankedTensorType(type).shape)
+        dim = ir.IntegerAttr(row["batch_dim"]).value if "batch_dim" in row else None
+        if dim is not None:
+            shape[dim : dim + 2] = [shape[dim] * shape[dim + 1]]
+        found.append(
+            ArgumentSpec(
+                name=ir.StringAttr(row["name"]).value,
+                shape=tuple(shape),
+                dtype=_dtype(type),
+                stage=ir.IntegerAttr(row["stage"]).value,
+                batch_dim=dim,
+                donated=bool(ir.BoolAttr(row["donated"]).value),
+                aliased_result=ir.IntegerAttr(row["result"]).value if "result" in row else None,
+            )
+        )
+    return tuple(found)
+
+
+def result_specs(module: ir.Operation) -> tuple[ResultSpec, ...]:
+    """The user's flat results."""
+    types = [ir.TypeAttr(t).value for t in ir.ArrayAttr(module.attributes[RESULT_TYPES])]
+    values = [ir.StringAttr(v).value for v in ir.ArrayAttr(module.attributes[RESULTS])]
+    stages = [
+        ir.IntegerAttr(s).value for s in ir.ArrayAttr(module.attributes[RESULT_STAGES])
+    ]
+    return tuple(
+        ResultSpec(value, tuple(ir.RankedTensorType(t).shape), _dtype(t), stage)
+        for value, t, stage in zip(values, types, stages, strict=True)
+    )
+
+

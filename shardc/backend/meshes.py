@@ -1,0 +1,52 @@
+"""shardc's meshes and shardings in JAX's words."""
+
+import math
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+
+from shardc.plan import Mesh, TensorSharding, ValueSpec
+
+# A mesh without axes is one device; JAX wants an axis all the same. No program can name it.
+ONE_DEVICE_AXIS = "device"
+
+
+def abstract_mesh(mesh: Mesh) -> AbstractMesh:
+    """The axes of `mesh` without its devices, so that meshes of equal shape share a lowering."""
+    names = tuple(name for name, _ in mesh.axes) or (ONE_DEVICE_AXIS,)
+    return AbstractMesh(mesh.shape or (1,), names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def mesh_devices(mesh: Mesh, devices: Sequence[jax.Device]) -> tuple[jax.Device, ...]:
+    """The devices of `mesh`, row-major over its axes."""
+    return tuple(devices[i] for i in mesh.device_ids)
+
+
+def concrete_mesh(mesh: Mesh, devices: Sequence[jax.Device]) -> jax.sharding.Mesh:
+    """`mesh` on real devices, with the axes that `abstract_mesh` gives."""
+    abstract = abstract_mesh(mesh)
+    own = np.empty(len(mesh.device_ids), dtype=object)
+    own[:] = mesh_devices(mesh, devices)
+    return jax.sharding.Mesh(
+        own.reshape(abstract.axis_sizes), abstract.axis_names, axis_types=abstract.axis_types
+    )
+
+
+def partition_spec(sharding: TensorSharding) -> PartitionSpec:
+    """Which axes split which dim.
+
+    Unreduced axes do not appear: JAX is told that the value is whole along them, while the devices
+    hold partial sums. Programs hand such values to each other untouched; nobody else may read them.
+    """
+    return PartitionSpec(*(dim[0] if len(dim) == 1 else (dim or None) for dim in sharding.dims))
+
+
+def local_shape(spec: ValueSpec, mesh: Mesh) -> tuple[int, ...]:
+    """Shape of the piece that one device of `mesh` holds."""
+    counts = [math.prod(mesh.size(axis) for axis in dim) for dim in spec.sharding.dims]
+    assert len(counts) == len(spec.shape) and all(
+        size % count == 0 for size, count in zip(spec.shape, counts, strict=True)
+    ), f"{spec.value}: shape {spec.shape} is not divided evenly by {spec.sharding.dims}"
+    return tuple(size // count for size, count in zip(spec.shape, counts, strict=True))

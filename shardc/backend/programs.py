@@ -1,0 +1,226 @@
+"""Compile stage programs: MLIR text in, loaded XLA executables out."""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import ShapedArray
+from jax.sharding import NamedSharding
+
+from shardc.backend.meshes import (
+    abstract_mesh,
+    concrete_mesh,
+    local_shape,
+    mesh_devices,
+    partition_spec,
+)
+from shardc.backend.module_text import mergeable_text
+from shardc.backend.primitive import ProgramText, run_program
+from shardc.errors import InputError
+from shardc.plan import Executable, Mesh, StageProgram, TensorSharding, ValueSpec
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A stage program on its devices.
+
+    Attributes:
+        call: takes the arrays of `args`, gives those of `results`; never blocks.
+        args: what to pass; the program's own args, in an order that makes donation in place.
+        results: what comes back, likewise.
+        in_shardings: one per arg, on the stage's devices.
+        out_shardings: one per result.
+        donated: positions in `args` whose buffers are gone after the call.
+    """
+
+    program: StageProgram
+    call: jax.stages.Compiled
+    args: tuple[ValueSpec, ...]
+    results: tuple[ValueSpec, ...]
+    in_shardings: tuple[NamedSharding, ...]
+    out_shardings: tuple[NamedSharding, ...]
+    donated: tuple[int, ...]
+
+
+def compile_programs(
+    executable: Executable, devices: Sequence[jax.Device]
+) -> tuple[CompiledProgram, ...]:
+    """Compiles every program of `executable`, in the order of `executable.programs`.
+
+    Programs that are equal but for names are lowered once; where they also run on the same devices
+    they are compiled once and share the XLA executable. On other devices XLA needs an executable
+    of its own (its device assignment is fixed), made from the same lowering. Different ones are
+    compiled in parallel threads (XLA leaves Python's lock). All goes through `Lowered.compile`, so
+    JAX's persistent compilation cache serves these programs like any others.
+
+    Args:
+        devices: the cluster's devices; `Mesh.device_ids` are positions in it.
+    Raises:
+        InputError: SHARDC-261, a program has 64-bit values and `jax_enable_x64` is off.
+    """
+    orders = [_order(program, executable) for program in executable.programs]
+    lowered: dict[_Key, jax.stages.Lowered] = {}
+    placed: dict[tuple[_Key, tuple[int, ...]], int] = {}
+    jobs: list[tuple[jax.stages.Lowered, tuple[jax.Device, ...]]] = []
+    job_of_program = []
+    for program, order in zip(executable.programs, orders, strict=True):
+        mesh = executable.meshes[program.stage]
+        key = _key(program, mesh, order)
+        if key not in lowered:
+            lowered[key] = _lower(program, mesh, order, key.text)
+        job = placed.setdefault((key, mesh.device_ids), len(jobs))
+        if job == len(jobs):
+            jobs.append((lowered[key], mesh_devices(mesh, devices)))
+        job_of_program.append(job)
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        calls = list(pool.map(_compile, jobs))
+    return tuple(
+        _bundle(program, executable.meshes[program.stage], order, calls[job], devices)
+        for program, order, job in zip(executable.programs, orders, job_of_program, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Positions of args and results as the compiled call has them; the first `num_pairs` of each
+    belong together: the result may be written into the arg's buffer."""
+
+    args: tuple[int, ...]
+    results: tuple[int, ...]
+    donated: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Key:
+    """Programs with equal keys have equal lowerings."""
+
+    text: ProgramText
+    args: tuple[tuple[tuple[int, ...], str, TensorSharding], ...]
+    results: tuple[tuple[tuple[int, ...], str, TensorSharding], ...]
+    axes: tuple[tuple[str, int], ...]
+    order: _Order
+    local: bool
+
+
+def _key(program: StageProgram, mesh: Mesh, order: _Order) -> _Key:
+    text = mergeable_text(program.text, program.name, local=program.local)
+    args = tuple((spec.shape, spec.dtype, spec.sharding) for spec in program.args)
+    results = tuple((spec.shape, spec.dtype, spec.sharding) for spec in program.results)
+    return _Key(ProgramText(text), args, results, mesh.axes, order, program.local)
+
+
+def _order(program: StageProgram, executable: Executable) -> _Order:
+    """Puts each donated arg and the result that replaces it at the same position.
+
+    JAX gives a donated buffer to the first result of that type. With the pairs in front each
+    accumulator is added to in place, and each parameter is updated in place.
+    """
+    result_of_value = {spec.value: i for i, spec in enumerate(program.results)}
+    successor = {
+        f"arg{i}": executable.results[argument.aliased_result].value
+        for i, argument in enumerate(executable.arguments)
+        if argument.aliased_result is not None
+    }
+    pairs = []
+    for position in program.donated:
+        arg = program.args[position]
+        result = result_of_value.get(successor.get(arg.value, arg.value))
+        if result is not None and _same_type(arg, program.results[result]):
+            pairs.append((position, result))
+    first_args = [position for position, _ in pairs]
+    first_results = [result for _, result in pairs]
+    args = first_args + [i for i in range(len(program.args)) if i not in set(first_args)]
+    results = first_results + [
+        i for i in range(len(program.results)) if i not in set(first_results)
+    ]
+    donated = tuple(i for i, position in enumerate(args) if position in set(program.donated))
+    return _Order(tuple(args), tuple(results), donated)
+
+
+def _same_type(arg: ValueSpec, result: ValueSpec) -> bool:
+    return (arg.shape, arg.dtype, arg.sharding) == (result.shape, result.dtype, result.sharding)
+
+
+def _lower(
+    program: StageProgram, mesh: Mesh, order: _Order, text: ProgramText
+) -> jax.stages.Lowered:
+    """Traces and lowers for any devices that form a mesh of this shape."""
+    for spec in program.args + program.results:
+        _check_dtype(spec, program)
+    jax_mesh = abstract_mesh(mesh)
+    args = [program.args[i] for i in order.args]
+    results = [program.results[i] for i in order.results]
+    in_specs = tuple(partition_spec(spec.sharding) for spec in args)
+    out_specs = [partition_spec(spec.sharding) for spec in results]
+    place_of_arg = np.argsort(order.args).tolist()
+    avals = tuple(
+        ShapedArray(local_shape(spec, mesh) if program.local else spec.shape, np.dtype(spec.dtype))
+        for spec in program.results
+    )
+
+    def body(*values: jax.Array) -> list[jax.Array]:
+        own = run_program(tuple(values[i] for i in place_of_arg), text, avals)
+        return [own[i] for i in order.results]
+
+    body.__name__ = program.name
+    options: dict[str, Any] = {"donate_argnums": order.donated, "keep_unused": True}
+    function: Callable[..., Any] = body
+    if program.local:
+        function = jax.shard_map(
+            body, mesh=jax_mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+        )
+    else:
+        unreduced = [spec.value for spec in args + results if spec.sharding.unreduced]
+        assert not unreduced, f"{program.name}: XLA cannot be handed partial sums: {unreduced}"
+        options["out_shardings"] = [NamedSharding(jax_mesh, spec) for spec in out_specs]
+    examples = [
+        jax.ShapeDtypeStruct(
+            spec.shape, np.dtype(spec.dtype), sharding=NamedSharding(jax_mesh, partition)
+        )
+        for spec, partition in zip(args, in_specs, strict=True)
+    ]
+    with warnings.catch_warnings():
+        # A stashed activation may be donated without a result of its size; freeing it is enough.
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        traced = jax.jit(function, **options).trace(*examples)
+        return traced.lower(lowering_platforms=(jax.default_backend(),))
+
+
+def _check_dtype(spec: ValueSpec, program: StageProgram) -> None:
+    if jax.dtypes.canonicalize_dtype(spec.dtype) != np.dtype(spec.dtype):
+        raise InputError(
+            f"'{program.name}' has values of type {spec.dtype}, and jax_enable_x64 is off",
+            code="SHARDC-261",
+            help="jax.config.update('jax_enable_x64', True) before the program is compiled",
+        )
+
+
+def _compile(job: tuple[jax.stages.Lowered, tuple[jax.Device, ...]]) -> jax.stages.Compiled:
+    lowered, devices = job
+    return lowered.compile(device_assignment=devices)
+
+
+def _bundle(
+    program: StageProgram,
+    mesh: Mesh,
+    order: _Order,
+    call: jax.stages.Compiled,
+    devices: Sequence[jax.Device],
+) -> CompiledProgram:
+    jax_mesh = concrete_mesh(mesh, devices)
+    args = tuple(program.args[i] for i in order.args)
+    results = tuple(program.results[i] for i in order.results)
+    return CompiledProgram(
+        program,
+        call,
+        args,
+        results,
+        tuple(NamedSharding(jax_mesh, partition_spec(spec.sharding)) for spec in args),
+        tuple(NamedSharding(jax_mesh, partition_spec(spec.sharding)) for spec in results),
+        order.donated,
+    )

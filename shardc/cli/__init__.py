@@ -1,0 +1,82 @@
+"""The `shardc` command: each subcommand is a module of this package, loaded when it is called."""
+
+import importlib
+import os
+import traceback
+
+import click
+
+from shardc import __version__
+from shardc.errors import CODES, ShardcError
+
+COMMANDS = {
+    "plan": "Plan a StableHLO file for a cluster.",
+    "run": "Run a StableHLO file on the devices of this machine.",
+    "compile": "Write the programs of a plan's stages.",
+    "simulate": "Simulate a pipeline schedule without devices.",
+}
+"""Name of a module of this package, whose click command is called `command` -> one line of help."""
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERNAL = 4
+EXIT_INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    """Imports a subcommand when it is asked for, and turns errors into exit codes.
+
+    0 done, 1 check failed, 2 bad input or usage, 3 no feasible plan, 4 a bug of ours,
+    130 interrupted.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"{__name__}.{name}").command
+        assert isinstance(command, click.Command), f"{name}.py defines no click command"
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except ShardcError as error:
+            click.echo(str(error), err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(EXIT_INTERRUPTED)
+        except (click.exceptions.Exit, click.Abort, click.UsageError, BrokenPipeError):
+            raise
+        except click.ClickException as error:
+            error.show()
+            ctx.exit(EXIT_BAD_INPUT)
+        except Exception as error:  # noqa: BLE001 - whatever is left is a bug of ours: exit 4
+            click.echo(_internal_error(error), err=True)
+            ctx.exit(EXIT_INTERNAL)
+
+
+def _internal_error(error: Exception) -> str:
+    """The message for a failure that no user can cause; the traceback only on request."""
+    code = "SHARDC-900"
+    if os.environ.get("SHARDC_TRACEBACK"):
+        click.echo("".join(traceback.format_exception(error)), err=True)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"error[{code}]: {CODES[code]}: {type(error).__name__}: {error}\n"
+        f"  --> {frame.filename}:{frame.lineno} ({frame.name})\n"
+        "help: this is a bug in shardc; run again with SHARDC_TRACEBACK=1 and report the traceback"
+    )
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="shardc")
+def main() -> None:
+    """Plans, compiles and runs StableHLO programs on many devices."""

@@ -1,0 +1,210 @@
+"""The machine a program is planned for: devices, and the links between them."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shardc.errors import ClusterError
+
+BUILT_IN = Path(__file__).parent / "clusters"
+
+
+def _require_positive(owner: str, **numbers: float) -> None:
+    for name, number in numbers.items():
+        if not (number > 0 and math.isfinite(number)):
+            raise ClusterError(
+                f"{name} of {owner} is {number}",
+                help=f"give a {name} that is greater than 0",
+            )
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One device; all devices of a cluster are alike.
+
+    Attributes:
+        memory_bytes: what a program may use on one device.
+        flops_per_s: peak FLOP/s by dtype name ("float32", "bfloat16", ...); "default" for the rest.
+        memory_bandwidth_bytes_per_s: between the device and its own memory.
+        source: field name -> where its number comes from.
+    """
+
+    name: str
+    memory_bytes: int
+    flops_per_s: dict[str, float]
+    memory_bandwidth_bytes_per_s: float
+    source: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            f"device '{self.name}'",
+            memory_bytes=self.memory_bytes,
+            memory_bandwidth_bytes_per_s=self.memory_bandwidth_bytes_per_s,
+            **{f"flops_per_s['{dtype}']": peak for dtype, peak in self.flops_per_s.items()},
+        )
+        if "default" not in self.flops_per_s:
+            raise ClusterError(
+                f"flops_per_s of device '{self.name}' has no entry 'default'",
+                help='add "default": the FLOP/s for every dtype that is not listed',
+            )
+
+    def peak_flops_per_s(self, dtype: str) -> float:
+        """Peak FLOP/s for `dtype`, or the default one."""
+        return self.flops_per_s.get(dtype, self.flops_per_s["default"])
+
+
+class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One level of links: `size` units of the level below, joined alike.
+
+    Attributes:
+        size: how many units it joins (devices at the innermost level, then nodes, then racks).
+        bandwidth_bytes_per_s: one way, per *device*; a node of 8 devices behind one 25 Gbit/s
+            card has 25e9 / 8 bits / 8 devices.
+        latency_s: of one message.
+        source: field name -> where its number comes from.
+    """
+
+    name: str
+    size: int
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    source: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        owner = f"level '{self.name}'"
+        _require_positive(owner, size=self.size, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s)
+        if not (self.latency_s >= 0 and math.isfinite(self.latency_s)):
+            raise ClusterError(
+                f"latency_s of {owner} is {self.latency_s}", help="give a latency_s of 0 or more"
+            )
+
+
+class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Equal devices, joined by levels of links from the inside out.
+
+    Devices are numbered 0 .. num_devices - 1, inner levels first: with levels of sizes 8 and 2,
+    devices 0-7 are node 0 and 8-15 node 1. No levels means a single device.
+    """
+
+    name: str
+    device: Device
+    levels: tuple[Level, ...] = ()
+
+    @property
+    def num_devices(self) -> int:
+        """Devices in the whole cluster."""
+        return math.prod(level.size for level in self.levels)
+
+    @property
+    def num_devices_per_node(self) -> int:
+        """Devices that the innermost level joins."""
+        return self.levels[0].size if self.levels else 1
+
+    def unit_size(self, level: int) -> int:
+        """Devices in one of the units that `levels[level]` joins: 1 at level 0."""
+        return math.prod(inner.size for inner in self.levels[:level])
+
+    def with_devices(self, num_devices: int) -> "Cluster":
+        """The same machine with the first `num_devices` devices, or with more outermost units.
+
+        Raises:
+            ClusterError: SHARDC-101, `num_devices` is not a whole number of the units it reaches.
+        """
+        if num_devices < 1:
+            raise ClusterError(
+                f"cluster '{self.name}' cannot have {num_devices} devices",
+                help="ask for 1 device or more",
+                code="SHARDC-101",
+            )
+        levels: list[Level] = []
+        left = num_devices
+        for i, level in enumerate(self.levels):
+            outermost = i + 1 == len(self.levels)
+            size = left if outermost or left <= level.size else level.size
+            if left % size != 0:
+                raise ClusterError(
+                    f"{num_devices} devices are not whole units of {self.unit_size(i + 1)} devices"
+                    f" in cluster '{self.name}'",
+                    help=f"ask for a multiple of {self.unit_size(i + 1)} devices, or fewer",
+                    code="SHARDC-101",
+                )
+            levels.append(msgspec.structs.replace(level, size=size))
+            left //= size
+            if left == 1:
+                break
+        if left != 1:
+            raise ClusterError(
+                f"cluster '{self.name}' has one device and no links, not {num_devices}",
+                help="describe the links between its devices as levels",
+                code="SHARDC-101",
+            )
+        return msgspec.structs.replace(self, levels=tuple(levels))
+
+    def with_memory(self, memory_bytes: int) -> "Cluster":
+        """The same machine with `memory_bytes` per device."""
+        device = msgspec.structs.replace(self.device, memory_bytes=memory_bytes)
+        return msgspec.structs.replace(self, device=device)
+
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        """Names of the built-in clusters."""
+        return tuple(sorted(path.stem for path in BUILT_IN.glob("*.json")))
+
+    @staticmethod
+    def load(source: "str | Path") -> "Cluster":
+        """Reads a built-in cluster by name, or a JSON file by path.
+
+        Raises:
+            ClusterError: SHARDC-100, there is no such cluster or the file does not describe one.
+        """
+        path = BUILT_IN / f"{source}.json" if str(source) in Cluster.names() else Path(source)
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Cluster)
+        except FileNotFoundError as error:
+            raise ClusterError(
+                f"there is no cluster file '{source}' and no built-in cluster of that name",
+                where=source,
+                help=f"give a JSON file or one of {', '.join(Cluster.names())}",
+            ) from error
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ClusterError(
+                f"'{source}' does not describe a cluster: {error}",
+                where=source,
+                help="give name, device and levels as the built-in clusters in shardc/clusters do",
+            ) from error
+        except ClusterError as error:
+            raise ClusterError(
+                error.message, where=source, help=error.help, code=error.code
+            ) from error
+
+    def save(self, path: "str | Path") -> None:
+        """Writes the cluster as JSON that `load` reads."""
+        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
+
+    @staticmethod
+    def local() -> "Cluster":
+        """The JAX devices of this job; CPU devices share the machine's memory evenly.
+
+        A GPU is looked up among the built-in clusters by its name; one that is not known is
+        described by its own memory and the numbers of an A100.
+        """
+        import jax
+
+        devices = jax.devices()
+        if devices[0].platform == "cpu":
+            memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            cluster = Cluster.load("cpu8").with_memory(memory_bytes // len(devices))
+        else:
+            cluster = _gpu_cluster(devices[0])
+        local = cluster.with_devices(len(devices))
+        return msgspec.structs.replace(local, name="local")
+
+
+def _gpu_cluster(device: Any) -> Cluster:
+    kinds = {"H200": "h200-64", "H100": "h100-64", "A100": "a100-64", "V100": "alpa"}
+    name = next((kinds[kind] for kind in kinds if kind in device.device_kind), "a100-64")
+    cluster = Cluster.load(name)
+    stats = device.memory_stats() or {}
+    return cluster.with_memory(stats.get("bytes_limit", cluster.device.memory_bytes))

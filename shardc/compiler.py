@@ -1,0 +1,194 @@
+"""The whole way from a module to what the runtime runs, top to bottom.
+
+    prepare    calls inlined, CHLO legalised                       once per program
+    cut        microbatch body, stages, stage functions, meshes    for a given shape of the pipeline
+    shard      a sharding strategy for every op                    the solver, or a saved plan
+    lower      per-device programs with explicit collectives       for the backend
+
+The planner (`shardc.planner`) calls cut and shard for the shapes it considers; a saved plan
+replays its decisions without solving.
+"""
+
+import io
+from collections.abc import Callable, Sequence
+
+import msgspec
+from jax.extend.mlir import ir
+
+from shardc.analysis.planned_shardings import function_sharding
+from shardc.backend.extract import argument_specs, result_specs, stage_programs
+from shardc.cluster import Cluster
+from shardc.ir.pass_manager import Pass, run_passes
+from shardc.ir.shardings import meshes
+from shardc.ir.walk import functions, symbol
+from shardc.passes.apply_shardings import ApplyShardings
+from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.outline_stages import OutlineStages
+from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE, XLA_LOWERING
+from shardc.passes.plan_shardings import PlanShardings
+from shardc.passes.plan_stages import PlanStages
+from shardc.passes.split_microbatches import SplitMicrobatches
+from shardc.plan import Executable, FunctionSharding, Mesh, Plan, StageReport
+from shardc.schedule.action import print_schedule
+from shardc.schedule.check import check
+from shardc.schedule.registry import generate
+from shardc.schedule.work import Work
+
+Dump = Callable[[str, ir.Module], None]
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """The shape of a pipeline: everything but the shardings.
+
+    Attributes:
+        num_microbatches: parts of the batch.
+        cuts: for each stage but the first, position of its first forward op in the split @main.
+        meshes: one per stage.
+        schedule: name of the schedule.
+        batch_args: flat arguments that are cut; None: found by analysis.
+    """
+
+    num_microbatches: int
+    cuts: tuple[int, ...]
+    meshes: tuple[Mesh, ...]
+    schedule: str
+    batch_args: tuple[int, ...] | None = None
+
+
+def prepare(module: ir.Module) -> None:
+    """Brings an imported module to the form that every later step works on, in place."""
+    run_passes(module, NORMALIZE)
+
+
+def split(module: ir.Module, num_microbatches: int, batch_args: Sequence[int] | None) -> ir.Module:
+    """A copy of a prepared module cut into microbatches."""
+    return _after(module, [SplitMicrobatches(num_microbatches, _batch_option(batch_args))])
+
+
+def cut(split_module: ir.Module, shape: Shape) -> ir.Module:
+    """Stage functions on their meshes, from a module that `split` gave."""
+    return _after(
+        split_module,
+        [
+            PlanStages(stages=len(shape.meshes), cuts=shape.cuts),
+            OutlineStages(),
+            AssignMeshes(print_meshes(shape.meshes)),
+        ],
+    )
+
+
+def work_of(module: ir.Module, num_microbatches: int) -> Work:
+    """What one step of outlined stage functions has to do."""
+    from shardc.ir.attributes import KIND, STAGE, get_int, get_str
+
+    kinds = {get_str(f, KIND) for f in functions(module.operation)}
+    stages = {get_int(f, STAGE) or 0 for f in functions(module.operation)}
+    return Work(
+        num_stages=max(stages, default=0) + 1,
+        num_microbatches=num_microbatches,
+        backward="backward" in kinds,
+        prologue="before" in kinds,
+        update_rounds=int("update" in kinds),
+    )
+
+
+def shard(
+    cut_module: ir.Module,
+    cluster: Cluster,
+    *,
+    stashes: Sequence[int],
+    memory_limit_bytes: int | None,
+    time_limit_s: float,
+    seed: int,
+) -> tuple[ir.Module, tuple[StageReport, ...]]:
+    """Solves the shardings of every stage; the module with them written in, and the reports."""
+    planned = _after(
+        cut_module,
+        [
+            PlanShardings(
+                cluster=msgspec.json.encode(cluster).decode(),
+                memory_limit=memory_limit_bytes or 0,
+                stashes=tuple(stashes),
+                time_limit=time_limit_s,
+                seed=seed,
+            )
+        ],
+    )
+    with planned.context:
+        text = ir.StringAttr(planned.operation.attributes["shardc.stage_reports"]).value
+    return planned, msgspec.json.decode(text, type=tuple[StageReport, ...])
+
+
+def shardings_of(sharded: ir.Module) -> dict[str, FunctionSharding]:
+    """What `shard` decided, as data for a plan."""
+    return {symbol(f): function_sharding(f) for f in functions(sharded.operation)}
+
+
+def replay(module: ir.Module, plan: Plan) -> ir.Module:
+    """The sharded module of a plan, from the prepared module it was made for; no solving.
+
+    Raises:
+        PlanError: SHARDC-200, the plan was made for another program.
+    """
+    shape = Shape(
+        plan.num_microbatches,
+        tuple(stage.cut for stage in plan.stages[1:]),
+        tuple(stage.mesh for stage in plan.stages),
+        plan.schedule,
+        plan.batch_arguments,
+    )
+    cut_module = cut(split(module, plan.num_microbatches, plan.batch_arguments), shape)
+    text = msgspec.json.encode(plan.shardings).decode()
+    return _after(cut_module, [ApplyShardings(text)])
+
+
+def lower(
+    sharded: ir.Module,
+    num_microbatches: int,
+    schedule: str,
+    *,
+    lowering: str = "local",
+    dump: Dump | None = None,
+) -> Executable:
+    """Stage programs and their order of execution.
+
+    Args:
+        lowering: "local": per-device programs with explicit collectives; "xla": annotated global
+            programs that XLA partitions itself.
+        dump: called with a name and the module after each pass.
+    """
+    work = work_of(sharded, num_microbatches)
+    actions = generate(schedule, work)
+    check(actions, work)
+    module = _copy(sharded)
+    for each in LOCAL_LOWERING if lowering == "local" else XLA_LOWERING:
+        run_passes(module, [each])
+        if dump is not None:
+            dump(each.name, module)
+    with module.context:
+        placed = meshes(module.operation)
+        return Executable(
+            meshes=tuple(placed[f"stage{s}"] for s in range(work.num_stages)),
+            programs=stage_programs(module.operation, local=lowering == "local"),
+            arguments=argument_specs(module.operation),
+            results=result_specs(module.operation),
+            num_microbatches=num_microbatches,
+            actions=print_schedule(actions),
+        )
+
+
+def _copy(module: ir.Module) -> ir.Module:
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    with module.context:
+        return ir.Module.parse(buffer.getvalue())
+
+
+def _after(module: ir.Module, passes: Sequence[Pass]) -> ir.Module:
+    copy = _copy(module)
+    run_passes(copy, passes)
+    return copy
+
+
+def _batch_option(batch_args: Sequence[int] | None) -> tuple[int, ...]:
+    return tuple(batch_args) if batch_args is not None else ()

@@ -1,0 +1,121 @@
+"""Seconds and bytes of each collective over one axis of a mesh.
+
+Alpha-beta model with ring algorithms, as in Thakur, Rabenseifner, Gropp, "Optimization of
+collective communication operations in MPICH", IJHPCA 19(1), 2005. `size` is the number of devices
+along the axis; everything is 0 where it is 1. `*_bytes` are the bytes that one device sends.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import permutations
+
+from shardc.cost.links import Link
+
+
+def all_gather_bytes(size: int, num_bytes: float) -> float:
+    """Bytes one device sends; `num_bytes` of the gathered result on one device."""
+    return (size - 1) / size * num_bytes
+
+
+def reduce_scatter_bytes(size: int, num_bytes: float) -> float:
+    """Bytes one device sends; `num_bytes` of the operand on one device."""
+    return (size - 1) / size * num_bytes
+
+
+def all_reduce_bytes(size: int, num_bytes: float) -> float:
+    """Bytes one device sends; `num_bytes` of the operand on one device."""
+    return 2 * (size - 1) / size * num_bytes
+
+
+def all_to_all_bytes(size: int, num_bytes: float) -> float:
+    """Bytes one device sends; `num_bytes` of the operand on one device."""
+    return (size - 1) / size * num_bytes
+
+
+def all_gather_s(size: int, link: Link, num_bytes: float) -> float:
+    """Seconds of a ring all-gather: (n - 1) * (latency + num_bytes / n / bandwidth).
+
+    Source: Thakur et al., section 4.1 (ring).
+
+    Args:
+        num_bytes: bytes of the gathered result on one device, not of the shard.
+    """
+    if size == 1:
+        return 0.0
+    return (size - 1) * (link.latency_s + num_bytes / size / link.bandwidth_bytes_per_s)
+
+
+def reduce_scatter_s(size: int, link: Link, num_bytes: float) -> float:
+    """Seconds of a ring reduce-scatter: (n - 1) * (latency + num_bytes / n / bandwidth).
+
+    The additions are not counted: memory is much faster than any link.
+    Source: Thakur et al., section 4.2 (pairwise exchange, the same terms on a ring).
+
+    Args:
+        num_bytes: bytes of the operand on one device, not of the scattered result.
+    """
+    return all_gather_s(size, link, num_bytes)
+
+
+def all_reduce_s(size: int, link: Link, num_bytes: float) -> float:
+    """Seconds of a ring all-reduce: a reduce-scatter and an all-gather.
+
+    Source: Thakur et al., section 4.5 (Rabenseifner's algorithm, here with rings).
+
+    Args:
+        num_bytes: bytes of the operand on one device.
+    """
+    return 2 * all_gather_s(size, link, num_bytes)
+
+
+def all_to_all_s(size: int, link: Link, num_bytes: float) -> float:
+    """Seconds of a pairwise all-to-all: (n - 1) * (latency + num_bytes / n / bandwidth).
+
+    Source: Thakur et al., section 4.3 (pairwise exchange for long messages); the bandwidth is the
+    link's all-to-all one.
+
+    Args:
+        num_bytes: bytes of the operand on one device.
+    """
+    if size == 1:
+        return 0.0
+    per_message_s = num_bytes / size / link.all_to_all_bandwidth_bytes_per_s
+    return (size - 1) * (link.latency_s + per_message_s)
+
+
+def transfer_s(link: Link, num_bytes: float) -> float:
+    """Seconds of one message: latency + num_bytes / bandwidth.
+
+    Between meshes `link` is `transfer_link(...)` and `num_bytes` are those of the whole value;
+    for a permute inside a mesh they are those of one device. 0.0 for 0 bytes.
+    """
+    if num_bytes == 0:
+        return 0.0
+    return link.latency_s + num_bytes / link.bandwidth_bytes_per_s
+
+
+def all_reduce_over_s(axes: Sequence[tuple[int, Link]], num_bytes: float) -> float:
+    """Seconds of one all-reduce over several axes, in the best hierarchical order.
+
+    Reduce-scatter over the axes one by one, each on what the last one left, then all-gather back:
+    the slow axis carries the fewest bytes. One axis: the same as `all_reduce_s`.
+    Source: Jia et al., "Highly scalable deep learning training system", arXiv:1807.11205, 2018
+    (hierarchical all-reduce).
+
+    Args:
+        axes: (size, link) of each axis.
+        num_bytes: bytes of the operand on one device.
+    """
+    best = math.inf
+    for order in permutations(axes):
+        seconds, left = 0.0, num_bytes
+        for size, link in order:
+            seconds += all_reduce_s(size, link, left)
+            left /= size
+        best = min(best, seconds)
+    return best
+
+
+def all_reduce_over_bytes(sizes: Sequence[int], num_bytes: float) -> float:
+    """Bytes one device sends in an all-reduce over several axes: 2 (n - 1) / n of the operand."""
+    return all_reduce_bytes(math.prod(sizes), num_bytes)

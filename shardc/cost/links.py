@@ -1,0 +1,110 @@
+"""What the links of a cluster give to each axis of a mesh, and between two meshes."""
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from shardc.cluster import Cluster
+from shardc.errors import ClusterError
+from shardc.plan import Mesh
+
+
+class Link(msgspec.Struct, frozen=True):
+    """What one group of devices along a mesh axis has, while every other group works too.
+
+    Attributes:
+        bandwidth_bytes_per_s: from one device to the next of the ring.
+        latency_s: of one message.
+        all_to_all_bandwidth_bytes_per_s: of one device when it sends to all others of its group;
+            less than the ring's where a group has several devices behind one slow link.
+    """
+
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    all_to_all_bandwidth_bytes_per_s: float
+
+
+Links = Mapping[str, Link]
+
+
+def check_fits(cluster: Cluster, mesh: Mesh) -> None:
+    """ClusterError (SHARDC-101) unless the mesh lies on devices of the cluster, each used once."""
+    ids = mesh.device_ids
+    if int(np.prod(mesh.shape)) != len(ids) or len(set(ids)) != len(ids):
+        raise ClusterError(
+            f"a mesh of shape {mesh.shape} lists {len(set(ids))} different devices",
+            help="list each device of the mesh once, row-major over its axes",
+            code="SHARDC-101",
+        )
+    if max(ids) >= cluster.num_devices or min(ids) < 0:
+        raise ClusterError(
+            f"the mesh uses device {max(ids)}, but cluster '{cluster.name}' has"
+            f" {cluster.num_devices} devices",
+            help="use a smaller mesh or a larger cluster",
+            code="SHARDC-101",
+        )
+
+
+def axis_links(cluster: Cluster, mesh: Mesh) -> dict[str, Link]:
+    """The link of each axis of `mesh`.
+
+    All groups along an axis run the same collective at once. At each level that a group crosses,
+    the devices of the mesh inside one unit (a node, say) own their share of the unit's way out,
+    and the rings that leave the unit divide it: on 2 nodes of 8 devices, the axis of a (2, 8)
+    mesh that crosses the network makes 8 rings per node, each with one device's share; the axis
+    of a flat mesh of 16 makes one ring, which has all 8 shares. The slowest level counts.
+
+    Raises:
+        ClusterError: SHARDC-101, the mesh does not fit the cluster.
+    """
+    check_fits(cluster, mesh)
+    grid = np.array(mesh.device_ids).reshape(mesh.shape)
+    links = {}
+    for position, (axis, size) in enumerate(mesh.axes):
+        groups = np.moveaxis(grid, position, -1).reshape(-1, size)
+        links[axis] = _group_link(cluster, groups)
+    return links
+
+
+def _group_link(cluster: Cluster, groups: np.ndarray) -> Link:
+    """Link of groups (one per row) that all communicate at once; an idle one where n = 1."""
+    n = groups.shape[1]
+    ring, all_to_all, latency_s = float("inf"), float("inf"), 0.0
+    for i, level in enumerate(cluster.levels):
+        units = groups // cluster.unit_size(i)
+        outer = groups // cluster.unit_size(i + 1)
+        for unit in np.unique(units):
+            inside = (units == unit).sum(axis=1)
+            in_outer = (outer == unit // level.size).sum(axis=1)
+            rings = int(((inside > 0) & (inside < in_outer)).sum())
+            if rings:
+                share = level.bandwidth_bytes_per_s * int(inside.sum())
+                ring = min(ring, share / rings)
+                # Each device inside sends 1/n of its data to each of the others at this level.
+                messages_out = int((inside * (in_outer - inside)).sum())
+                all_to_all = min(all_to_all, share * (n - 1) / messages_out)
+                latency_s = max(latency_s, level.latency_s)
+    return Link(ring, latency_s, all_to_all)
+
+
+def transfer_link(cluster: Cluster, source: Mesh, target: Mesh) -> Link:
+    """The link between two meshes, over which each byte of a value crosses once.
+
+    The devices of the smaller mesh send or receive side by side, each with its own share of the
+    outermost level that separates the meshes; what the larger mesh needs in several places is
+    gathered inside it (Alpa, OSDI 2022, section 6: local all-gather).
+
+    Raises:
+        ClusterError: SHARDC-101, a mesh does not fit the cluster.
+    """
+    check_fits(cluster, source)
+    check_fits(cluster, target)
+    pairs = min(len(source.device_ids), len(target.device_ids))
+    bandwidth, latency_s = float("inf"), 0.0
+    first, second = np.array(source.device_ids), np.array(target.device_ids)
+    for i, level in enumerate(cluster.levels):
+        if set(first // cluster.unit_size(i)) != set(second // cluster.unit_size(i)):
+            bandwidth = min(bandwidth, level.bandwidth_bytes_per_s * pairs)
+            latency_s = max(latency_s, level.latency_s)
+    return Link(bandwidth, latency_s, bandwidth)

@@ -1,0 +1,225 @@
+"""How a value gets from one sharding to another inside a mesh, and what that costs.
+
+One function decides: the planner prices the very steps that `shardc-lower-collectives` emits.
+"""
+
+import functools
+import heapq
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from shardc.cost.links import Link, Links
+from shardc.cost.reshard_moves import Move, Moves, ReshardStep
+from shardc.errors import PlanError
+from shardc.plan import Mesh, TensorSharding
+
+# Added per collective while searching, so that of two equally fast ways the shorter one is taken.
+TIE_BREAK_S = 1e-10
+
+
+class Reshard(msgspec.Struct, frozen=True):
+    """The steps, their time, and the bytes that one device sends; inf and no steps: impossible."""
+
+    steps: tuple[ReshardStep, ...]
+    seconds: float
+    num_bytes: float
+
+
+IMPOSSIBLE = Reshard((), math.inf, math.inf)
+
+
+def reshard_steps(
+    source: TensorSharding,
+    target: TensorSharding,
+    mesh: Mesh,
+    shape: Sequence[int],
+    itemsize: int,
+    links: Links,
+) -> tuple[ReshardStep, ...]:
+    """The cheapest sequence of collectives that turns `source` into `target`; () if they agree.
+
+    A shortest path over all shardings of the value, so hierarchical sequences are found too: to
+    gather over a slow axis, slice over a fast one first and gather that afterwards.
+
+    Args:
+        shape: global shape of the value; a dim must be divisible by the axes that split it.
+        itemsize: bytes of one element.
+        links: of each mesh axis, from `axis_links`.
+    Raises:
+        PlanError: SHARDC-210, `target` is unreduced over an axis over which `source` is not, or
+            one of them is no sharding of this shape on this mesh.
+    """
+    found = reshard(source, target, mesh, shape, itemsize, links)
+    if found is IMPOSSIBLE:
+        raise PlanError(
+            f"a value of shape {tuple(shape)} cannot go from {describe(source)} to"
+            f" {describe(target)} on a mesh of {dict(mesh.axes)}",
+            help="only axes that divide a dim can split it, and a whole value cannot become"
+            " unreduced; plan again",
+            code="SHARDC-210",
+        )
+    return found.steps
+
+
+def reshard_s(
+    source: TensorSharding,
+    target: TensorSharding,
+    mesh: Mesh,
+    shape: Sequence[int],
+    itemsize: int,
+    links: Links,
+) -> float:
+    """Seconds of `reshard_steps`; inf where that would raise. Arguments as there."""
+    return reshard(source, target, mesh, shape, itemsize, links).seconds
+
+
+def reshard_bytes(
+    source: TensorSharding,
+    target: TensorSharding,
+    mesh: Mesh,
+    shape: Sequence[int],
+    itemsize: int,
+    links: Links,
+) -> float:
+    """Bytes that one device sends in `reshard_steps`; inf where that would raise."""
+    return reshard(source, target, mesh, shape, itemsize, links).num_bytes
+
+
+def reshard(
+    source: TensorSharding,
+    target: TensorSharding,
+    mesh: Mesh,
+    shape: Sequence[int],
+    itemsize: int,
+    links: Links,
+) -> Reshard:
+    """Steps, seconds and bytes at once; `IMPOSSIBLE` where `reshard_steps` would raise."""
+    num_devices = len(mesh.device_ids)
+    divisors = tuple(math.gcd(size, num_devices) for size in shape)
+    num_bytes = math.prod(shape) * itemsize
+    return _reshard(source, target, mesh.axes, divisors, num_bytes, tuple(links.items()))
+
+
+def describe(sharding: TensorSharding) -> str:
+    """For people: `[x, -, y*z]`, followed by `unreduced over w` where it is."""
+    dims = ", ".join("*".join(axes) or "-" for axes in sharding.dims)
+    unreduced = f" unreduced over {', '.join(sharding.unreduced)}" if sharding.unreduced else ""
+    return f"[{dims}]{unreduced}"
+
+
+def is_valid(sharding: TensorSharding, mesh: Mesh, shape: Sequence[int]) -> bool:
+    """Whether `sharding` has the rank, uses each axis of the mesh once, and divides evenly."""
+    sizes = dict(mesh.axes)
+    return _is_valid(sharding, sizes, tuple(shape))
+
+
+def _is_valid(sharding: TensorSharding, sizes: dict[str, int], divisors: tuple[int, ...]) -> bool:
+    used = (*sharding.axes, *sharding.unreduced)
+    if len(sharding.dims) != len(divisors) or len(set(used)) != len(used):
+        return False
+    if not all(axis in sizes for axis in used):
+        return False
+    return all(
+        divisor % math.prod(sizes[axis] for axis in axes) == 0
+        for divisor, axes in zip(divisors, sharding.dims, strict=True)
+    )
+
+
+Axes = tuple[tuple[str, int], ...]
+LinkItems = tuple[tuple[str, Link], ...]
+
+
+@functools.lru_cache(maxsize=1 << 18)
+def _reshard(
+    source: TensorSharding,
+    target: TensorSharding,
+    axes: Axes,
+    divisors: tuple[int, ...],
+    num_bytes: int,
+    links: LinkItems,
+) -> Reshard:
+    sizes = dict(axes)
+    if not (_is_valid(source, sizes, divisors) and _is_valid(target, sizes, divisors)):
+        return IMPOSSIBLE
+    if not set(target.unreduced) <= set(source.unreduced):
+        return IMPOSSIBLE
+    search = _search(_canonical(source), axes, divisors, num_bytes, links)
+    return search.to(_canonical(target))
+
+
+def _canonical(sharding: TensorSharding) -> TensorSharding:
+    """Unreduced axes have no order: sorted, so that equal shardings compare equal."""
+    return TensorSharding(sharding.dims, tuple(sorted(sharding.unreduced)))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _search(
+    source: TensorSharding,
+    axes: Axes,
+    divisors: tuple[int, ...],
+    num_bytes: int,
+    links: LinkItems,
+) -> "_Search":
+    return _Search(source, dict(axes), divisors, num_bytes, dict(links))
+
+
+class _Search:
+    """Dijkstra's algorithm from one sharding to all others, only as far as it has been asked."""
+
+    def __init__(
+        self,
+        source: TensorSharding,
+        sizes: dict[str, int],
+        divisors: tuple[int, ...],
+        num_bytes: int,
+        links: dict[str, Link],
+    ) -> None:
+        self.moves = Moves(sizes, divisors, num_bytes, links)
+        self.best = {source: 0.0}
+        self.arrived: dict[TensorSharding, tuple[TensorSharding, Move] | None] = {source: None}
+        self.settled: set[TensorSharding] = set()
+        self.queue: list[tuple[float, int, TensorSharding]] = [(0.0, 0, source)]
+        self.pushed = 1
+
+    def to(self, target: TensorSharding) -> Reshard:
+        """The cheapest way from the source to `target`, which must be reachable."""
+        while target not in self.settled:
+            distance, _, state = heapq.heappop(self.queue)
+            if state in self.settled:
+                continue
+            self.settled.add(state)
+            for move in self.moves.of(state):
+                reached = distance + move.seconds + TIE_BREAK_S
+                if reached < self.best.get(move.step.result, math.inf):
+                    self.best[move.step.result] = reached
+                    self.arrived[move.step.result] = (state, move)
+                    heapq.heappush(self.queue, (reached, self.pushed, move.step.result))
+                    self.pushed += 1
+        way: list[Move] = []
+        before = self.arrived[target]
+        while before is not None:
+            state, move = before
+            way.append(move)
+            before = self.arrived[state]
+        way.reverse()
+        return Reshard(
+            _merged([move.step for move in way]),
+            sum(move.seconds for move in way),
+            sum(move.num_bytes for move in way),
+        )
+
+
+def _merged(steps: list[ReshardStep]) -> tuple[ReshardStep, ...]:
+    """Neighbouring gathers, slices or reduce-scatters of one dim as one step over several axes."""
+    merged: list[ReshardStep] = []
+    for step in steps:
+        last = merged[-1] if merged else None
+        if last is None or step.dim is None or (last.kind, last.dim) != (step.kind, step.dim):
+            merged.append(step)
+            continue
+        gathers = step.kind == "all_gather"
+        axes = (*step.axes, *last.axes) if gathers else (*last.axes, *step.axes)
+        merged[-1] = ReshardStep(step.kind, axes, step.result, step.dim)
+    return tuple(merged)

@@ -1,0 +1,127 @@
+"""Every error a user can meet, each with a stable code, a place and a way out."""
+
+CODES: dict[str, str] = {
+    "SHARDC-100": "a cluster description is malformed",
+    "SHARDC-101": "a mesh does not fit the cluster or the devices",
+    "SHARDC-110": "a mesh has no axis of that name",
+    "SHARDC-120": "a file is not a StableHLO module that can be parsed",
+    "SHARDC-121": "a module has no public function to run",
+    "SHARDC-122": "a call of the module cannot be inlined",
+    "SHARDC-123": "the program does something that only the host can do",
+    "SHARDC-124": "a shape of the module is not known",
+    "SHARDC-140": "microbatching would change what the program computes",
+    "SHARDC-141": "no batch argument can be found",
+    "SHARDC-142": "a batch dim does not divide into the microbatches",
+    "SHARDC-160": "more stages were asked for than the program has layers",
+    "SHARDC-161": "stages were asked for, but no forward pass can be told from the backward pass",
+    "SHARDC-162": "the submesh sizes cannot fill the devices with that many stages",
+    "SHARDC-180": "an argument of shardc.jit or of the command has no meaning",
+    "SHARDC-181": "there is no pass of that name or with that option",
+    "SHARDC-182": "a pass of MLIR refused the module",
+    "SHARDC-200": "a plan does not belong to the program",
+    "SHARDC-201": "an op and its planned shardings disagree",
+    "SHARDC-202": "a sharding annotation is in a form that shardc does not read",
+    "SHARDC-210": "a value cannot be resharded as a plan says",
+    "SHARDC-220": "no plan fits the memory limit",
+    "SHARDC-221": "no choice of strategies is allowed",
+    "SHARDC-240": "there is no schedule of that name",
+    "SHARDC-241": "a schedule contains a word that is not an action",
+    "SHARDC-242": "a schedule cannot have so few stages or microbatches, or so many chunks",
+    "SHARDC-243": "a schedule misses an action or runs one twice",
+    "SHARDC-244": "the actions of a schedule wait for each other",
+    "SHARDC-245": "a schedule holds more activations than a device may",
+    "SHARDC-260": "the programs of a step do not fit together",
+    "SHARDC-261": "a program has 64-bit values and jax_enable_x64 is off",
+    "SHARDC-262": "an argument was donated by an earlier call",
+    "SHARDC-263": "an argument is not of the type that the step was compiled for",
+    "SHARDC-264": "a donated array is passed twice in one call",
+    "SHARDC-900": "shardc itself failed",
+}
+
+
+class ShardcError(Exception):
+    """What is wrong, where, and what to do about it.
+
+    Args:
+        message: one sentence in the user's own names and numbers.
+        where: source position such as `train.py:41 (step)` or `file.mlir:9`; anything with `str()`.
+        help: what to do, one sentence without a full stop.
+        code: a key of `CODES`; each subclass has its own default.
+    """
+
+    code = "SHARDC-900"
+    exit_code = 4
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: object = None,
+        help: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.help = help
+        if code is not None:
+            self.code = code
+        assert self.code in CODES, f"{self.code} is not in CODES"
+
+    def __str__(self) -> str:
+        lines = [f"error[{self.code}]: {self.message}"]
+        if self.where is not None:
+            lines.append(f"  --> {self.where}")
+        if self.help is not None:
+            lines.append(f"help: {self.help}")
+        return "\n".join(lines)
+
+
+class InputError(ShardcError):
+    """The user's program, file, option or data is at fault; exit code 2."""
+
+    code = "SHARDC-180"
+    exit_code = 2
+
+
+class ClusterError(InputError):
+    """A cluster description or a mesh is at fault."""
+
+    code = "SHARDC-100"
+
+
+class ImportFileError(InputError):
+    """A file cannot be read as a StableHLO module."""
+
+    code = "SHARDC-120"
+
+
+class MicrobatchError(InputError):
+    """The step cannot be split into the microbatches asked for."""
+
+    code = "SHARDC-140"
+
+
+class StageError(InputError):
+    """The program cannot be cut into the stages asked for."""
+
+    code = "SHARDC-160"
+
+
+class PlanError(InputError):
+    """A plan is malformed or does not belong to the program."""
+
+    code = "SHARDC-200"
+
+
+class ScheduleError(InputError):
+    """A schedule is unknown, malformed or unsafe."""
+
+    code = "SHARDC-240"
+
+
+class InfeasibleError(ShardcError):
+    """No plan satisfies the constraints; exit code 3."""
+
+    code = "SHARDC-220"
+    exit_code = 3

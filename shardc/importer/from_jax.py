@@ -1,0 +1,144 @@
+"""A plain JAX function, as jax.jit would see it, in a context of ours."""
+
+import dataclasses
+import inspect
+import io
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.mlir import ir
+
+from shardc.errors import InputError
+from shardc.importer.program import (
+    Imported,
+    describe,
+    mark_donated,
+    name_arguments,
+    refuse_host_calls,
+)
+from shardc.importer.static_arguments import split_static
+from shardc.ir.context import parse
+from shardc.ir.walk import main_function
+
+
+def _is_array(leaf: object) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
+
+
+def abstract(tree: Any) -> Any:
+    """A pytree with arrays replaced by their shapes and types, without where they lie.
+
+    Python scalars stay (they are weakly typed), and so does every tree without arrays, which may
+    be a static argument. Arrays of one state may lie on the devices of different stages, which
+    `jax.jit` would refuse.
+    """
+    if not any(map(_is_array, jax.tree.leaves(tree))):
+        return tree
+
+    def leaf(x: Any) -> Any:
+        if not _is_array(x):
+            return x
+        aval = jax.typeof(x) if not isinstance(x, jax.ShapeDtypeStruct) else x
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+    return jax.tree.map(leaf, tree)
+
+
+def _position(fun: Callable[..., Any]) -> str | None:
+    function = inspect.unwrap(fun)
+    code = getattr(function, "__code__", None)
+    return code and f"{Path(code.co_filename).name}:{code.co_firstlineno} ({function.__name__})"
+
+
+def key_impl(aval: Any) -> str | None:
+    """Implementation of a PRNG key type, such as "threefry2x32"; None for every other type."""
+    if not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return None
+    found: list[str] = []
+
+    def note(key: jax.Array) -> jax.Array:
+        found.append(str(jax.random.key_impl(key)))
+        return jax.random.key_data(key)
+
+    jax.eval_shape(note, jax.ShapeDtypeStruct((), aval.dtype))
+    return found[0]
+
+
+def import_function(
+    fun: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    platform: str | None = None,
+    **jit_options: Any,
+) -> Imported:
+    """Traces and lowers `fun(*args, **kwargs)` to StableHLO.
+
+    Every dynamic argument becomes an argument of `@main`, used or not, so that flat argument i
+    of the call is argument i of the program. Constants that `fun` closes over are in the module.
+    Where the arguments lie is ignored; `in_shardings` is not.
+
+    Args:
+        args, kwargs: arrays, `jax.ShapeDtypeStruct`s, scalars, or pytrees of them.
+        platform: "cpu", "cuda" ...: what to lower for; None is JAX's default backend.
+        jit_options: arguments of jax.jit (static_argnums, donate_argnums, in_shardings ...).
+    Raises:
+        InputError: SHARDC-123, the function talks to the host (jax.debug.print, io_callback ...).
+        What JAX raises where it cannot trace `fun`.
+    """
+    kwargs = dict(kwargs or {})
+    jitted = jax.jit(fun, **{**jit_options, "keep_unused": True})
+    call_args = [abstract(arg) for arg in args]
+    call_kwargs = {name: abstract(value) for name, value in kwargs.items()}
+    traced = jitted.trace(*call_args, **call_kwargs)
+    if traced.effects:
+        raise InputError(
+            f"'{traced.fun_name}' has side effects on the host:"
+            f" {', '.join(sorted(str(effect) for effect in traced.effects))}",
+            where=_position(fun),
+            code="SHARDC-123",
+            help="return the value from the step and print or save it outside",
+        )
+    with warnings.catch_warnings():
+        # shardc frees every donated argument, whether or not a result can take its place.
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        platforms = None if platform is None else (platform,)
+        lowered = traced.lower(lowering_platforms=platforms)
+
+    # JAX keeps the module that it lowered for later calls: ours is a copy, in a context of ours.
+    bytecode = io.BytesIO()
+    lowered.compiler_ir("stablehlo").operation.write_bytecode(bytecode)
+    module = parse(bytecode.getvalue())
+
+    static = {name: jit_options.get(name) for name in ("static_argnums", "static_argnames")}
+    dynamic = split_static(fun, call_args, call_kwargs, **static)
+    in_tree = jax.tree.structure((dynamic.args, dynamic.kwargs))
+    assert in_tree == lowered.in_tree, f"arguments {in_tree}, but JAX has {lowered.in_tree}"
+    out_tree = lowered.out_tree
+    infos = jax.tree.leaves(lowered.args_info)
+    with module.context, ir.Location.unknown():
+        main = main_function(module.operation)
+        refuse_host_calls(module.operation)
+        name_arguments(main)
+        mark_donated(main, [info.donated for info in infos])
+    arguments, results = describe(module)
+    out_avals = traced.out_avals
+    assert len(infos) == len(arguments), "JAX added or removed arguments"
+    assert len(out_avals) == len(results), "JAX added or removed results"
+    arguments = tuple(
+        dataclasses.replace(a, weak_type=_weak(aval), key_impl=key_impl(aval))
+        for a, aval in zip(arguments, traced.jaxpr.in_avals, strict=True)
+    )
+    results = tuple(
+        dataclasses.replace(r, weak_type=_weak(aval), key_impl=key_impl(aval))
+        for r, aval in zip(results, traced.jaxpr.out_avals, strict=True)
+    )
+    return Imported(module, arguments, results, in_tree, out_tree)
+
+
+def _weak(aval: Any) -> bool:
+    return bool(getattr(aval, "weak_type", False))

@@ -1,0 +1,120 @@
+"""Reads one StableHLO module from bytes; run as a script, it is the child that may crash.
+
+MLIR's parser is not hardened, so a file is first read by a process of its own. This file imports
+nothing of shardc: `python parse_module.py NAME <FILE >BYTECODE` stands alone.
+"""
+
+import gzip
+import io
+import json
+import sys
+import zlib
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters import mlir as jax_mlir
+
+REFUSED = 65  # exit code: standard output has {"message", "line"} instead of a module
+_MAX_NUM_BYTES = 1 << 33
+_BYTECODE = b"ML\xefR"
+_GZIP = b"\x1f\x8b"
+
+
+class ParseError(Exception):
+    """What is wrong with a file, and in which line (None where it has no lines)."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def is_text(data: bytes) -> bool:
+    """Whether a file is MLIR text; everything else is best read by a child."""
+    return not data.startswith((_BYTECODE, _GZIP)) and b"\0" not in data[:4096]
+
+
+def _unpack(data: bytes) -> bytes:
+    if not data.startswith(_GZIP):
+        return data
+    try:
+        with gzip.open(io.BytesIO(data)) as stream:
+            unpacked = stream.read(_MAX_NUM_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ParseError(f"the gzip data is damaged: {error}") from error
+    if len(unpacked) > _MAX_NUM_BYTES:
+        raise ParseError(f"more than {_MAX_NUM_BYTES >> 30} GiB come out of the gzip data")
+    return unpacked
+
+
+def _rename(location: ir.Location, name: str) -> ir.Location:
+    return ir.Location.file(name, location.start_line, location.start_col)
+
+
+def _name_positions(module: ir.Module, name: str) -> None:
+    """Writes `name` where the parser, which saw only bytes, wrote "-" for the file."""
+
+    def visit(op: ir.Operation) -> None:
+        location = op.location
+        if isinstance(location, ir.FileLineColLoc) and location.filename == "-":
+            op.location = _rename(location, name)
+        for region in op.regions:
+            for block in region.blocks:
+                for argument in block.arguments:
+                    position = argument.location
+                    if isinstance(position, ir.FileLineColLoc) and position.filename == "-":
+                        argument.set_location(_rename(position, name))
+                for inner in block.operations:
+                    visit(inner.operation)
+
+    visit(module.operation)
+
+
+def _describe(error: ir.MLIRError) -> ParseError:
+    for diagnostic in error.error_diagnostics:
+        location = diagnostic.location
+        line = location.start_line if isinstance(location, ir.FileLineColLoc) else 0
+        return ParseError(diagnostic.message, line or None)
+    return ParseError(str(error))
+
+
+def parse_module(data: bytes, name: str, context: ir.Context) -> ir.Module:
+    """Text, bytecode or a portable (VHLO) artifact, plain or gzipped, as a verified module.
+
+    Args:
+        name: what locations call the file.
+    Raises:
+        ParseError: it is none of these.
+    """
+    data = _unpack(data)
+    if not data.strip():
+        raise ParseError("the file is empty")
+    portable = data.startswith(_BYTECODE) and b"StableHLO_v" in data[:64]
+    if not data.startswith(_BYTECODE) and b"\0" in data:
+        raise ParseError("it is neither MLIR text nor MLIR bytecode")
+    with context:
+        try:
+            if portable:
+                data = stablehlo.deserialize_portable_artifact_str(data)
+            module = ir.Module.parse(data)
+        except ir.MLIRError as error:
+            raise _describe(error) from error
+        except ValueError as error:
+            raise ParseError(f"the portable artifact cannot be read: {error}") from error
+        _name_positions(module, name)
+    return module
+
+
+def main() -> int:
+    """Standard input to bytecode on standard output; REFUSED and JSON where it cannot be read."""
+    try:
+        context = jax_mlir.make_ir_context()
+        module = parse_module(sys.stdin.buffer.read(), sys.argv[1], context)
+    except ParseError as error:
+        json.dump({"message": str(error), "line": error.line}, sys.stdout)
+        return REFUSED
+    module.operation.write_bytecode(sys.stdout.buffer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""What an import gives: the module, and its arguments and results in the user's words."""
+
+import re
+from dataclasses import dataclass
+
+import jax
+from jax.extend.mlir import ir
+
+from shardc.errors import ImportFileError
+from shardc.ir.attributes import NAME, arg_attrs, result_attrs, set_arg_attrs, str_attr
+from shardc.ir.walk import body, main_function, walk, where
+
+_ALIAS = "tf.aliasing_output"
+_DONOR = "jax.buffer_donor"
+_RESULT_NAME = "jax.result_info"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One flat argument of `@main`.
+
+    Attributes:
+        name: the user's name, such as "state['w']", or "argument 3".
+        shape, dtype: of the physical array (a PRNG key is uint32[..., 2 or 4] here).
+        weak_type: the type of a Python scalar, which gives way to an array's.
+        key_impl: for PRNG keys their implementation ("threefry2x32"), else None: give the program
+            `jax.random.key_data(key)`.
+        donated: the caller gives the buffer away.
+        aliased_result: flat result that JAX found may reuse the buffer, or None.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    weak_type: bool = False
+    key_impl: str | None = None
+    donated: bool = False
+    aliased_result: int | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """One flat result of `@main`; fields as of `Argument`.
+
+    A result with a `key_impl` becomes a key by `jax.random.wrap_key_data(data, impl=key_impl)`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    weak_type: bool = False
+    key_impl: str | None = None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One program: `module` has a public function whose arguments carry `shardc.name`.
+
+    Attributes:
+        module: calls are not yet inlined and CHLO is not yet legalised; passes do that.
+        in_tree: of `(dynamic args, kwargs)`, None for a file.
+        out_tree: of the results, None for a file.
+    """
+
+    module: ir.Module
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+    in_tree: jax.tree_util.PyTreeDef | None = None
+    out_tree: jax.tree_util.PyTreeDef | None = None
+
+
+_COMPLEX = {"complex<f32>": "complex64", "complex<f64>": "complex128"}
+
+
+def dtype_name(element_type: ir.Type) -> str:
+    """NumPy or ml_dtypes name of an MLIR element type: `bf16` -> "bfloat16", `i1` -> "bool"."""
+    text = str(element_type)
+    if text in _COMPLEX:
+        return _COMPLEX[text]
+    if text == "bf16":
+        return "bfloat16"
+    if text == "i1":
+        return "bool"
+    if match := re.fullmatch(r"(u?i|f)(\d+)", text):
+        kind, bits = match.groups()
+        return {"ui": "uint", "i": "int", "f": "float"}[kind] + bits
+    if match := re.fullmatch(r"f(\d+)(E\d+M\d+\w*)", text):
+        return f"float{match[1]}_{match[2].lower()}"
+    raise ImportFileError(
+        f"arrays of '{text}' have no counterpart in JAX",
+        code="SHARDC-124",
+        help="convert them inside the program and pass a type that NumPy or ml_dtypes has",
+    )
+
+
+def _tensor(type_: ir.Type, what: str, place: str) -> tuple[tuple[int, ...], str]:
+    if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
+        raise ImportFileError(
+            f"{what} is a {type_}, and only tensors of known shape can be planned",
+            where=place,
+            code="SHARDC-124",
+            help="export the program with concrete shapes and without tokens or tuples",
+        )
+    return tuple(type_.shape), dtype_name(type_.element_type)
+
+
+_HOST_CALL = re.compile(r"python_\w*callback|callback_custom_call")
+
+
+def refuse_host_calls(main: ir.Operation) -> None:
+    """ImportFileError (SHARDC-123) if a program calls back into the process that wrote it."""
+    for op in walk(main):
+        target = op.name
+        if op.name == "stablehlo.custom_call":
+            target = str(ir.StringAttr(op.attributes["call_target_name"]).value)
+        if _HOST_CALL.search(target) or target in ("stablehlo.infeed", "stablehlo.outfeed"):
+            raise ImportFileError(
+                f"the program calls the host ('{target}')",
+                where=where(op),
+                code="SHARDC-123",
+                help="return the value from the step and print or save it outside",
+            )
+
+
+def name_arguments(main: ir.Operation) -> None:
+    """Writes `shardc.name` on every argument: the name its location has, or "argument 3"."""
+    attrs = arg_attrs(main)
+    for i, argument in enumerate(body(main).arguments):
+        location = argument.location
+        named = isinstance(location, ir.NameLoc) and location.name_str
+        attrs[i].setdefault(NAME, str_attr(str(location.name_str) if named else f"argument {i}"))
+    set_arg_attrs(main, attrs)
+
+
+def describe(module: ir.Module) -> tuple[tuple[Argument, ...], tuple[Result, ...]]:
+    """Arguments and results of the public function, read off its types and attributes.
+
+    Raises:
+        ImportFileError: SHARDC-121 no such function, SHARDC-124 a shape that is not static.
+    """
+    main = main_function(module.operation)
+    place = where(main)
+    arguments = []
+    for i, (value, attrs) in enumerate(zip(body(main).arguments, arg_attrs(main), strict=True)):
+        name = str(ir.StringAttr(attrs[NAME]).value) if NAME in attrs else f"argument {i}"
+        shape, dtype = _tensor(value.type, f"argument {i} ('{name}')", place)
+        alias = int(ir.IntegerAttr(attrs[_ALIAS]).value) if _ALIAS in attrs else None
+        donated = alias is not None or _DONOR in attrs
+        arguments.append(Argument(name, shape, dtype, donated=donated, aliased_result=alias))
+    results = []
+    types = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
+    for i, (type_, attrs) in enumerate(zip(types, result_attrs(main), strict=True)):
+        shape, dtype = _tensor(type_, f"result {i}", place)
+        info = str(ir.StringAttr(attrs[_RESULT_NAME]).value) if _RESULT_NAME in attrs else ""
+        results.append(Result(info or f"result {i}", shape, dtype))
+    return tuple(arguments), tuple(results)
+
+
+def mark_donated(main: ir.Operation, donated: list[bool]) -> None:
+    """Writes `jax.buffer_donor` on donated arguments that alias no result."""
+    attrs = arg_attrs(main)
+    for entry, is_donated in zip(attrs, donated, strict=True):
+        if is_donated and _ALIAS not in entry:
+            entry[_DONOR] = ir.BoolAttr.get(True)
+    set_arg_attrs(main, attrs)

@@ -1,0 +1,71 @@
+"""Which arguments of a call are static, by the rules of `jax.jit`."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CallArguments:
+    """A call's arguments, taken apart.
+
+    Attributes:
+        args, kwargs: the dynamic ones; the pytree `(args, kwargs)` is what a program takes.
+        static: position or keyword -> static value; hashable values make it a key.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    static: tuple[tuple[int | str, Any], ...]
+
+
+def _as_tuple[T](value: T | Iterable[T] | None) -> tuple[T, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, (int, str)):
+        return (value,)  # type: ignore[return-value]  # T is int or str
+    return tuple(value)  # type: ignore[arg-type]  # an iterable of them
+
+
+def static_parameters(
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Positions and names of the static parameters; each is told from the other, as by jax.jit."""
+    numbers, names = _as_tuple(static_argnums), _as_tuple(static_argnames)
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (ValueError, TypeError):  # a builtin without a signature
+        return numbers, names
+    positional = [
+        p.name if p.kind is p.POSITIONAL_OR_KEYWORD else ""
+        for p in parameters
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if static_argnames is None:
+        inside = [n for n in numbers if -len(positional) <= n < len(positional)]
+        names = tuple(positional[n] for n in inside if positional[n])
+    elif static_argnums is None:
+        numbers = tuple(i for i, name in enumerate(positional) if name in names)
+    return numbers, names
+
+
+def split_static(
+    fun: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+) -> CallArguments:
+    """Takes the static arguments out of a call of `fun`."""
+    numbers, names = static_parameters(fun, static_argnums, static_argnames)
+    positions = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
+    static: list[tuple[int | str, Any]] = [(n, args[n]) for n in sorted(positions)]
+    static += [(name, kwargs[name]) for name in sorted(kwargs) if name in names]
+    return CallArguments(
+        tuple(arg for i, arg in enumerate(args) if i not in positions),
+        {name: value for name, value in kwargs.items() if name not in names},
+        tuple(static),
+    )

@@ -1,0 +1,86 @@
+"""The names of the attributes in which the compiler's state lives, and typed access to them."""
+
+from collections.abc import Iterable
+
+from jax.extend.mlir import ir
+
+NUM_MICROBATCHES = "shardc.num_microbatches"  # module: int
+NUM_STAGES = "shardc.num_stages"  # module: int
+NAME = "shardc.name"  # argument: the user's name for it
+BATCH_DIM = "shardc.batch_dim"  # argument, accumulate: int
+PHASE = "shardc.phase"  # op: "before" | "body" | "after"
+STAGE = "shardc.stage"  # op, function, argument, result: int
+DIRECTION = "shardc.direction"  # op of the body: "forward" | "backward"
+KIND = "shardc.kind"  # accumulate: "sum" | "concat"; function: what it is for
+ROUND = "shardc.round"  # function: int
+VALUE = "shardc.value"  # function argument and result: id of the value
+PER_MICROBATCH = "shardc.per_microbatch"  # function argument and result: unit
+IN_SHARDINGS = "shardc.in_shardings"  # op: the shardings it wants its operands in
+REDUCE_AXES = "shardc.reduce_axes"  # reduce op: axes over which it all-reduces its own result
+GLOBAL_TYPE = "shardc.global_type"  # argument, result of a local program: type over the mesh
+SHARDING = "sdy.sharding"  # op, argument, result: Shardy's own
+
+ACCUMULATE = "shardc.accumulate"  # custom call: sum or concatenation over the microbatches
+MICROBATCH_INDEX = "shardc.microbatch_index"  # custom call: which microbatch this is
+
+
+def int_attr(value: int) -> ir.Attribute:
+    """`value : i64` in the current context."""
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def str_attr(value: str) -> ir.Attribute:
+    """`"value"` in the current context."""
+    return ir.StringAttr.get(value)
+
+
+def str_array(values: Iterable[str]) -> ir.Attribute:
+    """`["a", "b"]` in the current context."""
+    return ir.ArrayAttr.get([ir.StringAttr.get(value) for value in values])
+
+
+def get_int(op: ir.Operation, name: str) -> int | None:
+    """Integer attribute `name` of `op`, or None."""
+    attributes = op.attributes
+    return int(ir.IntegerAttr(attributes[name]).value) if name in attributes else None
+
+
+def get_str(op: ir.Operation, name: str) -> str | None:
+    """String attribute `name` of `op`, or None."""
+    attributes = op.attributes
+    return str(ir.StringAttr(attributes[name]).value) if name in attributes else None
+
+
+def call_target(op: ir.Operation) -> str | None:
+    """Target name of a stablehlo.custom_call, None for every other op."""
+    return get_str(op, "call_target_name") if op.name == "stablehlo.custom_call" else None
+
+
+def _dicts(function: ir.Operation, field: str, count: int) -> list[dict[str, ir.Attribute]]:
+    if field not in function.attributes:
+        return [{} for _ in range(count)]
+    return [
+        {named.name: named.attr for named in ir.DictAttr(entry)}
+        for entry in ir.ArrayAttr(function.attributes[field])
+    ]
+
+
+def arg_attrs(function: ir.Operation) -> list[dict[str, ir.Attribute]]:
+    """One dict of attributes per argument of a func.func (copies: write with `set_arg_attrs`)."""
+    return _dicts(function, "arg_attrs", len(function.regions[0].blocks[0].arguments))
+
+
+def result_attrs(function: ir.Operation) -> list[dict[str, ir.Attribute]]:
+    """One dict of attributes per result of a func.func (copies)."""
+    function_type = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    return _dicts(function, "res_attrs", len(function_type.results))
+
+
+def set_arg_attrs(function: ir.Operation, attrs: list[dict[str, ir.Attribute]]) -> None:
+    """Replaces the attributes of every argument."""
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in attrs])
+
+
+def set_result_attrs(function: ir.Operation, attrs: list[dict[str, ir.Attribute]]) -> None:
+    """Replaces the attributes of every result."""
+    function.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in attrs])

@@ -1,0 +1,40 @@
+"""Copying ops with their operands replaced, values captured inside regions included."""
+
+from collections.abc import Mapping
+
+from jax.extend.mlir import ir
+
+from shardc.ir.walk import walk
+
+
+def inputs(op: ir.Operation) -> list[ir.Value]:
+    """The values `op` uses: its operands, then what its regions capture from outside, once each."""
+    found = list(op.operands)
+    if len(op.regions) > 0:
+        inside: set[ir.Value] = set()
+        captured: dict[ir.Value, None] = {}
+        for inner in walk(op):
+            block = inner.block
+            inside.update(block.arguments)
+            inside.update(inner.results)
+            for region in inner.regions:
+                for nested in region.blocks:
+                    inside.update(nested.arguments)
+            captured.update(dict.fromkeys(inner.operands))
+        found.extend(v for v in captured if v not in inside and v not in found)
+    return found
+
+
+def replace_inputs(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> None:
+    """Replaces what `op` and the ops in its regions use; values not in `mapping` stay."""
+    for each in [op, *walk(op)] if len(op.regions) > 0 else [op]:
+        for position, value in enumerate(each.operands):
+            if value in mapping:
+                each.operands[position] = mapping[value]
+
+
+def clone_op(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> ir.Operation:
+    """A copy of `op` at the current insertion point with its inputs replaced by `mapping`."""
+    copy = op.operation.clone(ip=ir.InsertionPoint.current).operation
+    replace_inputs(copy, mapping)
+    return copy

@@ -1,0 +1,215 @@
+"""Which ops may run on a part of their operands, and how such an op is made.
+
+An axis of devices (or of microbatches: an axis in time) may split a factor of an op only where
+`ALLOWED` says so. Each entry is proved by a test that runs the op in parts; whatever has no entry
+gets whole operands, which is always right.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from jax.extend.mlir import ir
+
+from shardc.ir.attributes import ACCUMULATE, call_target
+from shardc.ir.reducers import is_zero, reducer, splits_into_partial_results
+
+if TYPE_CHECKING:
+    from shardc.analysis.sharding_rules import OpRule
+
+Guard = Callable[[ir.Operation, "OpRule", int], bool]
+
+ELEMENTWISE = """abs add and atan2 cbrt ceil clamp compare complex convert cosine count_leading_zeros
+    divide exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum
+    minimum multiply negate not optimization_barrier or popcnt power real reduce_precision
+    remainder round_nearest_afz round_nearest_even rsqrt select shift_left shift_right_arithmetic
+    shift_right_logical sign sine sqrt subtract tan tanh xor""".split()
+
+
+def _always(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    return True
+
+
+def _positions(mapping: Sequence[Sequence[int]], factor: int) -> list[int]:
+    return [dim for dim, factors in enumerate(mapping) if factor in factors]
+
+
+def _major_most(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    """A dim made of several factors is split at the outermost only: parts stay contiguous."""
+    return all(
+        factor not in factors[1:]
+        for mapping in (*rule.operands, *rule.results)
+        for factors in mapping
+    )
+
+
+def _trivial(name: str, neutral: int) -> Guard:
+    """The factor's dims have `neutral` at their positions in the integer attribute `name`."""
+
+    def holds(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+        if name not in op.attributes:
+            return True
+        attribute = op.attributes[name]
+        if isinstance(attribute, ir.DenseElementsAttr):  # tensor<rank x 2>: low and high
+            pairs = [int(v) for v in ir.DenseIntElementsAttr(attribute)]
+            return all(pairs[2 * d : 2 * d + 2] == [neutral, neutral] for d in dims(rule, factor))
+        values = list(ir.DenseI64ArrayAttr(attribute))
+        return all(values[d] == neutral for d in dims(rule, factor))
+
+    def dims(rule: "OpRule", factor: int) -> list[int]:
+        return _positions(rule.operands[0], factor) + _positions(rule.results[0], factor)
+
+    return holds
+
+
+def _all_of(*guards: Guard) -> Guard:
+    return lambda op, rule, factor: all(guard(op, rule, factor) for guard in guards)
+
+
+def _whole_window(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    """Wherever the factor stands, operand and result (or update) have it in full size."""
+    sizes = {
+        ir.RankedTensorType(value.type).shape[dim]
+        for value, mapping in [
+            *zip(op.operands, rule.operands, strict=True),
+            *zip(op.results, rule.results, strict=True),
+        ]
+        for dim in _positions(mapping, factor)
+    }
+    return sizes == {rule.sizes[factor]}
+
+
+def _gathered(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    """Rows that indices choose from stay whole; index dims, full slices and batch dims split."""
+    in_result = bool(_positions(rule.results[0], factor))
+    return in_result and _whole_window(op, rule, factor)
+
+
+def _scattered(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    """Rows that indices choose stay whole: a split dim of the result is one of the updates."""
+    return bool(_positions(rule.operands[-1], factor)) and _whole_window(op, rule, factor)
+
+
+def _scattered_sum(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    """Partial sums add up only if each device starts from zero."""
+    return len(op.results) == 1 and reducer(op) == "add" and is_zero(op.operands[0])
+
+
+def _channel_or_batch(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    """Batch and features split, windows do not; with groups only the batch does."""
+    numbers = str(op.attributes["dimension_numbers"])
+    lhs, rhs, out = _convolution_dims(numbers)
+    names = {
+        dims[d]
+        for dims, mapping in ((lhs, rule.operands[0]), (rhs, rule.operands[1]))
+        for d in _positions(mapping, factor)
+    }
+    outputs = {out[d] for d in _positions(rule.results[0], factor)}
+    if ir.IntegerAttr(op.attributes["batch_group_count"]).value != 1:
+        return False
+    if ir.IntegerAttr(op.attributes["feature_group_count"]).value != 1:
+        return names == {"b"} and outputs == {"b"}
+    return (names, outputs) in [({"b"}, {"b"}), ({"o"}, {"f"}), ({"f", "i"}, set())]
+
+
+def _convolution_dims(numbers: str) -> tuple[list[str], list[str], list[str]]:
+    """[b, 0, 1, f], [0, 1, i, o], [b, 0, 1, f] out of `#stablehlo.conv<[..]x[..]->[..]>`."""
+    parts = [part.split("]")[0].split(", ") for part in numbers.split("[")[1:]]
+    return parts[0], parts[1], parts[2]
+
+
+def _one_operand(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    return splits_into_partial_results(op)
+
+
+_reduce_window_guard = _all_of(
+    _whole_window,
+    _trivial("window_dimensions", 1),
+    _trivial("window_strides", 1),
+    _trivial("base_dilations", 1),
+    _trivial("padding", 0),
+)
+
+# (op, kind of the factor) -> when axes may split such a factor.
+ALLOWED: dict[tuple[str, str], Guard] = {
+    **{(f"stablehlo.{name}", "pass_through"): _always for name in ELEMENTWISE},
+    ("stablehlo.bitcast_convert", "pass_through"): _always,
+    ("stablehlo.broadcast_in_dim", "pass_through"): _always,
+    ("stablehlo.cholesky", "pass_through"): _always,
+    ("stablehlo.concatenate", "pass_through"): _always,
+    ("stablehlo.convolution", "pass_through"): _channel_or_batch,
+    ("stablehlo.convolution", "reduction"): _channel_or_batch,
+    ("stablehlo.custom_call", "pass_through"): lambda op, rule, f: call_target(op) == ACCUMULATE,
+    ("stablehlo.dot_general", "pass_through"): _always,
+    ("stablehlo.dot_general", "reduction"): _always,
+    ("stablehlo.dynamic_slice", "pass_through"): _whole_window,
+    ("stablehlo.dynamic_update_slice", "pass_through"): _whole_window,
+    ("stablehlo.gather", "pass_through"): _gathered,
+    ("stablehlo.pad", "pass_through"): _all_of(
+        _trivial("edge_padding_low", 0),
+        _trivial("edge_padding_high", 0),
+        _trivial("interior_padding", 0),
+    ),
+    ("stablehlo.reduce", "pass_through"): _always,
+    ("stablehlo.reduce", "reduction"): _one_operand,
+    ("stablehlo.reduce_window", "pass_through"): _reduce_window_guard,
+    ("stablehlo.reshape", "pass_through"): _major_most,
+    ("stablehlo.reverse", "pass_through"): _always,
+    ("stablehlo.scatter", "pass_through"): _scattered,
+    ("stablehlo.scatter", "reduction"): _scattered_sum,
+    ("stablehlo.select_and_scatter", "pass_through"): _reduce_window_guard,
+    ("stablehlo.slice", "pass_through"): _all_of(_whole_window, _trivial("strides", 1)),
+    ("stablehlo.sort", "pass_through"): _always,
+    ("stablehlo.transpose", "pass_through"): _always,
+    ("stablehlo.triangular_solve", "pass_through"): _always,
+}
+
+
+def allowed_factors(op: ir.Operation, rule: "OpRule") -> tuple[bool, ...]:
+    """For each factor of `op`: may axes split it (where their number divides its size)?
+
+    A split reduction factor makes the result a partial sum, or, for the other reducers of
+    `stablehlo.reduce`, asks for `shardc.reduce_axes` on the op. Splitting into as many parts as
+    the axes have must still divide the factor evenly; that is the caller's to check.
+    """
+
+    def allowed(factor: int) -> bool:
+        guard = ALLOWED.get((op.name, rule.kinds[factor].value))
+        return guard is not None and rule.sizes[factor] > 1 and guard(op, rule, factor)
+
+    return tuple(allowed(factor) for factor in range(len(rule.sizes)))
+
+
+def make_local(
+    op: ir.Operation, operands: Sequence[ir.Value], result_types: Sequence[ir.Type]
+) -> ir.Operation:
+    """A copy of `op` at the current insertion point that works on a part of its operands.
+
+    Attributes that repeat sizes (limits of a slice, sizes of gathered slices, splat constants)
+    follow the new types; regions and every other attribute are copied.
+    """
+    local = op.operation.clone(ip=ir.InsertionPoint.current).operation
+    for position, operand in enumerate(operands):
+        local.operands[position] = operand
+    for result, result_type in zip(local.results, result_types, strict=True):
+        result.set_type(result_type)
+    if op.name == "stablehlo.slice":
+        whole, part = _shape(op.operands[0]), _shape(operands[0])
+        limits = list(ir.DenseI64ArrayAttr(op.attributes["limit_indices"]))
+        limits = [p if p != w else limit for w, p, limit in zip(whole, part, limits, strict=True)]
+        local.attributes["limit_indices"] = ir.DenseI64ArrayAttr.get(limits)
+    elif op.name == "stablehlo.gather":
+        whole, part = _shape(op.operands[0]), _shape(operands[0])
+        sizes = list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
+        sizes = [p if s == w else s for w, p, s in zip(whole, part, sizes, strict=True)]
+        local.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(sizes)
+    elif op.name == "stablehlo.dynamic_slice":
+        local.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(_shape(local.results[0]))
+    elif op.name == "stablehlo.constant" and local.results[0].type != op.results[0].type:
+        splat = ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()
+        value = ir.DenseElementsAttr.get_splat(result_types[0], splat)
+        local.attributes["value"] = value
+    return local
+
+
+def _shape(value: ir.Value) -> list[int]:
+    return list(ir.RankedTensorType(value.type).shape)

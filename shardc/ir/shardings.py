@@ -1,0 +1,106 @@
+"""Shardings between Shardy's attributes and shardc's own data."""
+
+from collections.abc import Sequence
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
+
+from shardc.errors import PlanError
+from shardc.ir.attributes import IN_SHARDINGS, SHARDING
+from shardc.plan import Mesh, TensorSharding
+
+
+def to_attr(sharding: TensorSharding, mesh_name: str) -> ir.Attribute:
+    """`#sdy.sharding<@mesh_name, ...>` in the current context, every dim closed."""
+    dims = [
+        sdy.DimensionShardingAttr.get([sdy.AxisRefAttr.get(a) for a in axes], is_closed=True)
+        for axes in sharding.dims
+    ]
+    unreduced = [sdy.AxisRefAttr.get(axis) for axis in sharding.unreduced]
+    return sdy.TensorShardingAttr.get(mesh_name, dims, unreduced_axes=unreduced)
+
+
+def from_attr(attribute: ir.Attribute) -> TensorSharding:
+    """Reads `#sdy.sharding`; sub-axes are refused (PlanError, SHARDC-200)."""
+    attr = sdy.TensorShardingAttr(attribute)
+
+    def name(axis: ir.Attribute) -> str:
+        ref = sdy.AxisRefAttr(axis)
+        if ref.sub_axis_info is not None:
+            raise PlanError(f"the sharding {attribute} uses a part of an axis")
+        return str(ref.name)
+
+    return TensorSharding(
+        tuple(
+            tuple(name(axis) for axis in sdy.DimensionShardingAttr(dim).axes)
+            for dim in attr.dimension_shardings
+        ),
+        tuple(sorted(name(axis) for axis in attr.unreduced_axes)),
+    )
+
+
+def mesh_name(attribute: ir.Attribute) -> str:
+    """The symbol of the mesh that a `#sdy.sharding` refers to."""
+    return str(ir.FlatSymbolRefAttr(sdy.TensorShardingAttr(attribute).mesh_or_ref).value)
+
+
+def result_shardings(op: ir.Operation) -> list[TensorSharding] | None:
+    """The shardings of an op's results, or None if it has none written."""
+    if SHARDING not in op.attributes:
+        return None
+    per_value = sdy.TensorShardingPerValueAttr(op.attributes[SHARDING])
+    return [from_attr(attr) for attr in per_value.shardings]
+
+
+def set_result_shardings(op: ir.Operation, shardings: Sequence[TensorSharding], mesh: str) -> None:
+    """Writes `sdy.sharding` of an op, one per result."""
+    attrs = [to_attr(sharding, mesh) for sharding in shardings]
+    op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get(attrs)
+
+
+def operand_shardings(op: ir.Operation) -> list[TensorSharding] | None:
+    """The shardings that an op wants its operands in (`shardc.in_shardings`), or None."""
+    if IN_SHARDINGS not in op.attributes:
+        return None
+    return [from_attr(attr) for attr in ir.ArrayAttr(op.attributes[IN_SHARDINGS])]
+
+
+def set_operand_shardings(op: ir.Operation, shardings: Sequence[TensorSharding], mesh: str) -> None:
+    """Writes `shardc.in_shardings` of an op, one per operand."""
+    op.attributes[IN_SHARDINGS] = ir.ArrayAttr.get([to_attr(s, mesh) for s in shardings])
+
+
+MESH_DEVICES = "shardc.mesh_devices"  # module: mesh name -> device ids, row-major
+
+
+def meshes(module: ir.Operation) -> dict[str, Mesh]:
+    """Every `sdy.mesh` of a module by symbol name, with the devices it lies on."""
+    placed: dict[str, tuple[int, ...]] = {}
+    if MESH_DEVICES in module.attributes:
+        for named in ir.DictAttr(module.attributes[MESH_DEVICES]):
+            placed[named.name] = tuple(int(i) for i in ir.DenseI64ArrayAttr(named.attr))
+    found = {}
+    for op in module.regions[0].blocks[0].operations:
+        if op.operation.name == "sdy.mesh":
+            attr = sdy.MeshAttr(op.operation.attributes["mesh"])
+            axes = tuple((str(a.name), int(a.size)) for a in map(sdy.MeshAxisAttr, attr.axes))
+            count = 1
+            for _, size in axes:
+                count *= size
+            name = str(ir.StringAttr(op.operation.attributes["sym_name"]).value)
+            found[name] = Mesh(axes, placed.get(name, tuple(range(count))))
+    return found
+
+
+def write_mesh_devices(module: ir.Operation, placed: dict[str, Mesh]) -> None:
+    """Writes the device ids of each mesh (Shardy's own would renumber them)."""
+    module.attributes[MESH_DEVICES] = ir.DictAttr.get(
+        {name: ir.DenseI64ArrayAttr.get(mesh.device_ids) for name, mesh in placed.items()}
+    )
+
+
+def add_mesh(module: ir.Operation, name: str, mesh: Mesh) -> None:
+    """Puts `sdy.mesh @name` at the top of a module (positions on the mesh, not device ids)."""
+    with ir.InsertionPoint.at_block_begin(module.regions[0].blocks[0]), ir.Location.unknown():
+        axes = [sdy.MeshAxisAttr.get(axis, size) for axis, size in mesh.axes]
+        sdy.MeshOp(name, sdy.MeshAttr.get(axes))

@@ -1,0 +1,56 @@
+"""Shape, dtype and bytes of MLIR values."""
+
+import math
+import re
+
+from jax.extend.mlir import ir
+
+_NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i1": "bool"}
+_INTEGER = re.compile(r"^(u?)i(\d+)$")
+_FLOAT8 = re.compile(r"^f(\d+)(E\w+)$")
+
+
+def shape_of(value: ir.Value) -> tuple[int, ...]:
+    """Sizes of the dims of a ranked tensor; () for a token or a tuple."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return ()
+    return tuple(value.type.shape)
+
+
+def dtype_of(value: ir.Value) -> str:
+    """NumPy/ml_dtypes name of a tensor's elements, such as "bfloat16"; "" for what is no tensor."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return ""
+    return dtype_name(value.type.element_type)
+
+
+def dtype_name(element_type: ir.Type) -> str:
+    """NumPy/ml_dtypes name of an element type; the MLIR text for what they do not have."""
+    text = str(element_type)
+    if text in _NAMES:
+        return _NAMES[text]
+    if text.startswith("complex<"):
+        return {"complex<f32>": "complex64", "complex<f64>": "complex128"}.get(text, text)
+    if match := _INTEGER.match(text):
+        return f"{'u' * bool(match[1])}int{match[2]}"
+    if match := _FLOAT8.match(text):
+        return f"float{match[1]}_{match[2].lower()}"
+    return text
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element; parts of a byte count as one, and so does what is unknown."""
+    if dtype == "bool":
+        return 1
+    match = re.match(r"[a-z]+(\d+)", dtype)
+    return max(1, int(match[1]) // 8) if match else 1
+
+
+def num_elements(value: ir.Value) -> int:
+    """Elements of a tensor; 0 for what is no tensor."""
+    return math.prod(shape_of(value)) if dtype_of(value) else 0
+
+
+def num_bytes(value: ir.Value) -> int:
+    """Bytes of a whole tensor; 0 for what is no tensor."""
+    return num_elements(value) * itemsize(dtype_of(value))

@@ -1,0 +1,101 @@
+"""Going through a module: functions, the ops of a block, every op inside an op."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from jax.extend.mlir import ir
+
+from shardc.errors import ImportFileError
+
+_OWN_FILES = str(Path(__file__).parents[1]) + "/"
+
+
+def functions(module: ir.Operation) -> Iterator[ir.Operation]:
+    """The func.func ops of a module, in order."""
+    for op in list(module.regions[0].blocks[0].operations):
+        if op.operation.name == "func.func":
+            yield op.operation
+
+
+def body(function: ir.Operation) -> ir.Block:
+    """The single block of a function."""
+    return function.regions[0].blocks[0]
+
+
+def ops(function: ir.Operation) -> list[ir.Operation]:
+    """The top-level ops of a function's body without its terminator (a list: safe to edit)."""
+    return [op.operation for op in body(function).operations][:-1]
+
+
+def terminator(function: ir.Operation) -> ir.Operation:
+    """The func.return of a function."""
+    block = body(function)
+    return block.operations[len(block.operations) - 1].operation
+
+
+def walk(op: ir.Operation) -> Iterator[ir.Operation]:
+    """Every op inside `op`, depth first, `op` itself excluded."""
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in list(block.operations):
+                yield inner.operation
+                yield from walk(inner.operation)
+
+
+def symbol(function: ir.Operation) -> str:
+    """Name of a function or other symbol."""
+    return str(ir.StringAttr(function.attributes["sym_name"]).value)
+
+
+def main_function(module: ir.Operation) -> ir.Operation:
+    """The function to run: `@main`, or the only public one; ImportFileError if there is none."""
+    public = [
+        f
+        for f in functions(module)
+        if "sym_visibility" not in f.attributes
+        or ir.StringAttr(f.attributes["sym_visibility"]).value == "public"
+    ]
+    named = [f for f in public if symbol(f) == "main"]
+    if named or len(public) == 1:
+        return (named or public)[0]
+    raise ImportFileError(
+        f"the module has {len(public)} public functions and none is called 'main'",
+        code="SHARDC-121",
+        help="make one function public and the others private, or name it @main",
+    )
+
+
+def where(op: ir.Operation) -> str:
+    """Source position of `op` as a person reads it: `train.py:41 (step)`, or the op's location."""
+    return readable_location(op.location)
+
+
+def positions(location: ir.Location) -> Iterator[tuple[str, int, str]]:
+    """(file, line, name around it or "") of a location, innermost call first."""
+    match location:
+        case ir.FileLineColLoc():
+            if location.start_line > 0:
+                yield location.filename, location.start_line, ""
+        case ir.NameLoc():
+            for file, line, name in positions(location.child_loc):
+                yield file, line, name or location.name_str
+        case ir.CallSiteLoc():
+            yield from positions(location.callee)
+            yield from positions(location.caller)
+        case ir.FusedLoc():
+            for part in location.locations:
+                yield from positions(part)
+
+
+def readable_location(location: ir.Location) -> str:
+    """The innermost position in the user's own files: `train.py:41 (step)`, `step.mlir:9`.
+
+    A location without any position gives its name, such as `jit(step)/add`.
+    """
+    places = [place for place in positions(location) if not place[0].startswith(_OWN_FILES)]
+    if not places:
+        return location.name_str if isinstance(location, ir.NameLoc) else "an unknown place"
+    users = [place for place in places if "site-packages" not in place[0]]
+    file, line, name = (users or places)[0]
+    label = name.rsplit("<locals>.", 1)[-1]
+    return file.rsplit("/", 1)[-1] + f":{line}" + (f" ({label})" if label and "/" not in label else "")

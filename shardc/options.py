@@ -1,0 +1,33 @@
+"""What a user may ask of the planner."""
+
+from typing import Literal
+
+import msgspec
+
+Auto = Literal["auto"]
+
+
+class PlanOptions(msgspec.Struct, frozen=True):
+    """Requests and limits; "auto" leaves a choice to the planner.
+
+    Attributes:
+        stages: pipeline stages; 1 means no pipeline.
+        microbatches: into how many equal parts the batch is cut.
+        schedule: "gpipe", "1f1b" or "auto".
+        mesh: shape of every stage's mesh such as (2, 4), or "auto".
+        batch_args: flat positions of the arguments that hold the batch; None: found by analysis.
+        memory_limit_bytes: per device; None: the cluster's.
+        time_limit_s: for the whole planning.
+        seed: of the solver.
+        lowering: "local" (shardc's own per-device programs) or "xla" (annotated modules).
+    """
+
+    stages: int | Auto = "auto"
+    microbatches: int | Auto = "auto"
+    schedule: str = "auto"
+    mesh: tuple[int, ...] | Auto = "auto"
+    batch_args: tuple[int, ...] | None = None
+    memory_limit_bytes: int | None = None
+    time_limit_s: float = 60.0
+    seed: int = 0
+    lowering: Literal["local", "xla"] = "local"

@@ -1,0 +1,41 @@
+"""Write the shardings of a saved plan into the module."""
+
+from dataclasses import dataclass
+
+import msgspec
+from jax.extend.mlir import ir
+
+from shardc.errors import PlanError
+from shardc.ir.pass_manager import Pass
+from shardc.ir.planned import write_shardings
+from shardc.ir.walk import functions, symbol
+from shardc.plan import FunctionSharding
+
+
+@dataclass(frozen=True)
+class ApplyShardings(Pass):
+    """Does what shardc-plan-shardings does, with decisions that were made before.
+
+    Options:
+        shardings: JSON of `Plan.shardings`: function name -> its FunctionSharding.
+    """
+
+    name = "shardc-apply-shardings"
+
+    shardings: str = "{}"
+
+    def apply(self, module: ir.Operation) -> None:
+        try:
+            planned = msgspec.json.decode(self.shardings, type=dict[str, FunctionSharding])
+        except msgspec.MsgspecError as error:
+            raise PlanError(
+                f"the shardings are not those of a plan: {error}", help="plan again"
+            ) from error
+        for function in functions(module):
+            name = symbol(function)
+            if name not in planned:
+                raise PlanError(
+                    f"the plan has no shardings for @{name}",
+                    help="plan again: this plan was made for another version of the program",
+                )
+            write_shardings(function, planned[name])

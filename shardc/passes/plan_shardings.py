@@ -1,0 +1,107 @@
+"""Choose the sharding strategy of every op and value with the solver, stage by stage."""
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+from jax.extend.mlir import ir
+
+from shardc.analysis.sharding_problem import ProblemBuilder, StageProblem
+from shardc.analysis.sharding_report import stage_report
+from shardc.analysis.sharding_rules import rules_of
+from shardc.analysis.stage_table import next_states
+from shardc.cluster import Cluster
+from shardc.errors import PlanError
+from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, get_int, str_attr
+from shardc.ir.pass_manager import Pass
+from shardc.ir.planned import write_shardings
+from shardc.ir.shardings import meshes
+from shardc.ir.walk import functions, symbol
+from shardc.plan import StageReport
+from shardc.solver.problem import Solution
+from shardc.solver.solve import solve
+
+REPORTS = "shardc.stage_reports"  # module: JSON of one StageReport per stage
+
+
+@dataclass(frozen=True)
+class PlanShardings(Pass):
+    """Writes the cheapest shardings that fit into memory: `sdy.sharding`, `shardc.in_shardings`.
+
+    Works on outlined stage functions whose meshes are declared. All functions of a stage are
+    planned together, so a parameter's sharding suits forward, backward and update at once. Equal
+    stages are solved once. Module attribute `shardc.stage_reports` says what to expect.
+
+    Options:
+        cluster: built-in name, path of a cluster file, or its JSON.
+        memory_limit: bytes per device; 0 = the cluster's.
+        stashes: for each stage the microbatches in flight; empty = all.
+        time_limit: seconds for each stage.
+        seed: of the solver.
+    """
+
+    name = "shardc-plan-shardings"
+
+    cluster: str = "cpu8"
+    memory_limit: int = 0
+    stashes: tuple[int, ...] = ()
+    time_limit: float = 60.0
+    seed: int = 0
+
+    def apply(self, module: ir.Operation) -> None:
+        cluster = load_cluster(self.cluster)
+        limit = self.memory_limit or cluster.device.memory_bytes
+        num_microbatches = get_int(module, NUM_MICROBATCHES) or 1
+        rules = rules_of(module)
+        placed = meshes(module)
+        same = next_states(module)
+        by_stage: dict[int, list[ir.Operation]] = {}
+        for function in functions(module):
+            by_stage.setdefault(get_int(function, STAGE) or 0, []).append(function)
+        solved: dict[str, Solution] = {}
+        reports: list[StageReport] = []
+        for stage, stage_functions in sorted(by_stage.items()):
+            if f"stage{stage}" not in placed:
+                raise PlanError(
+                    f"stage {stage} has no mesh",
+                    help="run shardc-assign-meshes first",
+                    code="SHARDC-101",
+                )
+            mesh = placed[f"stage{stage}"]
+            stashes = self.stashes[stage] if self.stashes else num_microbatches
+            built = ProblemBuilder(
+                stage_functions, rules, mesh, cluster, num_microbatches, stashes, same
+            ).build(limit)
+            key = _digest(built)
+            if key not in solved:
+                solved[key] = solve(
+                    built.problem, time_limit_s=self.time_limit, seed=self.seed
+                )
+            solution = solved[key]
+            chosen = built.shardings(solution.choice)
+            for function in stage_functions:
+                write_shardings(function, chosen[symbol(function)])
+            reports.append(stage_report(built, solution, mesh, cluster))
+        module.attributes[REPORTS] = str_attr(msgspec.json.encode(reports).decode())
+
+
+def load_cluster(text: str) -> Cluster:
+    """A cluster by name, path or JSON text."""
+    if text.lstrip().startswith("{"):
+        return msgspec.json.decode(text, type=Cluster)
+    return Cluster.load(text)
+
+
+def _digest(built: StageProblem) -> str:
+    """Equal digests mean equal problems, so equal stages are solved once."""
+    digest = hashlib.sha256()
+    problem = built.problem
+    arrays = [*problem.costs, *problem.usages]
+    for array in arrays:
+        digest.update(array.tobytes())
+    tables = {id(table): table for table in problem.edge_costs}
+    names = {key: hashlib.sha256(t.tobytes()).digest() for key, t in tables.items()}
+    for edge, table in zip(problem.edges, problem.edge_costs, strict=True):
+        digest.update(repr(edge).encode() + names[id(table)])
+    digest.update(repr((problem.intervals, problem.usage_limit)).encode())
+    return digest.hexdigest()

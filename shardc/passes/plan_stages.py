@@ -1,0 +1,215 @@
+"""Give every op its pipeline stage and copy what several stages need."""
+
+from collections import ChainMap
+from dataclasses import dataclass, field
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.dataflow import Dataflow, StepFacts, dataflow, step_facts
+from shardc.analysis.direction import forward_ops
+from shardc.analysis.stage_assignment import StageAssignment, assign_stages, cloneable_ops
+from shardc.analysis.stage_cuts import balanced_cuts
+from shardc.analysis.state import state_aliases
+from shardc.errors import StageError
+from shardc.ir.attributes import (
+    DIRECTION,
+    NUM_STAGES,
+    PHASE,
+    STAGE,
+    arg_attrs,
+    get_str,
+    int_attr,
+    result_attrs,
+    set_arg_attrs,
+    set_result_attrs,
+    str_attr,
+)
+from shardc.ir.clone import clone_op, replace_inputs
+from shardc.ir.pass_manager import Pass
+from shardc.ir.walk import body, main_function, terminator
+
+Key = tuple[int, str]  # stage, and which of its functions: before, forward, backward, after
+
+# Linear ops of one operand through which an accumulation may move to the operand.
+_UNARY_LINEAR = {"stablehlo.transpose", "stablehlo.reshape", "stablehlo.negate"}
+
+
+@dataclass(frozen=True)
+class PlanStages(Pass):
+    """Writes `shardc.stage` on every op, argument and result of @main.
+
+    Reads the phases that shardc-split-microbatches wrote. Afterwards every op belongs to exactly
+    one stage: ops that are cheap or that no microbatch changes have been copied to each stage and
+    direction that uses them, and a gradient that is summed from several stages (a tied
+    parameter) is accumulated on each and added once, by the parameter's owner.
+
+    Options:
+        stages: how many stages to cut the forward ops into, balanced by FLOPs.
+        cuts: instead, for each stage but the first, the position in @main of its first forward op.
+    """
+
+    name = "shardc-plan-stages"
+
+    stages: int = 1
+    cuts: tuple[int, ...] = field(default=())
+
+    def apply(self, module: ir.Operation) -> None:
+        main = main_function(module)
+        aliases = state_aliases(main)
+        flow = dataflow(main)
+        cut_ops = [flow.ops[c] for c in self._cuts(flow, step_facts(main, flow), aliases)]
+        while True:
+            flow = dataflow(main)
+            facts = step_facts(main, flow)
+            forward = forward_ops(flow, facts, set(aliases.values()))
+            if forward is None:
+                assert not cut_ops
+                forward = {i for i, phase in enumerate(facts.phase) if phase == "body"}
+            cuts = [flow.ops.index(op) for op in cut_ops]
+            assigned = assign_stages(flow, facts, forward, set(aliases), aliases, cuts)
+            if not _split_shared_gradient(flow, facts, assigned):
+                break
+        _write(main, flow, facts, assigned)
+        module.attributes[NUM_STAGES] = int_attr(len(cut_ops) + 1)
+
+    def _cuts(self, flow: Dataflow, facts: StepFacts, aliases: dict[int, int]) -> list[int]:
+        if self.cuts:
+            if list(self.cuts) != sorted(set(self.cuts)) or self.cuts[-1] >= len(flow.ops):
+                raise StageError(
+                    f"the cuts {list(self.cuts)} are not rising positions of ops of @main",
+                    help="give for each stage but the first the position of its first forward op",
+                )
+            return list(self.cuts)
+        if self.stages == 1:
+            return []
+        forward = forward_ops(flow, facts, set(aliases.values()))
+        if forward is None:
+            raise StageError(
+                f"{self.stages} stages were asked for, but no result tells where the forward pass"
+                " ends",
+                code="SHARDC-161",
+                help="return the loss from the step, or use stages=1",
+            )
+        cloned = cloneable_ops(flow, facts, set(aliases))
+        return balanced_cuts(flow, sorted(forward - cloned), self.stages)
+
+
+def _split_shared_gradient(flow: Dataflow, facts: StepFacts, assigned: StageAssignment) -> bool:
+    """Moves one accumulation behind an add of two stages' partial gradients; False if none."""
+    for i in facts.accumulates:
+        op = flow.ops[i]
+        if get_str(op, "shardc.kind") != "sum" or i in assigned.forward:
+            continue
+        chain = [j for j in flow.op_inputs[i] if j not in assigned.cloned]
+        while len(chain) == 1 and flow.ops[chain[0]].name in _UNARY_LINEAR:
+            chain = [j for j in flow.op_inputs[chain[0]] if j not in assigned.cloned]
+        if len(chain) != 1 or flow.ops[chain[0]].name != "stablehlo.add":
+            continue
+        parts = [j for j in flow.op_inputs[chain[0]] if j not in assigned.cloned]
+        if len({assigned.stage[j] for j in parts}) < 2:
+            continue
+        source = op.operands[0].owner.operation
+        _accumulate_operands(op, source)
+        return True
+    return False
+
+
+def _accumulate_operands(accumulate: ir.Operation, source: ir.Operation) -> None:
+    """accumulate(f(a, b)) becomes f(accumulate(a), accumulate(b)) for a linear f."""
+    with ir.InsertionPoint(accumulate), accumulate.location:
+        sums = {}
+        for operand in source.operands:
+            one = ir.Operation.create(
+                accumulate.name,
+                results=[operand.type],
+                operands=[operand],
+                attributes={n.name: n.attr for n in _named(accumulate)},
+            )
+            sums[operand] = one.results[0]
+        moved = clone_op(source, sums)
+        moved.attributes[PHASE] = str_attr("after")
+    accumulate.results[0].replace_all_uses_with(moved.results[0])
+    accumulate.erase()
+
+
+def _named(op: ir.Operation) -> list[ir.NamedAttribute]:
+    attributes = op.attributes
+    return [attributes[k] for k in range(len(attributes))]
+
+
+def _write(
+    main: ir.Operation, flow: Dataflow, facts: StepFacts, assigned: StageAssignment
+) -> None:
+    """Copies the cloned ops to their users and writes the attributes."""
+    keys: list[list[Key]] = [[] for _ in flow.ops]
+    for i, phase in enumerate(facts.phase):
+        if i not in assigned.cloned:
+            keys[i] = [(assigned.stage[i], _function_kind(phase, i in assigned.forward))]
+    needed: list[set[Key]] = [set(k) for k in keys]
+    for r, (kind, index) in enumerate(flow.returned):
+        if kind == "op" and index in assigned.cloned:
+            home = "before" if facts.phase[index] == "before" else "after"
+            needed[index].add((assigned.result_stage[r], home))
+    for i in reversed(range(len(flow.ops))):
+        for j in flow.op_inputs[i]:
+            if j in assigned.cloned:
+                for stage, kind in needed[i]:
+                    needed[j].add((stage, "before" if facts.phase[j] == "before" else kind))
+        if i in assigned.cloned:
+            keys[i] = sorted(needed[i])
+    copies: dict[Key, dict[ir.Value, ir.Value]] = {}
+    for i, op in enumerate(flow.ops):
+        for key in keys[i][1:] if i in assigned.cloned else []:
+            with ir.InsertionPoint(op), op.location:
+                copy = clone_op(op, _visible(copies, key))
+            _mark(copy, key)
+            copies.setdefault(key, {}).update(zip(op.results, copy.results, strict=True))
+        if keys[i]:
+            key = keys[i][0]
+            replace_inputs(op, _visible(copies, key))
+            _mark(op, key)
+    return_op = terminator(main)
+    for r, (kind, index) in enumerate(flow.returned):
+        if kind == "op" and index in assigned.cloned:
+            home = "before" if facts.phase[index] == "before" else "after"
+            mapping = copies.get((assigned.result_stage[r], home), {})
+            value = return_op.operands[r]
+            return_op.operands[r] = mapping.get(value, value)
+    for i in reversed(range(len(flow.ops))):
+        if not keys[i]:
+            flow.ops[i].erase()
+    _write_owners(main, assigned)
+
+
+def _visible(
+    copies: dict[Key, dict[ir.Value, ir.Value]], key: Key
+) -> ChainMap[ir.Value, ir.Value]:
+    """Original value -> the copy that function `key` uses: its own, or its stage's "before"."""
+    return ChainMap(copies.get(key, {}), copies.get((key[0], "before"), {}))
+
+
+def _function_kind(phase: str, forward: bool) -> str:
+    return ("forward" if forward else "backward") if phase == "body" else phase
+
+
+def _mark(op: ir.Operation, key: Key) -> None:
+    stage, kind = key
+    op.attributes[STAGE] = int_attr(stage)
+    if kind in ("forward", "backward"):
+        op.attributes[PHASE] = str_attr("body")
+        op.attributes[DIRECTION] = str_attr(kind)
+    else:
+        op.attributes[PHASE] = str_attr(kind)
+
+
+def _write_owners(main: ir.Operation, assigned: StageAssignment) -> None:
+    args = arg_attrs(main)
+    for n in range(len(body(main).arguments)):
+        args[n][STAGE] = int_attr(max(assigned.arg_stage[n], 0))
+    set_arg_attrs(main, args)
+    results = result_attrs(main)
+    for r, stage in enumerate(assigned.result_stage):
+        results[r][STAGE] = int_attr(stage)
+    set_result_attrs(main, results)
+
+

@@ -1,0 +1,28 @@
+"""Bring values that lie on several meshes to one place."""
+
+from typing import Any
+
+import jax
+
+
+def gather(tree: Any, device: jax.Device | None = None) -> Any:
+    """The same pytree with every array on one device.
+
+    The leaves of a pipelined state lie on different devices, and JAX refuses to compute with two
+    of them at once; gathered, they mix freely. Waits for the values, and the device must have the
+    memory for them. The given arrays stay as they are.
+
+    Args:
+        tree: any pytree; leaves that are no `jax.Array` are returned unchanged.
+        device: where to; by default the first of the job.
+    """
+    target = jax.local_devices()[0] if device is None else device
+
+    def bring(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array):
+            return leaf
+        # A copy: a whole value may share its buffer with the original otherwise, and a step that
+        # donates the original would take the gathered value with it.
+        return jax.numpy.copy(jax.device_put(leaf, target))
+
+    return jax.tree.map(bring, tree)

@@ -1,0 +1,142 @@
+"""Put the user's arguments where the step reads them, and nothing that is there already."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, Sharding
+
+from shardc.errors import InputError
+from shardc.plan import ArgumentSpec
+from shardc.runtime.transfers import Transfers
+
+
+class ArgumentPlacer:
+    """Places flat user arguments on their owner stages.
+
+    An array in the right place is used as it is. Anything else is copied; the copy is shardc's,
+    except that JAX may let it share the buffer of an array on one device. Therefore a program may
+    only donate it where the user donated the argument (the tape checks that).
+
+    Args:
+        arguments: one per flat argument.
+        shardings: where each goes; None where no program reads it.
+        shapes: the shape that the programs read: for batch arguments [.., M, B / M, ..].
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[ArgumentSpec],
+        shardings: Sequence[NamedSharding | None],
+        shapes: Sequence[tuple[int, ...] | None],
+        transfers: Transfers,
+    ) -> None:
+        self._arguments = tuple(arguments)
+        self._shardings = tuple(shardings)
+        self._shapes = tuple(shapes)
+        self._transfers = transfers
+        self._dtypes = tuple(np.dtype(argument.dtype) for argument in arguments)
+        self._cut = tuple(
+            shape is not None and shape != argument.shape
+            for argument, shape in zip(arguments, shapes, strict=True)
+        )
+        # The sharding object that arrived last and was right: usually it is the very same again.
+        self._accepted: list[Sharding | None] = [None] * len(self._arguments)
+        self._donated = tuple(i for i, argument in enumerate(arguments) if argument.donated)
+
+    def place(self, values: Sequence[Any]) -> list[jax.Array | None]:
+        """One array per argument, None for those that no program reads.
+
+        Raises:
+            InputError: SHARDC-262, an argument is gone; 263, it has another shape or dtype than
+                the step was compiled for; 264, a donated array is passed twice.
+        """
+        if len(values) != len(self._arguments):
+            raise InputError(
+                f"the step takes {len(self._arguments)} arrays, {len(values)} were passed",
+                code="SHARDC-263",
+            )
+        placed: list[jax.Array | None] = []
+        waiting: list[tuple[int, Any, NamedSharding]] = []
+        for i, value in enumerate(values):
+            own = self._check(i, value)
+            target = self._shardings[i]
+            if target is None:
+                placed.append(None)
+            elif not isinstance(own, jax.Array):
+                shape = self._shapes[i]
+                waiting.append((i, own.reshape(shape), target))
+                placed.append(None)
+            elif not self._cut[i] and self._is_there(i, own, target):
+                placed.append(own)
+            else:
+                placed.append(self._bring(i, own, target))
+        self._check_donated_once(values)
+        if waiting:
+            # JAX may use a NumPy array's memory instead of copying it; the user may write to it.
+            copies = jax.device_put(
+                [value for _, value, _ in waiting],
+                [target for _, _, target in waiting],
+                may_alias=False,
+            )
+            for (i, _, _), copy in zip(waiting, copies, strict=True):
+                placed[i] = copy
+        return placed
+
+    def _is_there(self, i: int, value: jax.Array, target: NamedSharding) -> bool:
+        sharding = value.sharding
+        if sharding is self._accepted[i]:
+            return True
+        if sharding == target or sharding.is_equivalent_to(target, value.ndim):
+            self._accepted[i] = sharding
+            return True
+        return False
+
+    def _bring(self, i: int, value: jax.Array, target: NamedSharding) -> jax.Array:
+        shape = self._shapes[i]
+        assert shape is not None, "an argument that a program reads has a shape"
+        if self._cut[i]:
+            value = value.reshape(shape)
+        return self._transfers.find(value.sharding, target, shape, value.dtype.name)(value)
+
+    def _check(self, i: int, value: Any) -> Any:
+        """`value` as an array of the declared type, NumPy's if it is no `jax.Array` yet."""
+        argument = self._arguments[i]
+        if isinstance(value, jax.Array):
+            if value.is_deleted():
+                raise InputError(
+                    f"argument {i} ('{argument.name}') was donated by an earlier call and is gone",
+                    help="use the value that the earlier call returned in its place",
+                    code="SHARDC-262",
+                )
+            dtype = value.dtype
+        elif isinstance(value, np.ndarray | np.generic):
+            dtype = jax.dtypes.canonicalize_dtype(value.dtype)
+            value = np.asarray(value, dtype=dtype)
+        else:
+            value = np.asarray(value, dtype=self._dtypes[i])
+            dtype = value.dtype
+        if value.shape != argument.shape or dtype != self._dtypes[i]:
+            raise InputError(
+                f"argument {i} ('{argument.name}') is {dtype}{list(value.shape)}; the step was"
+                f" compiled for {argument.dtype}{list(argument.shape)}",
+                help="lower, plan and compile again for these types",
+                code="SHARDC-263",
+            )
+        return value
+
+    def _check_donated_once(self, values: Sequence[Any]) -> None:
+        if not self._donated:
+            return
+        first: dict[int, int] = {}
+        for i, value in enumerate(values):
+            j = first.setdefault(id(value), i) if isinstance(value, jax.Array) else i
+            donated = self._arguments[i].donated or self._arguments[j].donated
+            if j != i and donated:
+                raise InputError(
+                    f"the same array is passed as argument {j} ('{self._arguments[j].name}') and"
+                    f" as argument {i} ('{self._arguments[i].name}'), and it is donated",
+                    help="pass a copy for one of them, or do not donate",
+                    code="SHARDC-264",
+                )

@@ -1,0 +1,117 @@
+"""Bring an array from one sharding to another, on the same devices or others, without waiting."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+
+Step = Callable[[jax.Array], jax.Array]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """At most three steps: reshard where it is, copy piece by piece, reshard where it arrived."""
+
+    before: Step | None
+    copy_to: NamedSharding | None
+    after: Step | None
+
+    @property
+    def is_copy(self) -> bool:
+        return self.before is None and self.after is None and self.copy_to is not None
+
+    def __call__(self, value: jax.Array) -> jax.Array:
+        if self.before is not None:
+            value = self.before(value)
+        if self.copy_to is not None:
+            value = jax.device_put(value, self.copy_to)
+        if self.after is not None:
+            value = self.after(value)
+        return value
+
+
+class Transfers:
+    """Makes transfers and keeps the compiled reshards they need.
+
+    `jax.device_put` between two multi-device shardings copies device to device only where each
+    target piece is a source piece; otherwise it goes through the host and waits. So a transfer
+    reshards on the finer side first (fewer bytes cross), with a program XLA partitions.
+    The result never shares a buffer with a multi-device source.
+    """
+
+    def __init__(self) -> None:
+        self._reshards: dict[tuple[tuple[int, ...], str, Sharding, NamedSharding], Step] = {}
+        self._transfers: dict[tuple[tuple[int, ...], str, Sharding, NamedSharding], Transfer] = {}
+
+    def find(
+        self, source: Sharding, target: NamedSharding, shape: tuple[int, ...], dtype: str
+    ) -> Transfer:
+        """The transfer of arrays of this type; compiled at the first request."""
+        key = (shape, dtype, source, target)
+        if key not in self._transfers:
+            self._transfers[key] = self._plan(source, target, shape, dtype)
+        return self._transfers[key]
+
+    def _plan(
+        self, source: Sharding, target: NamedSharding, shape: tuple[int, ...], dtype: str
+    ) -> Transfer:
+        def reshard(start: Sharding, end: NamedSharding, fresh: bool = False) -> Step | None:
+            if start.is_equivalent_to(end, len(shape)) and not fresh:
+                return None
+            return self._reshard(start, end, shape, dtype)
+
+        if not isinstance(source, NamedSharding):
+            return Transfer(None, target, None)
+        own, other = source.mesh.devices.ravel().tolist(), target.mesh.devices.ravel().tolist()
+        if own == other:
+            return Transfer(reshard(source, target, fresh=True), None, None)
+        # A copy may share the buffer on a common device: then what is copied is a copy already.
+        fresh = not set(own).isdisjoint(other)
+        if len(own) % len(other) == 0 and (
+            len(own) > len(other) or _num_pieces(source, shape) <= _num_pieces(target, shape)
+        ):
+            middle = NamedSharding(_mesh_like(target.mesh, own), target.spec)
+            return Transfer(reshard(source, middle, fresh), target, None)
+        if len(other) % len(own) == 0:
+            middle = NamedSharding(_mesh_like(source.mesh, other), source.spec)
+            before = reshard(source, source, fresh) if fresh else None
+            return Transfer(before, middle, reshard(middle, target))
+        whole_here, whole_there = _whole(source), _whole(target)
+        return Transfer(
+            reshard(source, whole_here, fresh), whole_there, reshard(whole_there, target)
+        )
+
+    def _reshard(
+        self, source: Sharding, target: NamedSharding, shape: tuple[int, ...], dtype: str
+    ) -> Step:
+        key = (shape, dtype, source, target)
+        if key not in self._reshards:
+            example = jax.ShapeDtypeStruct(shape, np.dtype(dtype), sharding=source)
+            identity = jax.jit(lambda value: value, out_shardings=target)
+            self._reshards[key] = identity.lower(example).compile()
+        return self._reshards[key]
+
+
+def _whole(sharding: NamedSharding) -> NamedSharding:
+    return NamedSharding(sharding.mesh, PartitionSpec())
+
+
+def _num_pieces(sharding: NamedSharding, shape: tuple[int, ...]) -> int:
+    piece = sharding.shard_shape(shape)
+    return int(np.prod([n // p for n, p in zip(shape, piece, strict=True) if p]))
+
+
+def _mesh_like(mesh: Mesh, devices: list[jax.Device]) -> Mesh:
+    """The axes of `mesh` over other devices; a last axis takes those that are left over."""
+    array = np.empty(len(devices), dtype=object)
+    array[:] = devices
+    names, types = tuple(mesh.axis_names), tuple(mesh.axis_types)
+    rest = len(devices) // mesh.size
+    if rest == 1:
+        return Mesh(array.reshape(mesh.axis_sizes), names, axis_types=types)
+    spare = "_".join(("rest", *names))
+    return Mesh(
+        array.reshape(*mesh.axis_sizes, rest), (*names, spare), axis_types=(*types, types[0])
+    )

@@ -1,0 +1,1 @@
+"""Pipeline schedules: generated as lists of actions, checked, and simulated without devices."""

@@ -1,0 +1,40 @@
+"""Writes a simulated schedule in the Chrome trace format, for chrome://tracing or Perfetto."""
+
+from typing import Any
+
+from shardc.schedule.simulate import Simulation
+
+US_PER_S = 1e6
+
+
+def chrome_trace(simulation: Simulation) -> dict[str, Any]:
+    """JSON data with one complete event ("ph": "X") per action and one thread per device.
+
+    Actions that take no time are left out. Source: Google's "Trace Event Format" (times in
+    microseconds).
+    """
+    names = [
+        {
+            "name": "thread_name",
+            "ph": "M",
+            "pid": 0,
+            "tid": device,
+            "args": {"name": f"device {device}"},
+        }
+        for device in range(len(simulation.peak_activations))
+    ]
+    events = [
+        {
+            "name": str(timed.action),
+            "cat": timed.action.kind,
+            "ph": "X",
+            "ts": timed.start_s * US_PER_S,
+            "dur": (timed.end_s - timed.start_s) * US_PER_S,
+            "pid": 0,
+            "tid": timed.device,
+            "args": {"stage": timed.action.stage, "microbatch": timed.action.microbatch},
+        }
+        for timed in simulation.timeline
+        if timed.end_s > timed.start_s
+    ]
+    return {"traceEvents": [*names, *events], "displayTimeUnit": "ms"}

@@ -1,0 +1,313 @@
+"""Exact reductions: what is left has the same optimum, and `expand` gives the whole choice back."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardc.errors import InfeasibleError
+from shardc.solver.memory import Memory, Terms, add_term, drop_safe_times, kept_times
+from shardc.solver.problem import Floats, Ints, Problem
+
+MOST_CELLS_OF_A_FOLD = 200_000  # work of folding one node into the edge between its two neighbours
+
+
+@dataclass(frozen=True)
+class _Picked:
+    """Node `node` keeps only strategies `kept` (indices before) of those it had."""
+
+    node: int
+    kept: Ints
+
+
+@dataclass(frozen=True)
+class _Follows:
+    """Node `node` takes `table[choice of leaders]`; no leaders: a fixed strategy."""
+
+    node: int
+    leaders: tuple[int, ...]
+    table: Ints
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A contracted problem: nodes 0..n-1, at most one edge per pair.
+
+    Attributes:
+        costs: per node finite costs per strategy.
+        edges, tables: pairs u < v and their cost arrays [strategies of u, strategies of v].
+        memory: what the choice holds at the times that matter; None = nothing can break the limit.
+        constant: cost of all that is already decided.
+        names: per node its number in the original problem.
+    """
+
+    costs: tuple[Floats, ...]
+    edges: tuple[tuple[int, int], ...]
+    tables: tuple[Floats, ...]
+    memory: Memory | None
+    constant: float
+    names: tuple[int, ...]
+    num_nodes: int
+    steps: tuple[_Picked | _Follows, ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(cost) for cost in self.costs]
+
+    def expand(self, choice: Ints) -> Ints:
+        """The choice for every node of the original problem."""
+        full = np.zeros(self.num_nodes, np.int64)
+        full[list(self.names)] = choice
+        for step in reversed(self.steps):
+            if isinstance(step, _Picked):
+                full[step.node] = step.kept[full[step.node]]
+            else:
+                full[step.node] = step.table[tuple(full[u] for u in step.leaders)]
+        return full
+
+    def restrict(self, full: Ints) -> Ints:
+        """The strategies here nearest to those of a choice of the original problem: a node whose
+        strategy was removed takes its cheapest one."""
+        here = np.asarray(full, np.int64).copy()
+        for step in self.steps:
+            if isinstance(step, _Picked):
+                found = np.flatnonzero(step.kept == here[step.node])
+                here[step.node] = found[0] if len(found) else 0
+        names = np.array(self.names, np.int64)
+        return here[names] if len(names) else names
+
+    def cost(self, choice: Ints) -> float:
+        """Cost of a choice of the contracted nodes, the constant included."""
+        total = self.constant + sum(float(c[s]) for c, s in zip(self.costs, choice, strict=True))
+        for (u, v), table in zip(self.edges, self.tables, strict=True):
+            total += float(table[choice[u], choice[v]])
+        return total
+
+
+def contract(problem: Problem) -> Reduced:
+    """Applies every exact reduction to a fixpoint.
+
+    Forbidden strategies go; a node with one strategy, or whose strategy follows from a neighbour's,
+    is folded into its neighbours; an edge that splits into two node costs disappears; nodes with at
+    most two neighbours and no memory that matters are eliminated; a strategy that is never better
+    than another, whatever the neighbours do, at no time smaller, is removed.
+
+    Raises:
+        InfeasibleError: SHARDC-221, some node has no strategy of finite cost left.
+    """
+    graph = _Graph(problem)
+    graph.settle(range(problem.num_nodes))
+    while True:
+        changed = graph.remove_dominated()
+        graph.update_times()
+        graph.settle(graph.nodes())
+        if not changed:
+            return graph.reduced()
+
+
+class _Graph:
+    """The mutable graph behind `contract`; all costs are added, so order does not matter."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.limit = problem.usage_limit
+        self.cost: dict[int, Floats] = {
+            v: np.asarray(c, np.float64) for v, c in enumerate(problem.costs)
+        }
+        self.near: dict[int, dict[int, Floats]] = {v: {} for v in self.cost}
+        terms, self.base = kept_times(problem)
+        self.terms: dict[int, Terms] = dict(enumerate(terms))
+        self.constant = 0.0
+        self.steps: list[_Picked | _Follows] = []
+        for (u, v), table in zip(problem.edges, problem.edge_costs, strict=True):
+            matrix = np.asarray(table, np.float64)
+            if u == v:
+                self.cost[u] = self.cost[u] + np.diagonal(matrix)
+            else:
+                self.add_edge(u, v, matrix)
+        for v in self.cost:
+            self.subtract_least_usage(v)
+
+    def nodes(self) -> list[int]:
+        return list(self.cost)
+
+    def add_edge(self, u: int, v: int, matrix: Floats) -> None:
+        known = self.near[u].get(v)
+        total = matrix if known is None else known + matrix
+        self.near[u][v] = total
+        self.near[v][u] = total.T
+
+    def settle(self, start: Iterable[int]) -> None:
+        """Runs the local rules until none applies."""
+        queue = list(start)[::-1]
+        waiting = set(queue)
+        while queue:
+            v = queue.pop()
+            waiting.discard(v)
+            if v not in self.cost:
+                continue
+            for u in self.visit(v):
+                if u not in waiting:
+                    waiting.add(u)
+                    queue.append(u)
+
+    def visit(self, v: int) -> list[int]:
+        """Applies the first rule that fits `v`; returns the nodes to look at again."""
+        near = self.near[v]
+        finite = np.isfinite(self.cost[v])
+        for matrix in near.values():
+            finite = finite & np.isfinite(matrix).any(axis=1)
+        if not finite.all():
+            if not finite.any():
+                raise InfeasibleError(
+                    f"every strategy of node {v} is forbidden, by itself or by a neighbour",
+                    code="SHARDC-221",
+                    help="remove one of the sharding constraints on this op or its neighbours",
+                )
+            self.pick(v, np.flatnonzero(finite))
+            return [v, *near]
+        if len(finite) == 1:
+            neighbours = list(near)
+            self.steps.append(_Follows(v, (), np.zeros((), np.int64)))
+            self.remove(v, {u: near[u][0] for u in near})
+            return neighbours
+        for u, matrix in near.items():
+            allowed = np.isfinite(matrix)
+            if not allowed.all() and (allowed.sum(axis=0) == 1).all():
+                return self.absorb(v, u, np.argmax(allowed, axis=0))
+        for u in [u for u, matrix in near.items() if self.splits(matrix)]:
+            matrix = near.pop(u)
+            del self.near[u][v]
+            self.cost[v] = self.cost[v] + matrix[:, 0]
+            self.cost[u] = self.cost[u] + (matrix[0] - matrix[0, 0])
+            return [v, u]
+        if not self.terms[v] and len(near) <= 2:
+            return self.eliminate(v)
+        return []
+
+    @staticmethod
+    def splits(matrix: Floats) -> bool:
+        """Whether matrix[p, q] = a[p] + b[q], up to rounding."""
+        if not np.isfinite(matrix).all():
+            return False
+        rest = matrix - matrix[:, :1] - (matrix[:1] - matrix[0, 0])
+        return bool(np.abs(rest).max() <= 1e-14 * np.abs(matrix).max())
+
+    def pick(self, v: int, kept: Ints) -> None:
+        """Keeps only the strategies `kept` of `v`."""
+        self.steps.append(_Picked(v, kept))
+        self.cost[v] = self.cost[v][kept]
+        for u, matrix in self.near[v].items():
+            self.near[v][u] = matrix[kept]
+            self.near[u][v] = self.near[v][u].T
+        self.terms[v] = {span: usage[kept] for span, usage in self.terms[v].items()}
+        self.subtract_least_usage(v)
+
+    def subtract_least_usage(self, v: int) -> None:
+        """Moves the bytes that all strategies of `v` hold into the base profile."""
+        terms: Terms = {}
+        for (lo, hi), usage in self.terms[v].items():
+            least = usage.min()
+            self.base[lo:hi] += least
+            if (usage > least).any():
+                terms[lo, hi] = usage - least
+        self.terms[v] = terms
+
+    def remove(self, v: int, rows: dict[int, Floats]) -> None:
+        """Takes the decided node `v` out; `rows` is what it adds to its neighbours' costs."""
+        self.constant += float(self.cost.pop(v)[0])
+        for u, row in rows.items():
+            self.cost[u] = self.cost[u] + row
+            del self.near[u][v]
+        del self.near[v]
+        assert not self.terms.pop(v), "one strategy has no usage above its least"
+
+    def absorb(self, v: int, u: int, follow: Ints) -> list[int]:
+        """Removes `v`, whose strategy is `follow[strategy of u]`, into `u`."""
+        self.steps.append(_Follows(v, (u,), follow))
+        at = np.arange(len(follow))
+        self.cost[u] = self.cost[u] + self.cost.pop(v)[follow] + self.near[v][u][follow, at]
+        del self.near[u][v]
+        for w, matrix in self.near.pop(v).items():
+            if w != u:
+                del self.near[w][v]
+                self.add_edge(u, w, matrix[follow])
+        for (lo, hi), usage in self.terms.pop(v).items():
+            add_term(self.terms[u], lo, hi, usage[follow])
+        self.subtract_least_usage(u)
+        return [u, *self.near[u]]
+
+    def eliminate(self, v: int) -> list[int]:
+        """Removes `v`, which holds no memory that matters and has at most two neighbours."""
+        near = list(self.near[v])
+        cost = self.cost[v]
+        if not near:
+            self.steps.append(_Follows(v, (), np.array(np.argmin(cost))))
+            self.constant += float(cost.min())
+        elif len(near) == 1:
+            total = cost[:, None] + self.near[v][near[0]]
+            self.steps.append(_Follows(v, (near[0],), np.argmin(total, axis=0)))
+            self.cost[near[0]] = self.cost[near[0]] + total.min(axis=0)
+            del self.near[near[0]][v]
+        else:
+            a, b = near
+            left, right = self.near[v][a], self.near[v][b]
+            if left.size * right.shape[1] > MOST_CELLS_OF_A_FOLD:
+                return []
+            cube = (cost[:, None] + left)[:, :, None] + right[:, None, :]
+            self.steps.append(_Follows(v, (a, b), np.argmin(cube, axis=0)))
+            del self.near[a][v], self.near[b][v]
+            self.add_edge(a, b, cube.min(axis=0))
+        del self.cost[v], self.near[v], self.terms[v]
+        return near
+
+    def remove_dominated(self) -> bool:
+        """Removes strategies that another strategy of the same node always beats or equals."""
+        changed = False
+        for v in self.nodes():
+            kept = self.undominated(v)
+            if len(kept) < len(self.cost[v]):
+                self.pick(v, kept)
+                changed = True
+        return changed
+
+    def undominated(self, v: int) -> Ints:
+        """Indices of the strategies of `v` that no other one makes useless."""
+        cost = self.cost[v]
+        worse = cost[:, None] - cost[None, :]  # [s, t]: most that s can cost above t
+        for matrix in self.near[v].values():
+            step = matrix[:, None, :] - np.where(np.isfinite(matrix), matrix, 0.0)[None, :, :]
+            step[np.broadcast_to(~np.isfinite(matrix)[None, :, :], step.shape)] = -np.inf
+            worse = worse + step.max(axis=2)
+        beats = worse <= 0
+        for usage in self.terms[v].values():
+            beats &= usage[:, None] <= usage[None, :]
+        # Of strategies that equal each other the first one stays.
+        beats &= ~beats.T | (np.arange(len(cost))[:, None] < np.arange(len(cost))[None, :])
+        np.fill_diagonal(beats, False)
+        useful = np.flatnonzero(~beats.any(axis=0))
+        return useful if len(useful) else np.arange(len(cost))
+
+    def update_times(self) -> None:
+        """Forgets the times that have become safe."""
+        if self.limit is not None and len(self.base):
+            self.terms, self.base = drop_safe_times(self.terms, self.base, self.limit)
+
+    def reduced(self) -> Reduced:
+        names = self.nodes()
+        index = {v: i for i, v in enumerate(names)}
+        edges = [(u, w) for u in names for w in self.near[u] if index[u] < index[w]]
+        memory = None
+        if self.limit is not None and len(self.base):
+            sizes = [len(self.cost[v]) for v in names]
+            terms = [self.terms[v] for v in names]
+            memory = Memory.build(terms, sizes, self.base, self.limit)
+        return Reduced(
+            costs=tuple(self.cost[v] for v in names),
+            edges=tuple((index[u], index[w]) for u, w in edges),
+            tables=tuple(np.ascontiguousarray(self.near[u][w]) for u, w in edges),
+            memory=memory,
+            constant=self.constant,
+            names=tuple(names),
+            num_nodes=len(names) + sum(isinstance(s, _Follows) for s in self.steps),
+            steps=tuple(self.steps),
+        )

@@ -1,0 +1,129 @@
+"""The problem that the intra-operator planner solves: choose one strategy per node, in numbers."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Nodes with strategies, edges that price pairs of strategies, and a limit on what is live.
+
+    Attributes:
+        costs: per node one cost per strategy (seconds); inf = forbidden.
+        edges: pairs of nodes; a pair may occur several times and may name one node twice: all count.
+        edge_costs: per edge an array [strategies of u, strategies of v] (seconds; inf = forbidden).
+            Edges may share one array object, which is never written to.
+        usages: per node the bytes that each of its strategies holds while the node is live;
+            () where nothing is limited.
+        intervals: per node the times [lo, hi) at which it is live; lo >= hi = never.
+        usage_limit: most bytes that the live nodes of any time may hold; None = no limit.
+    """
+
+    costs: Sequence[Floats]
+    edges: Sequence[tuple[int, int]] = ()
+    edge_costs: Sequence[Floats] = ()
+    usages: Sequence[Ints] = ()
+    intervals: Sequence[tuple[int, int]] = ()
+    usage_limit: int | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.costs)
+
+    def check(self) -> None:
+        """Asserts that all shapes agree: who builds a problem is part of the compiler."""
+        assert len(self.edges) == len(self.edge_costs), "one cost array per edge"
+        for v, cost in enumerate(self.costs):
+            assert cost.ndim == 1 and len(cost) > 0, f"node {v} has no strategies"
+        for (u, v), table in zip(self.edges, self.edge_costs, strict=True):
+            shape = (len(self.costs[u]), len(self.costs[v]))
+            assert table.shape == shape, f"edge {u}-{v}: {table.shape} is not {shape}"
+        if self.usage_limit is not None:
+            assert len(self.usages) == len(self.intervals) == self.num_nodes
+            for v, usage in enumerate(self.usages):
+                assert len(usage) == len(self.costs[v]), f"node {v}: one usage per strategy"
+
+
+class Evaluation(NamedTuple):
+    """What one choice costs: seconds (inf if forbidden), bytes at the worst time, and whether it
+    is allowed (finite, and within the limit if there is one)."""
+
+    cost: float
+    peak_usage: int
+    feasible: bool
+
+
+def evaluate(problem: Problem, choice: Sequence[int] | Ints) -> Evaluation:
+    """Scores `choice` (one strategy index per node) by the definition, sharing no code with `solve`.
+
+    Sums are exactly rounded (fsum), so they do not depend on the order of nodes and edges.
+    """
+    picks = [int(c) for c in choice]
+    terms = [float(cost[c]) for cost, c in zip(problem.costs, picks, strict=True)]
+    for (u, v), table in zip(problem.edges, problem.edge_costs, strict=True):
+        terms.append(float(table[picks[u], picks[v]]))
+    cost = math.fsum(terms) if all(map(math.isfinite, terms)) else math.inf
+    changes: dict[int, int] = {}
+    for usage, (lo, hi), c in zip(problem.usages, problem.intervals, picks, strict=False):
+        if lo < hi:
+            changes[lo] = changes.get(lo, 0) + int(usage[c])
+            changes[hi] = changes.get(hi, 0) - int(usage[c])
+    peak = live = 0
+    for time in sorted(changes):
+        live += changes[time]
+        peak = max(peak, live)
+    fits = problem.usage_limit is None or peak <= problem.usage_limit
+    return Evaluation(cost, peak, math.isfinite(cost) and fits)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a running `solve` stands.
+
+    Attributes:
+        phase: what it is doing, in a word or two.
+        seconds: since the start.
+        objective: cost of the best feasible choice so far, None before the first.
+        lower_bound: proven so far; -inf before the first bound.
+    """
+
+    phase: str
+    seconds: float
+    objective: float | None
+    lower_bound: float
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The best choice found, and what is proven about it.
+
+    Attributes:
+        choice: one strategy index per node.
+        objective: cost of `choice` by `evaluate` (seconds).
+        lower_bound: no feasible choice costs less; equals `objective` where `optimal`.
+        feasible: `choice` is finite and within the limit (always, for what `solve` returns).
+        optimal: the bound proves that nothing is cheaper (up to 1e-9 of the objective).
+        log: one line per phase: its name, time, objective, bound.
+    """
+
+    choice: tuple[int, ...]
+    objective: float
+    lower_bound: float
+    feasible: bool
+    optimal: bool
+    log: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float:
+        """(objective - lower_bound) / |objective|; 0.0 for an objective of 0 that is optimal."""
+        if self.objective == self.lower_bound:
+            return 0.0
+        return (self.objective - self.lower_bound) / max(abs(self.objective), 1e-300)

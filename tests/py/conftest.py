@@ -1,0 +1,17 @@
+"""Every test sees 8 virtual CPU devices; this runs before the first backend starts."""
+
+import os
+
+# Eight devices share few cores here: a device that waits for a collective is slow, not stuck.
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        os.environ.get("XLA_FLAGS", ""),
+        "--xla_cpu_collective_call_warn_stuck_timeout_seconds=120",
+        "--xla_cpu_collective_call_terminate_timeout_seconds=600",
+    ]
+).strip()
+
+import jax
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 8)

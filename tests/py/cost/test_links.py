@@ -1,0 +1,75 @@
+"""What an axis of a mesh gets from the links of a cluster, counted by hand."""
+
+import pytest
+
+from shardc.cluster import Cluster, Device, Level
+from shardc.cost.links import axis_links, transfer_link
+from shardc.cost.submeshes import mesh_of
+from shardc.errors import ClusterError
+from shardc.plan import Mesh
+
+DEVICE = Device("d", 1 << 30, {"default": 1e12}, 1e11)
+TWO_NODES = Cluster("two", DEVICE, (Level("node", 4, 100.0, 1e-6), Level("network", 2, 2.0, 1e-3)))
+
+
+def links(*shape: int, first: int = 0):
+    count = 1
+    for size in shape:
+        count *= size
+    found = axis_links(TWO_NODES, mesh_of(shape, range(first, first + count)))
+    return [(link.bandwidth_bytes_per_s, link.latency_s) for link in found.values()]
+
+
+def test_axis_inside_a_node_has_the_inner_link():
+    assert links(4) == [(100.0, 1e-6)]
+    assert links(2, 2, first=4) == [(100.0, 1e-6), (100.0, 1e-6)]
+
+
+def test_axis_across_nodes_shares_the_way_out_between_its_four_rings():
+    assert links(2, 4) == [(2.0, 1e-3), (100.0, 1e-6)]
+
+
+def test_one_ring_over_both_nodes_has_the_whole_way_out():
+    assert links(8) == [(8.0, 1e-3)]
+
+
+def test_two_rings_over_both_nodes_have_half_each():
+    assert links(4, 2) == [(4.0, 1e-3), (100.0, 1e-6)]
+
+
+def test_all_to_all_over_both_nodes_is_bound_by_what_leaves_a_node():
+    link = axis_links(TWO_NODES, mesh_of((8,), range(8)))["x"]
+    # Each device keeps 1/8, sends 3/8 inside and 4/8 through its share of 2 bytes/s.
+    assert 7 / 8 / link.all_to_all_bandwidth_bytes_per_s == pytest.approx(4 / 8 / 2.0)
+
+
+def test_axis_of_size_1_costs_nothing():
+    assert links(1) == [(float("inf"), 0.0)]
+
+
+def test_faster_outer_level_is_not_slowed_by_the_inner_one():
+    cluster = Cluster("odd", DEVICE, (Level("a", 2, 1.0, 1e-6), Level("b", 2, 50.0, 1e-6)))
+    found = axis_links(cluster, mesh_of((2, 2), range(4)))
+    assert [link.bandwidth_bytes_per_s for link in found.values()] == [50.0, 1.0]
+
+
+def test_transfer_between_nodes_uses_all_pairs():
+    link = transfer_link(TWO_NODES, mesh_of((4,), range(4)), mesh_of((4,), range(4, 8)))
+    assert (link.bandwidth_bytes_per_s, link.latency_s) == (8.0, 1e-3)
+
+
+def test_transfer_inside_a_node_uses_the_smaller_mesh():
+    link = transfer_link(TWO_NODES, mesh_of((1,), [0]), mesh_of((2,), [2, 3]))
+    assert (link.bandwidth_bytes_per_s, link.latency_s) == (100.0, 1e-6)
+
+
+def test_transfer_to_the_same_mesh_is_free():
+    mesh = mesh_of((4,), range(4))
+    assert transfer_link(TWO_NODES, mesh, mesh).bandwidth_bytes_per_s == float("inf")
+
+
+@pytest.mark.parametrize("ids", [(0, 9), (0, 0), (0, 1, 2), (-1, 0)])
+def test_mesh_that_does_not_fit_is_refused(ids):
+    with pytest.raises(ClusterError) as caught:
+        axis_links(TWO_NODES, Mesh((("x", 2),), ids))
+    assert caught.value.code == "SHARDC-101"

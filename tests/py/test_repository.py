@@ -1,0 +1,183 @@
+"""The laws of the house that no other tool checks."""
+
+import ast
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardc.errors import CODES
+
+ROOT = Path(__file__).parents[2]
+LIT = ROOT / "tests" / "lit"
+ROOMS_THAT_KNOW_MLIR = {"ir", "analysis", "passes", "importer", "backend"}
+MLIR_MODULES = ("jax.extend.mlir", "jax.interpreters.mlir", "jaxlib.mlir")
+NOT_PASSES = {"__init__.py", "pipeline.py", "registry.py"}
+
+
+def source_files() -> list[Path]:
+    """Every Python file of ours; the link `passes` and what tools leave behind are not walked."""
+    found = []
+    for room in ("shardc", "tests", "tools", "examples", "benchmarks"):
+        found += (ROOT / room).rglob("*.py")
+    return sorted(found)
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def pass_files() -> list[Path]:
+    files = sorted((ROOT / "shardc" / "passes").glob("*.py"))
+    return [path for path in files if path.name not in NOT_PASSES]
+
+
+def pass_fields(path: Path) -> dict[str, str]:
+    """The string constants in the bodies of the classes of a pass file, and the class's name."""
+    fields: dict[str, str] = {}
+    for node in ast.parse(path.read_text()).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        constants = {
+            target.id: statement.value.value
+            for statement in node.body
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+            for target in statement.targets
+            if isinstance(target, ast.Name) and isinstance(statement.value.value, str)
+        }
+        if "name" in constants:
+            assert "name" not in fields, f"{path.name} holds two passes"
+            fields = constants | {"class": node.name}
+            for statement in node.body:  # `never_refuses: ClassVar[str] = (...)` counts too
+                if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                    fields.setdefault(statement.target.id, ast.unparse(statement))
+    return fields
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names that a file imports: `a.b` for `import a.b`, `a.b.c` for `from a.b import c`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", pass_files(), ids=lambda path: path.stem)
+def test_every_pass_has_its_names_a_lit_test_and_a_failure_test(path: Path) -> None:
+    fields = pass_fields(path)
+    assert fields.get("name") == "shardc-" + path.stem.replace("_", "-")
+    assert fields["class"] == "".join(word.capitalize() for word in path.stem.split("_"))
+    lit_test = LIT / f"{path.stem}.mlir"
+    failure_test = LIT / f"{path.stem}_failure.mlir"
+    assert lit_test.exists(), f"{relative(lit_test)} is missing"
+    assert f"--passes={fields['name']}" in lit_test.read_text()
+    assert failure_test.exists() != bool(fields.get("never_refuses")), (
+        f"either {relative(failure_test)} or a `never_refuses` in {path.name} that says why"
+    )
+
+
+def test_every_lit_test_belongs_to_a_pass_or_says_what_it_covers() -> None:
+    passes = {path.stem for path in pass_files()}
+    strays = [
+        path.name
+        for path in LIT.rglob("*.mlir")
+        if "inputs" not in path.parts
+        and path.stem.removesuffix("_failure") not in passes
+        and not path.stem.startswith(("pipeline_", "e2e_", "opt_"))
+    ]
+    assert strays == []
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    long = {relative(path): len(path.read_text().splitlines()) for path in source_files()}
+    assert {path: lines for path, lines in long.items() if lines > 500} == {}
+
+
+def test_no_file_has_a_name_that_everything_moves_into() -> None:
+    vague = {"utils", "util", "core", "common", "helpers", "helper", "misc"}
+    assert [relative(path) for path in source_files() if path.stem in vague] == []
+
+
+def test_nothing_uses_the_private_modules_of_jax() -> None:
+    private = "jax." + "_src"
+    assert [relative(path) for path in source_files() if private in path.read_text()] == []
+
+
+def test_only_five_rooms_know_mlir() -> None:
+    trespassers = {
+        relative(path): name
+        for path in (ROOT / "shardc").rglob("*.py")
+        if path.relative_to(ROOT / "shardc").parts[0] not in ROOMS_THAT_KNOW_MLIR
+        for name in imports(path)
+        if name.startswith(MLIR_MODULES)
+    }
+    assert trespassers == {}
+
+
+def test_every_error_code_is_provoked_by_a_test() -> None:
+    tests = [*(ROOT / "tests").rglob("*.py"), *LIT.rglob("*.mlir")]
+    text = "\n".join(path.read_text() for path in tests)
+    assert [code for code in CODES if code not in text] == []
+
+
+def test_every_error_code_in_the_source_is_registered() -> None:
+    used = {
+        (relative(path), code)
+        for path in (ROOT / "shardc").rglob("*.py")
+        for code in re.findall(r"SHARDC-\d{3}", path.read_text())
+    }
+    assert {(path, code) for path, code in used if code not in CODES} == set()
+
+
+def test_py_tests_mirror_the_rooms() -> None:
+    shardc, tests = ROOT / "shardc", ROOT / "tests" / "py"
+    modules = {path.relative_to(shardc).with_suffix("") for path in shardc.rglob("*.py")}
+    rooms = modules | {module.parent for module in modules}
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
+    assert sorted(map(str, folders - rooms)) == []
+
+
+def test_passes_at_the_top_is_a_link_and_no_package_of_its_own() -> None:
+    assert os.readlink(ROOT / "passes") == "shardc/passes"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["tool"]["setuptools"]["packages"]["find"]["include"] == ["shardc*"]
+
+
+def test_readme_names_every_room_and_every_make_target() -> None:
+    readme = (ROOT / "README.md").read_text()
+    rooms = [path.parent.name for path in (ROOT / "shardc").glob("*/__init__.py")]
+    assert [room for room in rooms if f"shardc/{room}/" not in readme] == []
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert [target for target in targets if f"make {target}" not in readme] == []
+
+
+@pytest.mark.parametrize("document", ["README.md", "CHANGELOG.md"])
+def test_paths_in_documents_exist(document: str) -> None:
+    text = (ROOT / document).read_text()
+    rooms = "shardc|tests|tools|examples|benchmarks|docs"
+    paths = re.findall(rf"(?<![\w/.-])(?:{rooms})/[\w/.-]*\w", text)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_find_python_prints_one_that_is_new_enough() -> None:
+    script = ROOT / "tools" / "find_python.sh"
+    found = subprocess.run(
+        ["sh", script], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    check = "import sys; sys.exit(sys.version_info < (3, 12))"
+    assert subprocess.run([found, "-c", check], check=False).returncode == 0
+
+
+def test_find_python_says_what_is_missing(tmp_path: Path) -> None:
+    script = ROOT / "tools" / "find_python.sh"
+    nothing = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    run = subprocess.run(["/bin/sh", script], env=nothing, capture_output=True, text=True)
+    if run.returncode == 0:
+        pytest.skip("this machine has a Python in a fixed place, which the script found")
+    assert "shardc needs Python 3.12 or newer" in run.stderr
+    assert "help: install one" in run.stderr
