@@ -179,6 +179,23 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 error.message, where=source, help=error.help, code=error.code
             ) from error
 
+    @staticmethod
+    def parse(text: str) -> "Cluster":
+        """A built-in cluster by name, a file by path, or the JSON text itself.
+
+        Raises:
+            ClusterError: SHARDC-100, as `load`.
+        """
+        if not text.lstrip().startswith("{"):
+            return Cluster.load(text)
+        try:
+            return msgspec.json.decode(text, type=Cluster)
+        except msgspec.MsgspecError as error:
+            raise ClusterError(
+                f"the text does not describe a cluster: {error}",
+                help="give name, device and levels as the built-in clusters in shardc/clusters do",
+            ) from error
+
     def save(self, path: "str | Path") -> None:
         """Writes the cluster as JSON that `load` reads."""
         Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")

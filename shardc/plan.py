@@ -1,5 +1,7 @@
 """What the planner decides and the runtime runs: frozen data, JSON both ways."""
 
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,12 @@ class ValueSpec(msgspec.Struct, frozen=True):
     dtype: str
     sharding: TensorSharding
     per_microbatch: bool = False
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the global value; parts of a byte count as one."""
+        bits = 8 if self.dtype == "bool" else int(re.sub(r"\D.*", "", re.sub(r"^\D+", "", self.dtype)))
+        return math.prod(self.shape) * max(bits // 8, 1)
 
 
 class StageProgram(msgspec.Struct, frozen=True):

@@ -4,17 +4,8 @@ Forward is what the results that are not state depend on: the loss and the metri
 `transpose(jvp(...))` locations are used only where no such result exists.
 """
 
-from jax.extend.mlir import ir
-
 from shardc.analysis.dataflow import Dataflow, StepFacts
-
-
-def numel(value: ir.Value) -> int:
-    """Number of elements of a ranked tensor."""
-    count = 1
-    for size in ir.RankedTensorType(value.type).shape:
-        count *= size
-    return count
+from shardc.ir.tensor_types import num_elements
 
 
 def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> set[int] | None:
@@ -27,19 +18,20 @@ def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> se
     state_roots = {
         index for r, (kind, index) in enumerate(flow.returned) if kind == "op" and r in state_results
     }
-    feeds_state = flow.ancestors(sorted(state_roots))
-    roots = [i for i in facts.accumulates if i not in feeds_state]
     if not state_roots:
         return body
+    feeds_state = flow.ancestors(sorted(state_roots))
+    roots = [i for i in facts.accumulates if i not in feeds_state]
     if not roots:
-        roots = _smallest_scalar(flow, facts, body)
+        roots = _least_scalar(flow, facts, body)
     if not roots:
         return _by_location(flow, body)
     return flow.ancestors(roots, body)
 
 
-def _smallest_scalar(flow: Dataflow, facts: StepFacts, body: set[int]) -> list[int]:
-    scalars = [i for i in facts.accumulates if numel(flow.ops[i].results[0]) == 1]
+def _least_scalar(flow: Dataflow, facts: StepFacts, body: set[int]) -> list[int]:
+    """The accumulation of one number that depends on fewest ops: the loss, where state keeps it."""
+    scalars = [i for i in facts.accumulates if num_elements(flow.ops[i].results[0]) == 1]
     sizes = {i: len(flow.ancestors([i], body)) for i in scalars}
     return [min(scalars, key=lambda i: sizes[i])] if scalars else []
 

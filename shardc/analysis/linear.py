@@ -65,7 +65,7 @@ def keeps_partial(op: ir.Operation, partial: set[int], zero: set[int]) -> bool:
     if name == "stablehlo.dynamic_update_slice":
         return partial <= {0, 1} and {0, 1} <= partial | zero
     if name == "stablehlo.scatter":
-        return len(op.operands) == 3 and {0, 2} <= partial | zero and sums(op)
+        return partial <= {0, 2} <= partial | zero and len(op.operands) == 3 and sums(op)
     if name in ("stablehlo.reduce", "stablehlo.reduce_window"):
         return len(op.operands) == 2 and partial == {0} and 1 in zero and sums(op)
     return False

@@ -104,6 +104,7 @@ class BatchFlow:
         states: for each value what a microbatch has of it, once accumulated where it must be.
         sums: partial sums that are accumulated.
         wholes: (op, value): uses of a varying value that need all of it.
+        seeds: arguments that the batch is in, cut or not (default: the batch arguments).
         early: accumulated or gathered values that are computed before the microbatches instead.
         cuts: op -> the factor of it that the microbatches cut.
         parts: the number of microbatches must divide this.
@@ -112,6 +113,7 @@ class BatchFlow:
 
     program: Program
     batch_args: dict[int, int]
+    seeds: frozenset[int] = frozenset()
     early: set[int] = field(default_factory=set)
     forced: dict[int, int] = field(default_factory=dict)
     states: list[State] = field(default_factory=list)
@@ -134,21 +136,27 @@ class BatchFlow:
     @cached_property
     def depends(self) -> list[bool]:
         """For each value whether it depends on a batch argument."""
-        graph = self.program.graph
-        found = [a in self.batch_args for a in range(graph.num_args)]
-        for i, used in enumerate(graph.uses):
-            found += [any(found[u] for u in used)] * len(graph.results[i])
-        return found
+        args = range(self.program.graph.num_args)
+        return self._reach([a in self.batch_args or a in self.seeds for a in args], set())
 
     @cached_property
     def behind_heavy(self) -> list[bool]:
         """For each value whether a heavy op that works on the batch stands before it."""
-        graph, heavy = self.program.graph, self.program.heavy
-        found = [False] * graph.num_args
+        uses, heavy = self.program.graph.uses, self.program.heavy
+        working = {
+            i for i, used in enumerate(uses) if heavy[i] and any(self.depends[u] for u in used)
+        }
+        return self._reach([False] * self.program.graph.num_args, working)
+
+    def _reach(self, found: list[bool], sources: set[int]) -> list[bool]:
+        """For each value whether it comes from a marked argument or from an op of `sources`."""
+        graph = self.program.graph
         for i, used in enumerate(graph.uses):
-            dependent = any(self.depends[u] for u in used)
-            behind = any(found[u] for u in used) or (heavy[i] and dependent)
-            found += [behind] * len(graph.results[i])
+            if graph.ops[i].name in IDENTITIES:
+                found += [found[u] for u in used]
+            else:
+                reached = i in sources or any(found[u] for u in used)
+                found += [reached] * len(graph.results[i])
         return found
 
     @property
@@ -156,6 +164,11 @@ class BatchFlow:
         """FLOPs of matrix products of which each microbatch does a part."""
         flops = self.program.heavy_flops
         return sum(flops[i] for i in self.cuts)
+
+    @property
+    def work_on_batch(self) -> bool:
+        """Whether a heavy op depends on the batch."""
+        return any(self.behind_heavy)
 
     # ---- one run ----
 
@@ -196,10 +209,10 @@ class BatchFlow:
         states = [self.states[v] for v in used]
         count = len(graph.results[i])
         level = max((s.level for s in states), default=0)
+        if op.name in IDENTITIES:
+            return states
         if all(s.kind is Kind.INVARIANT for s in states):
             return [State(Kind.INVARIANT, level)] * count
-        if level == 0 and op.name in IDENTITIES:
-            return states
         partial = [p for p, s in enumerate(states) if s.is_partial]
         varying = [p for p, s in enumerate(states) if s.varies]
         if level == 0 and not varying:

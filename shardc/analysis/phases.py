@@ -13,6 +13,7 @@ from shardc.analysis.batch_state import Cut, FactorCut, Kind, from_factor, may_c
 from shardc.analysis.graph import ARGUMENT
 from shardc.analysis.microbatch import HEAVY, IDENTITIES, BatchFlow
 from shardc.analysis.sharding_rules import FactorKind
+from shardc.ir.attributes import get_int
 
 # Ops that are not computed again in every microbatch, whatever their size.
 COSTLY = HEAVY | {
@@ -69,6 +70,7 @@ class How(Enum):
     MERGE = "merge"  # a batch argument, its microbatches put together
     READ = "read"  # the microbatch of a batch argument
     SAME = "same"  # another form, as it is
+    OPERAND = "operand"  # the same form of the operand of an identity
     SLICE = "slice"  # the microbatch's part of another form
     SUM = "sum"  # the sum of another form over the microbatches
     CONCAT = "concat"  # the parts of all microbatches put together
@@ -84,11 +86,16 @@ class Source:
 
 @dataclass(frozen=True)
 class Copy:
-    """One copy of an op: the forms of its operands (captured values included) and its results."""
+    """One copy of an op: the forms of its operands (captured values included) and its results.
+
+    A copy of an identity (an optimization barrier) takes only the operands at `positions`, and has
+    as many results; other ops take all.
+    """
 
     need: Need
     operands: tuple[Need, ...]
     results: tuple[Need, ...]
+    positions: tuple[int, ...] | None = None
 
 
 @dataclass
@@ -162,6 +169,8 @@ class _Planner:
     def _result(self, v: int, need: Need) -> Source:
         i = self.graph.producer[v]
         state = self.flow.states[v]
+        if self.graph.ops[i].name in IDENTITIES:
+            return self._identity(v, need)
         batch = self._on_batch(i)
         if need.phase is Phase.BEFORE:
             return self._copy(i, need)
@@ -179,6 +188,23 @@ class _Planner:
         if batch or self._costly(i):
             return Source(How.SAME, BEFORE)
         return self._copy(i, need)
+
+    def _identity(self, v: int, need: Need) -> Source:
+        """Barriers stand in the body only, where they keep forward and backward apart."""
+        i = self.graph.producer[v]
+        natural = Need(Phase.BODY, self.flow.states[v].cut)
+        if need.phase is not Phase.BODY or need != natural:
+            self.need(self.graph.uses[i][self.graph.results[i].index(v)], need)
+            return Source(How.OPERAND)
+        if not self.plan.copies[i]:
+            inside = [p for p, u in enumerate(self.graph.uses[i]) if not self.flow.states[u].level]
+            needs = tuple(
+                Need(Phase.BODY, self.flow.states[self.graph.uses[i][p]].cut) for p in inside
+            )
+            self.plan.copies[i].append(Copy(BODY, needs, needs, tuple(inside)))
+            for p, each in zip(inside, needs, strict=True):
+                self.need(self.graph.uses[i][p], each)
+        return Source(How.OP)
 
     def _after(self, v: int, need: Need) -> Source:
         i = self.graph.producer[v]
@@ -221,7 +247,7 @@ class _Planner:
         """The factor to cut so that an invariant op makes only the part that is needed."""
         i = self.graph.producer[v]
         op, rule = self.graph.ops[i], self.flow.program.rules[i]
-        if op.name in COSTLY or op.name in IDENTITIES or self._on_batch(i):
+        if op.name in IDENTITIES or self._on_batch(i):
             return None
         if op.name in ("stablehlo.constant", "stablehlo.iota"):
             return FactorCut(-1) if self._makes_part(v, cut) else None
@@ -236,7 +262,7 @@ class _Planner:
         """Whether a constant or iota has the same numbers in every part."""
         op = self.graph.ops[self.graph.producer[v]]
         if op.name == "stablehlo.iota":
-            return int(op.attributes["iota_dimension"]) != cut.dim
+            return get_int(op, "iota_dimension") != cut.dim
         return bool(getattr(op.attributes["value"], "is_splat", False))
 
     def _captures(self, i: int) -> bool:

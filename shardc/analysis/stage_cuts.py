@@ -1,2 +1,75 @@
-def balanced_cuts(flow,order,stages):
-    return []
+"""Where the forward pass may be cut: contiguous layers of even work and few crossing bytes."""
+
+from collections.abc import Sequence
+
+from shardc.analysis.dataflow import Dataflow
+from shardc.analysis.flops import is_heavy, op_cost
+from shardc.errors import StageError
+from shardc.ir.tensor_types import num_bytes
+from shardc.solver.layers import Value, cluster_layers
+
+STAGE_DELTA = 0.2  # a stage may have so much more work than the mean, if fewer bytes cross then
+LAYER_DELTA = 0.5  # a layer may be less even: the stage planner puts layers together
+
+
+def layer_starts(
+    flow: Dataflow,
+    order: Sequence[int],
+    most_layers: int,
+    *,
+    at_least: int = 1,
+    delta: float = LAYER_DELTA,
+) -> list[int]:
+    """Clusters the forward ops into up to `most_layers` contiguous layers.
+
+    A layer has at least one matrix product or convolution to itself on average: there are never
+    more layers than such ops.
+
+    Args:
+        order: positions of the forward ops that live on one stage, rising.
+        at_least: layers that there must be.
+        delta: no layer has more than (1 + delta) times the mean FLOPs, where that is possible.
+    Returns:
+        For each layer the position in @main of its first op; [] without forward ops.
+    Raises:
+        StageError: SHARDC-160, the program has fewer than `at_least` layers.
+    """
+    heavy = count_heavy_ops(flow, order)
+    if at_least > max(heavy, 1):
+        raise StageError(
+            f"{at_least} stages were asked for, but the forward pass has {heavy}"
+            f" layer{'s' * (heavy != 1)} (matrix products and convolutions)",
+            code="SHARDC-160",
+            help=f"ask for at most {heavy} stages" if heavy > 1 else "use stages=1",
+        )
+    if not order:
+        return []
+    flops = [op_cost(flow.ops[i]).flops for i in order]
+    num_layers = max(1, min(most_layers, heavy))
+    layers = cluster_layers(flops, crossing_values(flow, order), num_layers, delta=delta)
+    return [order[first] for first, _ in layers]
+
+
+def balanced_cuts(flow: Dataflow, order: Sequence[int], stages: int) -> list[int]:
+    """For each stage but the first, the position in @main of its first forward op.
+
+    Arguments and errors as in `layer_starts`.
+    """
+    return layer_starts(flow, order, stages, at_least=stages, delta=STAGE_DELTA)[1:]
+
+
+def count_heavy_ops(flow: Dataflow, order: Sequence[int]) -> int:
+    """How many layers there can be: matrix products and convolutions; a loop with some counts 1."""
+    return sum(is_heavy(flow.ops[i]) for i in order)
+
+
+def crossing_values(flow: Dataflow, order: Sequence[int]) -> list[Value]:
+    """What flows between the ops of `order`, which are numbered from 0."""
+    place = {op: index for index, op in enumerate(order)}
+    found = []
+    for op in order:
+        consumers = tuple(place[user] for user in flow.users[op] if user in place)
+        if consumers:
+            size = sum(num_bytes(result) for result in flow.ops[op].results)
+            found.append(Value(place[op], consumers, size))
+    return found

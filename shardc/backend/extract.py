@@ -61,6 +61,16 @@ def stage_programs(module: ir.Operation, *, local: bool) -> tuple[StageProgram, 
     return _with_donation(tuple(programs), module)
 
 
+def function_values(
+    module: ir.Operation,
+) -> list[tuple[int, str, tuple[ValueSpec, ...], tuple[ValueSpec, ...]]]:
+    """(stage, kind, arguments, results) of every stage function."""
+    return [
+        (get_int(f, STAGE) or 0, get_str(f, KIND) or "update", *_specs(f))
+        for f in functions(module)
+    ]
+
+
 def _specs(function: ir.Operation) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:
     function_type = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     arg_types = [value.type for value in body(function).arguments]
@@ -85,8 +95,7 @@ def _specs(function: ir.Operation) -> tuple[tuple[ValueSpec, ...], tuple[ValueSp
     return (
         tuple(spec(a, t) for a, t in zip(arg_attrs(function), arg_types, strict=True)),
         tuple(
-            spec(a, t)
-            for a, t in zip(result_attrs(function), function_type.results, strict=True)
+            spec(a, t) for a, t in zip(result_attrs(function), function_type.results, strict=True)
         ),
     )
 
@@ -165,12 +174,8 @@ def result_specs(module: ir.Operation) -> tuple[ResultSpec, ...]:
     """The user's flat results."""
     types = [ir.TypeAttr(t).value for t in ir.ArrayAttr(module.attributes[RESULT_TYPES])]
     values = [ir.StringAttr(v).value for v in ir.ArrayAttr(module.attributes[RESULTS])]
-    stages = [
-        ir.IntegerAttr(s).value for s in ir.ArrayAttr(module.attributes[RESULT_STAGES])
-    ]
+    stages = [ir.IntegerAttr(s).value for s in ir.ArrayAttr(module.attributes[RESULT_STAGES])]
     return tuple(
         ResultSpec(value, tuple(ir.RankedTensorType(t).shape), _dtype(t), stage)
         for value, t, stage in zip(values, types, stages, strict=True)
     )
-
-

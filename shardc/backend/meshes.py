@@ -1,7 +1,7 @@
 """shardc's meshes and shardings in JAX's words."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -40,7 +40,8 @@ def partition_spec(sharding: TensorSharding) -> PartitionSpec:
     Unreduced axes do not appear: JAX is told that the value is whole along them, while the devices
     hold partial sums. Programs hand such values to each other untouched; nobody else may read them.
     """
-    return PartitionSpec(*(dim[0] if len(dim) == 1 else (dim or None) for dim in sharding.dims))
+    spec: Callable[..., PartitionSpec] = PartitionSpec
+    return spec(*(dim[0] if len(dim) == 1 else (dim or None) for dim in sharding.dims))
 
 
 def local_shape(spec: ValueSpec, mesh: Mesh) -> tuple[int, ...]:

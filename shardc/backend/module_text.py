@@ -36,11 +36,11 @@ def mergeable_text(text: str, name: str, *, local: bool) -> str:
             for mesh in meshes:
                 mesh.operation.erase()
         elif len(meshes) == 1:
-            _rename(module, symbols, meshes[0], "stage")
-        entry = symbols[name]
+            _rename(module, symbols, meshes[0].operation, "stage")
+        entry = symbols[name].operation
         _rename(module, symbols, entry, "main")
         entry.attributes["sym_visibility"] = ir.StringAttr.get("public")
-        return module.operation.get_asm(enable_debug_info=False)
+        return str(module.operation.get_asm(enable_debug_info=False))
 
 
 def _rename(module: ir.Module, symbols: ir.SymbolTable, op: ir.Operation, name: str) -> None:

@@ -1,6 +1,7 @@
 """`shardc_program`: a JAX primitive whose lowering is a module that shardc wrote."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -32,7 +33,7 @@ shardc_program = Primitive("shardc_program")
 shardc_program.multiple_results = True
 
 
-@shardc_program.def_abstract_eval
+@shardc_program.def_abstract_eval  # type: ignore[untyped-decorator]  # JAX leaves it untyped
 def _abstract_eval(
     *args: Any, text: ProgramText, results: tuple[ShapedArray, ...]
 ) -> list[ShapedArray]:
@@ -65,5 +66,5 @@ def run_program(
     args: tuple[jax.Array, ...], text: ProgramText, results: tuple[ShapedArray, ...]
 ) -> list[jax.Array]:
     """Stages the call of `text` into the function that is being traced."""
-    values: list[jax.Array] = shardc_program.bind(*args, text=text, results=results)
-    return values
+    bind: Callable[..., list[jax.Array]] = shardc_program.bind
+    return bind(*args, text=text, results=results)

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import ShapedArray
-from jax.sharding import NamedSharding
+from jax.export import default_export_platform
+from jax.sharding import AbstractMesh, NamedSharding
 
 from shardc.backend.meshes import (
     abstract_mesh,
@@ -63,6 +64,7 @@ def compile_programs(
     Raises:
         InputError: SHARDC-261, a program has 64-bit values and `jax_enable_x64` is off.
     """
+    platform = _platform(devices[0])
     orders = [_order(program, executable) for program in executable.programs]
     lowered: dict[_Key, jax.stages.Lowered] = {}
     placed: dict[tuple[_Key, tuple[int, ...]], int] = {}
@@ -72,7 +74,7 @@ def compile_programs(
         mesh = executable.meshes[program.stage]
         key = _key(program, mesh, order)
         if key not in lowered:
-            lowered[key] = _lower(program, mesh, order, key.text)
+            lowered[key] = _lower(program, mesh, order, key.text, platform, devices)
         job = placed.setdefault((key, mesh.device_ids), len(jobs))
         if job == len(jobs):
             jobs.append((lowered[key], mesh_devices(mesh, devices)))
@@ -87,8 +89,10 @@ def compile_programs(
 
 @dataclass(frozen=True)
 class _Order:
-    """Positions of args and results as the compiled call has them; the first `num_pairs` of each
-    belong together: the result may be written into the arg's buffer."""
+    """Positions of args and results as the compiled call has them.
+
+    The first of each belong together: such a result may be written into the arg's buffer.
+    """
 
     args: tuple[int, ...]
     results: tuple[int, ...]
@@ -105,13 +109,15 @@ class _Key:
     axes: tuple[tuple[str, int], ...]
     order: _Order
     local: bool
+    pinned: tuple[int, ...]
 
 
 def _key(program: StageProgram, mesh: Mesh, order: _Order) -> _Key:
     text = mergeable_text(program.text, program.name, local=program.local)
     args = tuple((spec.shape, spec.dtype, spec.sharding) for spec in program.args)
     results = tuple((spec.shape, spec.dtype, spec.sharding) for spec in program.results)
-    return _Key(ProgramText(text), args, results, mesh.axes, order, program.local)
+    pinned = () if program.args else mesh.device_ids
+    return _Key(ProgramText(text), args, results, mesh.axes, order, program.local, pinned)
 
 
 def _order(program: StageProgram, executable: Executable) -> _Order:
@@ -142,17 +148,25 @@ def _order(program: StageProgram, executable: Executable) -> _Order:
     return _Order(tuple(args), tuple(results), donated)
 
 
+def _platform(device: jax.Device) -> str:
+    """The name under which JAX lowers: devices say "gpu" where lowering says "cuda" or "rocm"."""
+    return default_export_platform() if device.platform == "gpu" else device.platform
+
+
 def _same_type(arg: ValueSpec, result: ValueSpec) -> bool:
     return (arg.shape, arg.dtype, arg.sharding) == (result.shape, result.dtype, result.sharding)
 
 
 def _lower(
-    program: StageProgram, mesh: Mesh, order: _Order, text: ProgramText
+    program: StageProgram, mesh: Mesh, order: _Order, text: ProgramText, platform: str,
+    devices: Sequence[jax.Device],
 ) -> jax.stages.Lowered:
     """Traces and lowers for any devices that form a mesh of this shape."""
     for spec in program.args + program.results:
         _check_dtype(spec, program)
-    jax_mesh = abstract_mesh(mesh)
+    jax_mesh: AbstractMesh | jax.sharding.Mesh = abstract_mesh(mesh)
+    if not program.args:
+        jax_mesh = concrete_mesh(mesh, devices)
     args = [program.args[i] for i in order.args]
     results = [program.results[i] for i in order.results]
     in_specs = tuple(partition_spec(spec.sharding) for spec in args)
@@ -178,17 +192,16 @@ def _lower(
         unreduced = [spec.value for spec in args + results if spec.sharding.unreduced]
         assert not unreduced, f"{program.name}: XLA cannot be handed partial sums: {unreduced}"
         options["out_shardings"] = [NamedSharding(jax_mesh, spec) for spec in out_specs]
+    example: Callable[..., jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct
     examples = [
-        jax.ShapeDtypeStruct(
-            spec.shape, np.dtype(spec.dtype), sharding=NamedSharding(jax_mesh, partition)
-        )
+        example(spec.shape, np.dtype(spec.dtype), sharding=NamedSharding(jax_mesh, partition))
         for spec, partition in zip(args, in_specs, strict=True)
     ]
     with warnings.catch_warnings():
         # A stashed activation may be donated without a result of its size; freeing it is enough.
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         traced = jax.jit(function, **options).trace(*examples)
-        return traced.lower(lowering_platforms=(jax.default_backend(),))
+        return traced.lower(lowering_platforms=(platform,))
 
 
 def _check_dtype(spec: ValueSpec, program: StageProgram) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.mlir import ir
 
@@ -29,6 +30,10 @@ def _is_array(leaf: object) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
 
 
+def _struct(shape: tuple[int, ...], dtype: Any, weak_type: bool = False) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype, weak_type=weak_type)  # type: ignore[no-untyped-call]  # of JAX
+
+
 def abstract(tree: Any) -> Any:
     """A pytree with arrays replaced by their shapes and types, without where they lie.
 
@@ -43,7 +48,7 @@ def abstract(tree: Any) -> Any:
         if not _is_array(x):
             return x
         aval = jax.typeof(x) if not isinstance(x, jax.ShapeDtypeStruct) else x
-        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+        return _struct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
     return jax.tree.map(leaf, tree)
 
@@ -56,7 +61,7 @@ def _position(fun: Callable[..., Any]) -> str | None:
 
 def key_impl(aval: Any) -> str | None:
     """Implementation of a PRNG key type, such as "threefry2x32"; None for every other type."""
-    if not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+    if not jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
         return None
     found: list[str] = []
 
@@ -64,7 +69,7 @@ def key_impl(aval: Any) -> str | None:
         found.append(str(jax.random.key_impl(key)))
         return jax.random.key_data(key)
 
-    jax.eval_shape(note, jax.ShapeDtypeStruct((), aval.dtype))
+    jax.eval_shape(note, _struct((), aval.dtype))
     return found[0]
 
 
@@ -126,7 +131,7 @@ def import_function(
         name_arguments(main)
         mark_donated(main, [info.donated for info in infos])
     arguments, results = describe(module)
-    out_avals = traced.out_avals
+    out_avals = traced.jaxpr.out_avals
     assert len(infos) == len(arguments), "JAX added or removed arguments"
     assert len(out_avals) == len(results), "JAX added or removed results"
     arguments = tuple(

@@ -46,23 +46,20 @@ def _unpack(data: bytes) -> bytes:
     return unpacked
 
 
-def _rename(location: ir.Location, name: str) -> ir.Location:
-    return ir.Location.file(name, location.start_line, location.start_col)
-
-
 def _name_positions(module: ir.Module, name: str) -> None:
     """Writes `name` where the parser, which saw only bytes, wrote "-" for the file."""
 
-    def visit(op: ir.Operation) -> None:
-        location = op.location
+    def renamed(location: ir.Location) -> ir.Location:
         if isinstance(location, ir.FileLineColLoc) and location.filename == "-":
-            op.location = _rename(location, name)
+            return ir.Location.file(name, location.start_line, location.start_col)
+        return location
+
+    def visit(op: ir.Operation) -> None:
+        op.location = renamed(op.location)
         for region in op.regions:
             for block in region.blocks:
                 for argument in block.arguments:
-                    position = argument.location
-                    if isinstance(position, ir.FileLineColLoc) and position.filename == "-":
-                        argument.set_location(_rename(position, name))
+                    argument.set_location(renamed(argument.location))
                 for inner in block.operations:
                     visit(inner.operation)
 
@@ -71,8 +68,10 @@ def _name_positions(module: ir.Module, name: str) -> None:
 
 def _describe(error: ir.MLIRError) -> ParseError:
     for diagnostic in error.error_diagnostics:
-        location = diagnostic.location
-        line = location.start_line if isinstance(location, ir.FileLineColLoc) else 0
+        location = ir.Location.from_attr(diagnostic.location.attr)
+        line = 0
+        if isinstance(location, ir.FileLineColLoc) and location.filename == "-":
+            line = location.start_line
         return ParseError(diagnostic.message, line or None)
     return ParseError(str(error))
 
@@ -100,12 +99,16 @@ def parse_module(data: bytes, name: str, context: ir.Context) -> ir.Module:
             raise _describe(error) from error
         except ValueError as error:
             raise ParseError(f"the portable artifact cannot be read: {error}") from error
-        _name_positions(module, name)
+        try:
+            _name_positions(module, name)
+        except RecursionError as error:
+            raise ParseError("its ops are nested too deeply") from error
     return module
 
 
 def main() -> int:
     """Standard input to bytecode on standard output; REFUSED and JSON where it cannot be read."""
+    sys.setrecursionlimit(500)  # so that what passes here does not exhaust the parent's stack
     try:
         context = jax_mlir.make_ir_context()
         module = parse_module(sys.stdin.buffer.read(), sys.argv[1], context)

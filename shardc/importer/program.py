@@ -127,8 +127,8 @@ def name_arguments(main: ir.Operation) -> None:
     attrs = arg_attrs(main)
     for i, argument in enumerate(body(main).arguments):
         location = argument.location
-        named = isinstance(location, ir.NameLoc) and location.name_str
-        attrs[i].setdefault(NAME, str_attr(str(location.name_str) if named else f"argument {i}"))
+        name = location.name_str if isinstance(location, ir.NameLoc) else ""
+        attrs[i].setdefault(NAME, str_attr(name or f"argument {i}"))
     set_arg_attrs(main, attrs)
 
 

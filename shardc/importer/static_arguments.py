@@ -20,21 +20,15 @@ class CallArguments:
     static: tuple[tuple[int | str, Any], ...]
 
 
-def _as_tuple[T](value: T | Iterable[T] | None) -> tuple[T, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, (int, str)):
-        return (value,)  # type: ignore[return-value]  # T is int or str
-    return tuple(value)  # type: ignore[arg-type]  # an iterable of them
-
-
 def static_parameters(
     fun: Callable[..., Any],
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Positions and names of the static parameters; each is told from the other, as by jax.jit."""
-    numbers, names = _as_tuple(static_argnums), _as_tuple(static_argnames)
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else static_argnums or ()
+    names = (static_argnames,) if isinstance(static_argnames, str) else static_argnames or ()
+    numbers, names = tuple(numbers), tuple(names)
     try:
         parameters = list(inspect.signature(fun).parameters.values())
     except (ValueError, TypeError):  # a builtin without a signature

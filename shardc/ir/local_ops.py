@@ -9,20 +9,23 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 
 from shardc.ir.attributes import ACCUMULATE, call_target
-from shardc.ir.reducers import is_zero, reducer, splits_into_partial_results
+from shardc.ir.reducers import is_zero, splits_into_partial_results, sums_numbers
 
 if TYPE_CHECKING:
     from shardc.analysis.sharding_rules import OpRule
 
 Guard = Callable[[ir.Operation, "OpRule", int], bool]
 
-ELEMENTWISE = """abs add and atan2 cbrt ceil clamp compare complex convert cosine count_leading_zeros
-    divide exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum
+ELEMENTWISE = """
+    abs add and atan2 cbrt ceil clamp compare complex convert cosine count_leading_zeros divide
+    exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum
     minimum multiply negate not optimization_barrier or popcnt power real reduce_precision
-    remainder round_nearest_afz round_nearest_even rsqrt select shift_left shift_right_arithmetic
-    shift_right_logical sign sine sqrt subtract tan tanh xor""".split()
+    remainder round_nearest_afz round_nearest_even rsqrt select shift_left
+    shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor
+""".split()
 
 
 def _always(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
@@ -85,36 +88,39 @@ def _gathered(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
 
 
 def _scattered(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
-    """Rows that indices choose stay whole: a split dim of the result is one of the updates."""
+    """Dims that indices choose positions in stay whole, even where a window fills them."""
+    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    chosen = set(numbers.scattered_dims_to_operand_dims)
+    if chosen.intersection(_positions(rule.results[0], factor)):
+        return False
     return bool(_positions(rule.operands[-1], factor)) and _whole_window(op, rule, factor)
 
 
 def _scattered_sum(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
     """Partial sums add up only if each device starts from zero."""
-    return len(op.results) == 1 and reducer(op) == "add" and is_zero(op.operands[0])
+    return len(op.results) == 1 and sums_numbers(op) and is_zero(op.operands[0])
 
 
 def _channel_or_batch(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
     """Batch and features split, windows do not; with groups only the batch does."""
-    numbers = str(op.attributes["dimension_numbers"])
-    lhs, rhs, out = _convolution_dims(numbers)
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    lhs = {numbers.input_batch_dimension: "b", numbers.input_feature_dimension: "f"}
+    rhs = {
+        numbers.kernel_input_feature_dimension: "i",
+        numbers.kernel_output_feature_dimension: "o",
+    }
+    out = {numbers.output_batch_dimension: "b", numbers.output_feature_dimension: "f"}
     names = {
-        dims[d]
+        dims.get(d, "window")
         for dims, mapping in ((lhs, rule.operands[0]), (rhs, rule.operands[1]))
         for d in _positions(mapping, factor)
     }
-    outputs = {out[d] for d in _positions(rule.results[0], factor)}
+    outputs = {out.get(d, "window") for d in _positions(rule.results[0], factor)}
     if ir.IntegerAttr(op.attributes["batch_group_count"]).value != 1:
         return False
     if ir.IntegerAttr(op.attributes["feature_group_count"]).value != 1:
         return names == {"b"} and outputs == {"b"}
     return (names, outputs) in [({"b"}, {"b"}), ({"o"}, {"f"}), ({"f", "i"}, set())]
-
-
-def _convolution_dims(numbers: str) -> tuple[list[str], list[str], list[str]]:
-    """[b, 0, 1, f], [0, 1, i, o], [b, 0, 1, f] out of `#stablehlo.conv<[..]x[..]->[..]>`."""
-    parts = [part.split("]")[0].split(", ") for part in numbers.split("[")[1:]]
-    return parts[0], parts[1], parts[2]
 
 
 def _one_operand(op: ir.Operation, rule: "OpRule", factor: int) -> bool:

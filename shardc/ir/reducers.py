@@ -20,6 +20,11 @@ def reducer(op: ir.Operation) -> str | None:
     return inner[0].name.removeprefix("stablehlo.")
 
 
+def sums_numbers(op: ir.Operation) -> bool:
+    """Whether the reducer is a plain addition, and not one of booleans, which is a disjunction."""
+    return reducer(op) == "add" and str(op.results[0].type.element_type) != "i1"
+
+
 def splits_into_partial_results(op: ir.Operation) -> bool:
     """Whether devices may reduce parts: a simple reducer, and an initial value that is neutral."""
     if len(op.results) != 1:
@@ -27,7 +32,7 @@ def splits_into_partial_results(op: ir.Operation) -> bool:
     name = reducer(op)
     if name in IDEMPOTENT:
         return True
-    return (name == "add" and is_zero(op.operands[1])) or (
+    return (sums_numbers(op) and is_zero(op.operands[1])) or (
         name == "multiply" and splat(op.operands[1]) == 1
     )
 
@@ -45,7 +50,9 @@ def splat(value: ir.Value) -> complex | None:
         "stablehlo.convert",
         "stablehlo.reshape",
         "stablehlo.transpose",
+        "sdy.all_gather",
         "sdy.all_slice",
+        "sdy.all_to_all",
         "sdy.reshard",
     ):
         op = op.operation.operands[0].owner

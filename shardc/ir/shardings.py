@@ -1,12 +1,14 @@
 """Shardings between Shardy's attributes and shardc's own data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardc.errors import PlanError
-from shardc.ir.attributes import IN_SHARDINGS, SHARDING
+from shardc.ir.attributes import IN_SHARDINGS, SHARDING, arg_attrs
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import body, ops
 from shardc.plan import Mesh, TensorSharding
 
 
@@ -104,3 +106,57 @@ def add_mesh(module: ir.Operation, name: str, mesh: Mesh) -> None:
     with ir.InsertionPoint.at_block_begin(module.regions[0].blocks[0]), ir.Location.unknown():
         axes = [sdy.MeshAxisAttr.get(axis, size) for axis, size in mesh.axes]
         sdy.MeshOp(name, sdy.MeshAttr.get(axes))
+
+
+# The collectives of Shardy that shardc emits -> the attribute that says how their result lies.
+RESHARDING_OPS = {
+    "sdy.reshard": "sharding",
+    "sdy.all_gather": "out_sharding",
+    "sdy.all_reduce": "out_sharding",
+    "sdy.all_slice": "out_sharding",
+    "sdy.all_to_all": "out_sharding",
+    "sdy.reduce_scatter": "out_sharding",
+}
+
+
+def value_shardings(function: ir.Operation) -> dict[ir.Value, ir.Attribute]:
+    """`#sdy.sharding` of each argument and op result of a function that has one written."""
+    found: dict[ir.Value, ir.Attribute] = {}
+    for value, attrs in zip(body(function).arguments, arg_attrs(function), strict=True):
+        if SHARDING in attrs:
+            found[value] = attrs[SHARDING]
+    for op in ops(function):
+        if op.name in RESHARDING_OPS:
+            found[op.results[0]] = op.attributes[RESHARDING_OPS[op.name]]
+        elif SHARDING in op.attributes:
+            per_value = sdy.TensorShardingPerValueAttr(op.attributes[SHARDING])
+            found.update(zip(op.results, per_value.shardings, strict=True))
+    return found
+
+
+def sharding_or_replicated(
+    value: ir.Value, written: Mapping[ir.Value, ir.Attribute]
+) -> TensorSharding:
+    """The sharding of `value` out of `value_shardings`; replicated where none is written."""
+    if value in written:
+        return from_attr(written[value])
+    return TensorSharding.replicated(len(shape_of(value)))
+
+
+def local_shape(shape: Sequence[int], sharding: TensorSharding, mesh: Mesh) -> tuple[int, ...]:
+    """Shape of one device's part; PlanError (SHARDC-201) if the axes do not divide a dim."""
+    counts = [mesh.num_shards(axes) for axes in sharding.dims]
+    if len(counts) != len(shape) or any(n % c for n, c in zip(shape, counts, strict=True)):
+        raise PlanError(
+            f"a value of shape {tuple(shape)} does not divide into {counts} parts",
+            help="plan again: this plan was made for another version of the program",
+            code="SHARDC-201",
+        )
+    return tuple(size // count for size, count in zip(shape, counts, strict=True))
+
+
+def local_type(type: ir.Type, sharding: TensorSharding, mesh: Mesh) -> ir.Type:
+    """Type of one device's part of a tensor; a type that is no tensor stays."""
+    if not isinstance(type, ir.RankedTensorType):
+        return type
+    return ir.RankedTensorType.get(local_shape(type.shape, sharding, mesh), type.element_type)

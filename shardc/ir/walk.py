@@ -84,6 +84,7 @@ def positions(location: ir.Location) -> Iterator[tuple[str, int, str]]:
             yield from positions(location.caller)
         case ir.FusedLoc():
             for part in location.locations:
+                assert isinstance(part, ir.Location)
                 yield from positions(part)
 
 
@@ -98,4 +99,5 @@ def readable_location(location: ir.Location) -> str:
     users = [place for place in places if "site-packages" not in place[0]]
     file, line, name = (users or places)[0]
     label = name.rsplit("<locals>.", 1)[-1]
-    return file.rsplit("/", 1)[-1] + f":{line}" + (f" ({label})" if label and "/" not in label else "")
+    position = f"{file.rsplit('/', 1)[-1]}:{line}"
+    return f"{position} ({label})" if label and "/" not in label else position

@@ -1,6 +1,6 @@
 """Leave one flat function: every call is replaced by the ops that it runs."""
 
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
@@ -10,6 +10,7 @@ from shardc.ir.attributes import str_attr
 from shardc.ir.pass_manager import Pass, run_registered
 from shardc.ir.walk import body, functions, main_function, symbol, terminator, walk, where
 
+_MOST_OPS = 5_000_000
 _CALLEE = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 
 
@@ -34,54 +35,68 @@ def called_from(callee: ir.Location, caller: ir.Location) -> ir.Location:
     that `transpose(jvp(...))` of the caller is seen on the callee's ops.
     """
     known = [p for p in map(_place, (callee, caller)) if not isinstance(p, ir.UnknownLoc)]
-    place = ir.Location.callsite(known[0], known[1:]) if len(known) == 2 else None
-    place = place or (known[0] if known else ir.Location.unknown())
+    place = known[0] if known else ir.Location.unknown()
+    if len(known) == 2:
+        place = ir.Location.callsite(known[0], [known[1]])
     path = "/".join(filter(None, (_name(caller), _name(callee))))
     return ir.Location.name(path, place) if path else place
+
+
+def refused(op: ir.Operation, message: str) -> ImportFileError:
+    """SHARDC-122 at the position of `op`."""
+    return ImportFileError(
+        message,
+        where=where(op),
+        code="SHARDC-122",
+        help="write it with stablehlo.while, stablehlo.if or stablehlo.case",
+    )
 
 
 class _Inliner:
     def __init__(self, module: ir.Operation) -> None:
         self.end = ir.InsertionPoint(module.regions[0].blocks[0])
         self.functions = {symbol(function): function for function in functions(module)}
-        self.num_calls = Counter(filter(None, map(called, walk(module))))
-        self.flat: set[str] = set()
-        self.open: list[str] = []
+        self.calls: dict[str, list[tuple[ir.Operation, str]]] = {}
 
-    def flatten(self, name: str) -> None:
-        """Inlines all calls in function `name`, callees first, so each body is moved once flat."""
-        if name in self.flat:
-            return
-        self.open.append(name)
-        for op in list(walk(self.functions[name])):
+    def find_calls(self, name: str) -> Iterator[tuple[ir.Operation, str]]:
+        """Notes the calls in function `name`, each with the function it runs."""
+        self.calls[name] = []
+        for op in walk(self.functions[name]):
             callee = called(op)
-            if callee is not None:
-                self.check(op, callee)
-                self.flatten(callee)
-                self.inline(op, callee)
-        self.flat.add(self.open.pop())
+            if callee is None:
+                continue
+            blocks = self.functions[callee].regions[0].blocks if callee in self.functions else ()
+            if len(blocks) != 1:
+                reason = "has branches" if len(blocks) > 1 else "has no body"
+                raise refused(op, f"a call of '@{callee}', which {reason}, cannot be inlined")
+            self.calls[name].append((op, callee))
+        return iter(self.calls[name])
 
-    def check(self, call: ir.Operation, name: str) -> None:
-        problem = None
-        if name in self.open:
-            problem = "which calls itself"
-        elif name not in self.functions or len(self.functions[name].regions[0].blocks) == 0:
-            problem = "which has no body"
-        elif len(self.functions[name].regions[0].blocks) > 1:
-            problem = "which has branches"
-        if problem:
-            raise ImportFileError(
-                f"a call of '@{name}', {problem}, cannot be inlined",
-                where=where(call),
-                code="SHARDC-122",
-                help="write it with stablehlo.while, stablehlo.if or stablehlo.case",
-            )
+    def callees_first(self, root: str) -> list[str]:
+        """What `root` runs, directly or not, each function after all that it runs itself."""
+        order: dict[str, None] = {}
+        num_ops: dict[str, int] = {}
+        path: dict[str, Iterator[tuple[ir.Operation, str]]] = {root: self.find_calls(root)}
+        while path:
+            name, pending = next(reversed(path.items()))
+            call, callee = next(pending, (None, ""))
+            if call is None:
+                own = sum(1 for _ in walk(self.functions[name]))
+                num_ops[name] = own + sum(num_ops[inner] for _, inner in self.calls[name])
+                if num_ops[name] > _MOST_OPS:
+                    message = f"inlining all calls of '@{name}' gives {num_ops[name]} ops"
+                    raise refused(self.functions[name], message)
+                order[name] = None
+                del path[name]
+            elif callee in path:
+                raise refused(call, f"a call of '@{callee}', which calls itself, cannot be inlined")
+            elif callee not in order:
+                path[callee] = self.find_calls(callee)
+        return list(order)
 
     def inline(self, call: ir.Operation, name: str) -> None:
-        self.num_calls[name] -= 1
-        last = self.num_calls[name] == 0
-        callee = self.functions[name]
-        callee = callee if last else callee.clone(ip=self.end).operation
+        """Moves the ops of a copy of function `name`, which is flat, to before `call`."""
+        callee = self.functions[name].clone(ip=self.end).operation
         for argument, operand in zip(body(callee).arguments, call.operands, strict=True):
             argument.replace_all_uses_with(operand)
         returned = terminator(callee)
@@ -92,8 +107,6 @@ class _Inliner:
         for result, value in zip(call.results, returned.operands, strict=True):
             result.replace_all_uses_with(value)
         call.erase()
-        if last:
-            del self.functions[name]
         callee.erase()
 
 
@@ -111,13 +124,11 @@ class InlineCalls(Pass):
     def apply(self, module: ir.Operation) -> None:
         main = main_function(module)
         if len(main.regions[0].blocks) != 1:
-            raise ImportFileError(
-                f"'@{symbol(main)}' has {len(main.regions[0].blocks)} blocks instead of one",
-                where=where(main),
-                code="SHARDC-122",
-                help="write it with stablehlo.while, stablehlo.if or stablehlo.case",
-            )
-        _Inliner(module).flatten(symbol(main))
+            raise refused(main, f"'@{symbol(main)}' has branches, and cannot be cut into stages")
+        inliner = _Inliner(module)
+        for name in inliner.callees_first(symbol(main)):
+            for call, callee in inliner.calls[name]:
+                inliner.inline(call, callee)
         for function in functions(module):
             if symbol(function) != symbol(main):
                 function.attributes["sym_visibility"] = str_attr("private")

@@ -1,11 +1,22 @@
 """The order of the passes, each with its reason, and every pass by its name."""
 
 from shardc.ir.pass_manager import Pass
+from shardc.passes.annotate_for_xla import AnnotateForXla
+from shardc.passes.apply_shardings import ApplyShardings
+from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.canonicalize import Canonicalize
 from shardc.passes.cse import Cse
 from shardc.passes.inline_calls import InlineCalls
+from shardc.passes.insert_reshards import InsertReshards
 from shardc.passes.legalize_chlo import LegalizeChlo
+from shardc.passes.localize import Localize
+from shardc.passes.lower_collectives import LowerCollectives
+from shardc.passes.outline_stages import OutlineStages
+from shardc.passes.plan_shardings import PlanShardings
+from shardc.passes.plan_stages import PlanStages
+from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.strip_shardings import StripShardings
+from shardc.passes.widen_floats import WidenFloats
 
 NORMALIZE: tuple[Pass, ...] = (
     # First, because every later pass reads one flat function and nothing else.
@@ -14,10 +25,30 @@ NORMALIZE: tuple[Pass, ...] = (
     StripShardings(),
     # Because CHLO ops have no sharding rules; their StableHLO expansions have.
     LegalizeChlo(),
-    # Because the expansions and JAX leave identities and dead ops that would each cost a decision.
+    # Because the expansions and JAX leave dead ops that would each cost a decision, and constants
+    # inside loops that the next pass can only merge outside.
     Canonicalize(),
     # Last, because inlining has put equal ops side by side: constants, casts, broadcasts.
     Cse(),
+)
+
+# Between these two lists stand the passes that carry decisions, run by `shardc.compiler` in the
+# order of its functions: split-microbatches (before stages, which are planned for one microbatch),
+# plan-stages and outline-stages (before shardings, so that a stage is planned with all uses of its
+# parameters), assign-meshes, plan-shardings or apply-shardings.
+
+LOCAL_LOWERING: tuple[Pass, ...] = (
+    # First, because from here on every disagreement between two ops is an op itself.
+    InsertReshards(),
+    # Before localising, because each step's sharding says which part of the value a device holds.
+    LowerCollectives(),
+    # Last, because it replaces whole types by per-device types, after which shardings mean nothing.
+    Localize(),
+)
+
+XLA_LOWERING: tuple[Pass, ...] = (
+    # Because XLA's partitioner knows neither wanted operand shardings nor partial sums.
+    AnnotateForXla(),
 )
 
 PASSES: dict[str, type[Pass]] = {
@@ -28,5 +59,16 @@ PASSES: dict[str, type[Pass]] = {
         LegalizeChlo,
         Canonicalize,
         Cse,
+        SplitMicrobatches,
+        PlanStages,
+        OutlineStages,
+        AssignMeshes,
+        PlanShardings,
+        ApplyShardings,
+        InsertReshards,
+        LowerCollectives,
+        Localize,
+        AnnotateForXla,
+        WidenFloats,
     )
 }

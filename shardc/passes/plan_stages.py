@@ -5,14 +5,17 @@ from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.cloned_ops import HEAVY, cloneable_ops
 from shardc.analysis.dataflow import Dataflow, StepFacts, dataflow, step_facts
 from shardc.analysis.direction import forward_ops
-from shardc.analysis.stage_assignment import StageAssignment, assign_stages, cloneable_ops
+from shardc.analysis.linear import keeps_partial
+from shardc.analysis.stage_assignment import StageAssignment, assign_stages
 from shardc.analysis.stage_cuts import balanced_cuts
 from shardc.analysis.state import state_aliases
 from shardc.errors import StageError
 from shardc.ir.attributes import (
     DIRECTION,
+    KIND,
     NUM_STAGES,
     PHASE,
     STAGE,
@@ -29,9 +32,6 @@ from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, main_function, terminator
 
 Key = tuple[int, str]  # stage, and which of its functions: before, forward, backward, after
-
-# Linear ops of one operand through which an accumulation may move to the operand.
-_UNARY_LINEAR = {"stablehlo.transpose", "stablehlo.reshape", "stablehlo.negate"}
 
 
 @dataclass(frozen=True)
@@ -57,84 +57,109 @@ class PlanStages(Pass):
         main = main_function(module)
         aliases = state_aliases(main)
         flow = dataflow(main)
-        cut_ops = [flow.ops[c] for c in self._cuts(flow, step_facts(main, flow), aliases)]
+        cut_ops = [flow.ops[cut] for cut in self._cuts(main, flow, aliases)]
         while True:
             flow = dataflow(main)
             facts = step_facts(main, flow)
             forward = forward_ops(flow, facts, set(aliases.values()))
             if forward is None:
-                assert not cut_ops
                 forward = {i for i, phase in enumerate(facts.phase) if phase == "body"}
             cuts = [flow.ops.index(op) for op in cut_ops]
-            assigned = assign_stages(flow, facts, forward, set(aliases), aliases, cuts)
+            assigned = assign_stages(flow, facts, forward, aliases, cuts)
             if not _split_shared_gradient(flow, facts, assigned):
                 break
         _write(main, flow, facts, assigned)
         module.attributes[NUM_STAGES] = int_attr(len(cut_ops) + 1)
 
-    def _cuts(self, flow: Dataflow, facts: StepFacts, aliases: dict[int, int]) -> list[int]:
-        if self.cuts:
-            if list(self.cuts) != sorted(set(self.cuts)) or self.cuts[-1] >= len(flow.ops):
-                raise StageError(
-                    f"the cuts {list(self.cuts)} are not rising positions of ops of @main",
-                    help="give for each stage but the first the position of its first forward op",
-                )
-            return list(self.cuts)
-        if self.stages == 1:
+    def _cuts(self, main: ir.Operation, flow: Dataflow, aliases: dict[int, int]) -> list[int]:
+        if not self.cuts and self.stages == 1:
             return []
+        facts = step_facts(main, flow)
         forward = forward_ops(flow, facts, set(aliases.values()))
         if forward is None:
             raise StageError(
-                f"{self.stages} stages were asked for, but no result tells where the forward pass"
-                " ends",
+                f"{len(self.cuts) + 1 if self.cuts else self.stages} stages were asked for, but no"
+                " result tells where the forward pass ends",
                 code="SHARDC-161",
                 help="return the loss from the step, or use stages=1",
             )
-        cloned = cloneable_ops(flow, facts, set(aliases))
-        return balanced_cuts(flow, sorted(forward - cloned), self.stages)
+        if not self.cuts:
+            order = sorted(forward - cloneable_ops(flow, facts, set(aliases)))
+            return balanced_cuts(flow, order, self.stages)
+        rising = list(self.cuts) == sorted(set(self.cuts))
+        if not rising or not 0 <= self.cuts[0] <= self.cuts[-1] < len(flow.ops):
+            raise StageError(
+                f"the cuts {list(self.cuts)} are not rising positions of the {len(flow.ops)} ops of"
+                " @main",
+                code="SHARDC-162",
+                help="give for each stage but the first the position of its first forward op",
+            )
+        return list(self.cuts)
 
 
 def _split_shared_gradient(flow: Dataflow, facts: StepFacts, assigned: StageAssignment) -> bool:
-    """Moves one accumulation behind an add of two stages' partial gradients; False if none."""
+    """Moves one accumulation in front of a linear op behind which stages' gradients are added.
+
+    False if there is none: every accumulation then sums what one stage computes.
+    """
     for i in facts.accumulates:
-        op = flow.ops[i]
-        if get_str(op, "shardc.kind") != "sum" or i in assigned.forward:
-            continue
-        chain = [j for j in flow.op_inputs[i] if j not in assigned.cloned]
-        while len(chain) == 1 and flow.ops[chain[0]].name in _UNARY_LINEAR:
-            chain = [j for j in flow.op_inputs[chain[0]] if j not in assigned.cloned]
-        if len(chain) != 1 or flow.ops[chain[0]].name != "stablehlo.add":
-            continue
-        parts = [j for j in flow.op_inputs[chain[0]] if j not in assigned.cloned]
-        if len({assigned.stage[j] for j in parts}) < 2:
-            continue
-        source = op.operands[0].owner.operation
-        _accumulate_operands(op, source)
-        return True
+        if get_str(flow.ops[i], KIND) == "sum" and i not in assigned.forward:
+            for source in flow.op_inputs[i]:
+                if _adds_up_stages(flow, facts, assigned, source, set()):
+                    parts = _partial_operands(flow, facts, assigned, source)
+                    _accumulate_operands(flow.ops[i], flow.ops[source], parts)
+                    return True
     return False
 
 
-def _accumulate_operands(accumulate: ir.Operation, source: ir.Operation) -> None:
+def _adds_up_stages(
+    flow: Dataflow, facts: StepFacts, assigned: StageAssignment, i: int, seen: set[int]
+) -> bool:
+    """Whether op `i`, or one in front of it through linear ops, adds gradients of two stages."""
+    if i in seen:
+        return False
+    seen.add(i)
+    parts = _partial_operands(flow, facts, assigned, i)
+    if not parts:
+        return False
+    sources = [j for j in flow.op_inputs[i] if j not in assigned.cloned]
+    if len({assigned.stage[j] for j in sources}) > 1:
+        return True
+    return any(_adds_up_stages(flow, facts, assigned, j, seen) for j in sources)
+
+
+def _partial_operands(
+    flow: Dataflow, facts: StepFacts, assigned: StageAssignment, i: int
+) -> set[int]:
+    """The operands of op `i` in which it is linear, if no microbatch changes the others."""
+    op = flow.ops[i]
+    if op.name in HEAVY:
+        return set()
+    home = {result: j for j in flow.op_inputs[i] for result in flow.ops[j].results}
+    cloned = {p for p, value in enumerate(op.operands) if home.get(value) in assigned.cloned}
+    varying = {p for p in cloned if home[op.operands[p]] in facts.varying}
+    own = {p for p, value in enumerate(op.operands) if value in home} - cloned
+    if not own or varying or len(op.results) != 1 or len(op.regions) > 0:
+        return set()
+    return own if keeps_partial(op, own, set()) else set()
+
+
+def _accumulate_operands(accumulate: ir.Operation, source: ir.Operation, parts: set[int]) -> None:
     """accumulate(f(a, b)) becomes f(accumulate(a), accumulate(b)) for a linear f."""
     with ir.InsertionPoint(accumulate), accumulate.location:
-        sums = {}
-        for operand in source.operands:
+        sums: dict[ir.Value, ir.Value] = {}
+        for operand in dict.fromkeys(source.operands[p] for p in sorted(parts)):
             one = ir.Operation.create(
                 accumulate.name,
                 results=[operand.type],
                 operands=[operand],
-                attributes={n.name: n.attr for n in _named(accumulate)},
+                attributes={name: accumulate.attributes[name] for name in accumulate.attributes},
             )
             sums[operand] = one.results[0]
         moved = clone_op(source, sums)
         moved.attributes[PHASE] = str_attr("after")
     accumulate.results[0].replace_all_uses_with(moved.results[0])
     accumulate.erase()
-
-
-def _named(op: ir.Operation) -> list[ir.NamedAttribute]:
-    attributes = op.attributes
-    return [attributes[k] for k in range(len(attributes))]
 
 
 def _write(
@@ -211,5 +236,3 @@ def _write_owners(main: ir.Operation, assigned: StageAssignment) -> None:
     for r, stage in enumerate(assigned.result_stage):
         results[r][STAGE] = int_attr(stage)
     set_result_attrs(main, results)
-
-

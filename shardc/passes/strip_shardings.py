@@ -79,6 +79,12 @@ def _check_gspmd(attribute: ir.Attribute, place: str) -> None:
         )
 
 
+def _symbols(op: ir.Operation) -> set[str]:
+    attributes = op.attributes
+    texts = [str(attributes[i].attr) for i in range(len(attributes))]
+    return {name for text in texts for name in re.findall(r"@([\w$.-]+)", text)}
+
+
 def _constrains_nothing(op: ir.Operation, meshes: _Meshes) -> bool:
     if op.name == "sdy.sharding_constraint":
         return meshes.is_trivial(op.attributes["sharding"])
@@ -119,6 +125,6 @@ class StripShardings(Pass):
                 if all(map(meshes.is_trivial, values)):
                     del op.attributes[SHARDING]
             if op.name.startswith("sdy.") or SHARDING in op.attributes:
-                used.update(re.findall(r"@([\w$.-]+)", " ".join(str(a.attr) for a in op.attributes)))
+                used.update(_symbols(op))
         for name in meshes.single - used:
             meshes.ops[name].erase()

@@ -22,7 +22,8 @@ class Dispatch:
 
 def value_key(spec: ValueSpec, microbatch: int | None) -> tuple[str, int | None]:
     """Which value of the step `spec` means in a program that runs for `microbatch`."""
-    per_microbatch = spec.value == "index" or spec.per_microbatch
+    growing = spec.value.startswith("acc")
+    per_microbatch = spec.value == "index" or (spec.per_microbatch and not growing)
     return spec.value, microbatch if per_microbatch else None
 
 
@@ -62,9 +63,7 @@ def _once(index: int, program: Program, letter: str) -> Dispatch:
     return Dispatch(str(Action(own.stage, letter, own.round)), index, None)
 
 
-def _before_and_heavy(
-    executable: Executable, programs: Sequence[Program]
-) -> list[list[Dispatch]]:
+def _before_and_heavy(executable: Executable, programs: Sequence[Program]) -> list[list[Dispatch]]:
     """Per stage its actions in order: what runs once before, then as the schedule says."""
     position = {
         (p.program.stage, p.program.kind): i
@@ -105,7 +104,9 @@ def _ready_driven(
                 results = programs[entry.program].results
                 known.update(value_key(spec, entry.microbatch) for spec in results)
         if len(order) == num_before:
-            stuck = [queue[head] for queue, head in zip(queues, heads, strict=True) if head < len(queue)]
+            stuck = [
+                queue[head] for queue, head in zip(queues, heads, strict=True) if head < len(queue)
+            ]
             raise ShardcError(
                 "; ".join(
                     f"action {entry.action} waits for"

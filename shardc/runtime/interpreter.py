@@ -89,7 +89,10 @@ class Interpreter:
         self._heavy = [self._run_of(entry, programs, tape.slots) for entry in tape.heavy]
         self._updates = [self._run_of(entry, programs, tape.slots) for entry in tape.updates]
         self._zeros = [
-            (slots, _zeros_program([tape.slots[i] for i in slots], [self._shardings[i] for i in slots]))
+            (
+                slots,
+                _zeros_program([tape.slots[i] for i in slots], [self._shardings[i] for i in slots]),
+            )
             for slots in tape.accumulators
             if slots
         ]
@@ -122,7 +125,8 @@ class Interpreter:
             FloatingPointError: under jax_debug_nans or jax_debug_infs.
         """
         self.unreturned_results = None
-        self.last_trace = trace = []
+        trace: list[tuple[str, int]] = []
+        self.last_trace = trace
         checks = wanted_checks()
         if any(checks):
             # JAX's own check would look at partial sums, and between two updates.
@@ -195,9 +199,7 @@ class Interpreter:
                 moves.others.append((source, target, transfer))
         return moves
 
-    def _run_of(
-        self, entry: Instruction, programs: Sequence[Program], slots: list[Slot]
-    ) -> _Run:
+    def _run_of(self, entry: Instruction, programs: Sequence[Program], slots: list[Slot]) -> _Run:
         program = programs[entry.program]
         return _Run(
             entry.action,
@@ -235,9 +237,7 @@ def _slot_shardings(slots: list[Slot], programs: Sequence[Program]) -> list[Name
     known: dict[tuple[int, TensorSharding], NamedSharding] = {}
     for program in programs:
         specs = program.args + program.results
-        for spec, sharding in zip(
-            specs, program.in_shardings + program.out_shardings, strict=True
-        ):
+        for spec, sharding in zip(specs, program.in_shardings + program.out_shardings, strict=True):
             known.setdefault((program.program.stage, spec.sharding), sharding)
     return [known[slot.stage, slot.sharding] for slot in slots]
 

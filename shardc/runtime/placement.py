@@ -74,11 +74,8 @@ class ArgumentPlacer:
                 placed.append(self._bring(i, own, target))
         self._check_donated_once(values)
         if waiting:
-            # JAX may use a NumPy array's memory instead of copying it; the user may write to it.
             copies = jax.device_put(
-                [value for _, value, _ in waiting],
-                [target for _, _, target in waiting],
-                may_alias=False,
+                [value for _, value, _ in waiting], [target for _, _, target in waiting]
             )
             for (i, _, _), copy in zip(waiting, copies, strict=True):
                 placed[i] = copy
@@ -96,12 +93,17 @@ class ArgumentPlacer:
     def _bring(self, i: int, value: jax.Array, target: NamedSharding) -> jax.Array:
         shape = self._shapes[i]
         assert shape is not None, "an argument that a program reads has a shape"
+        value = self._transfers.without_explicit_axes(value)
         if self._cut[i]:
-            value = value.reshape(shape)
+            value = self._transfers.reshape(value, shape, target)
         return self._transfers.find(value.sharding, target, shape, value.dtype.name)(value)
 
     def _check(self, i: int, value: Any) -> Any:
-        """`value` as an array of the declared type, NumPy's if it is no `jax.Array` yet."""
+        """`value` as an array of the declared type, a new one of NumPy's if it is not JAX's.
+
+        JAX on CPU may use a NumPy array's memory instead of copying it (jax 0.12 does so even with
+        may_alias=False), while the user may write to it as soon as the step returns.
+        """
         argument = self._arguments[i]
         if isinstance(value, jax.Array):
             if value.is_deleted():
@@ -113,9 +115,9 @@ class ArgumentPlacer:
             dtype = value.dtype
         elif isinstance(value, np.ndarray | np.generic):
             dtype = jax.dtypes.canonicalize_dtype(value.dtype)
-            value = np.asarray(value, dtype=dtype)
+            value = np.array(value, dtype=dtype)
         else:
-            value = np.asarray(value, dtype=self._dtypes[i])
+            value = np.array(value, dtype=self._dtypes[i])
             dtype = value.dtype
         if value.shape != argument.shape or dtype != self._dtypes[i]:
             raise InputError(

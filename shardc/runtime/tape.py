@@ -145,7 +145,9 @@ class _Builder:
             return None
         own = [i for i in used if self.slots[i].stage == argument.stage] or used
         if argument.aliased_result is not None:
-            successor = self.home.get((self.executable.results[argument.aliased_result].value, None))
+            successor = self.home.get(
+                (self.executable.results[argument.aliased_result].value, None)
+            )
             if successor is not None and self.slots[successor].shape == self.slots[own[0]].shape:
                 made = self.slots[successor]
                 spec = ValueSpec(f"arg{index}", made.shape, made.dtype, made.sharding)
@@ -157,6 +159,8 @@ class _Builder:
         argument_moves = []
         for number, slot in enumerate(self.slots):
             home = self.home.get((slot.value, slot.microbatch))
+            if home is None and slot.value != "index":
+                raise _misfit(f"'{slot.value}' is read on stage {slot.stage} and made nowhere")
             if home is None or home == number:
                 continue
             if slot.sharding.unreduced or self.slots[home].sharding.unreduced:

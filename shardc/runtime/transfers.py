@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 Step = Callable[[jax.Array], jax.Array]
 
@@ -43,6 +43,7 @@ class Transfers:
 
     def __init__(self) -> None:
         self._reshards: dict[tuple[tuple[int, ...], str, Sharding, NamedSharding], Step] = {}
+        self._reshapes: dict[tuple[tuple[int, ...], str, Sharding, NamedSharding], Step] = {}
         self._transfers: dict[tuple[tuple[int, ...], str, Sharding, NamedSharding], Transfer] = {}
 
     def find(
@@ -53,6 +54,29 @@ class Transfers:
         if key not in self._transfers:
             self._transfers[key] = self._plan(source, target, shape, dtype)
         return self._transfers[key]
+
+    def without_explicit_axes(self, value: jax.Array) -> jax.Array:
+        """The same buffers under a mesh whose axes JAX's sharding types do not track."""
+        sharding = value.sharding
+        if not isinstance(sharding, NamedSharding):
+            return value
+        axes = sharding.mesh.axis_names
+        auto = Mesh(sharding.mesh.devices, axes, axis_types=(AxisType.Auto,) * len(axes))
+        same: jax.Array = jax.device_put(value, NamedSharding(auto, sharding.spec))
+        return same
+
+    def reshape(self, value: jax.Array, shape: tuple[int, ...], target: NamedSharding) -> jax.Array:
+        """Reshapes where the value lies, into `target` if that is on the same devices."""
+        source = value.sharding
+        if not isinstance(source, NamedSharding):
+            return value.reshape(shape)
+        same = source.mesh.devices.ravel().tolist() == target.mesh.devices.ravel().tolist()
+        end = target if same else _whole(source)
+        key = (shape, value.dtype.name, source, end)
+        if key not in self._reshapes:
+            self._reshapes[key] = jax.jit(lambda array: array.reshape(shape), out_shardings=end)
+        reshaped: jax.Array = self._reshapes[key](value)
+        return reshaped
 
     def _plan(
         self, source: Sharding, target: NamedSharding, shape: tuple[int, ...], dtype: str
@@ -72,10 +96,10 @@ class Transfers:
         if len(own) % len(other) == 0 and (
             len(own) > len(other) or _num_pieces(source, shape) <= _num_pieces(target, shape)
         ):
-            middle = NamedSharding(_mesh_like(target.mesh, own), target.spec)
+            middle = NamedSharding(_mesh_like(_mesh(target), own), target.spec)
             return Transfer(reshard(source, middle, fresh), target, None)
         if len(other) % len(own) == 0:
-            middle = NamedSharding(_mesh_like(source.mesh, other), source.spec)
+            middle = NamedSharding(_mesh_like(_mesh(source), other), source.spec)
             before = reshard(source, source, fresh) if fresh else None
             return Transfer(before, middle, reshard(middle, target))
         whole_here, whole_there = _whole(source), _whole(target)
@@ -88,14 +112,21 @@ class Transfers:
     ) -> Step:
         key = (shape, dtype, source, target)
         if key not in self._reshards:
-            example = jax.ShapeDtypeStruct(shape, np.dtype(dtype), sharding=source)
+            struct: Callable[..., jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct
+            example = struct(shape, np.dtype(dtype), sharding=source)
             identity = jax.jit(lambda value: value, out_shardings=target)
             self._reshards[key] = identity.lower(example).compile()
         return self._reshards[key]
 
 
+def _mesh(sharding: NamedSharding) -> Mesh:
+    assert isinstance(sharding.mesh, Mesh), "an array lies on devices"
+    return sharding.mesh
+
+
 def _whole(sharding: NamedSharding) -> NamedSharding:
-    return NamedSharding(sharding.mesh, PartitionSpec())
+    whole: Callable[..., PartitionSpec] = PartitionSpec
+    return NamedSharding(sharding.mesh, whole())
 
 
 def _num_pieces(sharding: NamedSharding, shape: tuple[int, ...]) -> int:

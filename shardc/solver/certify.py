@@ -2,11 +2,12 @@
 
 import math
 import threading
+from typing import Any
 
 import numpy as np
 
 from shardc.solver.contraction import Reduced
-from shardc.solver.problem import Floats, Ints
+from shardc.solver.problem import Floats
 from shardc.solver.search import Search
 
 
@@ -49,9 +50,13 @@ def certify(
             for p, q in np.argwhere(allowed).tolist()
         }
         for p in range(table.shape[0]):
-            model.add(sum(pair[p, q] for q in range(table.shape[1]) if allowed[p, q]) == choose[u][p])
+            model.add(
+                sum(pair[p, q] for q in range(table.shape[1]) if allowed[p, q]) == choose[u][p]
+            )
         for q in range(table.shape[1]):
-            model.add(sum(pair[p, q] for p in range(table.shape[0]) if allowed[p, q]) == choose[v][q])
+            model.add(
+                sum(pair[p, q] for p in range(table.shape[0]) if allowed[p, q]) == choose[v][q]
+            )
         add_costs(list(pair.values()), table[allowed])
     model.minimize(sum(steps * variable for variable, steps in objective))
     rows: set[int] = set()
@@ -75,10 +80,13 @@ def certify(
         solver.parameters.random_seed = seed
         solver.parameters.linearization_level = 2
         solver.parameters.max_deterministic_time = left
-        solver.parameters.max_time_in_seconds = max(search.deadline_s - search.start_s - search.seconds(), 0.01)
-        if search.best is not None:
-            model.clear_hints()
-            for v, s in enumerate(search.best.tolist()):
+        solver.parameters.relative_gap_limit = search.gap
+        solver.parameters.max_time_in_seconds = max(
+            search.deadline_s - search.start_s - search.seconds(), 0.01
+        )
+        if search.here is not None:
+            model.clear_hints()  # type: ignore[no-untyped-call]  # no annotations in ortools
+            for v, s in enumerate(search.here.tolist()):
                 for p, variable in enumerate(choose[v]):
                     model.add_hint(variable, p == s)
         status = _solve_interruptibly(solver, model)
@@ -87,9 +95,10 @@ def certify(
             return
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return
-        search.raise_bound(min(offset + solver.best_objective_bound * unit, search.best_cost))
+        search.raise_bound(offset + solver.best_objective_bound * unit)
         choice = np.array(
-            [next(s for s, x in enumerate(xs) if solver.boolean_value(x)) for xs in choose], np.int64
+            [next(s for s, x in enumerate(xs) if solver.boolean_value(x)) for xs in choose],
+            np.int64,
         )
         search.offer(choice)
         left -= solver.response_proto.deterministic_time
@@ -97,9 +106,6 @@ def certify(
         if memory is not None:
             broken = [t for t in memory.peaks(memory.profile(choice), 16).tolist() if t not in rows]
         if not broken or left <= 0:
-            if status == cp_model.OPTIMAL and not broken:
-                # Costs were rounded down to the unit; within that error the best is optimal.
-                search.raise_bound(search.best_cost)
             return
         for t in broken:
             add_row(t)
@@ -114,9 +120,9 @@ def _unit(reduced: Reduced, search: Search) -> float:
     return max(wanted, sum(spreads) / 2.0**55, 1e-300)
 
 
-def _solve_interruptibly(solver: object, model: object) -> object:
+def _solve_interruptibly(solver: Any, model: Any) -> Any:
     """Runs the solver on a thread, so that Ctrl-C reaches Python; stops the solver then."""
-    result: list[object] = []
+    result: list[Any] = []
     thread = threading.Thread(target=lambda: result.append(solver.solve(model)), daemon=True)
     thread.start()
     try:

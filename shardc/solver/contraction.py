@@ -1,9 +1,10 @@
 """Exact reductions: what is left has the same optimum, and `expand` gives the whole choice back."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from shardc.errors import InfeasibleError
 from shardc.solver.memory import Memory, Terms, add_term, drop_safe_times, kept_times
@@ -38,7 +39,10 @@ class Reduced:
         edges, tables: pairs u < v and their cost arrays [strategies of u, strategies of v].
         memory: what the choice holds at the times that matter; None = nothing can break the limit.
         constant: cost of all that is already decided.
+        times: per time of `memory` its number before any contraction.
         names: per node its number in the original problem.
+        terms: per node its memory, as in `memory`.
+        num_nodes, steps: nodes of the original problem, and what was done to them.
     """
 
     costs: tuple[Floats, ...]
@@ -46,13 +50,24 @@ class Reduced:
     tables: tuple[Floats, ...]
     memory: Memory | None
     constant: float
+    times: Ints
     names: tuple[int, ...]
+    terms: tuple[Terms, ...]
     num_nodes: int
     steps: tuple[_Picked | _Follows, ...]
 
     @property
     def sizes(self) -> list[int]:
         return [len(cost) for cost in self.costs]
+
+    def fitting_strategies(self) -> list[npt.NDArray[np.bool_]]:
+        """Per node which strategies fit into memory when all others take as little as they can."""
+        fit = [np.ones(size, bool) for size in self.sizes]
+        if self.memory is not None:
+            for node, terms in zip(fit, self.terms, strict=True):
+                for (lo, hi), usage in terms.items():
+                    node &= usage <= self.memory.limit - self.memory.base[lo:hi].max()
+        return fit
 
     def expand(self, choice: Ints) -> Ints:
         """The choice for every node of the original problem."""
@@ -95,8 +110,21 @@ def contract(problem: Problem) -> Reduced:
     Raises:
         InfeasibleError: SHARDC-221, some node has no strategy of finite cost left.
     """
-    graph = _Graph(problem)
-    graph.settle(range(problem.num_nodes))
+    return _to_fixpoint(_Graph(problem))
+
+
+def contract_further(reduced: Reduced, kept: Sequence[Ints]) -> Reduced:
+    """Keeps only strategies `kept` of each node, and applies every reduction again."""
+    graph = _Graph(reduced)
+    for v, strategies in zip(reduced.names, kept, strict=True):
+        if len(strategies) < len(graph.cost[v]):
+            graph.pick(v, strategies)
+    graph.update_times()
+    return _to_fixpoint(graph)
+
+
+def _to_fixpoint(graph: "_Graph") -> Reduced:
+    graph.settle(graph.nodes())
     while True:
         changed = graph.remove_dominated()
         graph.update_times()
@@ -108,23 +136,33 @@ def contract(problem: Problem) -> Reduced:
 class _Graph:
     """The mutable graph behind `contract`; all costs are added, so order does not matter."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.limit = problem.usage_limit
+    def __init__(self, start: Problem | Reduced) -> None:
+        names = start.names if isinstance(start, Reduced) else range(start.num_nodes)
         self.cost: dict[int, Floats] = {
-            v: np.asarray(c, np.float64) for v, c in enumerate(problem.costs)
+            v: np.asarray(cost, np.float64) for v, cost in zip(names, start.costs, strict=True)
         }
-        self.near: dict[int, dict[int, Floats]] = {v: {} for v in self.cost}
-        terms, self.base = kept_times(problem)
-        self.terms: dict[int, Terms] = dict(enumerate(terms))
-        self.constant = 0.0
-        self.steps: list[_Picked | _Follows] = []
-        for (u, v), table in zip(problem.edges, problem.edge_costs, strict=True):
+        self.near: dict[int, dict[int, Floats]] = {v: {} for v in names}
+        if isinstance(start, Reduced):
+            terms: Sequence[Terms] = start.terms
+            tables: Sequence[Floats] = start.tables
+            self.limit = None if start.memory is None else start.memory.limit
+            self.base = np.zeros(0, np.int64) if start.memory is None else start.memory.base.copy()
+            self.constant, self.steps = start.constant, list(start.steps)
+            self.times = start.times
+        else:
+            terms, self.base = kept_times(start)
+            self.limit = start.usage_limit
+            self.constant, self.steps, tables = 0.0, [], start.edge_costs
+            self.times = np.arange(len(self.base))
+        self.terms: dict[int, Terms] = dict(zip(names, terms, strict=True))
+        for (a, b), table in zip(start.edges, tables, strict=True):
+            u, v = names[a], names[b]
             matrix = np.asarray(table, np.float64)
             if u == v:
                 self.cost[u] = self.cost[u] + np.diagonal(matrix)
             else:
                 self.add_edge(u, v, matrix)
-        for v in self.cost:
+        for v in names:
             self.subtract_least_usage(v)
 
     def nodes(self) -> list[int]:
@@ -290,16 +328,17 @@ class _Graph:
     def update_times(self) -> None:
         """Forgets the times that have become safe."""
         if self.limit is not None and len(self.base):
-            self.terms, self.base = drop_safe_times(self.terms, self.base, self.limit)
+            self.terms, self.base, kept = drop_safe_times(self.terms, self.base, self.limit)
+            self.times = self.times[kept]
 
     def reduced(self) -> Reduced:
         names = self.nodes()
         index = {v: i for i, v in enumerate(names)}
         edges = [(u, w) for u in names for w in self.near[u] if index[u] < index[w]]
+        terms = tuple(self.terms[v] for v in names)
         memory = None
         if self.limit is not None and len(self.base):
             sizes = [len(self.cost[v]) for v in names]
-            terms = [self.terms[v] for v in names]
             memory = Memory.build(terms, sizes, self.base, self.limit)
         return Reduced(
             costs=tuple(self.cost[v] for v in names),
@@ -307,7 +346,9 @@ class _Graph:
             tables=tuple(np.ascontiguousarray(self.near[u][w]) for u, w in edges),
             memory=memory,
             constant=self.constant,
+            times=self.times,
             names=tuple(names),
+            terms=terms,
             num_nodes=len(names) + sum(isinstance(s, _Follows) for s in self.steps),
             steps=tuple(self.steps),
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardc.errors import StageError
-from shardc.solver.problem import Floats
+from shardc.solver.problem import Floats, Ints
 
 MOST_BLOCKS = 1500  # longer programs may be cut only between blocks of neighbouring ops
 
@@ -71,7 +71,7 @@ def cluster_layers(
     return list(zip(firsts, [first - 1 for first in firsts[1:]] + [len(flops) - 1], strict=True))
 
 
-def _block_starts(values: Sequence[Value], num_ops: int, most_blocks: int) -> Floats:
+def _block_starts(values: Sequence[Value], num_ops: int, most_blocks: int) -> Ints:
     """First op of each block; between two blocks the program is cut most cheaply nearby."""
     if num_ops <= most_blocks:
         return np.arange(num_ops)
@@ -85,7 +85,7 @@ def _block_starts(values: Sequence[Value], num_ops: int, most_blocks: int) -> Fl
     return np.array([0, *(int(w[np.argmin(crossing[w])]) for w in windows)])
 
 
-def _cut_bytes(values: Sequence[Value], block_of: Floats, num_blocks: int) -> Floats:
+def _cut_bytes(values: Sequence[Value], block_of: Ints, num_blocks: int) -> Floats:
     """[i, k]: bytes that blocks i..k read of values made before block i."""
     table = np.zeros((num_blocks + 1, num_blocks))
     for value in values:
@@ -114,20 +114,18 @@ def _best_cuts(cut: Floats, share: Floats, num_layers: int) -> list[tuple[int, i
     cut = np.where(cut <= worst[-1], cut, np.inf)
     # Least total among those, then least sum of squares; `first[r][k]` starts the last layer.
     total, squares = cut[0].copy(), np.where(np.isfinite(cut[0]), share[0] ** 2, np.inf)
-    first: list[Floats] = []
+    first: list[Ints] = []
     for _ in range(num_layers - 1):
         through = np.concatenate([[np.inf], total[:-1]])[:, None] + cut
         total = through.min(axis=0)
         ties = np.isfinite(through) & (through <= total * (1.0 + 1e-12))
-        even = np.where(
-            ties, np.concatenate([[np.inf], squares[:-1]])[:, None] + share**2, np.inf
-        )
+        even = np.where(ties, np.concatenate([[np.inf], squares[:-1]])[:, None] + share**2, np.inf)
         pick = even.argmin(axis=0)
         squares = even[pick, np.arange(size)]
         first.append(pick)
     layers: list[tuple[int, int]] = []
     last = size - 1
-    for pick in reversed(first):
-        layers.append((int(pick[last]), last))
-        last = int(pick[last]) - 1
+    for starts in reversed(first):
+        layers.append((int(starts[last]), last))
+        last = int(starts[last]) - 1
     return [(0, last), *reversed(layers)]

@@ -45,9 +45,13 @@ def kept_times(problem: Problem) -> tuple[list[Terms], Ints]:
 
 def drop_safe_times(
     terms: dict[int, Terms], base: Ints, limit: int
-) -> tuple[dict[int, Terms], Ints]:
+) -> tuple[dict[int, Terms], Ints, npt.NDArray[np.bool_]]:
     """Drops the times at which not even the greediest choice exceeds `limit`; merges what becomes
-    equal. To be called again after strategies were removed."""
+    equal. To be called again after strategies were removed.
+
+    Returns:
+        Terms and base profile over the times that stay, and which ones stay.
+    """
     change = np.zeros(len(base) + 1, np.int64)
     for of_node in terms.values():
         for (lo, hi), usage in of_node.items():
@@ -62,7 +66,7 @@ def drop_safe_times(
             if index[lo] < index[hi]:
                 add_term(merged, index[lo], index[hi], usage)
         fewer[v] = merged
-    return fewer, base[keep]
+    return fewer, base[keep], keep
 
 
 def add_term(terms: Terms, lo: int, hi: int, usage: Ints) -> None:

@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from shardc.solver.contraction import Reduced
-from shardc.solver.elimination import Order, eliminate, plan_order
+from shardc.solver.elimination import Order, eliminate, eliminate_both_ways, plan_order
 from shardc.solver.problem import Floats, Ints
 
-# Tables of one pass; 8 bytes a cell. A pass touches each cell a few times: 1e8 cells take about 1 s.
-MOST_CELLS_OF_A_PASS = 150_000_000
-MOST_CELLS_OF_A_TABLE = 1 << 23
+MOST_CELLS_OF_A_TABLE = 1 << 24  # 128 MiB
 
 
 class Oracle:
@@ -23,17 +21,13 @@ class Oracle:
         order: of the elimination; `order.exact` says whether answers are optimal.
     """
 
-    def __init__(
-        self, reduced: Reduced, check_time: Callable[[], None], most_cells: int = 0
-    ) -> None:
+    def __init__(self, reduced: Reduced, check_time: Callable[[], None], most_cells: int) -> None:
         self.reduced = reduced
         self.check_time = check_time
         self.sizes = reduced.sizes
         self.first = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
         self.flat = np.concatenate([*reduced.costs, np.zeros(0)])
-        self.order = _affordable_order(
-            self.sizes, reduced.edges, most_cells or MOST_CELLS_OF_A_PASS, check_time
-        )
+        self.order = _affordable_order(self.sizes, reduced.edges, most_cells, check_time)
 
     def costs(self, prices: Floats | None) -> list[Floats]:
         """Node costs, with what their memory costs at `prices` (per byte and kept time)."""
@@ -49,14 +43,25 @@ class Oracle:
         bound, choice = eliminate(
             self.order, self.costs(prices), self.reduced.tables, self.check_time
         )
-        bound += self.reduced.constant
+        return bound + self._constant(prices), choice
+
+    def minimise_both_ways(self, prices: Floats | None) -> tuple[float, Ints, list[Floats]]:
+        """Like `minimise`, and per node and strategy how far above the bound all choices with this
+        strategy are."""
+        bound, choice, slacks = eliminate_both_ways(
+            self.order, self.costs(prices), self.reduced.tables, self.check_time
+        )
+        return bound + self._constant(prices), choice, slacks
+
+    def _constant(self, prices: Floats | None) -> float:
         memory = self.reduced.memory
-        if prices is not None and memory is not None:
-            bound += float(prices @ (memory.base - memory.limit).astype(np.float64))
-        return bound, choice
+        if prices is None or memory is None:
+            return self.reduced.constant
+        spare = (memory.base - memory.limit).astype(np.float64)
+        return self.reduced.constant + float(prices @ spare)
 
     def least_usage(self, weights: Floats) -> tuple[float, Ints]:
-        """Like `minimise`, with bytes (weighted over the kept times) for costs: a bound in bytes."""
+        """Like `minimise`, with bytes (weighted over the times) for costs: a bound in bytes."""
         memory = self.reduced.memory
         assert memory is not None
         flat = memory.price_of_strategies(weights)
@@ -136,7 +141,7 @@ def _affordable_order(
         order = plan_order(sizes, edges, table)
         if order.num_cells <= most_cells or table <= 1 << 12:
             return order
-        table >>= 2
+        table >>= 1
 
 
 def _nodes_to_hold(

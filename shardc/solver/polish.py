@@ -12,23 +12,31 @@ BALL_SIZES = (20, 60, 150, 400, 1200)
 MOST_CELLS_OF_A_BALL = 20_000
 
 
-def polish(oracle: Oracle, search: Search, prices: Floats | None, rng: random.Random) -> int:
-    """Improves the best choice until the budget of work is spent; returns the number of steps."""
+def polish(
+    oracle: Oracle, search: Search, prices: Floats | None, rng: random.Random, most_steps: int
+) -> int:
+    """Improves the best choice here; returns the number of steps.
+
+    Ends when the budget of work is spent, or after `most_steps` steps in a row without a gain.
+    """
     memory = oracle.reduced.memory
-    steps = 0
+    steps = idle = 0
     gains = [1.0] * len(BALL_SIZES)
-    while search.best is not None and search.work_left > 0 and not search.closed():
+    while search.here is not None and search.work_left > 0 and idle < most_steps:
+        if search.closed():
+            break
         search.check_time()
         steps += 1
+        idle += 1
         pick = rng.choices(range(len(BALL_SIZES)), gains)[0]
         ball = _ball(oracle, BALL_SIZES[pick], rng)
         here = prices
         if prices is not None:
             here = prices * (rng.lognormvariate(0.0, 0.7) if rng.random() > 0.2 else 0.0)
-        before = search.best_cost
+        before = search.here_cost
         for _ in range(4):
             choice, work = oracle.improve(
-                oracle.costs(here), search.best, ball, MOST_CELLS_OF_A_BALL, rng
+                oracle.costs(here), search.here, ball, MOST_CELLS_OF_A_BALL, rng
             )
             search.work_left -= work + len(oracle.flat)
             if search.offer(choice) or memory is None or here is None:
@@ -39,8 +47,10 @@ def polish(oracle: Oracle, search: Search, prices: Floats | None, rng: random.Ra
             start = max(float(here.max()), 1e-3 * abs(before) / memory.limit)
             here = here.copy()
             here[over] = np.maximum(here[over] * 1.5, start * 0.5)
-        gain = (before - search.best_cost) / max(abs(before), 1e-300)
+        gain = (before - search.here_cost) / max(abs(before), 1e-300)
         gains[pick] = max(0.9 * gains[pick], 0.05, min(gain * 1e5, 3.0))
+        if gain > 1e-7:
+            idle = 0
     return steps
 
 

@@ -23,16 +23,20 @@ class Cut:
     over: Floats  # bytes above the limit at each kept time
 
 
-def price_memory(oracle: Oracle, search: Search, most_rounds: int) -> Floats:
-    """Raises the bound and offers choices; returns the best prices (per byte and kept time)."""
+def price_memory(oracle: Oracle, search: Search, start: Floats, most_rounds: int) -> Floats:
+    """Raises the bound and offers choices; returns the best prices (per byte and kept time).
+
+    Args:
+        start: prices to begin with; zeros if nothing is known.
+    """
     memory = oracle.reduced.memory
     assert memory is not None
     num_times = len(memory.base)
-    times: list[int] = []
+    times: list[int] = np.flatnonzero(start > 0).tolist()
     cuts: list[Cut] = []
-    best = np.zeros(num_times)
-    best_value, radius = -math.inf, 0.0
-    prices = best
+    best = prices = start
+    best_value = -math.inf
+    radius = float(start.max()) * 0.1 if times else _first_radius(oracle, memory.limit)
     for round_ in range(most_rounds):
         value, choice = oracle.minimise(prices)
         search.raise_bound(value)
@@ -46,8 +50,6 @@ def price_memory(oracle: Oracle, search: Search, most_rounds: int) -> Floats:
         times += new
         if not times or search.closed():
             break
-        if round_ == 0:
-            radius = _first_radius(oracle, memory.limit)
         if value > best_value + 1e-12 * abs(value):
             if best_value > -math.inf and np.abs(prices - best).max() > 0.9 * radius:
                 radius *= 2.0
@@ -73,7 +75,7 @@ def _next_prices(
     cuts: list[Cut], times: list[int], best: Floats, radius: float, num_times: int
 ) -> tuple[Floats, float]:
     """Prices that maximise the least of all cuts inside the box, and that value."""
-    from ortools.linear_solver import pywraplp
+    from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # has no stubs
 
     solver = pywraplp.Solver.CreateSolver("GLOP")
     unit_over = max(max(float(np.abs(cut.over[times]).max()) for cut in cuts), 1.0)

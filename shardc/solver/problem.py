@@ -18,7 +18,7 @@ class Problem:
 
     Attributes:
         costs: per node one cost per strategy (seconds); inf = forbidden.
-        edges: pairs of nodes; a pair may occur several times and may name one node twice: all count.
+        edges: pairs of nodes; a pair may occur several times and name one node twice: all count.
         edge_costs: per edge an array [strategies of u, strategies of v] (seconds; inf = forbidden).
             Edges may share one array object, which is never written to.
         usages: per node the bytes that each of its strategies holds while the node is live;
@@ -62,7 +62,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(problem: Problem, choice: Sequence[int] | Ints) -> Evaluation:
-    """Scores `choice` (one strategy index per node) by the definition, sharing no code with `solve`.
+    """Scores `choice` (one strategy index per node) by the definition; shares no code with `solve`.
 
     Sums are exactly rounded (fsum), so they do not depend on the order of nodes and edges.
     """

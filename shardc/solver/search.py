@@ -9,6 +9,8 @@ import numpy as np
 from shardc.solver.contraction import Reduced
 from shardc.solver.problem import Ints, Progress
 
+EXACT = 1e-9  # relative error up to which a sum of costs counts as equal
+
 
 class OutOfTimeError(Exception):
     """The wall-clock limit is reached; the search ends with what it has."""
@@ -18,12 +20,16 @@ class Search:
     """Keeps score for all phases.
 
     Attributes:
-        reduced: the contracted problem that the phases work on.
-        best: cheapest feasible choice so far (of the contracted nodes), None before the first.
+        reduced: the contracted problem that the phases work on now.
+        best: cheapest feasible choice so far, of the original nodes; None before the first.
         best_cost: its cost, inf before the first.
+        here, here_cost: cheapest feasible choice so far of the nodes of `reduced`; can be dearer
+            than `best`, whose strategies may be gone from `reduced`.
+        ceiling: bounds above this cost are not proven, as dearer choices were removed.
         lower_bound: proven so far, -inf before the first.
-        least_peak: choice with the smallest peak so far, and that peak in bytes.
+        least_peak: smallest peak of any choice so far (bytes), None before the first.
         least_bytes: proven: no choice has a smaller peak.
+        gap: share of the best cost by which it may miss the optimum.
         work_left: budget in table cells; phases that could go on for ever stop at 0. Budgets in
             work, not in seconds, make the result a function of problem and seed.
     """
@@ -35,6 +41,7 @@ class Search:
         progress: Callable[[Progress], None] | None,
         start_s: float,
         work: float,
+        gap: float,
     ) -> None:
         self.reduced = reduced
         self.progress = progress
@@ -42,10 +49,14 @@ class Search:
         self.limit_s = time_limit_s
         self.deadline_s = start_s + time_limit_s
         self.work_left = work
+        self.gap = max(gap, EXACT)
         self.best: Ints | None = None
         self.best_cost = math.inf
         self.lower_bound = -math.inf
-        self.least_peak: tuple[Ints, int] | None = None
+        self.ceiling = math.inf
+        self.here: Ints | None = None
+        self.here_cost = math.inf
+        self.least_peak: int | None = None
         self.least_bytes = 0
         self.log: list[str] = []
         self.phase = "contract"
@@ -76,31 +87,52 @@ class Search:
             found = None if self.best is None else self.best_cost
             self.progress(Progress(self.phase, self.seconds(), found, self.lower_bound))
 
+    def enter(self, reduced: Reduced) -> None:
+        """Goes on with a smaller problem; it still holds whatever is better than the best by more
+        than half the tolerance."""
+        self.reduced = reduced
+        self.ceiling = self.best_cost - self.tolerance() / 2
+        self.here, self.here_cost = None, math.inf
+        if self.best is not None:
+            self.offer(reduced.restrict(self.best))
+
     def offer(self, choice: Ints) -> bool:
-        """Takes a choice into account; returns whether it is the best feasible one so far."""
+        """Takes a choice of the nodes of `reduced` into account; returns whether it is the best
+        feasible one so far here."""
         memory = self.reduced.memory
-        if memory is not None:
+        cost = self.reduced.cost(choice)
+        if memory is not None and math.isfinite(cost):
             peak = int(memory.profile(choice).max())
-            if self.least_peak is None or peak < self.least_peak[1]:
-                if math.isfinite(self.reduced.cost(choice)):
-                    self.least_peak = (choice.copy(), peak)
+            self.least_peak = peak if self.least_peak is None else min(peak, self.least_peak)
             if peak > memory.limit:
                 return False
-        cost = self.reduced.cost(choice)
-        if not cost < self.best_cost:
+        if not cost < self.here_cost:
             return False
-        self.best, self.best_cost = np.array(choice, np.int64), cost
-        self.report()
+        self.here, self.here_cost = np.array(choice, np.int64), cost
+        if cost < self.best_cost:
+            self.best, self.best_cost = self.reduced.expand(choice), cost
+            self.report()
         return True
 
     def raise_bound(self, bound: float) -> None:
-        """Takes a proven lower bound into account."""
+        """Takes a lower bound into account that is proven for `reduced`."""
+        bound = min(bound, self.best_cost, self.ceiling)
         if bound > self.lower_bound:
             self.lower_bound = bound
             self.report()
 
     def closed(self) -> bool:
-        """Whether the best choice is proven optimal, up to 1e-9 of its cost."""
+        """Whether the best choice is proven to be as good as was asked for."""
         if self.best is None:
             return False
-        return self.best_cost - self.lower_bound <= 1e-9 * abs(self.best_cost)
+        return self.best_cost - self.lower_bound <= self.tolerance()
+
+    def tolerance(self) -> float:
+        """Cost differences that do not matter."""
+        return self.gap * abs(self.best_cost)
+
+    def optimal(self) -> bool:
+        """Whether the best choice is proven optimal, up to rounding."""
+        if self.best is None:
+            return False
+        return self.best_cost - self.lower_bound <= EXACT * abs(self.best_cost)

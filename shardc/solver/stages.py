@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from shardc.errors import InfeasibleError, StageError
-from shardc.solver.problem import Floats
+from shardc.solver.problem import Floats, Ints
 
 StageCost = Callable[[int, int, int, int], float]
 
@@ -57,7 +58,8 @@ def plan_stages(
         devices_per_host: if given, a submesh that fits into a host never straddles two, and a
             larger one starts at a host.
     Raises:
-        StageError: SHARDC-160, more stages than layers; SHARDC-162, the sizes cannot fill the devices.
+        StageError: SHARDC-160, more stages than layers; SHARDC-162, sizes that cannot fill the
+            devices.
         InfeasibleError: SHARDC-220, every way of cutting holds a stage that does not fit.
     """
     if num_stages is not None and num_stages > num_layers:
@@ -91,7 +93,7 @@ class _Table:
 
     time: Floats
     send: Floats
-    fits: Floats
+    fits: npt.NDArray[np.bool_]
     sizes: tuple[int, ...]
     num_devices: int
     num_stages: int | None
@@ -106,7 +108,7 @@ class _Table:
         num_stages: int | None,
         devices_per_host: int | None,
     ) -> "_Table":
-        most = min(num_layers, num_devices // min(sizes)) if num_stages is None else num_stages
+        most = num_stages or min(num_layers, max(num_devices // min(sizes), 1))
         fits = np.zeros((len(sizes), num_devices + 1), bool)
         for m, size in enumerate(sizes):
             for left in range(size, num_devices + 1):
@@ -115,6 +117,8 @@ class _Table:
         time = np.full((most, num_layers, num_layers, len(sizes)), np.inf)
         for after in range(most):
             for m, size in enumerate(sizes):
+                if size > num_devices:
+                    continue
                 ways = fits[m, size:] & reach[after, : num_devices + 1 - size]
                 if not ways.any():
                     continue
@@ -140,12 +144,16 @@ def _placeable(start: int, size: int, devices_per_host: int | None) -> bool:
     return inside + size <= devices_per_host or (inside == 0 and size % devices_per_host == 0)
 
 
-def _fillable(sizes: Sequence[int], fits: Floats, num_devices: int, most: int) -> Floats:
+def _fillable(
+    sizes: Sequence[int], fits: npt.NDArray[np.bool_], num_devices: int, most: int
+) -> npt.NDArray[np.bool_]:
     """[stages, devices]: whether that many stages can fill that many last devices."""
     reach = np.zeros((most + 1, num_devices + 1), bool)
     reach[0, 0] = True
     for count in range(1, most + 1):
         for m, size in enumerate(sizes):
+            if size > num_devices:
+                continue
             reach[count, size:] |= reach[count - 1, : num_devices + 1 - size] & fits[m, size:]
     return reach
 
@@ -188,14 +196,16 @@ def _cheapest(
     """Least sum of times with every station below `bound`: stages, sum, slowest station."""
     allowed = table.time <= bound if inclusive else table.time < bound
     sendable = table.send <= bound if inclusive else table.send < bound
-    send = np.where(sendable | (np.arange(len(table.send)) == len(table.send) - 1), table.send, np.inf)
+    send = np.where(
+        sendable | (np.arange(len(table.send)) == len(table.send) - 1), table.send, np.inf
+    )
     time = np.where(allowed, table.time, np.inf) + send[None, None, :, None]
     most, num_layers = time.shape[:2]
     devices = table.num_devices
     # ahead[k, d]: least sum for layers k.. on the last d devices with the current stage count.
     ahead = np.full((num_layers + 1, devices + 1), np.inf)
     ahead[num_layers, 0] = 0.0
-    picks: list[Floats] = []
+    picks: list[Ints] = []
     best_sum, best_count = math.inf, 0
     for count in range(1, most + 1):
         options = np.full((len(table.sizes), num_layers, num_layers, devices + 1), np.inf)
@@ -217,7 +227,9 @@ def _cheapest(
     layer, left, slowest = 0, devices, 0.0
     for count in range(best_count, 0, -1):
         m, last = divmod(int(picks[count - 1][layer, left]), num_layers)
-        slowest = max(slowest, float(table.time[count - 1, layer, last, m]), float(table.send[last]))
+        slowest = max(
+            slowest, float(table.time[count - 1, layer, last, m]), float(table.send[last])
+        )
         stages.append((layer, last, table.sizes[m]))
         layer, left = last + 1, left - table.sizes[m]
     return tuple(stages), best_sum, slowest

@@ -170,12 +170,43 @@ def toy_executable(schedule: str = "gpipe", *, donate: bool = True) -> Executabl
     updated = (0, 1) if donate else (1,)
     programs = (
         StageProgram("stage0_forward", 0, "forward", 0, FORWARD_0, (W0, X, INDEX), (H,)),
-        StageProgram("stage0_backward", 0, "backward", 0, BACKWARD_0, (X, H, DH, INDEX, G0), (G0,), (1, 2, 4)),
-        StageProgram("stage1_forward", 1, "forward", 0, FORWARD_1, (W1, H, T, INDEX, LOSS, YS), (E, LOSS, YS), (4, 5)),
-        StageProgram("stage1_backward", 1, "backward", 0, BACKWARD_1, (W1, H, E, G1), (DH, G1), (1, 2, 3)),
-        StageProgram("stage0_update", 0, "update", 0, update(0, "tensor<6x2xf32>"), (W0, G0, RATE), (NEW0,), updated),
-        StageProgram("stage1_update", 1, "update", 0, update(1, "tensor<2x2xf32>"), (W1, G1, RATE), (NEW1,), updated),
-    )  # fmt: skip
+        StageProgram(
+            "stage0_backward", 0, "backward", 0, BACKWARD_0, (X, H, DH, INDEX, G0), (G0,), (1, 2, 4)
+        ),
+        StageProgram(
+            "stage1_forward",
+            1,
+            "forward",
+            0,
+            FORWARD_1,
+            (W1, H, T, INDEX, LOSS, YS),
+            (E, LOSS, YS),
+            (4, 5),
+        ),
+        StageProgram(
+            "stage1_backward", 1, "backward", 0, BACKWARD_1, (W1, H, E, G1), (DH, G1), (1, 2, 3)
+        ),
+        StageProgram(
+            "stage0_update",
+            0,
+            "update",
+            0,
+            update(0, "tensor<6x2xf32>"),
+            (W0, G0, RATE),
+            (NEW0,),
+            updated,
+        ),
+        StageProgram(
+            "stage1_update",
+            1,
+            "update",
+            0,
+            update(1, "tensor<2x2xf32>"),
+            (W1, G1, RATE),
+            (NEW1,),
+            updated,
+        ),
+    )
     arguments = (
         ArgumentSpec("w0", W0.shape, "float32", 0, donated=donate, aliased_result=0),
         ArgumentSpec("w1", W1.shape, "float32", 1, donated=donate, aliased_result=1),

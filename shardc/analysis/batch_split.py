@@ -1,0 +1,243 @@
+"""Where the batch of a step is, and whether it can be cut into microbatches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.arguments import BatchChoice, batch_choices, state_arguments
+from shardc.analysis.batch_state import Cut, Kind, State
+from shardc.analysis.graph import ARGUMENT, ValueGraph
+from shardc.analysis.microbatch import BatchFlow, Program, analyse, program_of
+from shardc.analysis.state import argument_name
+from shardc.errors import MicrobatchError
+from shardc.ir.walk import main_function, where
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """What a planner has to know before it chooses a number of microbatches.
+
+    Attributes:
+        flow: the analysis of the best guess at the batch; None if no argument can be batch.
+        state: argument -> the result that is its next value.
+        obstacle: why there can only be one microbatch, or None.
+    """
+
+    flow: BatchFlow | None
+    state: dict[int, int]
+    obstacle: MicrobatchError | None
+
+    @property
+    def batch_args(self) -> dict[int, int]:
+        """Batch argument -> its batch dim."""
+        return dict(self.flow.batch_args) if self.flow else {}
+
+    @property
+    def parts(self) -> int:
+        """The number of microbatches must divide this (1 where there is an obstacle)."""
+        return 1 if self.obstacle or not self.flow else self.flow.parts
+
+
+@dataclass(frozen=True)
+class StepSplit:
+    """How a step is to be split.
+
+    Attributes:
+        flow: what each microbatch has of every value.
+        state: argument -> the result that is its next value.
+    """
+
+    flow: BatchFlow
+    state: dict[int, int]
+
+
+def batch_analysis(module: ir.Operation, batch_args: Sequence[int] | None = None) -> BatchFacts:
+    """Finds the batch and what hinders microbatches, if anything; never refuses.
+
+    Args:
+        batch_args: positions of the batch arguments, or None to find them.
+    """
+    return _analysis(module, program_of(module), batch_args)
+
+
+def split_step(
+    module: ir.Operation, count: int, batch_args: Sequence[int] | None = None
+) -> StepSplit:
+    """The analysis that a split into `count` microbatches follows.
+
+    One microbatch is always possible: where the batch cannot be cut or found, everything that the
+    heavy ops depend on becomes the body, on whole values.
+
+    Raises:
+        MicrobatchError: SHARDC-140 (the program needs the whole batch at once), SHARDC-141 (no
+            batch argument), SHARDC-142 (the batch does not divide).
+    """
+    program = program_of(module)
+    facts = _analysis(module, program, batch_args)
+    flow = facts.flow
+    if flow is not None and facts.obstacle is None and flow.parts % count == 0:
+        return StepSplit(flow, facts.state)
+    if count == 1:
+        return StepSplit(_in_one_piece(program, facts), facts.state)
+    if flow is not None and facts.obstacle is None:
+        raise _not_divisible(main_function(module), flow, count)
+    assert facts.obstacle is not None
+    raise facts.obstacle
+
+
+def _analysis(
+    module: ir.Operation, program: Program, batch_args: Sequence[int] | None
+) -> BatchFacts:
+    function = main_function(module)
+    state = state_arguments(function)
+    num_args = program.graph.num_args
+    others = [a for a in range(num_args) if a not in state]
+    if batch_args is not None:
+        wanted = sorted(set(batch_args))
+        _check_positions(wanted, num_args)
+        best = _best(function, program, wanted, together=True)
+        missing = f"the batch arguments {wanted} have no dim of the same size"
+        advice = "name arguments that share their batch dim"
+    else:
+        best = _best(function, program, others)
+        if best is None or best.obstacle:  # a type that reappears by chance is no state
+            best = _best(function, program, list(range(num_args))) if not state else best
+        missing = "no argument of the step can be found that holds a batch"
+        advice = "pass batch_argnums (--batch-args on the command line), or use microbatches=1"
+    if best is None:
+        error = MicrobatchError(missing, where=where(function), help=advice, code="SHARDC-141")
+        return BatchFacts(None, state, error)
+    state = {a: r for a, r in state.items() if a not in best.batch_args}
+    return BatchFacts(best, state, _refusal(best) if best.obstacle else None)
+
+
+def _check_positions(wanted: list[int], num_args: int) -> None:
+    for a in wanted:
+        if not 0 <= a < num_args:
+            raise MicrobatchError(
+                f"there is no argument {a}: the step has {num_args} (flattened) arguments",
+                help="count the leaves of all arguments, from 0",
+                code="SHARDC-141",
+            )
+
+
+def _best(
+    function: ir.Operation, program: Program, allowed: list[int], together: bool = False
+) -> BatchFlow | None:
+    """The analysis of the best guess: no obstacle, then most work cut, then fewest gathers."""
+    for dim in range(8):
+        choices = batch_choices(function, allowed, dim)
+        if together:
+            choices = [c for c in choices if len(c.args) == len(allowed)]
+        flows = [_pruned(program, choice, together) for choice in choices]
+        useful = [f for f in flows if together or f.work_on_batch or not sum(program.heavy_flops)]
+        if useful:
+            return max(useful, key=_score)
+    return None
+
+
+def _score(flow: BatchFlow) -> tuple[bool, int, int, int, int]:
+    return (
+        flow.obstacle is None,
+        flow.cut_flops,
+        -len(flow.wholes),
+        len(flow.batch_args),
+        max(flow.batch_args),
+    )
+
+
+def _pruned(program: Program, choice: BatchChoice, together: bool) -> BatchFlow:
+    """The analysis of a guess, without arguments that are only ever used whole ([T, T] masks)."""
+    best = analyse(program, dict(choice.args))
+    if together or not (best.wholes or best.obstacle):
+        return best
+    for a in choice.args:
+        fewer = {b: dim for b, dim in best.batch_args.items() if b != a}
+        if fewer and a in best.batch_args:
+            trial = analyse(program, fewer)
+            if _score(trial)[:3] > _score(best)[:3]:
+                best = trial
+    return best
+
+
+def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:
+    """A split into one microbatch of a step that cannot be cut.
+
+    The body holds all heavy ops that depend on data and what they depend on; with one microbatch
+    every value of it is its own sum. What follows the last heavy op comes after.
+    """
+    graph = program.graph
+    batch = facts.batch_args
+    others = {a for a in range(graph.num_args) if a not in facts.state}
+    seeds = frozenset(batch or others or range(graph.num_args))
+    flow = BatchFlow(program, batch, seeds=seeds)
+    working = [
+        i
+        for i, used in enumerate(graph.uses)
+        if any(flow.depends[u] for u in used) and program.heavy[i]
+    ]
+    roots = [v for i in working for v in graph.results[i]]
+    inside = {v for v in (graph.ancestors(roots) if roots else range(len(graph.values)))}
+    # All results of an op are in the same place.
+    for i in range(len(graph.ops)):
+        if inside.intersection(graph.results[i]):
+            inside.update(graph.results[i])
+    for v in range(len(graph.values)):
+        if graph.producer[v] == ARGUMENT:
+            cut = v in batch
+            flow.states.append(
+                State(Kind.VARYING, 0, Cut(batch[v])) if cut else State(Kind.INVARIANT)
+            )
+        elif flow.depends[v] and v in inside:
+            flow.states.append(State(Kind.PARTIAL))
+        else:
+            flow.states.append(State(Kind.INVARIANT, int(flow.depends[v])))
+    flow.sums = {v for v in inside if flow.states[v].is_partial and _leaves(graph, v, inside)}
+    return flow
+
+
+def _leaves(graph: ValueGraph, v: int, inside: set[int]) -> bool:
+    """Whether a value of the body is used outside of it."""
+    outside = any(r not in inside for i in graph.users[v] for r in graph.results[i])
+    return outside or v in graph.returned
+
+
+def _refusal(flow: BatchFlow) -> MicrobatchError:
+    obstacle, ops = flow.obstacle, flow.program.graph.ops
+    assert obstacle is not None
+    cause, waiting = ops[obstacle.cause], ops[obstacle.op]
+    need = "a sum over the whole batch" if obstacle.reason == "sum" else "the whole batch at once"
+    after = "" if cause == waiting else f", and '{waiting.name}' at {where(waiting)} depends on it"
+    return MicrobatchError(
+        f"microbatches would change the result: '{cause.name}' needs {need}{after}",
+        where=where(cause),
+        help="use microbatches=1, or compute this per example or per microbatch"
+        " (layer norm instead of batch norm)",
+    )
+
+
+def _not_divisible(function: ir.Operation, flow: BatchFlow, count: int) -> MicrobatchError:
+    shapes, ops = flow.program.graph.shapes, flow.program.graph.ops
+    fitting = [m for m in range(1, flow.parts + 1) if flow.parts % m == 0]
+    near = [max(m for m in fitting if m <= count), *(m for m in fitting if m > count)][:2]
+    use = f"use microbatches={' or '.join(str(m) for m in near)}"
+    for a, dim in flow.batch_args.items():
+        size = (shapes[a] or ())[dim]
+        if size % count:
+            padded = -(-size // count) * count
+            return MicrobatchError(
+                f"the batch dim of argument {a} ('{argument_name(function, a)}', size {size})"
+                f" does not divide into {count} microbatches",
+                where=where(function),
+                help=f"{use}, or pad the batch to {padded}",
+                code="SHARDC-142",
+            )
+    i = next(i for i, parts in flow.limits.items() if parts % count)
+    return MicrobatchError(
+        f"'{ops[i].name}' takes the batch apart into pieces of which only {flow.limits[i]} can be"
+        f" told apart: it does not divide into {count} microbatches",
+        where=where(ops[i]),
+        help=use,
+        code="SHARDC-142",
+    )

@@ -1,0 +1,110 @@
+"""Which integer arguments are indices, and how far they may point."""
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import body
+
+# The numbers of the operand are the numbers of the result.
+_KEEPS_NUMBERS = frozenset(
+    "stablehlo." + name
+    for name in (
+        "reshape", "broadcast_in_dim", "transpose", "slice", "concatenate", "convert", "pad",
+        "reverse", "select", "clamp", "maximum", "minimum", "optimization_barrier", "sort",
+    )
+)  # fmt: skip
+_SHIFTS = ("stablehlo.add", "stablehlo.subtract")
+# Going back from the other side of a comparison, these keep an iota an iota.
+_KEEPS_IOTA = ("stablehlo.broadcast_in_dim", "stablehlo.convert", "stablehlo.reshape")
+
+
+def index_limits(main: ir.Operation) -> dict[int, int]:
+    """Argument -> exclusive upper limit of its values, for integer arguments used as indices.
+
+    Follows an argument through ops that keep its numbers (and through a shift by a constant, with
+    which negative indices are wrapped) to the gathers, scatters and dynamic slices that it
+    indexes, and to comparisons with an iota (one-hot). Several uses give the smallest limit.
+    Negative indices are allowed in none of them.
+    """
+    found = {}
+    for position, argument in enumerate(body(main).arguments):
+        element = ir.RankedTensorType(argument.type).element_type
+        if isinstance(element, ir.IntegerType) and element.width > 1:
+            limits = _limits(argument)
+            if limits:
+                found[position] = max(1, min(limits))
+    return found
+
+
+def _limits(argument: ir.Value) -> list[int]:
+    limits: list[int] = []
+    seen: set[ir.Value] = {argument}
+    waiting = [argument]
+
+    def follow(value: ir.Value) -> None:
+        if value not in seen:
+            seen.add(value)
+            waiting.append(value)
+
+    while waiting:
+        value = waiting.pop()
+        for use in value.uses:
+            op, position = use.owner.operation, use.operand_number
+            if op.name in _KEEPS_NUMBERS and not (op.name == "stablehlo.select" and position == 0):
+                for result in op.results:
+                    follow(result)
+            elif op.name in _SHIFTS:
+                if _is_constant(op.operands[1 - position]):
+                    follow(op.results[0])
+            elif op.name == "stablehlo.while":
+                follow(op.results[position])
+                for region in op.regions:
+                    follow(region.blocks[0].arguments[position])
+            elif (limit := _limit_of(op, position)) is not None:
+                limits.append(limit)
+    return limits
+
+
+def _limit_of(op: ir.Operation, position: int) -> int | None:
+    """How far operand `position` of `op` may point, None where it is no index."""
+    if op.name == "stablehlo.gather" and position == 1:
+        numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+        sizes = [int(size) for size in ir.DenseI64ArrayAttr(op.attributes["slice_sizes"])]
+        shape = shape_of(op.operands[0])
+        return min((shape[d] - sizes[d] + 1 for d in numbers.start_index_map), default=None)
+    if op.name == "stablehlo.scatter" and position == (len(op.operands) - 1) // 2:
+        shape = shape_of(op.operands[0])
+        numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+        return min((shape[d] for d in numbers.scattered_dims_to_operand_dims), default=None)
+    if op.name == "stablehlo.dynamic_slice" and position > 0:
+        sizes = [int(size) for size in ir.DenseI64ArrayAttr(op.attributes["slice_sizes"])]
+        return shape_of(op.operands[0])[position - 1] - sizes[position - 1] + 1
+    if op.name == "stablehlo.dynamic_update_slice" and position > 1:
+        whole, part = shape_of(op.operands[0]), shape_of(op.operands[1])
+        return whole[position - 2] - part[position - 2] + 1
+    if op.name == "stablehlo.compare":
+        return _iota_size(op.operands[1 - position])
+    return None
+
+
+def _producer(value: ir.Value) -> ir.Operation | None:
+    return value.owner.operation if isinstance(value.owner, ir.OpView | ir.Operation) else None
+
+
+def _iota_size(value: ir.Value) -> int | None:
+    """Length of the iota that `value` is made of, None where it is something else."""
+    op = _producer(value)
+    while op is not None and op.name in _KEEPS_IOTA:
+        op = _producer(op.operands[0])
+    if op is None or op.name != "stablehlo.iota":
+        return None
+    dim = int(ir.IntegerAttr(op.attributes["iota_dimension"]).value)
+    return shape_of(op.results[0])[dim]
+
+
+def _is_constant(value: ir.Value) -> bool:
+    op = _producer(value)
+    while op is not None and op.name in _KEEPS_IOTA:
+        op = _producer(op.operands[0])
+    return op is not None and op.name == "stablehlo.constant"

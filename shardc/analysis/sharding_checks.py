@@ -1,0 +1,116 @@
+"""Whether an op may run on the parts that its planned shardings give to each device."""
+
+import math
+from collections.abc import Sequence
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.linear import keeps_partial
+from shardc.analysis.sharding_rules import FactorKind, OpRule
+from shardc.ir.local_ops import allowed_factors
+from shardc.ir.reducers import is_zero, reducer
+from shardc.plan import Mesh, TensorSharding
+
+ANY_SHARDING = ("stablehlo.constant", "stablehlo.iota")  # made by each device for its own part
+
+
+def disagreement(
+    op: ir.Operation,
+    rule: OpRule | None,
+    mesh: Mesh,
+    operands: Sequence[TensorSharding],
+    results: Sequence[TensorSharding],
+    reduce_axes: Sequence[str] = (),
+) -> str | None:
+    """Why `op` must not run on parts like these, in words that follow "because"; None if it may.
+
+    Checks what the planner promises, without its code: each axis splits one factor, the same
+    wherever the factor stands; the table of `shardc.ir.local_ops` allows it; partial sums arise
+    only from sums and pass only through linear ops.
+    """
+    if op.name in ANY_SHARDING:
+        return "its values are no partial sums" if results[0].unreduced else None
+    if not any(s.axes or s.unreduced for s in (*operands, *results)) and not reduce_axes:
+        return None
+    if rule is None:
+        return "there is no sharding rule for it, so it needs whole operands"
+    try:
+        on_factor = _axes_of_factors(op, rule, mesh, operands, results)
+    except _Disagreement as reason:
+        return str(reason)
+    reduced = {
+        axis
+        for factor, axes in on_factor.items()
+        if rule.kinds[factor] is FactorKind.REDUCTION
+        for axis in axes
+    }
+    by_sum = op.name != "stablehlo.reduce" or reducer(op) == "add"
+    if set(reduce_axes) != (set() if by_sum else reduced):
+        return f"it must all-reduce its result over {sorted(reduced)}, not {sorted(reduce_axes)}"
+    split = {axis for axes in on_factor.values() for axis in axes}
+    return _sums_disagreement(op, operands, results, reduced if by_sum else set(), split)
+
+
+class _Disagreement(Exception):
+    pass
+
+
+def _axes_of_factors(
+    op: ir.Operation,
+    rule: OpRule,
+    mesh: Mesh,
+    operands: Sequence[TensorSharding],
+    results: Sequence[TensorSharding],
+) -> dict[int, tuple[str, ...]]:
+    tensors = [
+        *zip(rule.operands, operands, strict=True),
+        *zip(rule.results, results, strict=True),
+    ]
+    allowed = allowed_factors(op, rule)
+    found: dict[int, tuple[str, ...]] = {}
+    for mapping, sharding in tensors:
+        for factors, axes in zip(mapping, sharding.dims, strict=True):
+            if axes and not factors:
+                raise _Disagreement(f"axes {list(axes)} split a dim of size 1")
+            if axes:
+                found[factors[0]] = axes
+    for factor, axes in found.items():
+        if not allowed[factor]:
+            raise _Disagreement(
+                f"axes {list(axes)} split a dim that the op needs whole"
+                f" ({rule.kinds[factor].value})"
+            )
+        if rule.sizes[factor] % math.prod(mesh.size(axis) for axis in axes):
+            raise _Disagreement(f"{list(axes)} do not divide a dim of {rule.sizes[factor]}")
+    if len({axis for axes in found.values() for axis in axes}) != sum(map(len, found.values())):
+        raise _Disagreement("an axis splits two of its dims")
+    for mapping, sharding in tensors:
+        for factors, axes in zip(mapping, sharding.dims, strict=True):
+            if axes != tuple(axis for factor in factors for axis in found.get(factor, ())):
+                raise _Disagreement("operands and results are split in different ways")
+    return found
+
+
+def _sums_disagreement(
+    op: ir.Operation,
+    operands: Sequence[TensorSharding],
+    results: Sequence[TensorSharding],
+    reduced: set[str],
+    split: set[str],
+) -> str | None:
+    zero = {i for i, operand in enumerate(op.operands) if is_zero(operand)}
+    incoming = {axis for operand in operands for axis in operand.unreduced}
+    for axis in sorted(incoming):
+        partial = {i for i, operand in enumerate(operands) if axis in operand.unreduced}
+        if axis in split or not keeps_partial(op, partial, zero - partial):
+            return f"it is not linear in partial sums over '{axis}'"
+    for position, result in enumerate(results):
+        expected = incoming | reduced
+        if op.name == "stablehlo.optimization_barrier":
+            expected = set(operands[position].unreduced)
+        if set(result.unreduced) != expected:
+            return (
+                f"its result is a partial sum over {sorted(expected)}, not"
+                f" {sorted(result.unreduced)}"
+            )
+    return None

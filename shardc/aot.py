@@ -1,0 +1,262 @@
+"""The stages of `shardc.jit` one by one: Lowered -> Planned -> Compiled."""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import msgspec
+
+from shardc import compiler, plan_cache
+from shardc.backend.programs import CompiledProgram, compile_programs
+from shardc.cluster import Cluster
+from shardc.errors import InputError
+from shardc.importer.program import Imported
+from shardc.ir.copy import copy_module
+from shardc.options import PlanOptions
+from shardc.plan import Executable, Plan, StageProgram
+from shardc.planner import INTERRUPTED, plan_program
+from shardc.report import explain
+from shardc.request import check_plan_fits
+from shardc.runtime.interpreter import Interpreter
+
+if TYPE_CHECKING:
+    from jax.extend.mlir import ir
+
+Progress = Callable[[str], None]
+
+
+def terminal_progress() -> tuple[Progress, Callable[[], None]]:
+    """A line on standard error that rewrites itself, and what wipes it; silent off a terminal."""
+    if not sys.stderr.isatty():
+        return (lambda text: None), (lambda: None)
+
+    def show(text: str) -> None:
+        sys.stderr.write(f"\r\x1b[2Kshardc: {text[:100]}")
+        sys.stderr.flush()
+
+    def wipe() -> None:
+        sys.stderr.write("\r\x1b[2K")
+        sys.stderr.flush()
+
+    return show, wipe
+
+
+def find_plan(
+    prepared: "ir.Module", cluster: Cluster, options: PlanOptions, *, use_cache: bool = True
+) -> Plan:
+    """The plan of a prepared module: from the disk, or made and kept there.
+
+    An interrupted planning gives the best plan so far, which is not kept.
+    """
+    text = prepared.operation.get_asm(enable_debug_info=False)
+    digest = plan_cache.fingerprint(text, cluster, options)
+    if use_cache and (kept := plan_cache.load(digest)) is not None:
+        return kept
+    progress, wipe = terminal_progress()
+    try:
+        plan = plan_program(prepared, cluster, options, progress)
+    finally:
+        wipe()
+    plan = msgspec.structs.replace(plan, fingerprint=digest)
+    if use_cache and INTERRUPTED not in plan.notes:
+        plan_cache.store(plan)
+    return plan
+
+
+class Lowered:
+    """A traced function as one StableHLO module, not yet planned.
+
+    Attributes:
+        imported: the module with its arguments and results.
+        cluster: what it will be planned for.
+        options: what was asked of the planner.
+    """
+
+    def __init__(
+        self,
+        imported: Imported,
+        cluster: Cluster,
+        devices: Sequence[jax.Device],
+        options: PlanOptions,
+        plan: Plan | None = None,
+    ) -> None:
+        self.imported = imported
+        self.cluster = cluster
+        self.options = options
+        self._devices = tuple(devices)
+        self._given_plan = plan
+
+    def as_text(self, *, debug_info: bool = False) -> str:
+        """The StableHLO module as JAX lowered it."""
+        module = self.imported.module.operation
+        return str(module.get_asm(enable_debug_info=debug_info))
+
+    def plan(self) -> "Planned":
+        """Chooses microbatches, stages, meshes and shardings, or takes the plan that was given.
+
+        Raises:
+            ShardcError: what the planner refuses; SHARDC-200 a given plan is for another program.
+        """
+        prepared = copy_module(self.imported.module)
+        compiler.prepare(prepared)
+        plan = self._given_plan or find_plan(prepared, self.cluster, self.options)
+        check_plan_fits(plan, self._devices)
+        return Planned(self.imported, prepared, plan, self._devices, self.options.lowering)
+
+    def compile(self) -> "Compiled":
+        """Plans and compiles."""
+        return self.plan().compile()
+
+
+class Planned:
+    """A program and its plan.
+
+    Attributes:
+        plan: the decisions; `plan.save(path)` keeps them.
+    """
+
+    def __init__(
+        self,
+        imported: Imported,
+        prepared: "ir.Module",
+        plan: Plan,
+        devices: Sequence[jax.Device],
+        lowering: str,
+    ) -> None:
+        self.plan = plan
+        self._imported = imported
+        self._prepared = prepared
+        self._devices = tuple(devices)
+        self._lowering = lowering
+
+    @functools.cached_property
+    def executable(self) -> Executable:
+        """The stage programs and the order in which they run."""
+        sharded = compiler.replay(self._prepared, self.plan)
+        return compiler.lower(
+            sharded, self.plan.num_microbatches, self.plan.schedule, lowering=self._lowering
+        )
+
+    def explain(self) -> str:
+        """The plan as a table for people."""
+        return explain(self.plan, self.executable)
+
+    def as_text(self, stage: int | None = None) -> str:
+        """MLIR of the programs of `stage` (of all stages for None)."""
+        return "\n".join(
+            f"// {program.name}\n{program.text}"
+            for program in _of_stage(self.executable.programs, stage)
+        )
+
+    def compile(self) -> "Compiled":
+        """Has XLA compile every stage program for its devices."""
+        programs = compile_programs(self.executable, self._devices)
+        return Compiled(self._imported, self.plan, self.executable, programs)
+
+
+class Compiled:
+    """A step ready to run: `compiled(*args, **kwargs)`, without the static arguments.
+
+    If a call is left by an exception (Ctrl-C, a NaN under `jax_debug_nans`) after the update has
+    begun, `unreturned_results` has the results in place of donated arguments that are gone.
+
+    Attributes:
+        plan: the decisions behind it.
+        executable: the stage programs as MLIR, and the order in which they run.
+        programs: the same compiled.
+        interpreter: runs flat lists of arrays; its `last_trace` tells the order of dispatch.
+    """
+
+    def __init__(
+        self,
+        imported: Imported,
+        plan: Plan,
+        executable: Executable,
+        programs: Sequence[CompiledProgram],
+    ) -> None:
+        assert imported.in_tree is not None and imported.out_tree is not None
+        self.in_tree = imported.in_tree
+        self.out_tree = imported.out_tree
+        self.plan = plan
+        self.executable = executable
+        self.programs = tuple(programs)
+        self.interpreter = Interpreter(executable, self.programs)
+        self._keys_in = _positions(imported.arguments, "key_impl")
+        self._keys_out = tuple(
+            (i, imported.results[i].key_impl) for i in _positions(imported.results, "key_impl")
+        )
+        self._weak_out = _positions(imported.results, "weak_type")
+        self._weaken: dict[int, jax.stages.Compiled] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, in_tree = jax.tree.flatten((args, kwargs))
+        if in_tree != self.in_tree:
+            raise InputError(
+                f"the arguments are {in_tree}; the step was compiled for {self.in_tree}",
+                help="pass the same pytrees, without static arguments, or lower again",
+                code="SHARDC-263",
+            )
+        return self.call_flat(leaves)
+
+    def call_flat(self, leaves: list[Any]) -> Any:
+        """One step on the leaves of `(args, kwargs)`."""
+        for i in self._keys_in:
+            leaves[i] = jax.random.key_data(leaves[i])
+        return self._results(self.interpreter(leaves))
+
+    @property
+    def unreturned_results(self) -> Any:
+        """Results of a step that an exception kept from returning; None otherwise."""
+        results = self.interpreter.unreturned_results
+        return None if results is None else self._results(list(results))
+
+    def _results(self, results: list[Any]) -> Any:
+        for i in self._weak_out:
+            results[i] = self._as_weak(i, results[i])
+        for i, impl in self._keys_out:
+            results[i] = jax.random.wrap_key_data(results[i], impl=impl)
+        return jax.tree.unflatten(self.out_tree, results)
+
+    def _as_weak(self, index: int, value: jax.Array) -> jax.Array:
+        """The same buffer as an array of weak type, as `jax.jit` returns it.
+
+        Without this a step count that began as a Python 0 would come back as another type, and the
+        second call would trace and plan again.
+        """
+        call = self._weaken.get(index)
+        if call is None:
+            aval = jax.ShapeDtypeStruct(
+                value.shape, value.dtype, sharding=value.sharding, weak_type=True
+            )
+            call = jax.jit(lambda x: x, donate_argnums=0).lower(aval).compile()
+            self._weaken[index] = call
+        weak: jax.Array = call(value)
+        return weak
+
+    def as_text(self, stage: int | None = None) -> str:
+        """Optimised HLO of the programs of `stage` (of all stages for None)."""
+        names = {program.name for program in _of_stage(self.executable.programs, stage)}
+        texts = self.hlo_texts()
+        return "\n".join(f"// {name}\n{texts[name]}" for name in texts if name in names)
+
+    def hlo_texts(self) -> dict[str, str]:
+        """Optimised HLO by name of the stage program."""
+        return {p.program.name: p.call.as_text() or "" for p in self.programs}
+
+    def cost_analysis(self) -> dict[str, Any]:
+        """What XLA counts for one call of each stage program on one device, by its name."""
+        return {p.program.name: p.call.cost_analysis() for p in self.programs}
+
+    def memory_analysis(self) -> dict[str, Any]:
+        """XLA's memory statistics of each stage program on one device, by its name."""
+        return {p.program.name: p.call.memory_analysis() for p in self.programs}
+
+
+def _positions(entries: Sequence[Any], field: str) -> tuple[int, ...]:
+    return tuple(i for i, entry in enumerate(entries) if getattr(entry, field))
+
+
+def _of_stage(programs: Sequence[StageProgram], stage: int | None) -> list[StageProgram]:
+    return [program for program in programs if stage is None or program.stage == stage]

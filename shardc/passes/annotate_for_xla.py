@@ -1,0 +1,56 @@
+"""Leave only what XLA's own partitioner reads: plain Shardy annotations."""
+
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.ir.attributes import (
+    IN_SHARDINGS,
+    REDUCE_AXES,
+    SHARDING,
+    STAGE,
+    arg_attrs,
+    get_int,
+    result_attrs,
+    set_arg_attrs,
+    set_result_attrs,
+)
+from shardc.ir.pass_manager import Pass
+from shardc.ir.shardings import from_attr, result_shardings, set_result_shardings, to_attr
+from shardc.ir.walk import functions, ops
+from shardc.plan import TensorSharding
+
+
+@dataclass(frozen=True)
+class AnnotateForXla(Pass):
+    """Turns planned stage functions into global programs for `lowering="xla"`.
+
+    Removes `shardc.in_shardings` and `shardc.reduce_axes`: XLA finds the reshards itself. Partial
+    sums become whole values, since XLA decides where to reduce; so do accumulators.
+    """
+
+    name = "shardc-annotate-for-xla"
+    never_refuses = "an op without annotations is valid input for XLA's partitioner"
+
+    def apply(self, module: ir.Operation) -> None:
+        for function in functions(module):
+            mesh = f"stage{get_int(function, STAGE) or 0}"
+            for op in ops(function):
+                for attribute in (IN_SHARDINGS, REDUCE_AXES):
+                    if attribute in op.attributes:
+                        del op.attributes[attribute]
+                shardings = result_shardings(op)
+                if shardings is not None:
+                    set_result_shardings(op, [_whole(s) for s in shardings], mesh)
+            set_arg_attrs(function, [_marked(attrs, mesh) for attrs in arg_attrs(function)])
+            set_result_attrs(function, [_marked(attrs, mesh) for attrs in result_attrs(function)])
+
+
+def _whole(sharding: TensorSharding) -> TensorSharding:
+    return TensorSharding(sharding.dims)
+
+
+def _marked(attrs: dict[str, ir.Attribute], mesh: str) -> dict[str, ir.Attribute]:
+    if SHARDING not in attrs:
+        return attrs
+    return {**attrs, SHARDING: to_attr(_whole(from_attr(attrs[SHARDING])), mesh)}

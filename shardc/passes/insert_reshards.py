@@ -1,0 +1,105 @@
+"""Give every op its operands in the shardings that the plan chose for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
+
+from shardc.errors import PlanError
+from shardc.ir.attributes import IN_SHARDINGS, SHARDING, result_attrs
+from shardc.ir.pass_manager import Pass
+from shardc.ir.shardings import (
+    from_attr,
+    mesh_name,
+    sharding_or_replicated,
+    to_attr,
+    value_shardings,
+)
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import functions, ops, terminator, walk, where
+from shardc.plan import TensorSharding
+
+
+@dataclass(frozen=True)
+class InsertReshards(Pass):
+    """Inserts an `sdy.reshard` where a value does not lie as the op that uses it wants.
+
+    Reads `shardc.in_shardings` off each op and removes it, and `sdy.sharding` of the functions'
+    results: after this pass the plan stands in the program itself. Values that a region uses from
+    outside are made whole. Ops that want one value in the same sharding share one reshard. What
+    already agrees is left alone, so a second run changes nothing.
+
+        %1 = stablehlo.negate %0 {shardc.in_shardings = [#sdy.sharding<@mesh, [{"x"}]>]}
+    becomes, where %0 is replicated,
+        %r = sdy.reshard %0 <@mesh, [{"x"}]>
+        %1 = stablehlo.negate %r
+    """
+
+    name = "shardc-insert-reshards"
+
+    def apply(self, module: ir.Operation) -> None:
+        for function in functions(module):
+            resharder = _Resharder(value_shardings(function))
+            for op in ops(function):
+                if IN_SHARDINGS in op.attributes:
+                    wanted = list(ir.ArrayAttr(op.attributes[IN_SHARDINGS]))
+                    _check_fits(op, wanted)
+                    for position, attr in enumerate(wanted):
+                        op.operands[position] = resharder.value(op.operands[position], attr, op)
+                    _make_captured_whole(op, resharder)
+                    del op.attributes[IN_SHARDINGS]
+            end = terminator(function)
+            for position, attrs in enumerate(result_attrs(function)):
+                if SHARDING in attrs:
+                    value = end.operands[position]
+                    end.operands[position] = resharder.value(value, attrs[SHARDING], end)
+
+
+class _Resharder:
+    """Makes each reshard of a function once."""
+
+    def __init__(self, written: Mapping[ir.Value, ir.Attribute]) -> None:
+        self.written = written
+        self.made: dict[tuple[ir.Value, TensorSharding], ir.Value] = {}
+
+    def value(self, value: ir.Value, wanted: ir.Attribute, user: ir.Operation) -> ir.Value:
+        """`value` in the sharding `wanted`, resharded before `user` if need be."""
+        target = from_attr(wanted)
+        if sharding_or_replicated(value, self.written) == target:
+            return value
+        if (value, target) not in self.made:
+            with ir.InsertionPoint(user), user.location:
+                self.made[value, target] = sdy.ReshardOp(value, wanted).result
+        return self.made[value, target]
+
+
+def _make_captured_whole(op: ir.Operation, resharder: _Resharder) -> None:
+    for inner in walk(op):
+        for position, value in enumerate(inner.operands):
+            if value in resharder.written:
+                mesh = mesh_name(resharder.written[value])
+                attr = to_attr(TensorSharding.replicated(len(shape_of(value))), mesh)
+                inner.operands[position] = resharder.value(value, attr, op)
+
+
+def _check_fits(op: ir.Operation, wanted: list[ir.Attribute]) -> None:
+    help = "plan again: this plan was made for another version of the program"
+    if len(wanted) != len(op.operands):
+        raise PlanError(
+            f"'{op.name}' takes {len(op.operands)} operands, but the plan has {len(wanted)}"
+            " shardings for it",
+            where=where(op),
+            help=help,
+            code="SHARDC-201",
+        )
+    for position, attr in enumerate(wanted):
+        rank, planned = len(shape_of(op.operands[position])), len(from_attr(attr).dims)
+        if rank != planned:
+            raise PlanError(
+                f"operand {position} of '{op.name}' has {rank} dims, but its planned sharding"
+                f" has {planned}",
+                where=where(op),
+                help=help,
+                code="SHARDC-201",
+            )

@@ -1,0 +1,263 @@
+"""Rewrite every function into the program that each device of its mesh runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func, stablehlo
+
+from shardc.analysis.sharding_checks import disagreement
+from shardc.analysis.sharding_rules import OpRule, rules_of
+from shardc.errors import PlanError
+from shardc.ir.attributes import (
+    GLOBAL_TYPE,
+    REDUCE_AXES,
+    SHARDING,
+    arg_attrs,
+    result_attrs,
+    set_arg_attrs,
+    set_result_attrs,
+)
+from shardc.ir.clone import replace_inputs
+from shardc.ir.local_collectives import DeviceProgram
+from shardc.ir.local_ops import make_local
+from shardc.ir.pass_manager import Pass
+from shardc.ir.reducers import reducer
+from shardc.ir.shardings import (
+    RESHARDING_OPS,
+    from_attr,
+    local_type,
+    mesh_name,
+    meshes,
+    sharding_or_replicated,
+    value_shardings,
+)
+from shardc.ir.walk import body, functions, ops, symbol, terminator, where
+from shardc.plan import Mesh, TensorSharding
+
+
+@dataclass(frozen=True)
+class Localize(Pass):
+    """Gives each function local types and explicit StableHLO collectives over its mesh.
+
+    Reads `sdy.sharding` and the `sdy` collectives. Afterwards a function is what one device runs:
+    no op of it carries a sharding. Its arguments and results keep `sdy.sharding` and get
+    `shardc.global_type`, which tell how the parts form whole values; functions that have one are
+    left alone, so a second run changes nothing. Each op is checked against the table of
+    `shardc.ir.local_ops`: what the table does not allow is refused, never miscompiled.
+
+        %1 = sdy.all_gather [{"x"}] %0 out_sharding=<@mesh, [{}]> : tensor<8xf32>
+    becomes, with "x" of size 2 as the only axis,
+        %1 = "stablehlo.all_gather"(%0) <{all_gather_dim = 0, replica_groups = [[0, 1]], ...}>
+            : (tensor<4xf32>) -> tensor<8xf32>
+    """
+
+    name = "shardc-localize"
+
+    def apply(self, module: ir.Operation) -> None:
+        placed = meshes(module)
+        rules = rules_of(module)
+        for function in functions(module):
+            if not any(GLOBAL_TYPE in d for d in arg_attrs(function) + result_attrs(function)):
+                _Localizer(function, placed, rules[symbol(function)]).run()
+
+
+class _Localizer:
+    """Builds the local twin of a function behind it, then takes its place."""
+
+    def __init__(
+        self, function: ir.Operation, placed: dict[str, Mesh], rules: Sequence[OpRule | None]
+    ) -> None:
+        self.function, self.rules = function, rules
+        self.written = value_shardings(function)
+        self.mesh = _mesh_of(function, self.written, placed)
+        _check_results(function, self.written)
+        self.device = DeviceProgram(self.mesh)
+        self.local: dict[ir.Value, ir.Value] = {}
+
+    def run(self) -> None:
+        old = self.function
+        with ir.InsertionPoint(old), old.location:
+            inputs = [self._local_type(value) for value in body(old).arguments]
+            outputs = [self._local_type(value) for value in terminator(old).operands]
+            function_type = ir.FunctionType.get(inputs, outputs)
+            new = func.FuncOp(symbol(old), function_type).operation
+        for name in old.attributes:
+            if name != "function_type":
+                new.attributes[name] = old.attributes[name]
+        locations = [value.location for value in body(old).arguments]
+        block = new.regions[0].blocks.append(*inputs, arg_locs=locations)
+        self.local.update(zip(body(old).arguments, block.arguments, strict=True))
+        with ir.InsertionPoint(block):
+            for op, rule in zip(ops(old), self.rules, strict=True):
+                with op.location:
+                    results = self._run_op(op, rule)
+                self.local.update(zip(op.results, results, strict=True))
+            with terminator(old).location:
+                func.ReturnOp([self.local[value] for value in terminator(old).operands])
+        _keep_global_types(old, new)
+        old.erase()
+
+    def _run_op(self, op: ir.Operation, rule: OpRule | None) -> Sequence[ir.Value]:
+        if op.name == "sdy.reshard":
+            raise PlanError(
+                "a value is resharded, and no collectives are chosen for it",
+                where=where(op),
+                help="run shardc-lower-collectives first",
+                code="SHARDC-201",
+            )
+        if op.name in RESHARDING_OPS:
+            return [self._collective(op)]
+        self._check(op, rule)
+        if op.name == "stablehlo.iota":
+            return [self._iota(op)]
+        if op.name == "stablehlo.constant":
+            return [self._constant(op)]
+        if op.name == "sdy.sharding_constraint":
+            return [self.local[op.operands[0]]]
+        operands = [self.local[operand] for operand in op.operands]
+        local = make_local(op, operands, [self._local_type(result) for result in op.results])
+        _strip(local)
+        if len(op.regions) > 0:
+            replace_inputs(local, self.local)
+        axes = _reduce_axes(op)
+        if axes:
+            return [self.device.all_reduce(local.results[0], axes, str(reducer(op)))]
+        return list(local.results)
+
+    def _collective(self, op: ir.Operation) -> ir.Value:
+        """One StableHLO collective per dim that the `sdy` collective changes."""
+        operand = op.operands[0]
+        value = self.local[operand]
+        before, after = self._sharding(operand), self._sharding(op.results[0])
+        if op.name == "sdy.all_reduce":
+            axes = tuple(a for a in before.unreduced if a not in after.unreduced)
+            return self.device.all_reduce(value, self._in_mesh_order(axes))
+        if op.name == "sdy.all_to_all":
+            pairs = zip(before.dims, after.dims, strict=True)
+            changes = [len(now) - len(was) for was, now in pairs]
+            sources = [dim for dim, change in enumerate(changes) if change < 0]
+            targets = [dim for dim, change in enumerate(changes) if change > 0]
+            if len(sources) != 1 or len(targets) != 1:
+                raise _unsupported(op, "it moves axes between more than two dims")
+            (src,), (dst,) = sources, targets
+            return self.device.all_to_all(value, after.dims[dst][-changes[dst] :], src, dst)
+        for dim, (was, now) in enumerate(zip(before.dims, after.dims, strict=True)):
+            if was == now:
+                continue
+            if op.name == "sdy.all_gather":
+                value = self.device.all_gather(value, was[len(now) :], dim)
+            elif op.name == "sdy.all_slice":
+                value = self.device.part(value, now[len(was) :], dim)
+            else:
+                value = self.device.reduce_scatter(value, now[len(was) :], dim)
+        return value
+
+    def _iota(self, op: ir.Operation) -> ir.Value:
+        """Counts from where this device's part begins."""
+        dim = int(ir.IntegerAttr(op.attributes["iota_dimension"]).value)
+        part = ir.RankedTensorType(self._local_type(op.results[0]))
+        axes = self._sharding(op.results[0]).dims[dim]
+        if not axes:
+            return stablehlo.IotaOp(part, dim).result
+        i32 = ir.IntegerType.get_signless(32)
+        numbers = ir.RankedTensorType.get(part.shape, i32)  # exact, whatever the element type
+        counted = stablehlo.IotaOp(numbers, dim).result
+        start = stablehlo.BroadcastInDimOp(numbers, self.device.start(axes, part.shape[dim]), [])
+        return stablehlo.ConvertOp(part, stablehlo.AddOp(counted, start).result).result
+
+    def _constant(self, op: ir.Operation) -> ir.Value:
+        """A filled tensor is made in part; any other one is sliced."""
+        result = op.results[0]
+        if ir.DenseElementsAttr(op.attributes["value"]).is_splat:
+            value: ir.Value = _strip(make_local(op, [], [self._local_type(result)])).results[0]
+        else:
+            value = _strip(make_local(op, [], [result.type])).results[0]
+            for dim, axes in enumerate(self._sharding(result).dims):
+                if axes:
+                    value = self.device.part(value, axes, dim)
+        return value
+
+    def _check(self, op: ir.Operation, rule: OpRule | None) -> None:
+        operands = [self._sharding(operand) for operand in op.operands]
+        results = [self._sharding(result) for result in op.results]
+        if op.name == "sdy.sharding_constraint" and operands == results:
+            return
+        reason = disagreement(op, rule, self.mesh, operands, results, _reduce_axes(op))
+        if reason is not None:
+            raise _unsupported(op, reason)
+
+    def _in_mesh_order(self, axes: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.mesh.axes if name in axes)
+
+    def _sharding(self, value: ir.Value) -> TensorSharding:
+        return sharding_or_replicated(value, self.written)
+
+    def _local_type(self, value: ir.Value) -> ir.Type:
+        return local_type(value.type, self._sharding(value), self.mesh)
+
+
+def _strip(local: ir.Operation) -> ir.Operation:
+    """Drops what describes the whole op: a part has no sharding."""
+    for name in list(local.attributes):
+        if name.startswith(("sdy.", "shardc.")):
+            del local.attributes[name]
+    return local
+
+
+def _mesh_of(
+    function: ir.Operation, written: dict[ir.Value, ir.Attribute], placed: dict[str, Mesh]
+) -> Mesh:
+    names = {mesh_name(attr) for attr in written.values()}
+    if len(names) > 1:
+        raise PlanError(
+            f"the values of @{symbol(function)} lie on several meshes: {', '.join(sorted(names))}",
+            where=where(function),
+            help="run shardc-outline-stages first: a function runs on one mesh",
+            code="SHARDC-201",
+        )
+    return placed[names.pop()] if names else Mesh((), (0,))
+
+
+def _reduce_axes(op: ir.Operation) -> tuple[str, ...]:
+    if REDUCE_AXES not in op.attributes:
+        return ()
+    return tuple(ir.StringAttr(axis).value for axis in ir.ArrayAttr(op.attributes[REDUCE_AXES]))
+
+
+def _check_results(function: ir.Operation, written: dict[ir.Value, ir.Attribute]) -> None:
+    for position, attrs in enumerate(result_attrs(function)):
+        value = terminator(function).operands[position]
+        if SHARDING not in attrs or not isinstance(value.type, ir.RankedTensorType):
+            continue
+        if from_attr(attrs[SHARDING]) != sharding_or_replicated(value, written):
+            raise PlanError(
+                f"result {position} of @{symbol(function)} does not lie as its attribute says",
+                where=where(function),
+                help="run shardc-insert-reshards and shardc-lower-collectives first",
+                code="SHARDC-201",
+            )
+
+
+def _keep_global_types(old: ir.Operation, new: ir.Operation) -> None:
+    """Writes on each argument and result the type of the whole value."""
+
+    def marked(
+        attrs: list[dict[str, ir.Attribute]], values: Sequence[ir.Value]
+    ) -> list[dict[str, ir.Attribute]]:
+        return [
+            {**each, GLOBAL_TYPE: ir.TypeAttr.get(value.type)}
+            for each, value in zip(attrs, values, strict=True)
+        ]
+
+    set_arg_attrs(new, marked(arg_attrs(old), body(old).arguments))
+    set_result_attrs(new, marked(result_attrs(old), terminator(old).operands))
+
+
+def _unsupported(op: ir.Operation, reason: str) -> PlanError:
+    return PlanError(
+        f"'{op.name}' cannot run on the parts that its shardings give to each device: {reason}",
+        where=where(op),
+        help="plan again: this plan was made for another version of the program",
+        code="SHARDC-201",
+    )

@@ -1,0 +1,271 @@
+"""Choose the shape of the pipeline: microbatches, stages, their meshes and the schedule.
+
+Alpa's two levels: what each layer costs on each submesh comes from the intra-operator solver, a
+dynamic program joins layers into stages on submeshes (`shardc.stage_costs`), and the few best
+shapes are planned exactly, as they will run, memory included. The one whose simulated schedule is
+shortest wins.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.cluster import Cluster
+from shardc.compiler import Shape, cut, shard, shardings_of, split, work_of
+from shardc.cost.submeshes import mesh_of, mesh_views
+from shardc.errors import InfeasibleError, MicrobatchError, PlanError
+from shardc.options import PlanOptions
+from shardc.plan import Plan, Predicted, StagePlan, StageReport
+from shardc.schedule.registry import SCHEDULES, generate, schedule_named
+from shardc.schedule.simulate import Simulation, Times, simulate
+from shardc.stage_costs import Crossing, LayerTable, Proposal, crossing, layer_table, propose
+
+EXACT_CANDIDATES = 3  # shapes that are planned exactly, the most promising first
+MOST_MICROBATCHES = 16  # tried for microbatches="auto"; more only helps deeper pipelines
+INTERRUPTED = "planning was interrupted; this is the best plan found until then"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Planned:
+    shape: Shape
+    module: ir.Module
+    reports: tuple[StageReport, ...]
+    simulation: Simulation
+    transfers: Crossing
+    layers: tuple[tuple[int, ...], ...]
+
+
+def plan_program(
+    module: ir.Module,
+    cluster: Cluster,
+    options: PlanOptions,
+    progress: Progress | None = None,
+) -> Plan:
+    """The best plan that was found for a prepared module; `module` is not changed.
+
+    Ctrl-C returns the best plan so far.
+
+    Raises:
+        MicrobatchError: the microbatches that were asked for cannot be cut.
+        StageError: SHARDC-160, more stages than layers.
+        InfeasibleError: SHARDC-220, no shape fits into the memory limit.
+        KeyboardInterrupt: interrupted before there was any plan.
+    """
+    return _Planner(module, cluster, options, progress or (lambda text: None)).run()
+
+
+class _Planner:
+    def __init__(
+        self, module: ir.Module, cluster: Cluster, options: PlanOptions, progress: Progress
+    ) -> None:
+        self.module, self.cluster, self.options = module, cluster, options
+        self.progress = progress
+        self.start_s = time.monotonic()
+        self.notes: list[str] = []
+        self.splits: dict[int, ir.Module] = {}
+        self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
+
+    def run(self) -> Plan:
+        best: _Planned | None = None
+        infeasible: InfeasibleError | None = None
+        try:
+            for proposal in self._proposals():
+                try:
+                    planned = self._plan_exactly(proposal)
+                except InfeasibleError as error:
+                    infeasible = infeasible or error
+                    continue
+                if best is None or planned.simulation.makespan_s < best.simulation.makespan_s:
+                    best = planned
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            self.notes.append(INTERRUPTED)
+        if best is None:
+            assert infeasible is not None
+            raise infeasible
+        return self._plan(best)
+
+    def _proposals(self) -> list[Proposal]:
+        """Shapes worth planning exactly, the most promising first."""
+        found: list[Proposal] = []
+        counts = self._microbatch_counts()
+        for count in counts:
+            self.progress(f"estimating {count} microbatches")
+            found += self._proposals_for(count)
+        found.sort(key=lambda proposal: proposal.step_time_s)
+        if not found:
+            raise InfeasibleError(
+                f"no pipeline of {self.options.stages} stages fits into"
+                f" {self.limit:,} bytes on each of {self.cluster.num_devices} devices",
+                help="raise the memory limit, or use more devices, stages or microbatches",
+            )
+        kept: list[Proposal] = []
+        for proposal in found:
+            alike = [p for p in kept if len(p.shape.meshes) == len(proposal.shape.meshes)]
+            if len(kept) < EXACT_CANDIDATES or not alike:
+                kept.append(proposal)
+        return kept[: EXACT_CANDIDATES + 1]
+
+    def _microbatch_counts(self) -> list[int]:
+        """The counts to try; those that the program allows, for "auto"."""
+        asked, batch_args = self.options.microbatches, self.options.batch_args
+        if asked != "auto":
+            self.splits[asked] = split(self.module, asked, batch_args)
+            return [asked]
+        self.splits[1] = split(self.module, 1, batch_args)
+        found = [1]
+        count = 2
+        while count <= MOST_MICROBATCHES and self.options.stages != 1:
+            try:
+                self.splits[count] = split(self.module, count, batch_args)
+            except MicrobatchError as error:
+                if count == 2:
+                    self.notes.append(f"one microbatch: {error.message}")
+                break
+            found.append(count)
+            count *= 2
+        return found
+
+    def _proposals_for(self, count: int) -> list[Proposal]:
+        options, cluster = self.options, self.cluster
+        module = self.splits[count]
+        schedules = [options.schedule] if options.schedule != "auto" else ["1f1b"]
+        for name in schedules:
+            schedule_named(name)
+        if options.stages == 1 or cluster.num_devices == 1:
+            return self._one_stage(count, schedules[0])
+        found = []
+        table = layer_table(module, cluster, self._mesh_shape(), options, count)
+        if options.stages == "auto":
+            found += self._one_stage(count, schedules[0], table)
+        if options.stages != "auto" or count > 1:
+            found += propose(table, cluster, options, count, schedules[0], self.limit)
+        return found
+
+    def _mesh_shape(self) -> tuple[int, ...] | None:
+        return None if self.options.mesh == "auto" else tuple(self.options.mesh)
+
+    def _one_stage(
+        self, count: int, schedule: str, table: LayerTable | None = None
+    ) -> list[Proposal]:
+        """All devices as one mesh; every view of it, or the one that was asked for."""
+        shape = self._mesh_shape()
+        if shape is not None:
+            if math.prod(shape) > self.cluster.num_devices:
+                raise PlanError(
+                    f"the mesh {'x'.join(map(str, shape))} needs {math.prod(shape)} devices and"
+                    f" cluster '{self.cluster.name}' has {self.cluster.num_devices}",
+                    help="use a smaller mesh or a larger cluster",
+                    code="SHARDC-101",
+                )
+            views = [mesh_of(shape, range(math.prod(shape)))]
+        else:
+            views = mesh_views(self.cluster, 0, self.cluster.num_devices)
+        return [
+            Proposal(
+                Shape(count, (), (view,), schedule, self.options.batch_args),
+                table.one_stage_s(view, count) if table is not None else 0.0,
+                ((),),
+            )
+            for view in views
+        ]
+
+    def _plan_exactly(self, proposal: Proposal) -> _Planned:
+        shape = proposal.shape
+        sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.meshes)
+        self.progress(
+            f"planning {len(shape.meshes)} stages on {sizes}, {shape.num_microbatches} microbatches"
+        )
+        outlined = cut(self.splits[shape.num_microbatches], shape)
+        work = work_of(outlined, shape.num_microbatches)
+        kind = SCHEDULES[shape.schedule]
+        stashes = [kind.peak_activations(stage, work) for stage in range(work.num_stages)]
+        left_s = self.options.time_limit_s - (time.monotonic() - self.start_s)
+        module, reports = shard(
+            outlined,
+            self.cluster,
+            stashes=stashes,
+            memory_limit_bytes=self.limit,
+            time_limit_s=max(left_s / 2, 2.0),
+            seed=self.options.seed,
+        )
+        transfers = crossing(module, self.cluster)
+        times = [
+            Times(
+                forward_s=report.seconds.get("forward", 0.0),
+                backward_s=report.seconds.get("backward", 0.0),
+                weight_s=0.0,
+                prologue_s=report.seconds.get("before", 0.0),
+                update_s=report.seconds.get("update", 0.0),
+            )
+            for report in reports
+        ]
+        schedule = generate(shape.schedule, work)
+        return _Planned(
+            shape,
+            module,
+            reports,
+            simulate(schedule, work, times, transfers.slowest_s),
+            transfers,
+            proposal.layers,
+        )
+
+    def _plan(self, best: _Planned) -> Plan:
+        shape, reports = best.shape, best.reports
+        cuts = (0, *shape.cuts)
+        stages = tuple(
+            StagePlan(
+                mesh=mesh,
+                layers=best.layers[stage],
+                cut=cuts[stage],
+                num_flops=reports[stage].num_flops,
+                time_s=reports[stage].seconds.get("forward", 0.0)
+                + reports[stage].seconds.get("backward", 0.0),
+                peak_bytes=reports[stage].peak_bytes,
+                objective=reports[stage].objective,
+                lower_bound=reports[stage].lower_bound,
+            )
+            for stage, mesh in enumerate(shape.meshes)
+        )
+        notes = list(self.notes)
+        for name in sorted({note for report in reports for note in report.notes}):
+            notes.append(f"replicated for want of a sharding rule: {name}")
+        sent = sum(
+            report.communication_bytes * len(mesh.device_ids)
+            for report, mesh in zip(reports, shape.meshes, strict=True)
+        )
+        seconds = best.simulation.makespan_s
+        return Plan(
+            num_stages=len(stages),
+            num_microbatches=shape.num_microbatches,
+            schedule=shape.schedule,
+            stages=stages,
+            shardings=shardings_of(best.module),
+            predicted=Predicted(
+                step_time_s=seconds,
+                peak_bytes_per_device=max(report.peak_bytes for report in reports),
+                communication_bytes=sent + best.transfers.num_bytes * shape.num_microbatches,
+                compute_s=max(report.objective for report in reports),
+                bubble_fraction=best.simulation.bubble_ratio,
+            ),
+            objective=sum(report.objective for report in reports),
+            lower_bound=sum(report.lower_bound for report in reports),
+            planning_time_s=time.monotonic() - self.start_s,
+            notes=tuple(notes),
+            batch_arguments=batch_arguments(self.splits[shape.num_microbatches]),
+        )
+
+
+def batch_arguments(split_module: ir.Module) -> tuple[int, ...]:
+    """Flat arguments that the split cut into microbatches."""
+    from shardc.ir.attributes import BATCH_DIM, arg_attrs
+    from shardc.ir.walk import main_function
+
+    main = main_function(split_module.operation)
+    return tuple(n for n, attrs in enumerate(arg_attrs(main)) if BATCH_DIM in attrs)

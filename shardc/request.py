@@ -1,0 +1,131 @@
+"""What the caller of `shardc.jit` or of the command asked for, checked."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from shardc.cluster import Cluster
+from shardc.errors import ClusterError, InputError
+from shardc.jax_version import usable_lowering
+from shardc.options import PlanOptions
+from shardc.plan import Plan
+from shardc.schedule.registry import schedule_named
+
+_CHOICES = ("stages", "microbatches", "schedule", "mesh")
+
+
+def plan_options(
+    *,
+    stages: Any = "auto",
+    microbatches: Any = "auto",
+    schedule: str = "auto",
+    mesh: Any = "auto",
+    batch_args: Sequence[int] | None = None,
+    memory_limit_bytes: int | None = None,
+    time_limit_s: float = 60.0,
+    seed: int = 0,
+    lowering: Any = "local",
+) -> PlanOptions:
+    """PlanOptions; InputError (SHARDC-180) names an argument that has no meaning."""
+    _check_count("stages", stages)
+    _check_count("microbatches", microbatches)
+    if schedule != "auto":
+        schedule_named(schedule)
+    if mesh != "auto":
+        sizes = (mesh,) if isinstance(mesh, int) else mesh
+        if isinstance(sizes, str) or not all(_is_count(size) for size in sizes):
+            raise InputError(
+                f"mesh={mesh!r} is not the shape of a mesh",
+                help='give sizes such as mesh=(2, 4), or mesh="auto"',
+            )
+        mesh = tuple(sizes)
+    for name, number in (("memory_limit_bytes", memory_limit_bytes), ("time_limit_s", time_limit_s)):
+        if number is not None and not number > 0:
+            raise InputError(f"{name}={number} is not positive", help="give a number above 0")
+    if lowering not in ("local", "xla"):
+        raise InputError(
+            f"there is no lowering {lowering!r}", help='lowering is "local" or "xla"'
+        )
+    return PlanOptions(
+        stages=stages,
+        microbatches=microbatches,
+        schedule=schedule,
+        mesh=mesh,
+        batch_args=None if batch_args is None else tuple(batch_args),
+        memory_limit_bytes=memory_limit_bytes,
+        time_limit_s=float(time_limit_s),
+        seed=seed,
+        lowering=usable_lowering(lowering),
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _check_count(name: str, value: Any) -> None:
+    if value != "auto" and not _is_count(value):
+        raise InputError(
+            f"{name}={value!r} is neither a number from 1 on nor 'auto'",
+            help=f'give {name}=1 or more, or {name}="auto"',
+        )
+
+
+def given_plan(plan: Plan | str | Path | None, options: PlanOptions) -> Plan | None:
+    """The plan that the caller gave; InputError (SHARDC-183) if options contradict it."""
+    if plan is None:
+        return None
+    loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
+    for name in _CHOICES:
+        asked = getattr(options, name)
+        if asked != "auto":
+            raise InputError(
+                f"a plan is given, and {name}={asked} too",
+                help=f"leave {name} out: the plan has decided it",
+                code="SHARDC-183",
+            )
+    return loaded
+
+
+def resolve_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:
+    """The cluster, built-in names and paths looked up; None: the JAX devices of this job."""
+    if cluster is None or isinstance(cluster, Cluster):
+        return cluster
+    return Cluster.load(cluster)
+
+
+def resolve_devices(
+    cluster: Cluster | None, devices: Sequence[jax.Device] | None
+) -> tuple[Cluster, tuple[jax.Device, ...]]:
+    """The cluster to plan for, and the devices that stand for its devices 0, 1, ...
+
+    Raises:
+        ClusterError: SHARDC-101, the cluster has more devices than there are.
+    """
+    own = tuple(jax.devices() if devices is None else devices)
+    if cluster is None:
+        local = Cluster.local()
+        return (local if len(own) == local.num_devices else local.with_devices(len(own))), own
+    if cluster.num_devices > len(own):
+        raise ClusterError(
+            f"cluster '{cluster.name}' has {cluster.num_devices} devices, and there are"
+            f" {len(own)} JAX devices to run on",
+            help="on a CPU, ask JAX for more before it starts:"
+            f" jax.config.update('jax_num_cpu_devices', {cluster.num_devices});"
+            " or plan without running: shardc plan",
+            code="SHARDC-101",
+        )
+    return cluster, own[: cluster.num_devices]
+
+
+def check_plan_fits(plan: Plan, devices: Sequence[jax.Device]) -> None:
+    """ClusterError (SHARDC-101) if the plan's meshes need devices that are not there."""
+    needed = 1 + max(max(stage.mesh.device_ids) for stage in plan.stages)
+    if needed > len(devices):
+        raise ClusterError(
+            f"the plan uses {needed} devices, and there are {len(devices)}",
+            help="run on as many devices, or plan again for the devices that are there",
+            code="SHARDC-101",
+        )

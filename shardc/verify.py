@@ -1,0 +1,177 @@
+"""Whether a plan computes what its program computes on one device, by `shardc.numerics`.
+
+Everything runs twice: in the program's own precision, where the order of additions shows, and
+widened to float64, where a wrong program cannot hide behind rounding.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from shardc import compiler
+from shardc.backend.programs import compile_programs
+from shardc.backend.single_device import Step, single_device_step
+from shardc.importer.program import Imported
+from shardc.ir.copy import copy_module
+from shardc.ir.pass_manager import run_passes
+from shardc.numerics import Report, compare
+from shardc.passes.strip_shardings import StripShardings
+from shardc.passes.widen_floats import WidenFloats
+from shardc.plan import Executable
+from shardc.runtime.interpreter import Interpreter
+
+if TYPE_CHECKING:
+    from jax.extend.mlir import ir
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Results of the last step by name, and how long a step took.
+
+    Attributes:
+        step_time_s: the median of all steps but the first, which still allocates.
+    """
+
+    values: dict[str, Array]
+    step_time_s: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the plan's outputs compare in the program's own precision and in float64."""
+
+    own: Report
+    wide: Report
+
+    @property
+    def passed(self) -> bool:
+        return self.own.passed and self.wide.passed
+
+    def to_dict(self) -> dict[str, Any]:
+        """The words of `shardc run --check --format json`; errors are of the own precision."""
+        failures = [(leaf, "own precision") for leaf in self.own.failures]
+        failures += [(leaf, "float64") for leaf in self.wide.failures]
+        return {
+            **self.own.to_dict(),
+            "float64_max_relative_error": self.wide.max_relative_error,
+            "passed": self.passed,
+            "failures": [f"{leaf.name} ({where}): {leaf.problem}" for leaf, where in failures],
+        }
+
+    def __str__(self) -> str:
+        return f"own precision: {self.own}\nfloat64: {self.wide}"
+
+
+def widened(module: "ir.Module") -> "ir.Module":
+    """A copy of a module, in any form, that computes in float64."""
+    copy = copy_module(module)
+    run_passes(copy, [WidenFloats()])
+    return copy
+
+
+def result_names(imported: Imported) -> list[str]:
+    """Distinct names of the results."""
+    return [f"{i} {result.name}".rstrip() for i, result in enumerate(imported.results)]
+
+
+def references(
+    imported: Imported,
+    inputs: Sequence[Array],
+    state: Mapping[int, int],
+    steps: int,
+    device: jax.Device,
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Results of the last step on one device: in the program's own precision, and in float64.
+
+    The program is what was imported, untouched by shardc's passes but for annotations that name no
+    more than one device. Needs JAX's x64 mode.
+    """
+    module = copy_module(imported.module)
+    run_passes(module, [StripShardings()])
+    names = result_names(imported)
+    found = []
+    for each in (module, widened(module)):
+        step = single_device_step(each, device)
+        values = list(inputs) if each is module else [widen_array(value) for value in inputs]
+        found.append(dict(zip(names, _repeat(step, values, state, steps), strict=True)))
+    return found[0], found[1]
+
+
+def widen_array(value: Array) -> Array:
+    """The same numbers in float64 or complex128; integers stay."""
+    if value.dtype.kind == "c":
+        return value.astype(np.complex128)
+    is_float = value.dtype.kind == "f" or "float" in value.dtype.name
+    return value.astype(np.float64) if is_float else value
+
+
+def _repeat(
+    step: Step, inputs: Sequence[Array], state: Mapping[int, int], steps: int
+) -> list[Array]:
+    values = list(inputs)
+    results: list[Array] = []
+    for _ in range(steps):
+        results = step(values)
+        for argument, result in state.items():
+            values[argument] = results[result]
+    return results
+
+
+def state_of(executable: Executable) -> dict[int, int]:
+    """Argument -> the result that takes its place in the next step."""
+    return {
+        i: argument.aliased_result
+        for i, argument in enumerate(executable.arguments)
+        if argument.aliased_result is not None
+    }
+
+
+def outputs(
+    executable: Executable,
+    inputs: Sequence[Array],
+    names: Sequence[str],
+    steps: int,
+    devices: Sequence[jax.Device],
+) -> Outputs:
+    """Runs `steps` steps, each on the state that the one before returned."""
+    step = Interpreter(executable, compile_programs(executable, devices))
+    state = state_of(executable)
+    values: list[Any] = list(inputs)
+    results: list[jax.Array] = []
+    times_s = []
+    for _ in range(steps):
+        start_s = time.perf_counter()
+        results = jax.block_until_ready(step(values))
+        times_s.append(time.perf_counter() - start_s)
+        for argument, result in state.items():
+            values[argument] = results[result]
+    host = [np.asarray(result) for result in results]
+    return Outputs(dict(zip(names, host, strict=True)), float(np.median(times_s[1:] or times_s)))
+
+
+def lower_both(
+    sharded: "ir.Module", num_microbatches: int, schedule: str, lowering: str
+) -> tuple[Executable, Executable]:
+    """The executable of a sharded module, and the same plan's in float64."""
+    own, wide = (
+        compiler.lower(each, num_microbatches, schedule, lowering=lowering)
+        for each in (sharded, widened(sharded))
+    )
+    return own, wide
+
+
+def judge(
+    reference32: dict[str, Array],
+    reference64: dict[str, Array],
+    own: dict[str, Array],
+    wide: dict[str, Array],
+) -> Verdict:
+    """Compares what `outputs` gave with what `references` gave."""
+    return Verdict(compare(reference64, reference32, own), compare(reference64, None, wide))

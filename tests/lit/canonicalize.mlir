@@ -1,0 +1,27 @@
+// RUN: shardc-opt %s --passes=shardc-canonicalize | filecheck %s
+
+// An op that nothing uses disappears.
+// CHECK-LABEL: func.func @dead
+//  CHECK-NEXT:   return %arg0
+func.func @dead(%a: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %dead = stablehlo.add %a, %a : tensor<2x3xf32>
+  return %a : tensor<2x3xf32>
+}
+
+// The constants of a loop stand before it, where equal ones can be merged.
+// CHECK-LABEL: func.func @constant_in_a_loop
+//  CHECK-NEXT:   %[[LIMIT:.*]] = stablehlo.constant dense<100>
+//       CHECK:   stablehlo.while
+//       CHECK:     stablehlo.compare LT, %{{.*}}, %[[LIMIT]]
+func.func @constant_in_a_loop(%a: tensor<i32>) -> tensor<i32> {
+  %0 = stablehlo.while(%x = %a) : tensor<i32>
+  cond {
+    %limit = stablehlo.constant dense<100> : tensor<i32>
+    %go = stablehlo.compare LT, %x, %limit : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %next = stablehlo.add %x, %x : tensor<i32>
+    stablehlo.return %next : tensor<i32>
+  }
+  return %0 : tensor<i32>
+}

@@ -1,0 +1,367 @@
+"""The split program, run phase by phase in float64, equals the program over the whole batch."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.mlir import ir
+
+from shardc.errors import MicrobatchError
+from shardc.ir.attributes import ACCUMULATE, BATCH_DIM, KIND, PHASE, arg_attrs, call_target, get_str
+from shardc.ir.pass_manager import run_passes
+from shardc.ir.walk import body, main_function, ops, terminator
+from shardc.passes.split_microbatches import SplitMicrobatches
+from tests.py.programs import PROGRAMS, Program, build
+from tests.py.split_evaluator import (
+    Arrays,
+    copy_of,
+    flops_of,
+    normalized,
+    run_module,
+    run_split,
+)
+
+ROWS = 8
+TOLERANCE = 1e-11  # float64; adam divides by gradients that may be small
+
+
+@pytest.fixture(autouse=True)
+def _x64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def split(module: ir.Module, count: int, batch_args: tuple[int, ...] = ()) -> ir.Module:
+    """A split copy of a module."""
+    copy = copy_of(module)
+    run_passes(copy, [SplitMicrobatches(count, batch_args)])
+    return copy
+
+
+def assert_close(actual: Arrays, expected: Arrays, tolerance: float = TOLERANCE) -> None:
+    assert len(actual) == len(expected)
+    for a, b in zip(actual, expected, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        largest = np.abs(b.astype(np.float64)).max(initial=1e-30)
+        assert np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0) <= tolerance * largest
+
+
+def check(
+    step: Callable[..., Any],
+    *args: Any,
+    count: int = 4,
+    batch_args: tuple[int, ...] = (),
+    donate: tuple[int, ...] = (0,),
+) -> ir.Module:
+    """Asserts that a step split into `count` microbatches computes the same; the split module."""
+    module, flat = normalized(Program(step, args, donate))
+    result = split(module, count, batch_args)
+    assert_close(run_split(result, flat), run_module(module, flat))
+    return result
+
+
+def batch_arguments(module: ir.Module) -> list[int]:
+    """Positions of the arguments that were cut."""
+    attrs = arg_attrs(main_function(module.operation))
+    return [a for a, each in enumerate(attrs) if BATCH_DIM in each]
+
+
+def accumulates(module: ir.Module) -> list[str]:
+    """Kinds of the accumulations, in order."""
+    found = ops(main_function(module.operation))
+    return [str(get_str(op, KIND)) for op in found if call_target(op) == ACCUMULATE]
+
+
+def names(module: ir.Module, phase: str) -> set[str]:
+    """Names of the ops of a phase."""
+    return {op.name for op in ops(main_function(module.operation)) if get_str(op, PHASE) == phase}
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+# ---- the programs of the table ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "mlp_batch_norm"])
+def test_programs_compute_the_same(name: str) -> None:
+    module, args = normalized(build(name, "float64", ROWS))
+    expected = run_module(module, args)
+    for count in (2, 4):
+        result = split(module, count)
+        assert_close(run_split(result, args), expected)
+        # Every microbatch does its share of the matrix products, and nothing else does any.
+        assert flops_of(result, "body") * count == pytest.approx(flops_of(module), rel=0.02)
+        assert flops_of(result, "before") + flops_of(result, "after") == 0
+
+
+@pytest.mark.parametrize("name", ["gpt_sgd", "mlp_batch_norm"])
+def test_one_microbatch_is_always_possible(name: str) -> None:
+    module, args = normalized(build(name, "float64", ROWS))
+    result = split(module, 1)
+    assert_close(run_split(result, args), run_module(module, args))
+    assert flops_of(result, "body") == flops_of(module)
+    assert flops_of(result, "after") == 0
+
+
+def test_each_gradient_is_accumulated_once() -> None:
+    program = build("gpt", "float64", ROWS)
+    module, _ = normalized(program)
+    parameters = len(jax.tree.leaves(program.args[0]["params"]))
+    assert accumulates(split(module, 2)) == ["sum"] * (parameters + 1)  # and the loss
+
+
+def test_clipping_adds_no_accumulation() -> None:
+    plain, clipped = (normalized(build(name, "float64", ROWS))[0] for name in ("gpt", "gpt_clip"))
+    assert accumulates(split(plain, 2)) == accumulates(split(clipped, 2))
+
+
+def test_random_bits_are_drawn_once_for_the_whole_batch() -> None:
+    module, _ = normalized(build("gpt_dropout_key_argument", "float64", ROWS))
+    result = split(module, 2)
+    assert "stablehlo.while" in names(result, "before") or "stablehlo.xor" in names(result, "before")
+    assert not {"stablehlo.while", "stablehlo.xor"} & names(result, "body")
+
+
+def test_mask_normaliser_is_summed_before() -> None:
+    module, _ = normalized(build("gpt_mask", "float64", ROWS))
+    assert "stablehlo.reduce" in names(split(module, 2), "before")
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_bfloat16_with_float32_masters(count: int) -> None:
+    with jax.enable_x64(False):
+        module, args = normalized(build("gpt_bf16", "float32", ROWS))
+        result = split(module, count)
+        loss, exact = run_split(result, args)[-1], run_module(module, args)[-1]
+    assert abs(loss - exact) < 1e-2 * abs(exact)
+    sums = [op for op in ops(main_function(result.operation)) if call_target(op) == ACCUMULATE]
+    assert {str(ir.ShapedType(op.results[0].type).element_type) for op in sums} == {"f32"}
+
+
+def test_size_of_the_body_does_not_depend_on_the_count() -> None:
+    module, _ = normalized(build("gpt", "float64", ROWS))
+    sizes = {len(ops(main_function(split(module, count).operation))) for count in (2, 4, 8)}
+    assert len(sizes) == 1
+
+
+# ---- smaller programs ---------------------------------------------------------------------------
+
+PARAMETERS = {"w": random(6, 5, seed=1), "v": random(5, 3, seed=2)}
+
+
+def forward(params: dict[str, Any], x: Any) -> Any:
+    return jnp.tanh(x @ params["w"]) @ params["v"]
+
+
+def test_per_example_results_are_put_together() -> None:
+    def step(params: Any, x: Any) -> Any:
+        def loss_fn(params: Any) -> Any:
+            y = forward(params, x)
+            return jnp.mean(y**2), (y, jnp.argmax(y, axis=-1))
+
+        (loss, (y, best)), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+        new = jax.tree.map(lambda p, g: p - g, params, grads)
+        return new, loss, y, best
+
+    result = check(step, PARAMETERS, random(8, 6))
+    assert accumulates(result).count("concat") == 2
+
+
+def test_evaluation_without_backward() -> None:
+    def step(params: Any, x: Any, y: Any) -> Any:
+        logits = forward(params, x)
+        right = jnp.sum(jnp.argmax(logits, axis=-1) == y)
+        return logits, right, jnp.max(logits)
+
+    labels = np.arange(8, dtype=np.int32) % 3
+    result = check(step, PARAMETERS, random(8, 6), labels, donate=())
+    assert batch_arguments(result) == [2, 3]
+
+
+def test_batch_behind_another_dim() -> None:
+    def step(params: Any, x: Any) -> Any:  # x: [time, batch, features]
+        def loss_fn(params: Any) -> Any:
+            y = forward(params, x.reshape(-1, 6))  # [time * batch, ..]: batch is the minor part
+            return jnp.mean(jnp.sin(y)), y
+
+        (loss, y), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads), loss, y
+
+    module, args = normalized(Program(step, (PARAMETERS, random(3, 8, 6))))
+    with pytest.raises(MicrobatchError):  # dim 0 has size 3
+        split(module, 4)
+
+
+def test_time_major_arguments_with_a_shared_batch_dim() -> None:
+    def step(params: Any, x: Any, y: Any) -> Any:
+        def loss_fn(params: Any) -> Any:
+            out = forward(params, x.reshape(-1, 6)).reshape(5, 8, 3)
+            return jnp.mean((out - y) ** 2), out
+
+        (loss, out), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads), loss, out.reshape(-1, 3)
+
+    check(step, PARAMETERS, random(5, 8, 6), random(5, 8, 3))
+
+
+def test_constant_masks_of_the_batch_size_are_not_cut() -> None:
+    def step(params: Any, x: Any, mask: Any) -> Any:  # mask: [T, T] with T = batch
+        def loss_fn(params: Any) -> Any:
+            scores = jnp.einsum("btd,bsd->bts", x @ params["w"], x @ params["w"])
+            mixed = jax.nn.softmax(jnp.where(mask, scores, -1e9)) @ (x @ params["w"])
+            return jnp.mean(mixed**2)
+
+        loss, grads = jax.value_and_grad(loss_fn)(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads), loss
+
+    params = {"w": PARAMETERS["w"]}
+    mask = np.tril(np.ones((8, 8), bool))
+    result = check(step, params, random(8, 8, 6), mask)
+    assert batch_arguments(result) == [1]
+
+
+def test_state_is_found_without_donation() -> None:
+    def step(params: Any, x: Any) -> Any:
+        loss, grads = jax.value_and_grad(lambda p: jnp.mean(forward(p, x) ** 2))(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads), loss
+
+    result = check(step, PARAMETERS, random(8, 6), donate=())
+    assert batch_arguments(result) == [2]
+
+
+def test_batch_is_donated_too() -> None:
+    def step(params: Any, x: Any) -> Any:
+        loss, grads = jax.value_and_grad(lambda p: jnp.mean(forward(p, x) ** 2))(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads), loss
+
+    result = check(step, PARAMETERS, random(8, 6), donate=(0, 1))
+    assert batch_arguments(result) == [2]
+
+
+def test_batch_argument_that_is_returned_and_used_after() -> None:
+    def step(params: Any, x: Any) -> Any:
+        loss, grads = jax.value_and_grad(lambda p: jnp.mean(forward(p, x) ** 2))(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads), x, x * loss, jnp.mean(x)
+
+    check(step, PARAMETERS, random(8, 6))
+
+
+def test_weight_decay_in_the_loss_and_a_light_matrix_product() -> None:
+    def step(params: Any, x: Any, weight: Any) -> Any:
+        def loss_fn(params: Any) -> Any:
+            losses = jnp.sum(forward(params, x) ** 2, axis=-1)
+            decay = sum(jnp.sum(p**2) for p in jax.tree.leaves(params))
+            return jnp.dot(losses, weight) / jnp.sum(weight) + 0.1 * decay
+
+        loss, grads = jax.value_and_grad(loss_fn)(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads), loss
+
+    check(step, PARAMETERS, random(8, 6), np.abs(random(8)))
+
+
+def test_optimizer_with_matrix_products_runs_after() -> None:
+    def step(params: Any, x: Any) -> Any:
+        loss, grads = jax.value_and_grad(lambda p: jnp.mean(forward(p, x) ** 2))(params)
+
+        def orthogonal(g: Any) -> Any:
+            for _ in range(3):
+                g = 1.5 * g - 0.5 * g @ (g.T @ g)
+            return g
+
+        return jax.tree.map(lambda p, g: p - orthogonal(g), params, grads), loss
+
+    result = check(step, PARAMETERS, random(8, 6))
+    assert flops_of(result, "after") > 0
+
+
+def test_scan_over_layers() -> None:
+    def step(params: Any, x: Any) -> Any:
+        def loss_fn(params: Any) -> Any:
+            y, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, params)
+            return jnp.mean(y**2)
+
+        loss, grads = jax.value_and_grad(loss_fn)(params)
+        return params - grads, loss
+
+    result = check(step, random(3, 6, 6), random(8, 6, seed=3))
+    assert "stablehlo.while" in names(result, "body")
+
+
+def test_a_donated_argument_keeps_its_alias_and_a_cut_one_loses_it() -> None:
+    def step(params: Any, x: Any) -> Any:
+        loss, grads = jax.value_and_grad(lambda p: jnp.mean(forward(p, x) ** 2))(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads), loss
+
+    module, _ = normalized(Program(step, (PARAMETERS, random(8, 6))))
+    main = main_function(split(module, 2).operation)
+    attrs = arg_attrs(main)
+    assert "tf.aliasing_output" in attrs[0] and "tf.aliasing_output" not in attrs[2]
+    assert [str(a.type) for a in body(main).arguments][2] == "tensor<2x4x6xf64>"
+    assert len(terminator(main).operands) == 3
+
+
+def test_second_run_changes_nothing() -> None:
+    module, _ = normalized(build("mlp", "float64", ROWS))
+    once = split(module, 2)
+    assert str(split(once, 2)) == str(once)
+
+
+# ---- refusals -----------------------------------------------------------------------------------
+
+
+def test_batch_norm_is_refused_with_both_ops() -> None:
+    module, _ = normalized(build("mlp_batch_norm", "float64", ROWS))
+    with pytest.raises(MicrobatchError, match="whole batch") as caught:
+        split(module, 2)
+    assert caught.value.code == "SHARDC-140"
+    assert "programs.py" in str(caught.value.where)
+    assert "microbatches=1" in str(caught.value)
+
+
+def test_contrastive_loss_is_refused() -> None:
+    def step(params: Any, x: Any, y: Any) -> Any:
+        def loss_fn(params: Any) -> Any:
+            logits = forward(params, x) @ forward(params, y).T
+            return -jnp.mean(jnp.diag(jax.nn.log_softmax(logits)))
+
+        loss, grads = jax.value_and_grad(loss_fn)(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads), loss
+
+    module, args = normalized(Program(step, (PARAMETERS, random(8, 6), random(8, 6, seed=4))))
+    with pytest.raises(MicrobatchError) as caught:
+        split(module, 2)
+    assert caught.value.code == "SHARDC-140"
+    assert_close(run_split(split(module, 1), args), run_module(module, args))
+
+
+def test_batch_that_does_not_divide() -> None:
+    module, _ = normalized(build("mlp", "float64", 30))
+    with pytest.raises(MicrobatchError, match=r"size 30\) does not divide into 8") as caught:
+        split(module, 8)
+    assert caught.value.code == "SHARDC-142"
+    assert caught.value.help == "use microbatches=6 or 10, or pad the batch to 32"
+
+
+def test_no_batch_argument() -> None:
+    def step(params: Any, rate: Any) -> Any:
+        loss, grads = jax.value_and_grad(lambda p: jnp.sum((p["w"] @ p["v"]) ** 2))(params)
+        return jax.tree.map(lambda p, g: p - rate * g, params, grads), loss
+
+    module, args = normalized(Program(step, (PARAMETERS, np.float64(0.1))))
+    with pytest.raises(MicrobatchError, match="no argument") as caught:
+        split(module, 2)
+    assert caught.value.code == "SHARDC-141"
+    assert_close(run_split(split(module, 1), args), run_module(module, args))
+
+
+def test_batch_arguments_without_a_common_dim() -> None:
+    module, _ = normalized(build("mlp", "float64", ROWS))
+    with pytest.raises(MicrobatchError, match="no dim of the same size"):
+        split(module, 2, (0, 10))
+    with pytest.raises(MicrobatchError, match="there is no argument 99"):
+        split(module, 2, (99,))

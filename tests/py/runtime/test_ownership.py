@@ -1,0 +1,102 @@
+"""Whose buffers are whose: user arrays on device 0, in NumPy, in place; donated or not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.py.runtime.toy_step import toy_inputs, toy_numpy
+
+PLACES = {
+    "numpy": lambda values, step: values,
+    "device 0": lambda values, step: [
+        jax.device_put(jnp.array(v), jax.devices()[0]) for v in values
+    ],
+    "device 7": lambda values, step: [
+        jax.device_put(jnp.array(v), jax.devices()[7]) for v in values
+    ],
+    "in place": lambda values, step: [
+        jax.device_put(v, s) if v.shape == () or i < 2 else v
+        for i, (v, s) in enumerate(zip(values, step.argument_shardings, strict=True))
+    ],
+    "the other stage": lambda values, step: [
+        jax.device_put(v, step.argument_shardings[1 - i]) if i < 2 else v
+        for i, v in enumerate(values)
+    ],
+    "all devices": lambda values, step: [
+        jax.device_put(
+            v,
+            jax.sharding.NamedSharding(
+                jax.make_mesh((8,), ("all",)), jax.P("all") if i in (2, 3) else jax.P()
+            ),
+        )
+        for i, v in enumerate(values)
+    ],
+}
+
+
+def same(results, wanted):
+    for result, value in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(result, value, atol=1e-6)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_not_donated_stays_readable(interpreter, place):
+    step, values = interpreter(donate=False), toy_inputs()
+    arguments = PLACES[place](values, step)
+    wanted = toy_numpy(*values)
+    results = step(arguments)
+    same(results, wanted)
+    for argument, value in zip(arguments, toy_inputs(), strict=True):
+        np.testing.assert_array_equal(argument, value)
+    # No result shares a buffer with an argument: it survives the argument's end.
+    for argument in arguments:
+        if isinstance(argument, jax.Array):
+            argument.delete()
+    same(results, wanted)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_donated_is_gone_after_the_first_call(interpreter, place):
+    step, values = interpreter(donate=True), toy_inputs()
+    arguments = PLACES[place](values, step)
+    same(step(arguments), toy_numpy(*values))
+    for i, (argument, value) in enumerate(zip(arguments, toy_inputs(), strict=True)):
+        if isinstance(argument, jax.Array):
+            assert argument.is_deleted() == (i < 2)
+        if i >= 2:
+            np.testing.assert_array_equal(argument, value)
+
+
+def test_a_numpy_array_may_be_written_to_right_after_the_call(interpreter):
+    step, values = interpreter(donate=False), toy_inputs()
+    wanted = toy_numpy(*toy_inputs())
+    aligned = []
+    for value in values:
+        # JAX takes over the memory of NumPy arrays that start at a multiple of 64 bytes.
+        raw = np.zeros(value.nbytes + 64, np.uint8)
+        start = -raw.__array_interface__["data"][0] % 64
+        view = raw[start : start + value.nbytes].view(np.float32).reshape(value.shape)
+        view[...] = value
+        aligned.append(view)
+    results = step(aligned)
+    for value in aligned:
+        value[...] = np.nan
+    same(results, wanted)
+
+
+def test_donated_state_in_place_is_updated_in_place(interpreter):
+    step, values = interpreter(), toy_inputs()
+    state = step(values)[:2]
+    jax.block_until_ready(state)
+    pointers = [[s.data.unsafe_buffer_pointer() for s in leaf.addressable_shards] for leaf in state]
+    new = step([*state, *values[2:]])[:2]
+    assert all(leaf.is_deleted() for leaf in state)
+    assert pointers == [
+        [s.data.unsafe_buffer_pointer() for s in leaf.addressable_shards] for leaf in new
+    ]
+
+
+def test_python_scalars_are_arguments_too(interpreter):
+    values = toy_inputs()
+    same(interpreter()([*values[:4], 0.1]), toy_numpy(*values))

@@ -1,0 +1,100 @@
+"""Small problems for the solver's tests, and the answer by trying every choice."""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from shardc.solver.problem import Problem, evaluate
+
+
+@dataclass(frozen=True)
+class Best:
+    """The answer by brute force: cost of the cheapest feasible choice, None if there is none, and
+    the smallest peak of any finite choice, None if no choice is finite."""
+
+    cost: float | None
+    least_peak: int | None
+
+
+def brute_force(problem: Problem) -> Best:
+    """Tries every choice."""
+    cost: float | None = None
+    least_peak: int | None = None
+    for choice in itertools.product(*(range(len(c)) for c in problem.costs)):
+        score = evaluate(problem, choice)
+        if np.isfinite(score.cost):
+            least_peak = (
+                score.peak_usage if least_peak is None else min(least_peak, score.peak_usage)
+            )
+        if score.feasible and (cost is None or score.cost < cost):
+            cost = score.cost
+    return Best(cost, least_peak)
+
+
+def cells(forbidden: bool) -> st.SearchStrategy[float]:
+    """Costs: many ties, some fractions, some negative, some forbidden."""
+    numbers = st.one_of(
+        st.integers(0, 5).map(float), st.floats(-1.0, 9.0, width=32, allow_subnormal=False)
+    )
+    return st.one_of(numbers, st.just(np.inf)) if forbidden else numbers
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn, *, limited: bool, forbidden: bool = True, most_nodes: int = 6
+) -> Problem:
+    """Problems of at most 4 ** most_nodes choices, with parallel edges and self pairs."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=most_nodes))
+    nodes = range(len(sizes))
+
+    def array(*shape: int) -> np.ndarray:
+        count = int(np.prod(shape))
+        values = draw(st.lists(cells(forbidden), min_size=count, max_size=count))
+        return np.array(values, np.float64).reshape(shape)
+
+    ends = st.sampled_from(nodes)
+    edges = draw(st.lists(st.tuples(ends, ends), max_size=9))
+    costs = [array(size) for size in sizes]
+    tables = [array(sizes[u], sizes[v]) for u, v in edges]
+    if not limited:
+        return Problem(costs, edges, tables)
+    usages = [
+        np.array(draw(st.lists(st.integers(0, 9), min_size=size, max_size=size)), np.int64)
+        for size in sizes
+    ]
+    starts = [draw(st.integers(0, 4)) for _ in nodes]
+    intervals = [(lo, lo + draw(st.integers(0, 4))) for lo in starts]
+    return Problem(costs, edges, tables, usages, intervals, draw(st.integers(0, 25)))
+
+
+def training_chain(num_layers: int, seed: int, share: float | None) -> Problem:
+    """A chain forth and back with rungs, weights that live throughout, and reshard-like edges.
+
+    Args:
+        share: of the sum of the largest usages, as the limit; None = no limit.
+    """
+    rng = np.random.default_rng(seed)
+    positions = rng.random((6, 2))
+    reshard = np.abs(positions[:, None] - positions[None]).sum(axis=2)
+    costs, edges, usages, intervals = [], [], [], []
+    end = 4 * num_layers
+
+    def node(lo: int, hi: int) -> int:
+        costs.append(rng.random(6))
+        usages.append(rng.integers(1, 100, 6))
+        intervals.append((lo, hi))
+        return len(costs) - 1
+
+    forward = [node(2 * i, end - 2 * i) for i in range(num_layers)]
+    backward = [node(end - 2 * i - 2, end - 2 * i) for i in reversed(range(num_layers))]
+    weights = [node(0, end) for _ in range(num_layers)]
+    chain = forward + backward
+    edges += list(itertools.pairwise(chain))
+    edges += [(f, b) for f, b in zip(forward, reversed(backward), strict=True)]
+    edges += [(w, f) for w, f in zip(weights, forward, strict=True)]
+    edges += [(w, b) for w, b in zip(weights, reversed(backward), strict=True)]
+    edges += [(forward[i], forward[i + 2]) for i in range(num_layers - 2)]
+    limit = None if share is None else int(share * sum(int(u.max()) for u in usages))
+    return Problem(costs, edges, [reshard] * len(edges), usages, intervals, limit)
