@@ -124,9 +124,11 @@ def shardings_of(sharded: ir.Module) -> dict[str, FunctionSharding]:
     return {symbol(f): function_sharding(f) for f in functions(sharded.operation)}
 
 
-def replay(module: ir.Module, plan: Plan) -> ir.Module:
+def replay(module: ir.Module, plan: Plan, dump: Dump | None = None) -> ir.Module:
     """The sharded module of a plan, from the prepared module it was made for; no solving.
 
+    Args:
+        dump: called with a name and the module after each step.
     Raises:
         PlanError: SHARDC-200, the plan was made for another program.
     """
@@ -137,9 +139,15 @@ def replay(module: ir.Module, plan: Plan) -> ir.Module:
         plan.schedule,
         plan.batch_arguments,
     )
-    cut_module = cut(split(module, plan.num_microbatches, plan.batch_arguments), shape)
+    split_module = split(module, plan.num_microbatches, plan.batch_arguments)
+    cut_module = cut(split_module, shape)
     text = msgspec.json.encode(plan.shardings).decode()
-    return _after(cut_module, [ApplyShardings(text)])
+    sharded = _after(cut_module, [ApplyShardings(text)])
+    if dump is not None:
+        dump("split-microbatches", split_module)
+        dump("outline-stages", cut_module)
+        dump("apply-shardings", sharded)
+    return sharded
 
 
 def lower(

@@ -24,6 +24,7 @@ from shardc.schedule.simulate import Simulation, Times, simulate
 from shardc.stage_costs import Crossing, LayerTable, Proposal, crossing, layer_table, propose
 
 EXACT_CANDIDATES = 3  # shapes that are planned exactly, the most promising first
+REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scaled from there
 MOST_MICROBATCHES = 16  # tried for microbatches="auto"; more only helps deeper pipelines
 INTERRUPTED = "planning was interrupted; this is the best plan found until then"
 
@@ -95,9 +96,20 @@ class _Planner:
         """Shapes worth planning exactly, the most promising first."""
         found: list[Proposal] = []
         counts = self._microbatch_counts()
+        table: LayerTable | None = None
+        reference = max(count for count in counts if count <= REFERENCE_MICROBATCHES or count == counts[0])
+        if self.options.stages != 1 and self.cluster.num_devices > 1:
+            self.progress("estimating the layers")
+            table = layer_table(
+                self.splits[reference], self.cluster, self._mesh_shape(), self.options, reference
+            )
         for count in counts:
-            self.progress(f"estimating {count} microbatches")
-            found += self._proposals_for(count)
+            if table is not None:
+                module = self.splits[count]
+                scaled = table.for_microbatches(reference / count, module, self.options)
+                found += self._proposals_for(count, scaled)
+            else:
+                found += self._one_stage(count, self._schedule())
         found.sort(key=lambda proposal: proposal.step_time_s)
         if not found:
             raise InfeasibleError(
@@ -132,20 +144,20 @@ class _Planner:
             count *= 2
         return found
 
-    def _proposals_for(self, count: int) -> list[Proposal]:
-        options, cluster = self.options, self.cluster
-        module = self.splits[count]
-        schedules = [options.schedule] if options.schedule != "auto" else ["1f1b"]
-        for name in schedules:
-            schedule_named(name)
-        if options.stages == 1 or cluster.num_devices == 1:
-            return self._one_stage(count, schedules[0])
+    def _schedule(self) -> str:
+        schedule = self.options.schedule
+        if schedule == "auto":
+            return "1f1b"
+        schedule_named(schedule)
+        return schedule
+
+    def _proposals_for(self, count: int, table: LayerTable) -> list[Proposal]:
+        schedule, asked = self._schedule(), self.options.stages
         found = []
-        table = layer_table(module, cluster, self._mesh_shape(), options, count)
-        if options.stages == "auto":
-            found += self._one_stage(count, schedules[0], table)
-        if options.stages != "auto" or count > 1:
-            found += propose(table, cluster, options, count, schedules[0], self.limit)
+        if asked == "auto":
+            found += self._one_stage(count, schedule, table)
+        if asked != "auto" or count > 1:
+            found += propose(table, self.cluster, self.options, count, schedule, self.limit)
         return found
 
     def _mesh_shape(self) -> tuple[int, ...] | None:

@@ -24,13 +24,15 @@ from shardc.cost.collectives import transfer_s
 from shardc.cost.links import transfer_link
 from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
 from shardc.errors import InfeasibleError, StageError
+from shardc.ir.attributes import KIND, get_str
 from shardc.ir.shardings import meshes
-from shardc.ir.walk import main_function
+from shardc.ir.walk import functions, main_function
 from shardc.options import PlanOptions
 from shardc.plan import Mesh, ValueSpec
 from shardc.solver.stages import plan_stages
 
-MOST_LAYERS = 16  # that the stage planner tells apart; Alpa used 6 to 16
+ESTIMATE_LIMIT_S = 4.0  # of solving one layer on one view
+MOST_LAYERS = 8  # that the stage planner tells apart; Alpa used 6 to 16
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,17 @@ class LayerTable:
         each = float(self.seconds[view.shape].sum())
         return each * num_microbatches + float(self.once_s[view.shape].sum())
 
+    def for_microbatches(self, ratio: float, split_module: ir.Module, options: PlanOptions) -> "LayerTable":
+        """The same layers when a microbatch is `ratio` times as large."""
+        return LayerTable(
+            layer_positions(split_module, options),
+            {shape: each * ratio for shape, each in self.seconds.items()},
+            self.once_s,
+            self.state_bytes,
+            self.stash_bytes * ratio,
+            tuple(int(b * ratio) for b in self.boundary_bytes),
+        )
+
     def best_view(
         self, first: int, last: int, size: int, num_microbatches: int
     ) -> tuple[float, tuple[int, ...]]:
@@ -107,7 +120,7 @@ def layer_table(
     num_microbatches: int,
 ) -> LayerTable:
     """Plans every layer on every view of every submesh that a stage may get."""
-    starts = _layer_starts(split_module, options)
+    starts = layer_positions(split_module, options)
     views = (
         [mesh_of(mesh_shape, range(math.prod(mesh_shape)))]
         if mesh_shape is not None
@@ -128,12 +141,13 @@ def layer_table(
         outlined = cut(split_module, shape)
         if not seconds:
             state, stash, boundary = _bytes_of_layers(outlined, len(starts))
+        _drop_updates(outlined)
         _, reports = shard(
             outlined,
             cluster,
             stashes=[1] * len(starts),
             memory_limit_bytes=1 << 62,
-            time_limit_s=max(options.time_limit_s / 10, 1.0),
+            time_limit_s=ESTIMATE_LIMIT_S,
             seed=options.seed,
         )
         seconds[view.shape] = np.array(
@@ -145,6 +159,14 @@ def layer_table(
     return LayerTable(starts, seconds, once, state, stash, boundary)
 
 
+def _drop_updates(outlined: ir.Module) -> None:
+    """Removes the update functions: they run once per step, and cost every shape about the same."""
+    with outlined.context:
+        for function in list(functions(outlined.operation)):
+            if get_str(function, KIND) == "update":
+                function.erase()
+
+
 def _sizes(cluster: Cluster, options: PlanOptions) -> list[int]:
     sizes = [n for n in submesh_sizes(cluster) if n <= cluster.num_devices]
     if isinstance(options.stages, int) and cluster.num_devices % options.stages == 0:
@@ -153,7 +175,8 @@ def _sizes(cluster: Cluster, options: PlanOptions) -> list[int]:
     return sizes
 
 
-def _layer_starts(split_module: ir.Module, options: PlanOptions) -> tuple[int, ...]:
+def layer_positions(split_module: ir.Module, options: PlanOptions) -> tuple[int, ...]:
+    """Position of the first forward op of each layer in a split @main."""
     main = main_function(split_module.operation)
     flow = dataflow(main)
     facts = step_facts(main, flow)

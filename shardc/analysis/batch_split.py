@@ -5,13 +5,19 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.accumulations import analyse
 from shardc.analysis.arguments import BatchChoice, batch_choices, state_arguments
 from shardc.analysis.batch_state import Cut, Kind, State
 from shardc.analysis.graph import ARGUMENT, ValueGraph
-from shardc.analysis.microbatch import BatchFlow, Program, analyse, program_of
+from shardc.analysis.microbatch import BatchFlow
 from shardc.analysis.state import argument_name
+from shardc.analysis.step_program import Program, program_of
 from shardc.errors import MicrobatchError
 from shardc.ir.walk import main_function, where
+
+MAX_RANK = 8  # dims that are tried as the batch dim
+# A guess under which the microbatches do less than this share of all FLOPs is a poor one.
+LEAST_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -126,20 +132,30 @@ def _best(
     function: ir.Operation, program: Program, allowed: list[int], together: bool = False
 ) -> BatchFlow | None:
     """The analysis of the best guess: no obstacle, then most work cut, then fewest gathers."""
-    for dim in range(8):
+    found: list[BatchFlow] = []
+    for dim in range(MAX_RANK):
         choices = batch_choices(function, allowed, dim)
         if together:
             choices = [c for c in choices if len(c.args) == len(allowed)]
         flows = [_pruned(program, choice, together) for choice in choices]
         useful = [f for f in flows if together or f.work_on_batch or not sum(program.heavy_flops)]
-        if useful:
-            return max(useful, key=_score)
-    return None
+        good = [f for f in useful if _rank(f) == 2]
+        if good:
+            return max(good, key=_score)
+        found += useful if dim == 0 or together else []
+    return max(found, key=_score, default=None)
 
 
-def _score(flow: BatchFlow) -> tuple[bool, int, int, int, int]:
+def _rank(flow: BatchFlow) -> int:
+    """2: the microbatches share the work; 1: there is an obstacle; 0: they do little of it."""
+    if flow.obstacle is not None:
+        return 1
+    return 2 if flow.cut_flops >= LEAST_SHARE * sum(flow.program.heavy_flops) else 0
+
+
+def _score(flow: BatchFlow) -> tuple[int, int, int, int, int]:
     return (
-        flow.obstacle is None,
+        _rank(flow),
         flow.cut_flops,
         -len(flow.wholes),
         len(flow.batch_args),
@@ -156,9 +172,19 @@ def _pruned(program: Program, choice: BatchChoice, together: bool) -> BatchFlow:
         fewer = {b: dim for b, dim in best.batch_args.items() if b != a}
         if fewer and a in best.batch_args:
             trial = analyse(program, fewer)
-            if _score(trial)[:3] > _score(best)[:3]:
+            if _score(trial)[:3] > _score(best)[:3] and _covers(trial, choice):
                 best = trial
     return best
+
+
+def _covers(flow: BatchFlow, choice: BatchChoice) -> bool:
+    """Whether the heavy ops that depend on a guess all depend on what is left of it."""
+    program = flow.program
+    guess = BatchFlow(program, dict(choice.args))
+    return not any(
+        heavy and any(guess.depends[u] for u in used) and not any(flow.depends[u] for u in used)
+        for heavy, used in zip(program.heavy, program.graph.uses, strict=True)
+    )
 
 
 def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:

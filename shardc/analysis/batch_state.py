@@ -77,9 +77,7 @@ def to_factor(rule: OpRule, mapping: tuple[tuple[int, ...], ...], cut: Cut) -> F
     return None
 
 
-def from_factor(
-    rule: OpRule, mapping: tuple[tuple[int, ...], ...], cut: FactorCut
-) -> Cut | None:
+def from_factor(rule: OpRule, mapping: tuple[tuple[int, ...], ...], cut: FactorCut) -> Cut | None:
     """Where a cut factor cuts a tensor; None where the tensor does not have the factor."""
     for dim, factors in enumerate(mapping):
         if cut.factor in factors:

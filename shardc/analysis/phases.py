@@ -6,20 +6,21 @@ where that costs much (random bits, loops, products of parameters), computed onc
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
-from enum import Enum
+from functools import cached_property
 
 from shardc.analysis.batch_state import Cut, FactorCut, Kind, from_factor, may_cut, to_factor
 from shardc.analysis.graph import ARGUMENT
-from shardc.analysis.microbatch import HEAVY, IDENTITIES, BatchFlow
+from shardc.analysis.microbatch import BatchFlow
+from shardc.analysis.phase_plan import AFTER, BEFORE, BODY, Copy, How, Need, Phase, PhasePlan, Source
 from shardc.analysis.sharding_rules import FactorKind
+from shardc.analysis.step_program import HEAVY, IDENTITIES
 from shardc.ir.attributes import get_int
+from shardc.ir.tensor_types import num_bytes
 
+# Ops that cannot be computed in parts: they run once per step.
+ONCE = HEAVY | {"stablehlo.rng_bit_generator", "stablehlo.rng", "stablehlo.sort"}
 # Ops that are not computed again in every microbatch, whatever their size.
-COSTLY = HEAVY | {
-    "stablehlo.rng_bit_generator",
-    "stablehlo.rng",
-    "stablehlo.sort",
+COSTLY = ONCE | {
     "stablehlo.dot_general",
     "stablehlo.convolution",
     "stablehlo.scatter",
@@ -38,77 +39,6 @@ CHEAP = {
     "stablehlo.bitcast_convert",
 }
 SMALL = 1 << 14  # elements up to which every other op is computed again
-
-
-class Phase(Enum):
-    """When something runs: once before the microbatches, in each of them, once after them."""
-
-    BEFORE = "before"
-    BODY = "body"
-    AFTER = "after"
-
-
-@dataclass(frozen=True)
-class Need:
-    """A form in which a value is needed: in a phase, whole or (in the body) one part of it.
-
-    For a partial sum the need of the body without a cut is the microbatch's own sum.
-    """
-
-    phase: Phase
-    cut: Cut | None = None
-
-
-BEFORE, BODY, AFTER = Need(Phase.BEFORE), Need(Phase.BODY), Need(Phase.AFTER)
-
-
-class How(Enum):
-    """How a needed form of a value comes about."""
-
-    OP = "op"  # a copy of its op
-    ARGUMENT = "argument"  # the argument as it is
-    MERGE = "merge"  # a batch argument, its microbatches put together
-    READ = "read"  # the microbatch of a batch argument
-    SAME = "same"  # another form, as it is
-    OPERAND = "operand"  # the same form of the operand of an identity
-    SLICE = "slice"  # the microbatch's part of another form
-    SUM = "sum"  # the sum of another form over the microbatches
-    CONCAT = "concat"  # the parts of all microbatches put together
-
-
-@dataclass(frozen=True)
-class Source:
-    """How a form of a value is made, and from which other form of it."""
-
-    how: How
-    other: Need | None = None
-
-
-@dataclass(frozen=True)
-class Copy:
-    """One copy of an op: the forms of its operands (captured values included) and its results.
-
-    A copy of an identity (an optimization barrier) takes only the operands at `positions`, and has
-    as many results; other ops take all.
-    """
-
-    need: Need
-    operands: tuple[Need, ...]
-    results: tuple[Need, ...]
-    positions: tuple[int, ...] | None = None
-
-
-@dataclass
-class PhasePlan:
-    """What to emit: for each op its copies, for each value the forms of it.
-
-    Attributes:
-        copies: copies of each op; each has its own `need` (phase, and cut of the first result).
-        forms: how each needed form of a value is made, in an order in which it can be.
-    """
-
-    copies: dict[int, list[Copy]] = field(default_factory=lambda: defaultdict(list))
-    forms: dict[int, dict[Need, Source]] = field(default_factory=lambda: defaultdict(dict))
 
 
 def plan_phases(flow: BatchFlow) -> PhasePlan:
@@ -181,9 +111,10 @@ class _Planner:
         if state.kind is not Kind.INVARIANT or v in self.flow.sums:
             return self._copy(i, need)
         if need.cut is not None:
-            if (cut := self._cuttable(v, need.cut)) is not None:
+            cut = self._cuttable(v, need.cut)
+            if cut is not None and not self._smallest(v):
                 return self._copy(i, need, cut)
-            once = batch or self._costly(i)
+            once = self._behind_once[v] or batch or self._costly(i)
             return Source(How.SLICE, BEFORE if once else BODY)
         if batch or self._costly(i):
             return Source(How.SAME, BEFORE)
@@ -223,7 +154,9 @@ class _Planner:
         return self._copy(i, need)
 
     def _wanted_earlier(self, i: int) -> bool:
-        return any(n.phase is not Phase.AFTER for v in self.graph.results[i] for n in self.wanted[v])
+        return any(
+            n.phase is not Phase.AFTER for v in self.graph.results[i] for n in self.wanted[v]
+        )
 
     def _on_batch(self, i: int) -> bool:
         """Whether an op depends on the batch, though its result is whole (see `early`)."""
@@ -257,6 +190,26 @@ class _Planner:
         if factor is None or rule.kinds[factor.factor] is not FactorKind.PASS_THROUGH:
             return None
         return factor if may_cut(op, rule, factor) is Kind.VARYING else None
+
+    @cached_property
+    def _behind_once(self) -> list[bool]:
+        """For each value whether an op that only runs once per step stands before it."""
+        found = [False] * self.graph.num_args
+        for i, used in enumerate(self.graph.uses):
+            once = self.graph.ops[i].name in ONCE
+            found += [once or any(found[u] for u in used)] * len(self.graph.results[i])
+        return found
+
+    def _smallest(self, v: int) -> bool:
+        """Whether v is what to keep of costly work: no larger than what it is computed from.
+
+        Of dropout that is the mask, not the random bits behind it.
+        """
+        used = self.graph.uses[self.graph.producer[v]]
+        if not self._behind_once[v]:
+            return False
+        sources = sum(num_bytes(self.graph.values[u]) for u in used)
+        return num_bytes(self.graph.values[v]) <= sources
 
     def _makes_part(self, v: int, cut: Cut) -> bool:
         """Whether a constant or iota has the same numbers in every part."""

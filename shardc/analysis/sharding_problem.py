@@ -212,6 +212,7 @@ class ProblemBuilder:
                 first.setdefault(name, 0 if name.startswith("acc") else stop - 1)
                 last[name] = max(last.get(name, 0), stop)
         in_place = set(self.same)
+        read = self._read_after_the_microbatches()
         for name, (value, many) in sample.items():
             shape, bytes_each = shape_of(value), num_bytes(value)
             options = value_shardings(shape, self.mesh.axes, name.startswith("acc"))
@@ -220,12 +221,34 @@ class ProblemBuilder:
             free = name in in_place
             node = _Node(
                 [(option,) for option in options],
-                [0.0] * len(options),
+                [0.0 if name in read else self._finish_s(o, options, value) for o in options],
                 [0 if free else copies * bytes_each // n for n in shards],
                 (first[name], last[name]),
             )
             self.value_nodes[name] = self._add(node)
             self.value_options[name] = options
+
+    def _read_after_the_microbatches(self) -> set[str]:
+        """Values that an update reads, so that its reshards price what is left to be reduced."""
+        return {
+            name
+            for function in self.functions
+            if get_str(function, KIND) == "update"
+            for name in self._ids(arg_attrs(function))
+        }
+
+    def _finish_s(
+        self, made: TensorSharding, options: tuple[TensorSharding, ...], value: ir.Value
+    ) -> float:
+        """Seconds to reduce a value that no update of this problem reads, in the cheapest way."""
+        if not made.unreduced:
+            return 0.0
+        shape, size = shape_of(value), itemsize(dtype_of(value))
+        return min(
+            reshard(made, option, self.mesh, shape, size, self.links).seconds
+            for option in options
+            if not option.unreduced
+        )
 
     def _add(self, node: _Node) -> int:
         self.nodes.append(node)

@@ -6,6 +6,9 @@ from typing import Any
 
 import click
 
+from shardc.errors import InputError
+from shardc.plan import Plan
+
 
 def format_option[Command: Callable[..., Any]](command: Command) -> Command:
     """Adds `--format text|json` as the parameter `output_format`."""
@@ -33,3 +36,13 @@ def _finite(data: Any) -> Any:
     if isinstance(data, float) and (data != data or abs(data) == float("inf")):
         return None
     return data
+
+
+def save_plan(plan: Plan, path: str) -> None:
+    """Writes the plan; InputError (SHARDC-180) where `path` cannot be written."""
+    try:
+        plan.save(path)
+    except OSError as error:
+        raise InputError(
+            f"the plan cannot be written: {error.strerror}", where=path, help="give another path"
+        ) from error

@@ -12,6 +12,7 @@ from jax.extend.mlir import ir, passmanager
 from shardc.errors import InputError
 from shardc.ir.context import make_context
 from shardc.ir.pass_manager import Pass, run_registered
+from shardc.ir.walk import readable_location
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
@@ -32,8 +33,10 @@ class RegisteredPass(Pass):
         try:
             run_registered(module, self.pipeline)
         except ir.MLIRError as error:
+            first = error.error_diagnostics[0]
             raise InputError(
-                f"the pass '{self.pipeline}' failed: {error}",
+                f"the pass '{self.pipeline}' failed: {first.message}",
+                where=readable_location(ir.Location.from_attr(first.location.attr)),
                 code="SHARDC-182",
                 help="the message is MLIR's own; look at the module before this pass",
             ) from error

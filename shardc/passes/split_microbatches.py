@@ -112,7 +112,9 @@ class _Emitter:
 
     def _split_type(self, v: int, dim: int) -> ir.Type:
         shape = self._shape(v)
-        return self._type(v, [*shape[:dim], self.count, shape[dim] // self.count, *shape[dim + 1 :]])
+        return self._type(
+            v, [*shape[:dim], self.count, shape[dim] // self.count, *shape[dim + 1 :]]
+        )
 
     # ---- ops ----
 
@@ -132,7 +134,9 @@ class _Emitter:
                 ]
                 made = make_local(op, new, types)
             else:
-                made = clone_op(op, {self.graph.values[u]: n for u, n in zip(used, new, strict=True)})
+                made = clone_op(
+                    op, {self.graph.values[u]: n for u, n in zip(used, new, strict=True)}
+                )
         made.attributes[PHASE] = str_attr(copy.need.phase.value)
         for v, need, value in zip(results, copy.results, made.results, strict=True):
             self.env[v, need] = value
@@ -191,7 +195,11 @@ class _Emitter:
         starts = [index if d == micro_dim else zero for d in range(len(shape))]
         attributes = {"slice_sizes": ir.DenseI64ArrayAttr.get(sizes)}
         taken = self._make(
-            "stablehlo.dynamic_slice", self._type(v, sizes), [split, *starts], Phase.BODY, attributes
+            "stablehlo.dynamic_slice",
+            self._type(v, sizes),
+            [split, *starts],
+            Phase.BODY,
+            attributes,
         )
         return self._reshape(taken, list(cut.part(tuple(self._shape(v)), self.count)), Phase.BODY)
 
@@ -258,7 +266,9 @@ class _Emitter:
         attributes: dict[str, ir.Attribute],
     ) -> ir.Value:
         with self._at(phase):
-            made = self._create(name, [type_], operands, {**attributes, PHASE: str_attr(phase.value)})
+            made = self._create(
+                name, [type_], operands, {**attributes, PHASE: str_attr(phase.value)}
+            )
         return made.results[0]
 
     @staticmethod

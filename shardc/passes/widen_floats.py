@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
+from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardc.errors import InputError
+from shardc.ir.attributes import IN_SHARDINGS, SHARDING
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import functions, walk
 
@@ -48,27 +49,73 @@ class _Widening:
         )
         function.attributes["function_type"] = ir.TypeAttr.get(new)
 
+    def attribute(self, attribute: ir.Attribute) -> ir.Attribute:
+        """An attribute of shardc's own with the types in it made wide."""
+        if isinstance(attribute, ir.TypeAttr):
+            return ir.TypeAttr.get(self.type(attribute.value))
+        if isinstance(attribute, ir.ArrayAttr):
+            return ir.ArrayAttr.get([self.attribute(each) for each in attribute])
+        if isinstance(attribute, ir.DictAttr):
+            return ir.DictAttr.get({e.name: self.attribute(e.attr) for e in attribute})
+        return attribute
+
+    def attributes(self, op: ir.Operation) -> None:
+        """The tables of a module and the argument attributes of a function name types, too."""
+        for name in list(op.attributes):
+            if name.startswith("shardc.") or name in ("arg_attrs", "res_attrs"):
+                op.attributes[name] = self.attribute(op.attributes[name])
+
     def surround(self, op: ir.Operation, operand_types: list[ir.Type]) -> None:
         """Narrows the operands of an op that keeps its types, and widens its results."""
+        wanted, made = _shardings(op)
         with op.location:
             for i, narrow in enumerate(operand_types):
                 if op.operands[i].type != narrow:
                     with ir.InsertionPoint(op):
-                        op.operands[i] = stablehlo.ConvertOp(narrow, op.operands[i]).result
-            for result in op.results:
+                        op.operands[i] = _convert(op.operands[i], narrow, op, wanted[i])
+            for result, sharding in zip(op.results, made, strict=True):
                 wide = self.type(result.type)
                 if wide != result.type:
                     with ir.InsertionPoint.after(op):
-                        widened = stablehlo.ConvertOp(wide, result)
-                    result.replace_all_uses_except(widened.result, widened.operation)
+                        widened = _convert(result, wide, op, sharding)
+                    result.replace_all_uses_except(widened, widened.owner.operation)
+
+
+def _shardings(op: ir.Operation) -> tuple[list[ir.Attribute | None], list[ir.Attribute | None]]:
+    """What is planned for the operands and for the results; None where nothing is."""
+    wanted: list[ir.Attribute | None] = [None] * len(op.operands)
+    made: list[ir.Attribute | None] = [None] * len(op.results)
+    if IN_SHARDINGS in op.attributes:
+        wanted = list(ir.ArrayAttr(op.attributes[IN_SHARDINGS]))
+    if SHARDING in op.attributes:
+        made = list(sdy.TensorShardingPerValueAttr(op.attributes[SHARDING]).shardings)
+    return wanted, made
+
+
+def _convert(
+    value: ir.Value, type_: ir.Type, near: ir.Operation, sharding: ir.Attribute | None
+) -> ir.Value:
+    """A conversion that belongs where `near` does, from a sharding to the same."""
+    op = stablehlo.ConvertOp(type_, value).operation
+    for name in near.attributes:
+        if name.startswith("shardc.") and name != IN_SHARDINGS:
+            op.attributes[name] = near.attributes[name]
+    if sharding is not None:
+        op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([sharding])
+        op.attributes[IN_SHARDINGS] = ir.ArrayAttr.get([sharding])
+    return op.results[0]
 
 
 def _forget_precision(op: ir.Operation) -> None:
-    """Removes what asks for fewer digits."""
+    """Removes what asks for fewer digits; an op with a planned sharding stays as an identity."""
     if op.name == "stablehlo.dot_general" and "algorithm" in op.attributes:
         del op.attributes["algorithm"]
+    if op.name == "stablehlo.reduce_precision":
+        i32 = ir.IntegerType.get_signless(32)
+        op.attributes["exponent_bits"] = ir.IntegerAttr.get(i32, 11)
+        op.attributes["mantissa_bits"] = ir.IntegerAttr.get(i32, 52)
     identity = op.name == "stablehlo.convert" and op.operands[0].type == op.results[0].type
-    if identity or op.name == "stablehlo.reduce_precision":
+    if IN_SHARDINGS not in op.attributes and (identity or op.name == "stablehlo.reduce_precision"):
         op.results[0].replace_all_uses_with(op.operands[0])
         op.erase()
 
@@ -79,8 +126,8 @@ class WidenFloats(Pass):
 
     Constants keep their digits and are converted. Ops whose types mean something (bitcasts, custom
     calls, random numbers) keep them between conversions, so random bits stay the same. What asks
-    for fewer digits (`reduce_precision`, conversions to bf16, dot algorithms) disappears. A second
-    run changes nothing.
+    for fewer digits (`reduce_precision`, conversions to bf16, dot algorithms) disappears. A module
+    that is cut into stages and sharded keeps its plan. A second run changes nothing.
 
     Attributes:
         types: element types to widen, of f16, bf16 and f32 (with complex<f32>).
@@ -112,5 +159,7 @@ class WidenFloats(Pass):
         for op in found:
             if op.name not in _KEEPS_TYPES:
                 _forget_precision(op)
+        widening.attributes(module)
         for function in functions(module):
             widening.signature(function)
+            widening.attributes(function)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardc.errors import InfeasibleError
-from shardc.solver.memory import Memory, Terms, add_term, drop_safe_times, kept_times
+from shardc.solver.memory import Live, Memory, Terms, add_term, drop_safe_times
 from shardc.solver.problem import Floats, Ints, Problem
 
 MOST_CELLS_OF_A_FOLD = 200_000  # work of folding one node into the edge between its two neighbours
@@ -99,7 +99,7 @@ class Reduced:
         return total
 
 
-def contract(problem: Problem) -> Reduced:
+def contract(problem: Problem, live: Live | None = None) -> Reduced:
     """Applies every exact reduction to a fixpoint.
 
     Forbidden strategies go; a node with one strategy, or whose strategy follows from a neighbour's,
@@ -107,15 +107,17 @@ def contract(problem: Problem) -> Reduced:
     most two neighbours and no memory that matters are eliminated; a strategy that is never better
     than another, whatever the neighbours do, at no time smaller, is removed.
 
+    Args:
+        live: times at which memory is limited; None = all.
     Raises:
         InfeasibleError: SHARDC-221, some node has no strategy of finite cost left.
     """
-    return _to_fixpoint(_Graph(problem))
+    return _to_fixpoint(_Graph(problem, live or Live.of(problem)))
 
 
 def contract_further(reduced: Reduced, kept: Sequence[Ints]) -> Reduced:
     """Keeps only strategies `kept` of each node, and applies every reduction again."""
-    graph = _Graph(reduced)
+    graph = _Graph(reduced, Live(list(reduced.terms), reduced.times))
     for v, strategies in zip(reduced.names, kept, strict=True):
         if len(strategies) < len(graph.cost[v]):
             graph.pick(v, strategies)
@@ -125,36 +127,34 @@ def contract_further(reduced: Reduced, kept: Sequence[Ints]) -> Reduced:
 
 def _to_fixpoint(graph: "_Graph") -> Reduced:
     graph.settle(graph.nodes())
-    while True:
-        changed = graph.remove_dominated()
-        graph.update_times()
-        graph.settle(graph.nodes())
-        if not changed:
-            return graph.reduced()
+    while graph.changed:
+        found = graph.remove_dominated()
+        graph.settle([*found, *graph.update_times()])
+    return graph.reduced()
 
 
 class _Graph:
     """The mutable graph behind `contract`; all costs are added, so order does not matter."""
 
-    def __init__(self, start: Problem | Reduced) -> None:
+    def __init__(self, start: Problem | Reduced, live: Live) -> None:
         names = start.names if isinstance(start, Reduced) else range(start.num_nodes)
         self.cost: dict[int, Floats] = {
             v: np.asarray(cost, np.float64) for v, cost in zip(names, start.costs, strict=True)
         }
         self.near: dict[int, dict[int, Floats]] = {v: {} for v in names}
         if isinstance(start, Reduced):
-            terms: Sequence[Terms] = start.terms
             tables: Sequence[Floats] = start.tables
             self.limit = None if start.memory is None else start.memory.limit
             self.base = np.zeros(0, np.int64) if start.memory is None else start.memory.base.copy()
             self.constant, self.steps = start.constant, list(start.steps)
-            self.times = start.times
         else:
-            terms, self.base = kept_times(start)
+            self.base = np.zeros(len(live.times), np.int64)
             self.limit = start.usage_limit
             self.constant, self.steps, tables = 0.0, [], start.edge_costs
-            self.times = np.arange(len(self.base))
-        self.terms: dict[int, Terms] = dict(zip(names, terms, strict=True))
+        self.times = live.times
+        self.terms: dict[int, Terms] = dict(zip(names, live.terms, strict=True))
+        self.finite: set[tuple[int, int]] = set()  # edges known to have no forbidden pair
+        self.changed: set[int] = set(names)  # nodes to look at for dominated strategies
         for (a, b), table in zip(start.edges, tables, strict=True):
             u, v = names[a], names[b]
             matrix = np.asarray(table, np.float64)
@@ -171,6 +171,7 @@ class _Graph:
     def add_edge(self, u: int, v: int, matrix: Floats) -> None:
         known = self.near[u].get(v)
         total = matrix if known is None else known + matrix
+        self.finite.discard((u, v))
         self.near[u][v] = total
         self.near[v][u] = total.T
 
@@ -183,7 +184,9 @@ class _Graph:
             waiting.discard(v)
             if v not in self.cost:
                 continue
-            for u in self.visit(v):
+            again = self.visit(v)
+            self.changed.update(again)
+            for u in again:
                 if u not in waiting:
                     waiting.add(u)
                     queue.append(u)
@@ -192,8 +195,15 @@ class _Graph:
         """Applies the first rule that fits `v`; returns the nodes to look at again."""
         near = self.near[v]
         finite = np.isfinite(self.cost[v])
-        for matrix in near.values():
-            finite = finite & np.isfinite(matrix).any(axis=1)
+        mixed: dict[int, npt.NDArray[np.bool_]] = {}  # edges with forbidden pairs
+        for u, matrix in near.items():
+            if (v, u) not in self.finite and (u, v) not in self.finite:
+                allowed = np.isfinite(matrix)
+                if allowed.all():
+                    self.finite.add((v, u))
+                else:
+                    mixed[u] = allowed
+                    finite = finite & allowed.any(axis=1)
         if not finite.all():
             if not finite.any():
                 raise InfeasibleError(
@@ -208,11 +218,10 @@ class _Graph:
             self.steps.append(_Follows(v, (), np.zeros((), np.int64)))
             self.remove(v, {u: near[u][0] for u in near})
             return neighbours
-        for u, matrix in near.items():
-            allowed = np.isfinite(matrix)
-            if not allowed.all() and (allowed.sum(axis=0) == 1).all():
+        for u, allowed in mixed.items():
+            if (allowed.sum(axis=0) == 1).all():
                 return self.absorb(v, u, np.argmax(allowed, axis=0))
-        for u in [u for u, matrix in near.items() if self.splits(matrix)]:
+        for u in [u for u, m in near.items() if u not in mixed and self.splits(m)]:
             matrix = near.pop(u)
             del self.near[u][v]
             self.cost[v] = self.cost[v] + matrix[:, 0]
@@ -225,9 +234,12 @@ class _Graph:
     @staticmethod
     def splits(matrix: Floats) -> bool:
         """Whether matrix[p, q] = a[p] + b[q], up to rounding."""
-        if not np.isfinite(matrix).all():
-            return False
-        rest = matrix - matrix[:, :1] - (matrix[:1] - matrix[0, 0])
+        corner = float(matrix[0, 0])
+        for p, q in ((-1, -1), (len(matrix) // 2, -1), (-1, matrix.shape[1] // 2)):
+            far, row, column = float(matrix[p, q]), float(matrix[p, 0]), float(matrix[0, q])
+            if abs(far - row - column + corner) > 1e-14 * (abs(far) + abs(row) + abs(column)):
+                return False
+        rest = matrix - matrix[:, :1] - (matrix[:1] - corner)
         return bool(np.abs(rest).max() <= 1e-14 * np.abs(matrix).max())
 
     def pick(self, v: int, kept: Ints) -> None:
@@ -298,15 +310,17 @@ class _Graph:
         del self.cost[v], self.near[v], self.terms[v]
         return near
 
-    def remove_dominated(self) -> bool:
-        """Removes strategies that another strategy of the same node always beats or equals."""
-        changed = False
-        for v in self.nodes():
+    def remove_dominated(self) -> list[int]:
+        """Removes strategies that another strategy of the same node always beats or equals; returns
+        the nodes that lost some, and their neighbours."""
+        found: dict[int, None] = {}
+        for v in sorted(self.changed & self.cost.keys()):
             kept = self.undominated(v)
             if len(kept) < len(self.cost[v]):
                 self.pick(v, kept)
-                changed = True
-        return changed
+                found.update(dict.fromkeys([v, *self.near[v]]))
+        self.changed = set(found)
+        return list(found)
 
     def undominated(self, v: int) -> Ints:
         """Indices of the strategies of `v` that no other one makes useless."""
@@ -325,11 +339,16 @@ class _Graph:
         useful = np.flatnonzero(~beats.any(axis=0))
         return useful if len(useful) else np.arange(len(cost))
 
-    def update_times(self) -> None:
-        """Forgets the times that have become safe."""
+    def update_times(self) -> list[int]:
+        """Forgets the times that have become safe; returns the nodes that this freed."""
+        fewer: list[int] = []
         if self.limit is not None and len(self.base):
+            before = self.terms
             self.terms, self.base, kept = drop_safe_times(self.terms, self.base, self.limit)
             self.times = self.times[kept]
+            fewer = [v for v, terms in self.terms.items() if len(terms) < len(before[v])]
+            self.changed.update(fewer)
+        return fewer
 
     def reduced(self) -> Reduced:
         names = self.nodes()

@@ -11,36 +11,56 @@ from shardc.solver.problem import Floats, Ints, Problem
 Terms = dict[tuple[int, int], Ints]  # (lo, hi) in kept times -> bytes per strategy
 
 
-def kept_times(problem: Problem) -> tuple[list[Terms], Ints]:
-    """The usages of a problem on the few times that matter.
+@dataclass(frozen=True)
+class Live:
+    """The usages of a problem at the few times that matter.
 
-    A time matters if some choice can exceed the limit there and no later time before the next end
-    of an interval has more nodes live. Everything else is dropped, exactly.
-
-    Returns:
-        Per node its terms, in indices into the kept times, and the base profile (all zero).
+    Attributes:
+        terms: per node its usages, over indices into `times`.
+        times: numbers of the times; a `Live` of fewer times keeps the numbers.
     """
-    n = problem.num_nodes
-    if problem.usage_limit is None:
-        return [{} for _ in range(n)], np.zeros(0, np.int64)
-    live = [v for v in range(n) if problem.intervals[v][0] < problem.intervals[v][1]]
-    lo = np.array([problem.intervals[v][0] for v in live], np.int64)
-    hi = np.array([problem.intervals[v][1] for v in live], np.int64)
-    events = np.unique(np.concatenate([lo, hi]))
-    most = np.array([int(problem.usages[v].max()) for v in live], np.int64)
-    starts, ends = np.searchsorted(events, lo), np.searchsorted(events, hi)
-    change = np.zeros(len(events) + 1, np.int64)
-    np.add.at(change, starts, most)
-    np.add.at(change, ends, -most)
-    is_end = np.zeros(len(events) + 1, bool)
-    is_end[ends] = True
-    keep = (np.cumsum(change)[:-1] > problem.usage_limit) & is_end[1:]
-    index = np.concatenate([[0], np.cumsum(keep)])
-    terms: list[Terms] = [{} for _ in range(n)]
-    for v, start, end in zip(live, index[starts].tolist(), index[ends].tolist(), strict=True):
-        if start < end:
-            terms[v][start, end] = np.asarray(problem.usages[v], np.int64)
-    return terms, np.zeros(int(index[-1]), np.int64)
+
+    terms: list[Terms]
+    times: Ints
+
+    @staticmethod
+    def of(problem: Problem) -> "Live":
+        """A time matters if some choice can exceed the limit there and no later time before the
+        next end of an interval has more nodes live. Everything else is dropped, exactly."""
+        n = problem.num_nodes
+        terms: list[Terms] = [{} for _ in range(n)]
+        if problem.usage_limit is None:
+            return Live(terms, np.zeros(0, np.int64))
+        live = [v for v in range(n) if problem.intervals[v][0] < problem.intervals[v][1]]
+        lo = np.array([problem.intervals[v][0] for v in live], np.int64)
+        hi = np.array([problem.intervals[v][1] for v in live], np.int64)
+        events = np.unique(np.concatenate([lo, hi]))
+        most = np.array([int(problem.usages[v].max()) for v in live], np.int64)
+        starts, ends = np.searchsorted(events, lo), np.searchsorted(events, hi)
+        change = np.zeros(len(events) + 1, np.int64)
+        np.add.at(change, starts, most)
+        np.add.at(change, ends, -most)
+        is_end = np.zeros(len(events) + 1, bool)
+        is_end[ends] = True
+        keep = (np.cumsum(change)[:-1] > problem.usage_limit) & is_end[1:]
+        index = np.concatenate([[0], np.cumsum(keep)])
+        for v, start, end in zip(live, index[starts].tolist(), index[ends].tolist(), strict=True):
+            if start < end:
+                terms[v][start, end] = np.asarray(problem.usages[v], np.int64)
+        return Live(terms, np.arange(int(index[-1])))
+
+    def only(self, wanted: set[int]) -> "Live":
+        """The same at times `wanted` only: a relaxation of the problem."""
+        index = np.searchsorted(np.array(sorted(wanted), np.int64), np.arange(len(self.times) + 1))
+        place: list[int] = index.tolist()
+        fewer: list[Terms] = []
+        for of_node in self.terms:
+            merged: Terms = {}
+            for (lo, hi), usage in of_node.items():
+                if place[lo] < place[hi]:
+                    add_term(merged, place[lo], place[hi], usage)
+            fewer.append(merged)
+        return Live(fewer, np.array(sorted(wanted), np.int64))
 
 
 def drop_safe_times(

@@ -57,7 +57,8 @@ def price_memory(oracle: Oracle, search: Search, start: Floats, most_rounds: int
         elif not new:
             radius *= 0.5
         prices, promised = _next_prices(cuts, times, best, radius, num_times)
-        if promised - best_value <= 1e-7 * abs(best_value) and not new:
+        open_gap = min(search.best_cost - best_value, abs(best_value))
+        if promised - best_value <= max(0.02 * open_gap, 1e-9 * abs(best_value)) and not new:
             if np.abs(prices - best).max() < 0.9 * radius or round_ > most_rounds // 2:
                 break
             radius *= 4.0

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from shardc.solver.contraction import Reduced
-from shardc.solver.problem import Ints, Progress
+from shardc.solver.memory import Live, Memory
+from shardc.solver.problem import Ints, Problem, Progress, evaluate
 
 EXACT = 1e-9  # relative error up to which a sum of costs counts as equal
 
@@ -20,6 +21,8 @@ class Search:
     """Keeps score for all phases.
 
     Attributes:
+        live, whole: memory of the original problem at all times that matter.
+        missed: times at which a choice broke the limit that `reduced` does not know there.
         reduced: the contracted problem that the phases work on now.
         best: cheapest feasible choice so far, of the original nodes; None before the first.
         best_cost: its cost, inf before the first.
@@ -36,14 +39,22 @@ class Search:
 
     def __init__(
         self,
-        reduced: Reduced,
+        problem: Problem,
         time_limit_s: float,
         progress: Callable[[Progress], None] | None,
         start_s: float,
         work: float,
         gap: float,
     ) -> None:
-        self.reduced = reduced
+        self.problem = problem
+        self.live = Live.of(problem)
+        self.whole: Memory | None = None
+        if len(self.live.times) and problem.usage_limit is not None:
+            sizes = [len(cost) for cost in problem.costs]
+            base = np.zeros(len(self.live.times), np.int64)
+            self.whole = Memory.build(self.live.terms, sizes, base, problem.usage_limit)
+        self.missed: set[int] = set()
+        self.reduced: Reduced
         self.progress = progress
         self.start_s = start_s
         self.limit_s = time_limit_s
@@ -88,8 +99,8 @@ class Search:
             self.progress(Progress(self.phase, self.seconds(), found, self.lower_bound))
 
     def enter(self, reduced: Reduced) -> None:
-        """Goes on with a smaller problem; it still holds whatever is better than the best by more
-        than half the tolerance."""
+        """Goes on with another contraction, a relaxation of all that is better than the best by
+        more than half the tolerance."""
         self.reduced = reduced
         self.ceiling = self.best_cost - self.tolerance() / 2
         self.here, self.here_cost = None, math.inf
@@ -101,18 +112,37 @@ class Search:
         feasible one so far here."""
         memory = self.reduced.memory
         cost = self.reduced.cost(choice)
-        if memory is not None and math.isfinite(cost):
-            peak = int(memory.profile(choice).max())
-            self.least_peak = peak if self.least_peak is None else min(peak, self.least_peak)
-            if peak > memory.limit:
+        if not cost < self.here_cost and self.least_peak is not None:
+            return False
+        if memory is not None and self.least_peak is not None:
+            if int(memory.profile(choice).max()) > memory.limit:
                 return False
-        if not cost < self.here_cost:
+        full = self.reduced.expand(choice)
+        if not self._fits(full, cost):
             return False
         self.here, self.here_cost = np.array(choice, np.int64), cost
-        if cost < self.best_cost:
-            self.best, self.best_cost = self.reduced.expand(choice), cost
-            self.report()
+        self._take(full, cost)
         return True
+
+    def offer_whole(self, full: Ints) -> None:
+        """Takes a choice of the original nodes into account."""
+        cost = evaluate(self.problem, full).cost
+        if math.isfinite(cost) and self._fits(full, cost):
+            self._take(full, cost)
+
+    def _fits(self, full: Ints, cost: float) -> bool:
+        if self.whole is None or not math.isfinite(cost):
+            return math.isfinite(cost)
+        profile = self.whole.profile(full)
+        peak = int(profile.max())
+        self.least_peak = peak if self.least_peak is None else min(peak, self.least_peak)
+        self.missed.update(self.whole.peaks(profile, 16).tolist())
+        return peak <= self.whole.limit
+
+    def _take(self, full: Ints, cost: float) -> None:
+        if cost < self.best_cost:
+            self.best, self.best_cost = full, cost
+            self.report()
 
     def raise_bound(self, bound: float) -> None:
         """Takes a lower bound into account that is proven for `reduced`."""

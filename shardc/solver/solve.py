@@ -135,7 +135,7 @@ def _run(search: Search, seed: int) -> None:
         search.raise_bound(bound)
         search.offer(choice)
         if not search.closed() and search.lower_bound < math.inf:
-            polish(oracle, search, prices, rng, 40)
+            polish(oracle, search, prices, rng, 10)
         exact = "exact" if oracle.order.exact else "mini-buckets"
         search.note(f"{len(reduced.costs)} nodes, {exact}, {oracle.order.num_cells:,} cells")
         if search.closed() or search.lower_bound == math.inf:

@@ -4,6 +4,7 @@ Shares no code with the stage outliner or the runtime: each phase becomes a func
 that it takes from arguments and other phases, and `shardc.accumulate` is done here, by NumPy.
 """
 
+import warnings
 from typing import Any
 
 import jax
@@ -55,9 +56,7 @@ jax_mlir.register_lowering(_primitive, _lower)
 
 def run_module(module: ir.Module, args: Arrays) -> Arrays:
     """Runs the main function of a module on one device."""
-    results = [
-        _aval(v.type) for v in terminator(main_function(module.operation)).operands
-    ]
+    results = [_aval(v.type) for v in terminator(main_function(module.operation)).operands]
     call = jax.jit(lambda *a: _primitive.bind(*a, text=str(module), results=tuple(results)))
     return [np.asarray(r) for r in call(*args)]
 
@@ -72,7 +71,9 @@ def _aval(type_: ir.Type) -> jax.core.ShapedArray:
 def normalized(program: Program) -> tuple[ir.Module, Arrays]:
     """A program as the split gets it, with its flat arguments (keys as their bits)."""
     jitted = jax.jit(program.step, donate_argnums=program.donate_argnums, keep_unused=True)
-    module = parse(jitted.lower(*program.args).as_text(debug_info=True))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        module = parse(jitted.lower(*program.args).as_text(debug_info=True))
     run_passes(module, [InlineCalls(), StripShardings(), LegalizeChlo(), Canonicalize(), Cse()])
     flat = [
         jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
@@ -130,9 +131,7 @@ def run_split(module: ir.Module, args: Arrays) -> Arrays:
         assert (np.shape(value) != values[arg].shape) == (BATCH_DIM in attrs)
     phases = {name: _Phase(module, name) for name in ("before", "body", "after")}
     values.update(phases["before"].run(values))
-    indices = [
-        op.results[0] for op in ops(main) if call_target(op) == MICROBATCH_INDEX
-    ]
+    indices = [op.results[0] for op in ops(main) if call_target(op) == MICROBATCH_INDEX]
     parts: list[dict[ir.Value, np.ndarray]] = []
     for i in range(count):
         microbatch = values | {index: np.int32(i) for index in indices}

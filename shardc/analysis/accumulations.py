@@ -1,0 +1,107 @@
+"""Which partial sums of a step are accumulated over the microbatches, and where."""
+
+from shardc.analysis.graph import ValueGraph
+from shardc.analysis.microbatch import BatchFlow, Obstacle
+from shardc.analysis.step_program import Program
+
+
+def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
+    """Finds what must be accumulated if the given dims of the given arguments are the batch."""
+    flow = BatchFlow(program, batch_args)
+    _settle(flow)
+    while flow.blocked:
+        light = {v for v in _frontier(flow, flow.blocked) if not flow.behind_heavy[v]}
+        if light <= flow.early:
+            flow.obstacle = _blame(flow)
+            return flow
+        flow.early |= light
+        flow.forced = {}
+        _settle(flow)
+    flow.forced = {v: i for v, i in flow.forced.items() if v in flow.sums}
+    flow.forced.update(_earlier(flow))
+    _settle(flow)
+    return flow
+
+
+def _settle(flow: BatchFlow) -> None:
+    """Repeats runs until no more sums have to be accumulated."""
+    while needed := flow.run():
+        flow.forced.update(needed)
+
+
+def _frontier(flow: BatchFlow, blocked: list[int]) -> dict[int, int]:
+    """Accumulated or gathered values that make `blocked` ops wait, each with an op that uses it."""
+    graph = flow.program.graph
+    whole_uses = set(flow.wholes)
+    found: dict[int, int] = {}
+    seen = set(blocked)
+    stack = list(blocked)
+    while stack:
+        i = stack.pop()
+        for u in graph.uses[i]:
+            if (i, u) in whole_uses or (u in flow.sums and flow.states[u].level > 0):
+                found[u] = min(i, found.get(u, i))
+            if flow.states[u].level > 0 and u not in flow.sums:
+                j = graph.producer[u]
+                if j not in seen:
+                    seen.add(j)
+                    stack.append(j)
+    return found
+
+
+def _blame(flow: BatchFlow) -> Obstacle:
+    """The first op that needs the whole batch, and the first heavy op that waits for it."""
+    frontier = {v: i for v, i in _frontier(flow, flow.blocked).items() if v not in flow.early}
+    first = min(frontier, key=lambda v: frontier[v], default=None)
+    if first is None:
+        return Obstacle(flow.blocked[0], flow.blocked[0], "whole")
+    waiting = [b for b in flow.blocked if first in _frontier(flow, [b])]
+    return Obstacle(waiting[0], frontier[first], "sum" if first in flow.sums else "whole")
+
+
+def _earlier(flow: BatchFlow) -> dict[int, int]:
+    """Sums to be accumulated nearer to where they arise, with a user of each.
+
+    What stands between (a transpose, a scaling) then runs once per step instead of once per
+    microbatch. Additions, reductions and upcasts stay before the accumulation: they make it fewer,
+    smaller and more exact.
+    """
+    graph = flow.program.graph
+    users = graph.users
+    late = {v for v in flow.sums if v not in flow.early}
+    found: dict[int, int] = {}
+    returned = set(graph.returned)
+    for v in sorted(late, reverse=True):
+        while (source := _movable(flow, v)) is not None:
+            others = [r for i in users[source] for r in graph.results[i]]
+            if source in returned or not all(
+                r == v or (r in late and _movable(flow, r) == source) for r in others
+            ):
+                break
+            late.discard(v)
+            late.add(source)
+            found.pop(v, None)
+            found[source] = graph.producer[v]
+            v = source
+    return found
+
+
+def _movable(flow: BatchFlow, v: int) -> int | None:
+    """The one partial operand of v's op, if accumulating that instead costs no more."""
+    graph = flow.program.graph
+    i = graph.producer[v]
+    op = graph.ops[i]
+    if op.name in ("stablehlo.convert", "stablehlo.reduce") or flow.program.heavy[i]:
+        return None
+    partial = [u for u in graph.uses[i] if flow.states[u].is_partial]
+    if len(partial) != 1 or len(graph.results[i]) != 1:
+        return None
+    small, large = _size(graph, partial[0]), _size(graph, v)
+    return partial[0] if small <= large else None
+
+
+def _size(graph: ValueGraph, v: int) -> int:
+    count = 1
+    for size in graph.shapes[v] or ():
+        count *= size
+    return count

@@ -1,0 +1,59 @@
+"""A flat step with its sharding rules and its weights: what the microbatch analysis reads."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.flops import heavy_flops
+from shardc.analysis.graph import ValueGraph, value_graph
+from shardc.analysis.sharding_rules import OpRule, main_rules
+from shardc.ir.reducers import is_zero
+from shardc.ir.walk import main_function
+
+# Results are operands, one by one.
+IDENTITIES = {"stablehlo.optimization_barrier", "sdy.sharding_constraint"}
+# Ops that may stand before or after the microbatches only if they do not work on the batch.
+HEAVY = {
+    "stablehlo.while",
+    "stablehlo.case",
+    "stablehlo.if",
+    "stablehlo.custom_call",
+    "stablehlo.fft",
+    "stablehlo.cholesky",
+    "stablehlo.triangular_solve",
+}
+# A matrix product below this share of all FLOPs counts as light.
+LIGHT_SHARE = 0.002
+
+
+@dataclass(frozen=True)
+class Program:
+    """A flat function with its sharding rules: what every run of the analysis reads."""
+
+    graph: ValueGraph
+    rules: list[OpRule | None]
+
+    @cached_property
+    def heavy_flops(self) -> list[int]:
+        """For each op the FLOPs of its matrix products and convolutions."""
+        return [heavy_flops(op) for op in self.graph.ops]
+
+    @cached_property
+    def heavy(self) -> list[bool]:
+        """For each op whether it belongs to the work that is done once per microbatch."""
+        least = LIGHT_SHARE * sum(self.heavy_flops)
+        return [
+            op.name in HEAVY or flops > least
+            for op, flops in zip(self.graph.ops, self.heavy_flops, strict=True)
+        ]
+
+    @cached_property
+    def zeros(self) -> set[int]:
+        """Values known to be all zeros."""
+        return {v for v, value in enumerate(self.graph.values) if is_zero(value)}
+
+
+def program_of(module: ir.Operation) -> Program:
+    """The main function of a module, ready for analysis."""
+    return Program(value_graph(main_function(module)), main_rules(module))

@@ -1,0 +1,66 @@
+"""The devices that `shardc run` runs on: virtual CPU devices, or the machine's GPUs."""
+
+import os
+from typing import TYPE_CHECKING
+
+from shardc.errors import ClusterError
+
+if TYPE_CHECKING:
+    import jax
+
+# Many virtual devices share few cores: one that waits for a collective is slow, not stuck.
+_PATIENCE = (
+    "--xla_cpu_collective_call_warn_stuck_timeout_seconds=120",
+    "--xla_cpu_collective_call_terminate_timeout_seconds=1200",
+)
+
+
+def start_devices(count: int, platform: str) -> "tuple[jax.Device, ...]":
+    """`count` devices; must come before anything starts a JAX backend.
+
+    Args:
+        platform: "cpu": virtual devices; "gpu": real ones.
+    Raises:
+        ClusterError: SHARDC-101, the machine has fewer.
+    """
+    if platform == "cpu":
+        given = os.environ.get("XLA_FLAGS", "")
+        added = [flag for flag in _PATIENCE if flag.partition("=")[0] not in given]
+        os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
+    import jax
+
+    if platform == "cpu":
+        return _virtual_devices(count)
+    try:
+        found = jax.devices("gpu")
+    except RuntimeError as error:
+        raise _too_few(count, 0) from error
+    if len(found) < count:
+        raise _too_few(count, len(found))
+    return tuple(found[:count])
+
+
+def _virtual_devices(count: int) -> "tuple[jax.Device, ...]":
+    import jax
+
+    try:
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:  # JAX runs already, as where a program calls the command as a function
+        if len(jax.devices("cpu")) < count:
+            raise
+    return tuple(jax.devices("cpu")[:count])
+
+
+def _too_few(wanted: int, found: int) -> ClusterError:
+    return ClusterError(
+        f"--devices {wanted}: JAX sees {found} GPUs on this machine",
+        help="ask for as many, or use virtual CPU devices: --platform cpu",
+        code="SHARDC-101",
+    )
+
+
+def default_platform() -> str:
+    """What JAX_PLATFORMS asks for first; virtual CPU devices if it is not set."""
+    first = os.environ.get("JAX_PLATFORMS", "cpu").split(",")[0]
+    return "gpu" if first in ("gpu", "cuda", "rocm") else "cpu"

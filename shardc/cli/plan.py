@@ -1,0 +1,44 @@
+"""`shardc plan`: from a StableHLO file and a cluster to a plan; no devices are needed."""
+
+from typing import Any
+
+import click
+
+from shardc.cli.output import format_option, print_json, save_plan
+from shardc.cli.plan_options import from_flags, plan_options
+
+
+@click.command()
+@click.argument("file")
+@click.option("--cluster", required=True, help="A built-in cluster by name, or a JSON file.")
+@plan_options
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the plan here.")
+@click.option("--no-cache", is_flag=True, help="Plan anew, whatever was planned before.")
+@format_option
+def command(
+    file: str, cluster: str, output: str | None, no_cache: bool, output_format: str, **flags: Any
+) -> None:
+    """Plan FILE (StableHLO text or bytecode; - reads standard input) for a cluster.
+
+    Ctrl-C ends the search and gives the best plan found until then.
+    """
+    options = from_flags(flags)
+
+    from shardc import compiler
+    from shardc.aot import find_plan
+    from shardc.cli.summary import check_batch_args, plan_summary
+    from shardc.cluster import Cluster
+    from shardc.importer.from_file import import_file
+    from shardc.report import explain
+
+    machine = Cluster.load(cluster)
+    imported = import_file(file)
+    check_batch_args(options.batch_args, imported)
+    compiler.prepare(imported.module)
+    plan = find_plan(imported.module, machine, options, use_cache=not no_cache)
+    if output is not None:
+        save_plan(plan, output)
+    if output_format == "json":
+        print_json(plan_summary(plan))
+    else:
+        click.echo(explain(plan), nl=False)

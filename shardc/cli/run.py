@@ -1,0 +1,132 @@
+"""`shardc run`: run a StableHLO file on this machine, and check it against one device."""
+
+from typing import Any
+
+import click
+
+from shardc.cli.devices import default_platform, start_devices
+from shardc.cli.output import format_option, print_json
+from shardc.cli.plan_options import from_flags, plan_options
+from shardc.errors import InputError
+
+CHECK_FAILED = 1
+
+
+@click.command()
+@click.argument("file")
+@click.option("--devices", type=click.IntRange(1), required=True, help="How many to run on.")
+@click.option("--plan", "plan_file", type=click.Path(), help="A plan of `shardc plan -o`.")
+@click.option("--cluster", help="What to plan for; by default the devices that it runs on.")
+@plan_options
+@click.option("--steps", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--check", is_flag=True, help="Compare every output with one device; exit 1.")
+@click.option("--allow-nonfinite", is_flag=True, help="NaN and infinities are fine if they agree.")
+@click.option("--inputs", help="An .npz file; by default small random values.")
+@click.option("--input-seed", type=int, default=0, show_default=True, help="Of those.")
+@click.option(
+    "--platform",
+    type=click.Choice(["cpu", "gpu"]),
+    default=default_platform,
+    help="Virtual CPU devices, or GPUs; by default what JAX_PLATFORMS says, or cpu.",
+)
+@format_option
+@click.pass_context
+def command(
+    context: click.Context,
+    file: str,
+    devices: int,
+    plan_file: str | None,
+    cluster: str | None,
+    steps: int,
+    check: bool,
+    allow_nonfinite: bool,
+    inputs: str | None,
+    input_seed: int,
+    platform: str,
+    output_format: str,
+    **flags: Any,
+) -> None:
+    """Run FILE for some steps, each on the state that the one before returned.
+
+    With --check every output of the last step is compared with the same program on one device: in
+    its own precision, and in float64, where nothing but the order of additions may differ.
+    """
+    options = from_flags(flags)
+    own = start_devices(devices, platform)
+    import jax
+
+    # Files may hold 64-bit values, and the check widens floats to 64 bits.
+    jax.config.update("jax_enable_x64", True)
+
+    from shardc import compiler, inputs as program_inputs, verify
+    from shardc.analysis.index_ranges import index_limits
+    from shardc.aot import find_plan
+    from shardc.cli.summary import check_batch_args
+    from shardc.cluster import Cluster
+    from shardc.importer.from_file import import_file
+    from shardc.ir.copy import copy_module
+    from shardc.ir.walk import main_function
+    from shardc.report import explain
+    from shardc.request import check_plan_fits, given_plan, resolve_devices
+
+    machine, own = resolve_devices(Cluster.load(cluster) if cluster else None, own)
+    imported = import_file(file)
+    check_batch_args(options.batch_args, imported)
+    prepared = copy_module(imported.module)
+    compiler.prepare(prepared)
+    plan = given_plan(plan_file, options) or find_plan(prepared, machine, options)
+    check_plan_fits(plan, own)
+    sharded = compiler.replay(prepared, plan)
+    executable = compiler.lower(
+        sharded, plan.num_microbatches, plan.schedule, lowering=options.lowering
+    )
+    state = verify.state_of(executable)
+    if inputs is not None:
+        values = program_inputs.load_inputs(inputs, imported.arguments)
+    else:
+        with prepared.context:
+            limits = index_limits(main_function(prepared.operation))
+        values = program_inputs.seeded_inputs(imported.arguments, state, limits, input_seed)
+
+    names = verify.result_names(imported)
+    got = verify.outputs(executable, values, names, steps, own)
+    answer: dict[str, Any] = {
+        "num_stages": plan.num_stages,
+        "num_microbatches": plan.num_microbatches,
+        "num_devices": sum(len(stage.mesh.device_ids) for stage in plan.stages),
+        "steps": steps,
+        "step_time_s": got.step_time_s,
+        "notes": list(plan.notes),
+    }
+    verdict = None
+    if check:
+        wide = compiler.lower(
+            verify.widened(sharded),
+            plan.num_microbatches,
+            plan.schedule,
+            lowering=options.lowering,
+        )
+        wide_values = [verify.widen_array(value) for value in values]
+        wide_got = verify.outputs(wide, wide_values, names, steps, own)
+        exact32, exact64 = verify.references(imported, values, state, steps, own[0])
+        verdict = verify.judge(exact32, exact64, got.values, wide_got.values)
+        answer = {**verdict.to_dict(), **answer}
+
+    if output_format == "json":
+        print_json(answer)
+    else:
+        click.echo(explain(plan, executable), nl=False)
+        click.echo(f"step time: {got.step_time_s:.4g} s")
+        if verdict is not None:
+            click.echo(str(verdict))
+    if verdict is not None:
+        if verdict.own.nonfinite_reference_values and not allow_nonfinite:
+            click.echo(
+                "check failed: the reference has"
+                f" {verdict.own.nonfinite_reference_values} values that are not finite, which"
+                " proves little; give other --inputs, or --allow-nonfinite",
+                err=True,
+            )
+            context.exit(CHECK_FAILED)
+        if not verdict.passed:
+            context.exit(CHECK_FAILED)

@@ -1,0 +1,51 @@
+"""A plan in the words of the commands' JSON."""
+
+from typing import Any
+
+from shardc.errors import InputError
+from shardc.importer.program import Imported
+from shardc.plan import Plan
+
+
+def plan_summary(plan: Plan) -> dict[str, Any]:
+    """The JSON of `shardc plan`; numbers in seconds, bytes and floating-point operations."""
+    return {
+        "num_stages": plan.num_stages,
+        "num_microbatches": plan.num_microbatches,
+        "schedule": plan.schedule,
+        "predicted_step_time_s": plan.predicted.step_time_s,
+        "predicted_peak_bytes_per_device": plan.predicted.peak_bytes_per_device,
+        "communication_bytes_per_step": plan.predicted.communication_bytes,
+        "compute_s": plan.predicted.compute_s,
+        "bubble_fraction": plan.predicted.bubble_fraction,
+        "planning_time_s": plan.planning_time_s,
+        "objective": plan.objective,
+        "lower_bound": plan.lower_bound,
+        "stages": [
+            {
+                "mesh": list(stage.mesh.shape),
+                "axes": [name for name, _ in stage.mesh.axes],
+                "devices": list(stage.mesh.device_ids),
+                "layers": list(stage.layers),
+                "num_flops": stage.num_flops,
+                "time_s": stage.time_s,
+                "peak_bytes": stage.peak_bytes,
+                "objective": stage.objective,
+                "lower_bound": stage.lower_bound,
+            }
+            for stage in plan.stages
+        ],
+        "notes": list(plan.notes),
+    }
+
+
+def check_batch_args(batch_args: tuple[int, ...] | None, imported: Imported) -> None:
+    """InputError (SHARDC-186) if one of `batch_args` is no argument of the program."""
+    count = len(imported.arguments)
+    for position in batch_args or ():
+        if position >= count:
+            raise InputError(
+                f"--batch-args has {position}, and the program has arguments 0 to {count - 1}",
+                help="count the arguments of @main from 0",
+                code="SHARDC-186",
+            )

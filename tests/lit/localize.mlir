@@ -1,0 +1,108 @@
+// RUN: shardc-opt %s --passes=shardc-localize | filecheck %s
+
+sdy.mesh @stage0 = <["x"=2, "y"=2]>
+sdy.mesh @stage1 = <["z"=4]>
+
+// Types become local; the attributes keep what the whole values were.
+// CHECK-LABEL: func.func @matmul
+//  CHECK-SAME:   %arg0: tensor<4x4xf32> {{{.*}}shardc.global_type = tensor<8x8xf32>}
+//  CHECK-SAME:   -> (tensor<4x6xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>, shardc.global_type = tensor<8x6xf32>})
+//  CHECK-NEXT:   %[[PART:.*]] = stablehlo.dot_general {{.*}} (tensor<4x4xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>
+//  CHECK-NEXT:   "stablehlo.all_reduce"(%[[PART]])
+//  CHECK-SAME:     channel_handle<handle = 1, type = 1>
+//  CHECK-SAME:     dense<{{\[}}[0, 1], [2, 3]]>
+//  CHECK-SAME:     use_global_device_ids
+//  CHECK-NEXT:   ^bb0
+//  CHECK-NEXT:     stablehlo.add
+func.func @matmul(
+    %a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {"y"}]>},
+    %b: tensor<8x6xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"y"}, {}]>})
+    -> (tensor<8x6xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>}) {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+    {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}, {}], unreduced={"y"}>]>}
+    : (tensor<8x8xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
+  %1 = sdy.all_reduce {"y"} %0 out_sharding=<@stage0, [{"x"}, {}]> : tensor<8x6xf32>
+  return %1 : tensor<8x6xf32>
+}
+
+// Another function runs on another mesh; the groups run over the devices in the order of the axes.
+// CHECK-LABEL: func.func @other_mesh
+//       CHECK:   "stablehlo.all_gather"(%arg0) <{all_gather_dim = 0
+//  CHECK-SAME:     dense<{{\[}}[0, 1, 2, 3]]>
+//  CHECK-SAME:     (tensor<2xf32>) -> tensor<8xf32>
+func.func @other_mesh(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@stage1, [{"z"}]>})
+    -> tensor<8xf32> {
+  %0 = sdy.all_gather [{"z"}] %a out_sharding=<@stage1, [{}]> : tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+
+// The minor axis is the fast one, whatever its place in the mesh: "y", then "x" inside it.
+// CHECK-LABEL: func.func @axes_out_of_order
+//       CHECK:   "stablehlo.all_gather"
+//  CHECK-SAME:     dense<{{\[}}[0, 2, 1, 3]]>
+func.func @axes_out_of_order(
+    %a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"y", "x"}]>}) -> tensor<8xf32> {
+  %0 = sdy.all_gather [{"y", "x"}] %a out_sharding=<@stage0, [{}]> : tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+
+// An axis moves from dim 0 to dim 1: dim 1 is split, dim 0 put together.
+// CHECK-LABEL: func.func @all_to_all
+//       CHECK:   "stablehlo.all_to_all"(%arg0) <{{{.*}}concat_dimension = 0 : i64, {{.*}}split_count = 2 : i64, split_dimension = 1 : i64
+//  CHECK-SAME:     (tensor<4x8xf32>) -> tensor<8x4xf32>
+func.func @all_to_all(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>})
+    -> (tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{}, {"x"}]>}) {
+  %0 = sdy.all_to_all [{"x"}: 0->1] %a out_sharding=<@stage0, [{}, {"x"}]> : tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+
+// A slice begins where the device's coordinate says; the coordinate is computed once.
+// CHECK-LABEL: func.func @all_slice
+//       CHECK:   stablehlo.partition_id
+//       CHECK:   %[[Y:.*]] = stablehlo.remainder
+//       CHECK:   stablehlo.multiply %[[Y]]
+//       CHECK:   stablehlo.dynamic_slice %arg0, {{.*}}, sizes = [4]
+//   CHECK-NOT:   stablehlo.partition_id
+//       CHECK:   stablehlo.multiply %[[Y]]
+//       CHECK:   return
+func.func @all_slice(%a: tensor<8xf32>, %b: tensor<16xf32>)
+    -> (tensor<8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"y"}]>},
+        tensor<16xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"y"}]>}) {
+  %0 = sdy.all_slice [{"y"}] %a out_sharding=<@stage0, [{"y"}]> : tensor<8xf32>
+  %1 = sdy.all_slice [{"y"}] %b out_sharding=<@stage0, [{"y"}]> : tensor<16xf32>
+  return %0, %1 : tensor<8xf32>, tensor<16xf32>
+}
+
+// A maximum over a split dim is finished inside the op.
+// CHECK-LABEL: func.func @maximum
+//       CHECK:   %[[PART:.*]] = stablehlo.reduce(%arg0 init: %{{.*}}) applies stablehlo.maximum
+//  CHECK-SAME:     (tensor<4x8xf32>, tensor<f32>) -> tensor<8xf32>
+//       CHECK:   "stablehlo.all_reduce"(%[[PART]])
+//       CHECK:     stablehlo.maximum
+func.func @maximum(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>})
+    -> tensor<8xf32> {
+  %c = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = stablehlo.reduce(%a init: %c) applies stablehlo.maximum across dimensions = [0]
+    {shardc.reduce_axes = ["x"]} : (tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+
+// Filled constants are made in part, others are sliced, and an iota counts from the part's start.
+// CHECK-LABEL: func.func @constants
+//  CHECK-NEXT:   stablehlo.constant dense<1.0{{.*}}> : tensor<2xf32>
+//  CHECK-NEXT:   %[[TABLE:.*]] = stablehlo.constant dense<[1, 2, 3, 4]> : tensor<4xi32>
+//       CHECK:   stablehlo.dynamic_slice %[[TABLE]]
+//       CHECK:   %[[IOTA:.*]] = stablehlo.iota dim = 0 : tensor<2x4xi32>
+//       CHECK:   %[[COUNT:.*]] = stablehlo.add %[[IOTA]]
+//       CHECK:   stablehlo.convert %[[COUNT]] : (tensor<2x4xi32>) -> tensor<2x4xbf16>
+func.func @constants() -> (tensor<4xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}]>},
+    tensor<4xi32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}]>},
+    tensor<4x4xbf16> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>}) {
+  %0 = stablehlo.constant {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>}
+    dense<1.0> : tensor<4xf32>
+  %1 = stablehlo.constant {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>}
+    dense<[1, 2, 3, 4]> : tensor<4xi32>
+  %2 = stablehlo.iota dim = 0 {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}, {}]>]>}
+    : tensor<4x4xbf16>
+  return %0, %1, %2 : tensor<4xf32>, tensor<4xi32>, tensor<4x4xbf16>
+}

@@ -1,0 +1,151 @@
+"""Whatever a file holds, the answer is a module or an error that names file and line."""
+
+import contextlib
+import gzip
+import io
+import random
+from pathlib import Path
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import pytest
+from jax.extend.mlir.dialects import stablehlo
+
+from shardc.errors import ImportFileError
+from shardc.importer.from_file import import_file
+from shardc.importer.program import Argument, Result
+from shardc.ir.pass_manager import run_passes
+from shardc.ir.walk import main_function, ops, where
+from shardc.passes.pipeline import NORMALIZE
+
+
+def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return w - jax.nn.relu(x).sum(), x.sum()
+
+
+LOWERED = jax.jit(step, donate_argnums=0).lower(jnp.ones(3), jnp.ones((2, 3)))
+
+
+def bytecode() -> bytes:
+    written = io.BytesIO()
+    LOWERED.compiler_ir("stablehlo").operation.write_bytecode(written)
+    return written.getvalue()
+
+
+def artifact() -> bytes:
+    text = LOWERED.as_text(debug_info=True)
+    portable = stablehlo.serialize_portable_artifact_str(text, stablehlo.get_minimum_version())
+    assert isinstance(portable, bytes)
+    return portable
+
+
+FORMS = {
+    "text": lambda: LOWERED.as_text(debug_info=True).encode(),
+    "bytecode": bytecode,
+    "portable": artifact,
+    "gzipped": lambda: gzip.compress(bytecode()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_module_gives_the_same_program(form: str, tmp_path: Path) -> None:
+    file = tmp_path / "step"
+    file.write_bytes(FORMS[form]())
+    imported = import_file(file)
+    assert imported.arguments == (
+        Argument("w", (3,), "float32", donated=True, aliased_result=0),
+        Argument("x", (2, 3), "float32"),
+    )
+    assert imported.results == (
+        Result("result[0]", (3,), "float32"),
+        Result("result[1]", (), "float32"),
+    )
+    run_passes(imported.module, NORMALIZE)
+    assert str(imported.module).count("func.func") == 1
+
+
+def test_without_locations_arguments_are_numbered_and_ops_have_the_files_lines(
+    tmp_path: Path,
+) -> None:
+    text = LOWERED.as_text()
+    file = tmp_path / "step.mlir"
+    file.write_text(text)
+    imported = import_file(file)
+    assert [argument.name for argument in imported.arguments] == ["argument 0", "argument 1"]
+    main = main_function(imported.module.operation)
+    places = {where(op) for op in ops(main)}
+    assert places <= {f"step.mlir:{i}" for i in range(1, len(text.splitlines()) + 1)}
+    assert len(places) > 2
+
+
+MALFORMED = {
+    "empty": (b"", "the file is empty", None),
+    "words": (b"hello\n", "custom op 'hello' is unknown", 1),
+    "type": (
+        b"module {\n  func.func @main(%a: tensor<2xf32>) -> tensor<3xf32> {\n"
+        b"    return %a : tensor<2xf32>\n  }\n}\n",
+        "doesn't match function result type",
+        3,
+    ),
+    "unknown dialect": (b'\n"foo.bar"() : () -> ()\n', "unregistered dialect", 2),
+    "binary": (b"\x7fELF\0\0\0\0", "neither MLIR text nor MLIR bytecode", None),
+    "gzip": (b"\x1f\x8bnothing", "gzip", None),
+    "truncated": (bytecode()[:200], "is not a module", None),
+    "recursion": (b"module attributes {a = " + b"[" * 200_000, r"crashed on it \(SIG", None),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_file_is_refused_with_its_line(case: str, tmp_path: Path) -> None:
+    data, message, line = MALFORMED[case]
+    file = tmp_path / "bad.mlir"
+    file.write_bytes(data)
+    with pytest.raises(ImportFileError, match=message) as caught:
+        import_file(file)
+    assert caught.value.code == "SHARDC-120"
+    assert caught.value.where == (str(file) if line is None else f"{file}:{line}")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_bytecode_never_ends_this_process(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    data = bytearray(bytecode())
+    for _ in range(4):
+        data[chance.randrange(8, len(data))] = chance.randrange(256)
+    file = tmp_path / "mutated.mlirbc"
+    file.write_bytes(data)
+    with contextlib.suppress(ImportFileError):
+        import_file(file)
+
+
+def test_a_file_that_takes_too_long_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "step.mlir"
+    file.write_text(LOWERED.as_text())
+    with pytest.raises(ImportFileError, match=r"more than 0\.01 s"):
+        import_file(file, timeout_s=0.01)
+
+
+@pytest.mark.parametrize("name", ["missing.mlir", "."])
+def test_a_path_that_is_no_file_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ImportFileError, match="cannot be read"):
+        import_file(tmp_path / name)
+
+
+REFUSED = {
+    "SHARDC-121": "module {}",
+    "SHARDC-123": "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n"
+    "  %0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%a)"
+    " : (tensor<2xf32>) -> tensor<2xf32>\n  return %0 : tensor<2xf32>\n}",
+    "SHARDC-124": "func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {\n"
+    "  return %a : tensor<?xf32>\n}",
+}
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_a_module_that_cannot_be_planned_is_refused(code: str, tmp_path: Path) -> None:
+    file = tmp_path / "module.mlir"
+    file.write_text(REFUSED[code])
+    with pytest.raises(ImportFileError) as caught:
+        import_file(file)
+    assert caught.value.code == code
