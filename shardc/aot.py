@@ -22,7 +22,7 @@ from shardc.request import check_plan_fits
 from shardc.runtime.interpreter import Interpreter
 
 if TYPE_CHECKING:
-    from jax.extend.mlir import ir
+    from shardc.ir.context import Module
 
 Progress = Callable[[str], None]
 
@@ -44,13 +44,13 @@ def terminal_progress() -> tuple[Progress, Callable[[], None]]:
 
 
 def find_plan(
-    prepared: "ir.Module", cluster: Cluster, options: PlanOptions, *, use_cache: bool = True
+    prepared: "Module", cluster: Cluster, options: PlanOptions, *, use_cache: bool = True
 ) -> Plan:
     """The plan of a prepared module: from the disk, or made and kept there.
 
     An interrupted planning gives the best plan so far, which is not kept.
     """
-    text = prepared.operation.get_asm(enable_debug_info=False)
+    text = str(prepared.operation.get_asm(enable_debug_info=False))
     digest = plan_cache.fingerprint(text, cluster, options)
     if use_cache and (kept := plan_cache.load(digest)) is not None:
         return kept
@@ -102,7 +102,7 @@ class Lowered:
         prepared = copy_module(self.imported.module)
         compiler.prepare(prepared)
         plan = self._given_plan or find_plan(prepared, self.cluster, self.options)
-        check_plan_fits(plan, self._devices)
+        check_plan_fits(plan, self._devices, len(self.imported.arguments))
         return Planned(self.imported, prepared, plan, self._devices, self.options.lowering)
 
     def compile(self) -> "Compiled":
@@ -120,7 +120,7 @@ class Planned:
     def __init__(
         self,
         imported: Imported,
-        prepared: "ir.Module",
+        prepared: "Module",
         plan: Plan,
         devices: Sequence[jax.Device],
         lowering: str,

@@ -157,9 +157,7 @@ class ShardedFunction:
         self._devices = devices
         self._batch_argnums = batch_argnums
         self._plan = plan
-        self._static = {
-            name: jit_options[name] for name in ("static_argnums", "static_argnames")
-        }
+        self._static = {name: jit_options[name] for name in ("static_argnums", "static_argnames")}
         self._has_static = any(map(bool, static_parameters(fun, **self._static)))
         self._compiled: OrderedDict[Any, Compiled] = OrderedDict()
         self._lock = threading.RLock()

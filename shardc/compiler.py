@@ -9,15 +9,16 @@ The planner (`shardc.planner`) calls cut and shard for the shapes it considers; 
 replays its decisions without solving.
 """
 
-import io
 from collections.abc import Callable, Sequence
 
 import msgspec
-from jax.extend.mlir import ir
 
 from shardc.analysis.planned_shardings import function_sharding
 from shardc.backend.extract import argument_specs, result_specs, stage_programs
 from shardc.cluster import Cluster
+from shardc.ir.attributes import KIND, STAGE, get_int, get_str
+from shardc.ir.context import Module
+from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import Pass, run_passes
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, symbol
@@ -25,6 +26,7 @@ from shardc.passes.apply_shardings import ApplyShardings
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE, XLA_LOWERING
+from shardc.passes.plan_shardings import REPORTS as STAGE_REPORTS
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.split_microbatches import SplitMicrobatches
@@ -34,7 +36,7 @@ from shardc.schedule.check import check
 from shardc.schedule.registry import generate
 from shardc.schedule.work import Work
 
-Dump = Callable[[str, ir.Module], None]
+Dump = Callable[[str, Module], None]
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -55,17 +57,17 @@ class Shape(msgspec.Struct, frozen=True):
     batch_args: tuple[int, ...] | None = None
 
 
-def prepare(module: ir.Module) -> None:
+def prepare(module: Module) -> None:
     """Brings an imported module to the form that every later step works on, in place."""
     run_passes(module, NORMALIZE)
 
 
-def split(module: ir.Module, num_microbatches: int, batch_args: Sequence[int] | None) -> ir.Module:
+def split(module: Module, num_microbatches: int, batch_args: Sequence[int] | None) -> Module:
     """A copy of a prepared module cut into microbatches."""
     return _after(module, [SplitMicrobatches(num_microbatches, _batch_option(batch_args))])
 
 
-def cut(split_module: ir.Module, shape: Shape) -> ir.Module:
+def cut(split_module: Module, shape: Shape) -> Module:
     """Stage functions on their meshes, from a module that `split` gave."""
     return _after(
         split_module,
@@ -77,10 +79,8 @@ def cut(split_module: ir.Module, shape: Shape) -> ir.Module:
     )
 
 
-def work_of(module: ir.Module, num_microbatches: int) -> Work:
+def work_of(module: Module, num_microbatches: int) -> Work:
     """What one step of outlined stage functions has to do."""
-    from shardc.ir.attributes import KIND, STAGE, get_int, get_str
-
     kinds = {get_str(f, KIND) for f in functions(module.operation)}
     stages = {get_int(f, STAGE) or 0 for f in functions(module.operation)}
     return Work(
@@ -93,14 +93,15 @@ def work_of(module: ir.Module, num_microbatches: int) -> Work:
 
 
 def shard(
-    cut_module: ir.Module,
+    cut_module: Module,
     cluster: Cluster,
     *,
     stashes: Sequence[int],
     memory_limit_bytes: int | None,
     time_limit_s: float,
     seed: int,
-) -> tuple[ir.Module, tuple[StageReport, ...]]:
+    gap: float = 0.01,
+) -> tuple[Module, tuple[StageReport, ...]]:
     """Solves the shardings of every stage; the module with them written in, and the reports."""
     planned = _after(
         cut_module,
@@ -111,20 +112,21 @@ def shard(
                 stashes=tuple(stashes),
                 time_limit=time_limit_s,
                 seed=seed,
+                gap=gap,
             )
         ],
     )
     with planned.context:
-        text = ir.StringAttr(planned.operation.attributes["shardc.stage_reports"]).value
+        text = get_str(planned.operation, STAGE_REPORTS) or "[]"
     return planned, msgspec.json.decode(text, type=tuple[StageReport, ...])
 
 
-def shardings_of(sharded: ir.Module) -> dict[str, FunctionSharding]:
+def shardings_of(sharded: Module) -> dict[str, FunctionSharding]:
     """What `shard` decided, as data for a plan."""
     return {symbol(f): function_sharding(f) for f in functions(sharded.operation)}
 
 
-def replay(module: ir.Module, plan: Plan, dump: Dump | None = None) -> ir.Module:
+def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
     """The sharded module of a plan, from the prepared module it was made for; no solving.
 
     Args:
@@ -151,7 +153,7 @@ def replay(module: ir.Module, plan: Plan, dump: Dump | None = None) -> ir.Module
 
 
 def lower(
-    sharded: ir.Module,
+    sharded: Module,
     num_microbatches: int,
     schedule: str,
     *,
@@ -168,7 +170,7 @@ def lower(
     work = work_of(sharded, num_microbatches)
     actions = generate(schedule, work)
     check(actions, work)
-    module = _copy(sharded)
+    module = copy_module(sharded)
     for each in LOCAL_LOWERING if lowering == "local" else XLA_LOWERING:
         run_passes(module, [each])
         if dump is not None:
@@ -185,15 +187,8 @@ def lower(
         )
 
 
-def _copy(module: ir.Module) -> ir.Module:
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    with module.context:
-        return ir.Module.parse(buffer.getvalue())
-
-
-def _after(module: ir.Module, passes: Sequence[Pass]) -> ir.Module:
-    copy = _copy(module)
+def _after(module: Module, passes: Sequence[Pass]) -> Module:
+    copy = copy_module(module)
     run_passes(copy, passes)
     return copy
 

@@ -83,7 +83,9 @@ class ValueSpec(msgspec.Struct, frozen=True):
     @property
     def num_bytes(self) -> int:
         """Bytes of the global value; parts of a byte count as one."""
-        bits = 8 if self.dtype == "bool" else int(re.sub(r"\D.*", "", re.sub(r"^\D+", "", self.dtype)))
+        bits = (
+            8 if self.dtype == "bool" else int(re.sub(r"\D.*", "", re.sub(r"^\D+", "", self.dtype)))
+        )
         return math.prod(self.shape) * max(bits // 8, 1)
 
 

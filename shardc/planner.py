@@ -11,17 +11,26 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jax.extend.mlir import ir
-
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, cut, shard, shardings_of, split, work_of
 from shardc.cost.submeshes import mesh_of, mesh_views
-from shardc.errors import InfeasibleError, MicrobatchError, PlanError
+from shardc.errors import InfeasibleError, MicrobatchError, PlanError, StageError
+from shardc.ir.attributes import BATCH_DIM, arg_attrs
+from shardc.ir.context import Module
+from shardc.ir.walk import main_function
 from shardc.options import PlanOptions
 from shardc.plan import Plan, Predicted, StagePlan, StageReport
 from shardc.schedule.registry import SCHEDULES, generate, schedule_named
 from shardc.schedule.simulate import Simulation, Times, simulate
-from shardc.stage_costs import Crossing, LayerTable, Proposal, crossing, layer_table, propose
+from shardc.stage_costs import (
+    Crossing,
+    LayerTable,
+    Proposal,
+    crossing,
+    even_proposals,
+    layer_table,
+    propose,
+)
 
 EXACT_CANDIDATES = 3  # shapes that are planned exactly, the most promising first
 REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scaled from there
@@ -34,7 +43,7 @@ Progress = Callable[[str], None]
 @dataclass(frozen=True)
 class _Planned:
     shape: Shape
-    module: ir.Module
+    module: Module
     reports: tuple[StageReport, ...]
     simulation: Simulation
     transfers: Crossing
@@ -42,7 +51,7 @@ class _Planned:
 
 
 def plan_program(
-    module: ir.Module,
+    module: Module,
     cluster: Cluster,
     options: PlanOptions,
     progress: Progress | None = None,
@@ -62,13 +71,13 @@ def plan_program(
 
 class _Planner:
     def __init__(
-        self, module: ir.Module, cluster: Cluster, options: PlanOptions, progress: Progress
+        self, module: Module, cluster: Cluster, options: PlanOptions, progress: Progress
     ) -> None:
         self.module, self.cluster, self.options = module, cluster, options
         self.progress = progress
         self.start_s = time.monotonic()
         self.notes: list[str] = []
-        self.splits: dict[int, ir.Module] = {}
+        self.splits: dict[int, Module] = {}
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
 
     def run(self) -> Plan:
@@ -96,20 +105,15 @@ class _Planner:
         """Shapes worth planning exactly, the most promising first."""
         found: list[Proposal] = []
         counts = self._microbatch_counts()
-        table: LayerTable | None = None
-        reference = max(count for count in counts if count <= REFERENCE_MICROBATCHES or count == counts[0])
-        if self.options.stages != 1 and self.cluster.num_devices > 1:
-            self.progress("estimating the layers")
-            table = layer_table(
-                self.splits[reference], self.cluster, self._mesh_shape(), self.options, reference
-            )
-        for count in counts:
-            if table is not None:
-                module = self.splits[count]
-                scaled = table.for_microbatches(reference / count, module, self.options)
-                found += self._proposals_for(count, scaled)
-            else:
+        if self.cluster.num_devices == 1 or self.options.stages == 1:
+            for count in counts:
                 found += self._one_stage(count, self._schedule())
+        elif self.options.stages != "auto" and self.options.microbatches != "auto":
+            found += even_proposals(
+                self.splits[counts[0]], self.cluster, self.options, counts[0], self._schedule()
+            )
+        else:
+            found += self._estimated(counts)
         found.sort(key=lambda proposal: proposal.step_time_s)
         if not found:
             raise InfeasibleError(
@@ -123,6 +127,34 @@ class _Planner:
             if len(kept) < EXACT_CANDIDATES or not alike:
                 kept.append(proposal)
         return kept[: EXACT_CANDIDATES + 1]
+
+    def _estimated(self, counts: list[int]) -> list[Proposal]:
+        """Proposals from the cost of layers, taken at one count and scaled to the others."""
+        reference = max(
+            count for count in counts if count <= REFERENCE_MICROBATCHES or count == counts[0]
+        )
+        self.progress("estimating the layers")
+        table = self._layer_table(reference)
+        found = []
+        for count in counts:
+            if table is None:
+                found += self._one_stage(count, self._schedule())
+                continue
+            module = self.splits[count]
+            scaled = table.for_microbatches(reference / count, module, self.options)
+            found += self._proposals_for(count, scaled)
+        return found
+
+    def _layer_table(self, count: int) -> LayerTable | None:
+        """What layers cost; None where stages="auto" and there are no layers to cut."""
+        shape = self._mesh_shape()
+        try:
+            return layer_table(self.splits[count], self.cluster, shape, self.options, count)
+        except StageError as error:
+            if self.options.stages != "auto":
+                raise
+            self.notes.append(f"one stage: {error.message}")
+            return None
 
     def _microbatch_counts(self) -> list[int]:
         """The counts to try; those that the program allows, for "auto"."""
@@ -274,10 +306,7 @@ class _Planner:
         )
 
 
-def batch_arguments(split_module: ir.Module) -> tuple[int, ...]:
+def batch_arguments(split_module: Module) -> tuple[int, ...]:
     """Flat arguments that the split cut into microbatches."""
-    from shardc.ir.attributes import BATCH_DIM, arg_attrs
-    from shardc.ir.walk import main_function
-
     main = main_function(split_module.operation)
     return tuple(n for n, attrs in enumerate(arg_attrs(main)) if BATCH_DIM in attrs)

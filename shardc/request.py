@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from shardc.cluster import Cluster
-from shardc.errors import ClusterError, InputError
+from shardc.errors import ClusterError, InputError, PlanError
 from shardc.jax_version import usable_lowering
 from shardc.options import PlanOptions
 from shardc.plan import Plan
@@ -41,13 +41,14 @@ def plan_options(
                 help='give sizes such as mesh=(2, 4), or mesh="auto"',
             )
         mesh = tuple(sizes)
-    for name, number in (("memory_limit_bytes", memory_limit_bytes), ("time_limit_s", time_limit_s)):
+    for name, number in (
+        ("memory_limit_bytes", memory_limit_bytes),
+        ("time_limit_s", time_limit_s),
+    ):
         if number is not None and not number > 0:
             raise InputError(f"{name}={number} is not positive", help="give a number above 0")
     if lowering not in ("local", "xla"):
-        raise InputError(
-            f"there is no lowering {lowering!r}", help='lowering is "local" or "xla"'
-        )
+        raise InputError(f"there is no lowering {lowering!r}", help='lowering is "local" or "xla"')
     return PlanOptions(
         stages=stages,
         microbatches=microbatches,
@@ -120,12 +121,23 @@ def resolve_devices(
     return cluster, own[: cluster.num_devices]
 
 
-def check_plan_fits(plan: Plan, devices: Sequence[jax.Device]) -> None:
-    """ClusterError (SHARDC-101) if the plan's meshes need devices that are not there."""
+def check_plan_fits(plan: Plan, devices: Sequence[jax.Device], num_arguments: int) -> None:
+    """Refuses a plan that cannot be for this program or these devices.
+
+    Raises:
+        ClusterError: SHARDC-101, the plan's meshes need devices that are not there.
+        PlanError: SHARDC-200, the plan cuts arguments that the program does not have.
+    """
     needed = 1 + max(max(stage.mesh.device_ids) for stage in plan.stages)
     if needed > len(devices):
         raise ClusterError(
             f"the plan uses {needed} devices, and there are {len(devices)}",
             help="run on as many devices, or plan again for the devices that are there",
             code="SHARDC-101",
+        )
+    if max(plan.batch_arguments, default=-1) >= num_arguments:
+        raise PlanError(
+            f"the plan takes argument {max(plan.batch_arguments)} for the batch, and the program"
+            f" has {num_arguments} arguments",
+            help="plan again: this plan was made for another program",
         )

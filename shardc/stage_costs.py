@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jax.extend.mlir import ir
 
+from shardc.analysis.cloned_ops import cloneable_ops
 from shardc.analysis.dataflow import dataflow, step_facts
 from shardc.analysis.direction import forward_ops
-from shardc.analysis.cloned_ops import cloneable_ops
-from shardc.analysis.stage_cuts import layer_starts
+from shardc.analysis.stage_cuts import balanced_cuts, layer_starts
 from shardc.analysis.state import state_aliases
 from shardc.backend.extract import function_values
 from shardc.cluster import Cluster
@@ -25,12 +24,14 @@ from shardc.cost.links import transfer_link
 from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
 from shardc.errors import InfeasibleError, StageError
 from shardc.ir.attributes import KIND, get_str
+from shardc.ir.context import Module
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, main_function
 from shardc.options import PlanOptions
 from shardc.plan import Mesh, ValueSpec
 from shardc.solver.stages import plan_stages
 
+ESTIMATE_GAP = 0.1
 ESTIMATE_LIMIT_S = 4.0  # of solving one layer on one view
 MOST_LAYERS = 8  # that the stage planner tells apart; Alpa used 6 to 16
 
@@ -86,7 +87,9 @@ class LayerTable:
         each = float(self.seconds[view.shape].sum())
         return each * num_microbatches + float(self.once_s[view.shape].sum())
 
-    def for_microbatches(self, ratio: float, split_module: ir.Module, options: PlanOptions) -> "LayerTable":
+    def for_microbatches(
+        self, ratio: float, split_module: Module, options: PlanOptions
+    ) -> "LayerTable":
         """The same layers when a microbatch is `ratio` times as large."""
         return LayerTable(
             layer_positions(split_module, options),
@@ -113,7 +116,7 @@ class LayerTable:
 
 
 def layer_table(
-    split_module: ir.Module,
+    split_module: Module,
     cluster: Cluster,
     mesh_shape: tuple[int, ...] | None,
     options: PlanOptions,
@@ -124,11 +127,7 @@ def layer_table(
     views = (
         [mesh_of(mesh_shape, range(math.prod(mesh_shape)))]
         if mesh_shape is not None
-        else [
-            view
-            for size in _sizes(cluster, options)
-            for view in mesh_views(cluster, 0, size)
-        ]
+        else [view for size in _sizes(cluster, options) for view in mesh_views(cluster, 0, size)]
     )
     seconds: dict[tuple[int, ...], np.ndarray] = {}
     once: dict[tuple[int, ...], np.ndarray] = {}
@@ -149,6 +148,7 @@ def layer_table(
             memory_limit_bytes=1 << 62,
             time_limit_s=ESTIMATE_LIMIT_S,
             seed=options.seed,
+            gap=ESTIMATE_GAP,
         )
         seconds[view.shape] = np.array(
             [r.seconds.get("forward", 0.0) + r.seconds.get("backward", 0.0) for r in reports]
@@ -159,7 +159,41 @@ def layer_table(
     return LayerTable(starts, seconds, once, state, stash, boundary)
 
 
-def _drop_updates(outlined: ir.Module) -> None:
+def even_proposals(
+    split_module: Module,
+    cluster: Cluster,
+    options: PlanOptions,
+    num_microbatches: int,
+    schedule: str,
+) -> list[Proposal]:
+    """Stages of equal FLOPs on equal submeshes, one proposal for each view of the submesh."""
+    assert isinstance(options.stages, int)
+    count = options.stages
+    if options.mesh != "auto":
+        size = math.prod(options.mesh)
+        views = [mesh_of(options.mesh, range(size))]
+    else:
+        size = max(n for n in submesh_sizes(cluster) if n * count <= cluster.num_devices)
+        views = mesh_views(cluster, 0, size)
+    cuts = tuple(layer_positions(split_module, options, exactly=count)[1:])
+    firsts = place(cluster, [size] * count)
+    return [
+        Proposal(
+            Shape(
+                num_microbatches,
+                cuts,
+                tuple(mesh_of(view.shape, range(d, d + size)) for d in firsts),
+                schedule,
+                options.batch_args,
+            ),
+            0.0,
+            tuple((stage,) for stage in range(count)),
+        )
+        for view in views
+    ]
+
+
+def _drop_updates(outlined: Module) -> None:
     """Removes the update functions: they run once per step, and cost every shape about the same."""
     with outlined.context:
         for function in list(functions(outlined.operation)):
@@ -175,8 +209,14 @@ def _sizes(cluster: Cluster, options: PlanOptions) -> list[int]:
     return sizes
 
 
-def layer_positions(split_module: ir.Module, options: PlanOptions) -> tuple[int, ...]:
-    """Position of the first forward op of each layer in a split @main."""
+def layer_positions(
+    split_module: Module, options: PlanOptions, exactly: int | None = None
+) -> tuple[int, ...]:
+    """Position of the first forward op of each layer in a split @main.
+
+    Args:
+        exactly: so many layers, of equal FLOPs; None: as many as the planner tells apart.
+    """
     main = main_function(split_module.operation)
     flow = dataflow(main)
     facts = step_facts(main, flow)
@@ -189,12 +229,14 @@ def layer_positions(split_module: ir.Module, options: PlanOptions) -> tuple[int,
             help="return the loss from the step, or use stages=1",
         )
     order = sorted(forward - cloneable_ops(flow, facts, set(aliases)))
+    if exactly is not None:
+        return (order[0] if order else 0, *balanced_cuts(flow, order, exactly))
     asked = options.stages if isinstance(options.stages, int) else 1
     return tuple(layer_starts(flow, order, MOST_LAYERS, at_least=asked))
 
 
 def _bytes_of_layers(
-    outlined: ir.Module, num_layers: int
+    outlined: Module, num_layers: int
 ) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
     """State and stash of each layer, and what crosses each boundary, in bytes of whole values."""
     state, stash = np.zeros(num_layers), np.zeros(num_layers)
@@ -235,9 +277,11 @@ def propose(
     num_layers = len(table.starts)
     sizes = sorted({math.prod(shape) for shape in table.seconds})
     asked = options.stages if isinstance(options.stages, int) else None
-    counts = [asked] if asked is not None else [
-        n for n in (2, 4, 8, 16, 32, 64) if n <= min(num_layers, cluster.num_devices)
-    ]
+    counts = (
+        [asked]
+        if asked is not None
+        else [n for n in (2, 4, 8, 16, 32, 64) if n <= min(num_layers, cluster.num_devices)]
+    )
     half = max(cluster.num_devices // 2, 1)
     link = transfer_link(
         cluster, mesh_of((half,), range(half)), mesh_of((half,), range(half, 2 * half))
@@ -269,8 +313,17 @@ def propose(
             )
         except InfeasibleError:
             continue
-        found.append(_proposal(pipeline.stages, pipeline.step_time_s, table, cluster, options,
-                               num_microbatches, schedule))
+        found.append(
+            _proposal(
+                pipeline.stages,
+                pipeline.step_time_s,
+                table,
+                cluster,
+                options,
+                num_microbatches,
+                schedule,
+            )
+        )
     return found
 
 
@@ -297,7 +350,7 @@ def _proposal(
     return Proposal(shape, step_time_s, layers)
 
 
-def crossing(outlined: ir.Module, cluster: Cluster) -> Crossing:
+def crossing(outlined: Module, cluster: Cluster) -> Crossing:
     """What the stages of an outlined module send to each other, and how long it takes."""
     placed = meshes(outlined.operation)
     values: list[tuple[int, str, tuple[ValueSpec, ...], tuple[ValueSpec, ...]]] = function_values(
@@ -319,9 +372,7 @@ def crossing(outlined: ir.Module, cluster: Cluster) -> Crossing:
                 sent[source, stage] = sent.get((source, stage), 0) + spec.num_bytes
     slowest = max(
         (
-            transfer_s(
-                transfer_link(cluster, placed[f"stage{a}"], placed[f"stage{b}"]), num_bytes
-            )
+            transfer_s(transfer_link(cluster, placed[f"stage{a}"], placed[f"stage{b}"]), num_bytes)
             for (a, b), num_bytes in sent.items()
         ),
         default=0.0,

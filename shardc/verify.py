@@ -13,7 +13,6 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from shardc import compiler
 from shardc.backend.programs import compile_programs
 from shardc.backend.single_device import Step, single_device_step
 from shardc.importer.program import Imported
@@ -26,7 +25,7 @@ from shardc.plan import Executable
 from shardc.runtime.interpreter import Interpreter
 
 if TYPE_CHECKING:
-    from jax.extend.mlir import ir
+    from shardc.ir.context import Module
 
 Array = npt.NDArray[Any]
 
@@ -69,7 +68,7 @@ class Verdict:
         return f"own precision: {self.own}\nfloat64: {self.wide}"
 
 
-def widened(module: "ir.Module") -> "ir.Module":
+def widened(module: "Module") -> "Module":
     """A copy of a module, in any form, that computes in float64."""
     copy = copy_module(module)
     run_passes(copy, [WidenFloats()])
@@ -154,17 +153,6 @@ def outputs(
             values[argument] = results[result]
     host = [np.asarray(result) for result in results]
     return Outputs(dict(zip(names, host, strict=True)), float(np.median(times_s[1:] or times_s)))
-
-
-def lower_both(
-    sharded: "ir.Module", num_microbatches: int, schedule: str, lowering: str
-) -> tuple[Executable, Executable]:
-    """The executable of a sharded module, and the same plan's in float64."""
-    own, wide = (
-        compiler.lower(each, num_microbatches, schedule, lowering=lowering)
-        for each in (sharded, widened(sharded))
-    )
-    return own, wide
 
 
 def judge(

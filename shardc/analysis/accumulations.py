@@ -67,19 +67,22 @@ def _earlier(flow: BatchFlow) -> dict[int, int]:
     smaller and more exact.
     """
     graph = flow.program.graph
-    users = graph.users
-    late = {v for v in flow.sums if v not in flow.early}
-    found: dict[int, int] = {}
     returned = set(graph.returned)
-    for v in sorted(late, reverse=True):
-        while (source := _movable(flow, v)) is not None:
-            others = [r for i in users[source] for r in graph.results[i]]
+    sums = set(flow.sums)
+    found: dict[int, int] = {}
+    for v in sorted(sums, reverse=True):
+        while v in sums and (source := _movable(flow, v)) is not None:
+            # All that is made from the source must be accumulated, at the same time as v.
+            others = [r for i in graph.users[source] for r in graph.results[i] if r != v]
             if source in returned or not all(
-                r == v or (r in late and _movable(flow, r) == source) for r in others
+                r in sums and _movable(flow, r) == source and (r in flow.early) == (v in flow.early)
+                for r in others
             ):
                 break
-            late.discard(v)
-            late.add(source)
+            sums -= {v, *others}
+            sums.add(source)
+            if v in flow.early:
+                flow.early = flow.early - {v, *others} | {source}
             found.pop(v, None)
             found[source] = graph.producer[v]
             v = source

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.state import argument_name, donated_args, state_aliases
+from shardc.analysis.state import argument_names, donated_args, state_aliases
 from shardc.ir.attributes import result_attrs
 from shardc.ir.walk import body, terminator
 
@@ -32,7 +32,7 @@ def state_arguments(function: ir.Operation) -> dict[int, int]:
                 found[a] = match
                 free.remove(match)
         return found
-    names = [argument_name(function, a) for a in range(len(arguments))]
+    names = argument_names(function)
     paths = _result_paths(function)
     if paths and all(not name.startswith("argument ") for name in names):
         return _by_structure(names, arguments, paths, results)
@@ -41,8 +41,8 @@ def state_arguments(function: ir.Operation) -> dict[int, int]:
 
 def _result_paths(function: ir.Operation) -> list[str]:
     """JAX's paths of the results, such as `[0]['w']`; empty where a file does not have them."""
-    infos = [attrs.get("jax.result_info") for attrs in result_attrs(function)]
-    if any(info is None for info in infos):
+    infos = [a["jax.result_info"] for a in result_attrs(function) if "jax.result_info" in a]
+    if len(infos) < len(result_attrs(function)):
         return []
     return [re.sub(r"^result", "", str(ir.StringAttr(info).value)) for info in infos]
 
@@ -57,7 +57,7 @@ def _by_structure(
     number = {path: r for r, path in enumerate(paths)}
     found: dict[int, int] = {}
     for leaves in roots.values():
-        first, example = next(iter(leaves.items()))
+        first = next(iter(leaves))
         for path in paths:
             if not path.endswith(first):
                 continue

@@ -10,12 +10,13 @@ from shardc.analysis.arguments import BatchChoice, batch_choices, state_argument
 from shardc.analysis.batch_state import Cut, Kind, State
 from shardc.analysis.graph import ARGUMENT, ValueGraph
 from shardc.analysis.microbatch import BatchFlow
-from shardc.analysis.state import argument_name
+from shardc.analysis.state import argument_names, donated_args
 from shardc.analysis.step_program import Program, program_of
 from shardc.errors import MicrobatchError
 from shardc.ir.walk import main_function, where
 
 MAX_RANK = 8  # dims that are tried as the batch dim
+MAX_LEAVES = 16  # a guess with more arguments is taken whole or not at all
 # A guess under which the microbatches do less than this share of all FLOPs is a poor one.
 LEAST_SHARE = 0.25
 
@@ -59,10 +60,12 @@ class StepSplit:
 
 
 def batch_analysis(module: ir.Operation, batch_args: Sequence[int] | None = None) -> BatchFacts:
-    """Finds the batch and what hinders microbatches, if anything; never refuses.
+    """Finds the batch and what hinders microbatches, if anything, without refusing the program.
 
     Args:
         batch_args: positions of the batch arguments, or None to find them.
+    Raises:
+        MicrobatchError: SHARDC-141, `batch_args` names an argument that does not exist.
     """
     return _analysis(module, program_of(module), batch_args)
 
@@ -107,8 +110,11 @@ def _analysis(
         advice = "name arguments that share their batch dim"
     else:
         best = _best(function, program, others)
-        if best is None or best.obstacle:  # a type that reappears by chance is no state
-            best = _best(function, program, list(range(num_args))) if not state else best
+        if not donated_args(function) and (best is None or best.obstacle):
+            # A type may reappear by chance: that is no state.
+            other = _best(function, program, list(range(num_args)))
+            if other is not None and (best is None or other.obstacle is None):
+                best = other
         missing = "no argument of the step can be found that holds a batch"
         advice = "pass batch_argnums (--batch-args on the command line), or use microbatches=1"
     if best is None:
@@ -137,13 +143,25 @@ def _best(
         choices = batch_choices(function, allowed, dim)
         if together:
             choices = [c for c in choices if len(c.args) == len(allowed)]
-        flows = [_pruned(program, choice, together) for choice in choices]
-        useful = [f for f in flows if together or f.work_on_batch or not sum(program.heavy_flops)]
+        useful: list[BatchFlow] = []
+        # Most likely first: a batch has few leaves and comes behind the parameters.
+        for choice in sorted(choices, key=lambda c: (len(c.args), -max(c.args))):
+            flow = _pruned(program, choice, together)
+            if together or flow.work_on_batch or not sum(program.heavy_flops):
+                useful.append(flow)
+            if _is_perfect(flow):
+                break
         good = [f for f in useful if _rank(f) == 2]
         if good:
             return max(good, key=_score)
         found += useful if dim == 0 or together else []
     return max(found, key=_score, default=None)
+
+
+def _is_perfect(flow: BatchFlow) -> bool:
+    """Whether the microbatches share all the work and nothing is gathered."""
+    total = sum(flow.program.heavy_flops)
+    return flow.obstacle is None and not flow.wholes and 0 < total == flow.cut_flops
 
 
 def _rank(flow: BatchFlow) -> int:
@@ -166,7 +184,8 @@ def _score(flow: BatchFlow) -> tuple[int, int, int, int, int]:
 def _pruned(program: Program, choice: BatchChoice, together: bool) -> BatchFlow:
     """The analysis of a guess, without arguments that are only ever used whole ([T, T] masks)."""
     best = analyse(program, dict(choice.args))
-    if together or not (best.wholes or best.obstacle):
+    imperfect = best.wholes or best.obstacle
+    if together or not imperfect or len(choice.args) > MAX_LEAVES:
         return best
     for a in choice.args:
         fewer = {b: dim for b, dim in best.batch_args.items() if b != a}
@@ -204,7 +223,7 @@ def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:
         if any(flow.depends[u] for u in used) and program.heavy[i]
     ]
     roots = [v for i in working for v in graph.results[i]]
-    inside = {v for v in (graph.ancestors(roots) if roots else range(len(graph.values)))}
+    inside = set(graph.ancestors(roots) if roots else range(len(graph.values)))
     # All results of an op are in the same place.
     for i in range(len(graph.ops)):
         if inside.intersection(graph.results[i]):
@@ -253,7 +272,7 @@ def _not_divisible(function: ir.Operation, flow: BatchFlow, count: int) -> Micro
         if size % count:
             padded = -(-size // count) * count
             return MicrobatchError(
-                f"the batch dim of argument {a} ('{argument_name(function, a)}', size {size})"
+                f"the batch dim of argument {a} ('{argument_names(function)[a]}', size {size})"
                 f" does not divide into {count} microbatches",
                 where=where(function),
                 help=f"{use}, or pad the batch to {padded}",

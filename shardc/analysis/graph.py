@@ -5,7 +5,7 @@ from functools import cached_property
 
 from jax.extend.mlir import ir
 
-from shardc.ir.clone import inputs
+from shardc.ir.clone import captures
 from shardc.ir.walk import body, ops, terminator
 
 ARGUMENT = -1  # producer of a function argument
@@ -63,15 +63,15 @@ class ValueGraph:
 
 def value_graph(function: ir.Operation) -> ValueGraph:
     """Numbers the values of a function; linear in its size."""
-    values = list(body(function).arguments)
-    number = {v: n for n, v in enumerate(values)}
+    values: list[ir.Value] = list(body(function).arguments)
+    number: dict[ir.Value, int] = {v: n for n, v in enumerate(values)}
     num_args = len(values)
     producer = [ARGUMENT] * num_args
     all_ops = ops(function)
     uses: list[tuple[int, ...]] = []
     results: list[tuple[int, ...]] = []
     for i, op in enumerate(all_ops):
-        uses.append(tuple(number[v] for v in inputs(op)))
+        uses.append(tuple(number[v] for v in [*op.operands, *captures(op)]))
         made = []
         for result in op.results:
             number[result] = len(values)

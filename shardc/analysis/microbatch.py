@@ -18,13 +18,14 @@ from shardc.analysis.batch_state import (
     State,
     common_parts,
     from_factor,
-    may_cut,
     most_parts,
     to_factor,
 )
 from shardc.analysis.graph import ARGUMENT
 from shardc.analysis.linear import keeps_partial
+from shardc.analysis.loops import Loop, analyse_loop
 from shardc.analysis.step_program import IDENTITIES, Program
+
 
 @dataclass(frozen=True)
 class Obstacle:
@@ -33,7 +34,7 @@ class Obstacle:
     Attributes:
         op: position of the op that would have to wait for the accumulation.
         cause: position of the op that needs the whole batch first.
-        reason: "sum" where the cause uses a sum over the batch, "whole" where it uses every example.
+        reason: "sum" where the cause uses a sum over the batch, "whole" where it uses all of it.
     """
 
     op: int
@@ -54,6 +55,7 @@ class BatchFlow:
         seeds: arguments that the batch is in, cut or not (default: the batch arguments).
         early: accumulated or gathered values that are computed before the microbatches instead.
         cuts: op -> the factor of it that the microbatches cut.
+        loops: loop that works on parts -> what it has inside.
         parts: the number of microbatches must divide this.
         obstacle: why the step cannot be split, or None.
     """
@@ -67,6 +69,7 @@ class BatchFlow:
     sums: set[int] = field(default_factory=set)
     wholes: set[tuple[int, int]] = field(default_factory=set)
     cuts: dict[int, FactorCut] = field(default_factory=dict)
+    loops: dict[int, Loop] = field(default_factory=dict)
     limits: dict[int, int] = field(default_factory=dict)
     blocked: list[int] = field(default_factory=list)
     obstacle: Obstacle | None = None
@@ -110,7 +113,7 @@ class BatchFlow:
     def cut_flops(self) -> int:
         """FLOPs of matrix products of which each microbatch does a part."""
         flops = self.program.heavy_flops
-        return sum(flops[i] for i in self.cuts)
+        return sum(flops[i] for i in (*self.cuts, *self.loops))
 
     @property
     def work_on_batch(self) -> bool:
@@ -126,7 +129,7 @@ class BatchFlow:
             State(Kind.VARYING, 0, Cut(self.batch_args[a])) if a in self.batch_args else INVARIANT
             for a in range(graph.num_args)
         ]
-        self.sums, self.wholes, self.cuts = set(), set(), {}
+        self.sums, self.wholes, self.cuts, self.loops = set(), set(), {}, {}
         self.limits, self.blocked = {}, []
         self.needed: dict[int, int] = {}
         for i in range(len(graph.ops)):
@@ -160,6 +163,8 @@ class BatchFlow:
             return states
         if all(s.kind is Kind.INVARIANT for s in states):
             return [State(Kind.INVARIANT, level)] * count
+        if op.name == "stablehlo.while" and level == 0 and (loop := self._loop(i, states)):
+            return loop.carries
         partial = [p for p, s in enumerate(states) if s.is_partial]
         varying = [p for p, s in enumerate(states) if s.varies]
         if level == 0 and not varying:
@@ -173,10 +178,24 @@ class BatchFlow:
             return [State(Kind.INVARIANT, level)] * count
         return self._cut(i, varying, level)
 
+    def _loop(self, i: int, states: list[State]) -> Loop | None:
+        """The dataflow inside a loop, if it can work on parts."""
+        graph = self.program.graph
+        op = graph.ops[i]
+        count = len(op.operands)
+        captured = {
+            graph.values[u]: s for u, s in zip(graph.uses[i][count:], states[count:], strict=True)
+        }
+        loop = analyse_loop(op, states[:count], captured, self.program.inner_rules)
+        if loop is not None:
+            self.loops[i] = loop
+            self.limits[i] = common_parts(loop.limits)
+        return loop
+
     def _cut(self, i: int, varying: list[int], level: int) -> list[State]:
         """Results of an op with varying operands: it computes a part, if its rule allows it."""
         graph, rule = self.program.graph, self.program.rules[i]
-        op, used = graph.ops[i], graph.uses[i]
+        used = graph.uses[i]
         chosen: FactorCut | None = None
         kind: Kind | None = None
         # The operand that the heavy work made decides which factor is cut.
@@ -185,7 +204,7 @@ class BatchFlow:
             assert cut is not None
             mine = to_factor(rule, rule.operands[p], cut) if rule and self._ruled(i) else None
             if rule and mine and chosen is None:
-                kind = may_cut(op, rule, mine)
+                kind = self.program.may_cut(i, rule, mine)
                 chosen = mine if kind else None
             if chosen is None or mine != chosen:
                 level = max(level, self._whole(i, used[p]))

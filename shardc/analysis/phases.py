@@ -11,7 +11,17 @@ from functools import cached_property
 from shardc.analysis.batch_state import Cut, FactorCut, Kind, from_factor, may_cut, to_factor
 from shardc.analysis.graph import ARGUMENT
 from shardc.analysis.microbatch import BatchFlow
-from shardc.analysis.phase_plan import AFTER, BEFORE, BODY, Copy, How, Need, Phase, PhasePlan, Source
+from shardc.analysis.phase_plan import (
+    AFTER,
+    BEFORE,
+    BODY,
+    Copy,
+    How,
+    Need,
+    Phase,
+    PhasePlan,
+    Source,
+)
 from shardc.analysis.sharding_rules import FactorKind
 from shardc.analysis.step_program import HEAVY, IDENTITIES
 from shardc.ir.attributes import get_int
@@ -101,14 +111,18 @@ class _Planner:
         state = self.flow.states[v]
         if self.graph.ops[i].name in IDENTITIES:
             return self._identity(v, need)
+        if i in self.flow.loops and need.phase is Phase.BODY:
+            natural = Need(Phase.BODY, state.cut)
+            return self._copy(i, need) if need == natural else Source(How.SLICE, natural)
         batch = self._on_batch(i)
         if need.phase is Phase.BEFORE:
             return self._copy(i, need)
         if need.phase is Phase.AFTER:
             return self._after(v, need)
-        if v in self.flow.early and need.cut is None and (v in self.flow.sums or state.varies):
-            return Source(How.SAME, BEFORE)
+        if v in self.flow.early and (v in self.flow.sums or (state.varies and need.cut is None)):
+            return Source(How.SLICE if need.cut else How.SAME, BEFORE)
         if state.kind is not Kind.INVARIANT or v in self.flow.sums:
+            assert need.cut == state.cut, f"value {v} is needed in another form than it has"
             return self._copy(i, need)
         if need.cut is not None:
             cut = self._cuttable(v, need.cut)
@@ -159,8 +173,8 @@ class _Planner:
         )
 
     def _on_batch(self, i: int) -> bool:
-        """Whether an op depends on the batch, though its result is whole (see `early`)."""
-        return any(self.flow.depends[u] for u in self.graph.uses[i])
+        """Whether an op makes something whole out of parts (see `early`): only before the body."""
+        return any(self.flow.states[u].kind is not Kind.INVARIANT for u in self.graph.uses[i])
 
     def _costly(self, i: int) -> bool:
         op = self.graph.ops[i]
@@ -241,10 +255,14 @@ class _Planner:
     def _operands(self, i: int, cut: FactorCut | None) -> tuple[Need, ...]:
         """Forms of the operands of a body copy."""
         rule = self.flow.program.rules[i]
+        loop = self.flow.loops.get(i)
         found = []
         for p, u in enumerate(self.graph.uses[i]):
             state = self.flow.states[u]
-            if state.varies and (i, u) not in self.flow.wholes:
+            assert state.level == 0, f"op {i} of the body needs value {u} of the phase after"
+            if loop and p < len(loop.carries):
+                found.append(Need(Phase.BODY, loop.carries[p].cut))
+            elif state.varies and (i, u) not in self.flow.wholes:
                 found.append(Need(Phase.BODY, state.cut))
             elif cut and rule and cut.factor >= 0 and state.kind is Kind.INVARIANT:
                 found.append(Need(Phase.BODY, from_factor(rule, rule.operands[p], cut)))

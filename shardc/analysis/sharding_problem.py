@@ -34,9 +34,27 @@ FREE = frozenset(
 FUSED_TRAFFIC = 0.5  # an elementwise op is usually fused: it writes, or reads, but not both
 
 
+Column = tuple[TensorSharding, ...]  # of one operand or result under each strategy
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The strategies of an op seen from its operands and results.
+
+    Attributes:
+        strategies: kept, so that the id by which this is found stays theirs.
+        shards: parts of each result under each strategy.
+    """
+
+    strategies: tuple[Strategy, ...]
+    operands: tuple[Column, ...]
+    results: tuple[Column, ...]
+    shards: tuple[tuple[int, ...], ...]
+
+
 @dataclass
 class _Node:
-    shardings: list[tuple[TensorSharding, ...]]  # per strategy: of each result
+    results: tuple[Column, ...]
     costs: list[float]
     usages: list[int]
     interval: tuple[int, int]
@@ -129,6 +147,9 @@ class ProblemBuilder:
         self.nodes: list[_Node] = []
         self.edges: list[tuple[int, int]] = []
         self.tables: list[np.ndarray] = []
+        # Equal columns are one object, so that a table is found by the ids of its two.
+        self.interned: dict[Column, Column] = {}
+        self.columns: dict[int, _Columns] = {}
         self.table_cache: dict[tuple[object, ...], np.ndarray] = {}
         self.value_nodes: dict[str, int] = {}
         self.value_options: dict[str, tuple[TensorSharding, ...]] = {}
@@ -215,12 +236,12 @@ class ProblemBuilder:
         read = self._read_after_the_microbatches()
         for name, (value, many) in sample.items():
             shape, bytes_each = shape_of(value), num_bytes(value)
-            options = value_shardings(shape, self.mesh.axes, name.startswith("acc"))
+            options = self._intern(value_shardings(shape, self.mesh.axes, name.startswith("acc")))
             copies = self.stashes if many else 1
             shards = [self.mesh.num_shards(option.axes) for option in options]
             free = name in in_place
             node = _Node(
-                [(option,) for option in options],
+                (options,),
                 [0.0 if name in read else self._finish_s(o, options, value) for o in options],
                 [0 if free else copies * bytes_each // n for n in shards],
                 (first[name], last[name]),
@@ -249,6 +270,23 @@ class ProblemBuilder:
             for option in options
             if not option.unreduced
         )
+
+    def _intern(self, column: Column) -> Column:
+        return self.interned.setdefault(column, column)
+
+    def _columns_of(self, strategies: tuple[Strategy, ...]) -> _Columns:
+        """Made once for all ops that share `strategies`, as alike ops do."""
+        found = self.columns.get(id(strategies))
+        if found is None:
+            operands = zip(*(s.operands for s in strategies), strict=True)
+            results = tuple(zip(*(s.results for s in strategies), strict=True))
+            found = self.columns[id(strategies)] = _Columns(
+                strategies,
+                tuple(map(self._intern, operands)),
+                tuple(map(self._intern, results)),
+                tuple(tuple(self.mesh.num_shards(s.axes) for s in column) for column in results),
+            )
+        return found
 
     def _add(self, node: _Node) -> int:
         self.nodes.append(node)
@@ -279,18 +317,20 @@ class ProblemBuilder:
             self._note(op, rule, strategies)
             keep = op.name not in FREE and not crossing.intersection(op.results)
             live = max((last_use.get(result, time) for result in op.results), default=time)
+            columns = self._columns_of(strategies)
+            num_result_bytes = _result_bytes(op, columns)
             node = _Node(
-                [s.results for s in strategies],
-                self._op_costs(op, strategies, repeats),
-                [self._result_bytes(op, s) if keep else 0 for s in strategies],
+                columns.results,
+                self._op_costs(op, strategies, num_result_bytes, repeats),
+                num_result_bytes if keep else [0] * len(strategies),
                 (start + time, start + live + 1),
             )
             index = self._add(node)
             nodes.append(index)
             chosen.append(strategies)
             for position, operand in enumerate(op.operands):
-                wanted = [s.operands[position] for s in strategies]
-                self._connect(source[operand], (index, wanted), operand, repeats)
+                target = (index, columns.operands[position])
+                self._connect(source[operand], target, operand, repeats)
             linear = can_be_unreduced(op, rule, flags)
             for position, result in enumerate(op.results):
                 source[result] = (index, position)
@@ -299,8 +339,12 @@ class ProblemBuilder:
             terminator(function).operands, result_attrs(function), strict=True
         ):
             name = str(ir.StringAttr(attrs[VALUE]).value)
-            target = (self.value_nodes[name], list(self.value_options[name]))
-            self._connect(source[operand], target, operand, repeats)
+            self._connect(
+                source[operand],
+                (self.value_nodes[name], self.value_options[name]),
+                operand,
+                repeats,
+            )
         return nodes, chosen
 
     def _note(
@@ -311,7 +355,11 @@ class ProblemBuilder:
             self.replicated.append(f"{op.name} @{target}" if target else op.name)
 
     def _op_costs(
-        self, op: ir.Operation, strategies: tuple[Strategy, ...], repeats: int
+        self,
+        op: ir.Operation,
+        strategies: tuple[Strategy, ...],
+        num_result_bytes: list[int],
+        repeats: int,
     ) -> list[float]:
         cost = op_cost(op)
         dtype = dtype_of(op.operands[0]) if len(op.operands) else dtype_of(op.results[0])
@@ -320,36 +368,31 @@ class ProblemBuilder:
         traffic = (cost.bytes_read + cost.bytes_written) * (1.0 if heavy else FUSED_TRAFFIC)
         if op.name in FREE:
             traffic = 0.0
+        split_s = {
+            n: op_time_s(cost.flops / n, traffic / n, dtype, self.cluster.device)
+            for n in {s.num_shards for s in strategies}
+        }
         found = []
-        for s in strategies:
-            seconds = op_time_s(
-                cost.flops / s.num_shards, traffic / s.num_shards, dtype, self.cluster.device
-            )
+        for s, bytes_each in zip(strategies, num_result_bytes, strict=True):
+            seconds = split_s[s.num_shards]
             if s.reduce_axes:
                 pairs = [(self.mesh.size(a), self.links[a]) for a in s.reduce_axes]
-                seconds += all_reduce_over_s(pairs, self._result_bytes(op, s))
+                seconds += all_reduce_over_s(pairs, bytes_each)
             found.append(seconds * repeats)
         return found
-
-    def _result_bytes(self, op: ir.Operation, strategy: Strategy) -> int:
-        return sum(
-            num_bytes(result) // self.mesh.num_shards(sharding.axes)
-            for result, sharding in zip(op.results, strategy.results, strict=True)
-        )
 
     def _connect(
         self,
         source: tuple[int, int],
-        target: tuple[int, list[TensorSharding]],
+        target: tuple[int, Column],
         value: ir.Value,
         repeats: int,
     ) -> None:
         """An edge that prices the reshard of `value` for every pair of strategies."""
         node, position = source
-        made = tuple(options[position] for options in self.nodes[node].shardings)
-        used = tuple(target[1])
+        made, used = self.nodes[node].results[position], target[1]
         shape, size = shape_of(value), itemsize(dtype_of(value))
-        key = (made, used, shape, size, repeats)
+        key = (id(made), id(used), shape, size, repeats)
         table = self.table_cache.get(key)
         if table is None:
             unique_made = {s: i for i, s in enumerate(dict.fromkeys(made))}
@@ -374,3 +417,12 @@ class ProblemBuilder:
         table = np.array([[0.0 if x == y else np.inf for y in b] for x in a])
         self.edges.append((self.value_nodes[value], self.value_nodes[other]))
         self.tables.append(table)
+
+
+def _result_bytes(op: ir.Operation, columns: _Columns) -> list[int]:
+    """Bytes of all results on one device, under each strategy."""
+    totals = [0] * len(columns.strategies)
+    for result, shards in zip(op.results, columns.shards, strict=True):
+        whole = num_bytes(result)
+        totals = [total + whole // n for total, n in zip(totals, shards, strict=True)]
+    return totals

@@ -126,9 +126,46 @@ def _assign_backward(
             if facts.phase[u] == "body" and u not in cloned
         ]
         stage[i] = min(high[i], max([low[i], *users])) if users else high[i]
+    for i, home in wanted.items():
+        moved = _movable(flow, cloned, forward, stage, last, high, i, home)
+        for j in moved:
+            stage[j] = home
     for i in backward:
         if i in accumulates:
             stage[i] = min((stage[j] for j in flow.op_inputs[i] if j not in cloned), default=0)
+
+
+def _movable(
+    flow: Dataflow,
+    cloned: set[int],
+    forward: set[int],
+    stage: list[int],
+    last: list[int],
+    high: list[int],
+    accumulate: int,
+    home: int,
+) -> set[int]:
+    """The last ops of a gradient that can as well run at `home`, the stage of the weight.
+
+    They can if what they use is there anyway, such as a cotangent that crosses the cut: then the
+    sum of a bias gradient need not be sent. Empty if something more would have to cross.
+    """
+    moved: set[int] = set()
+    open_ops = [j for j in flow.op_inputs[accumulate] if j not in cloned and stage[j] > home]
+    while open_ops:
+        i = open_ops.pop()
+        if i in moved:
+            continue
+        if i in forward or home > high[i] or not moved.union([accumulate]).issuperset(flow.users[i]):
+            return set()
+        moved.add(i)
+        for j in flow.op_inputs[i]:
+            if j in cloned or (j in forward and stage[j] <= home <= last[j]):
+                continue
+            others = [u for u in flow.users[j] if u not in moved and u not in cloned]
+            if not any(u not in forward and stage[u] <= home for u in others):
+                open_ops.append(j)
+    return moved
 
 
 def _arguments_read(flow: Dataflow, cloned: set[int]) -> list[set[int]]:

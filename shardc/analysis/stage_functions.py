@@ -9,6 +9,9 @@ from shardc.ir.clone import inputs
 from shardc.ir.walk import body, ops, terminator
 
 KINDS = ("before", "forward", "backward", "update")
+CONSTANT_OPS = frozenset(
+    f"stablehlo.{name}" for name in "constant iota broadcast_in_dim convert reshape".split()
+)
 
 
 @dataclass
@@ -54,9 +57,12 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
             one takes it and gives it back.
     """
     all_ops = ops(main)
+    constants = _constants(main)
     home: dict[ir.Value, StageFunction] = {}
     functions: dict[tuple[int, int, int], StageFunction] = {}
     for op in all_ops:
+        if op in constants:
+            continue
         stage, kind, level = _place(op, home)
         key = (stage, KINDS.index(kind), level)
         function = functions.setdefault(key, StageFunction(stage, kind, level))
@@ -64,8 +70,10 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
         home.update((result, function) for result in op.results)
     ordered = [functions[key] for key in sorted(functions)]
     for function in ordered:
+        function.ops = _with_constants(function.ops, constants)
+        own = {result for op in function.ops for result in op.results}
         used = dict.fromkeys(value for op in function.ops for value in inputs(op))
-        function.inputs = [value for value in used if home.get(value) is not function]
+        function.inputs = [value for value in used if value not in own]
     crossing = {value for function in ordered for value in function.inputs}
     crossing.update(terminator(main).operands)
     ids = {value: f"arg{n}" for n, value in enumerate(body(main).arguments)}
@@ -78,6 +86,41 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
                 home[result].outputs.append(result)
                 number += 1
     return StageFunctions(ordered, ids)
+
+
+def _constants(main: ir.Operation) -> set[ir.Operation]:
+    """Light ops of the update made of nothing but numbers: every round has its own copy.
+
+    The planner and the lowering must see that a sum starts from zero.
+    """
+    returned = set(terminator(main).operands)
+    found: set[ir.Operation] = set()
+    for op in ops(main):
+        makers = [value.owner for value in inputs(op)]
+        if (
+            op.name in CONSTANT_OPS
+            and get_str(op, PHASE) == "after"
+            and returned.isdisjoint(op.results)
+            and all(not isinstance(m, ir.Block) and m.operation in found for m in makers)
+        ):
+            found.add(op)
+    return found
+
+
+def _with_constants(own: list[ir.Operation], constants: set[ir.Operation]) -> list[ir.Operation]:
+    """`own` with the constants that it uses, each in front of its first user."""
+    found: dict[ir.Operation, None] = {}
+
+    def add(op: ir.Operation) -> None:
+        for value in inputs(op):
+            maker = value.owner
+            if not isinstance(maker, ir.Block) and maker.operation in constants:
+                add(maker.operation)
+        found[op] = None
+
+    for op in own:
+        add(op)
+    return list(found)
 
 
 def is_per_microbatch(value: ir.Value) -> bool:

@@ -2,7 +2,7 @@
 
 from jax.extend.mlir import ir
 
-from shardc.ir.attributes import arg_attrs
+from shardc.ir.attributes import NAME, arg_attrs
 
 ALIASING = "tf.aliasing_output"
 DONOR = "jax.buffer_donor"
@@ -27,11 +27,9 @@ def donated_args(function: ir.Operation) -> set[int]:
     }
 
 
-def argument_name(function: ir.Operation, n: int) -> str:
-    """The user's name of argument `n`."""
-    attrs = arg_attrs(function)[n]
-    if "shardc.name" in attrs:
-        return str(ir.StringAttr(attrs["shardc.name"]).value)
-    return f"argument {n}"
-
-
+def argument_names(function: ir.Operation) -> list[str]:
+    """The user's name of every argument."""
+    return [
+        str(ir.StringAttr(attrs[NAME]).value) if NAME in attrs else f"argument {n}"
+        for n, attrs in enumerate(arg_attrs(function))
+    ]

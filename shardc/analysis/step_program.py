@@ -1,15 +1,17 @@
 """A flat step with its sharding rules and its weights: what the microbatch analysis reads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.batch_state import FactorCut, Kind, may_cut
 from shardc.analysis.flops import heavy_flops
 from shardc.analysis.graph import ValueGraph, value_graph
-from shardc.analysis.sharding_rules import OpRule, main_rules
+from shardc.analysis.sharding_rules import OpRule, main_rules, parse_rule
+from shardc.ir.pass_manager import run_registered
 from shardc.ir.reducers import is_zero
-from shardc.ir.walk import main_function
+from shardc.ir.walk import main_function, walk
 
 # Results are operands, one by one.
 IDENTITIES = {"stablehlo.optimization_barrier", "sdy.sharding_constraint"}
@@ -29,10 +31,25 @@ LIGHT_SHARE = 0.002
 
 @dataclass(frozen=True)
 class Program:
-    """A flat function with its sharding rules: what every run of the analysis reads."""
+    """A flat function with its sharding rules: what every run of the analysis reads.
+
+    Attributes:
+        graph: its values.
+        rules: of its ops.
+        inner_rules: of the ops inside regions, by their first result.
+    """
 
     graph: ValueGraph
     rules: list[OpRule | None]
+    inner_rules: dict[ir.Value, OpRule]
+    _cuttable: dict[tuple[int, FactorCut], Kind | None] = field(default_factory=dict)
+
+    def may_cut(self, i: int, rule: OpRule, cut: FactorCut) -> Kind | None:
+        """`batch_state.may_cut` of op i, asked once."""
+        key = (i, cut)
+        if key not in self._cuttable:
+            self._cuttable[key] = may_cut(self.graph.ops[i], rule, cut)
+        return self._cuttable[key]
 
     @cached_property
     def heavy_flops(self) -> list[int]:
@@ -56,4 +73,18 @@ class Program:
 
 def program_of(module: ir.Operation) -> Program:
     """The main function of a module, ready for analysis."""
-    return Program(value_graph(main_function(module)), main_rules(module))
+    graph = value_graph(main_function(module))
+    loops = any(op.name == "stablehlo.while" for op in graph.ops)
+    return Program(graph, main_rules(module), _inner_rules(module) if loops else {})
+
+
+def _inner_rules(module: ir.Operation) -> dict[ir.Value, OpRule]:
+    """The sharding rules of all ops inside regions of the main function."""
+    clone = module.clone()
+    run_registered(clone, "func.func(sdy-populate-op-sharding-rules)")
+    found = {}
+    pairs = zip(walk(main_function(module)), walk(main_function(clone)), strict=True)
+    for op, copy in pairs:
+        if len(op.results) > 0 and "sdy.sharding_rule" in copy.attributes:
+            found[op.results[0]] = parse_rule(str(copy.attributes["sdy.sharding_rule"]))
+    return found

@@ -22,7 +22,7 @@ def single_device_step(module: ir.Module, device: jax.Device) -> Step:
     are 64-bit values in it.
     """
     main = main_function(module.operation)
-    text = module.operation.get_asm(enable_debug_info=False)
+    text = str(module.operation.get_asm(enable_debug_info=False))
     program = ProgramText(mergeable_text(text, symbol(main), local=True))
     function_type = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     results = tuple(_aval(type_) for type_ in function_type.results)

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from shardc import compiler
+from shardc.backend.stage_text import stage_text
 from shardc.cli.output import format_option, print_json, save_plan
 from shardc.errors import InputError
+from shardc.importer.from_file import import_file
+from shardc.jax_version import usable_lowering
+from shardc.plan import Plan
 
 if TYPE_CHECKING:
-    from jax.extend.mlir import ir
+    from shardc.ir.context import Module
 
 
 @click.command()
@@ -28,12 +33,6 @@ def command(
     A stage's file has all its functions; schedule.json says in which order they run and what goes
     in and out, all that a runtime needs besides them.
     """
-    from shardc import compiler
-    from shardc.backend.stage_text import stage_text
-    from shardc.importer.from_file import import_file
-    from shardc.jax_version import usable_lowering
-    from shardc.plan import Plan
-
     plan = Plan.load(plan_file)
     folder = _directory(output)
     dumps = _Dumps(_directory(dump_dir) if dump_dir else None)
@@ -94,7 +93,7 @@ class _Dumps:
         self.folder = folder
         self.files: list[Path] = []
 
-    def write(self, name: str, module: "ir.Module") -> None:
+    def write(self, name: str, module: "Module") -> None:
         if self.folder is not None:
             self.files.append(self.folder / f"{len(self.files):02}-{name}.mlir")
             text = module.operation.get_asm(enable_debug_info=False)

@@ -4,8 +4,14 @@ from typing import Any
 
 import click
 
+from shardc import compiler
+from shardc.aot import find_plan
 from shardc.cli.output import format_option, print_json, save_plan
 from shardc.cli.plan_options import from_flags, plan_options
+from shardc.cli.summary import check_batch_args, plan_summary
+from shardc.cluster import Cluster
+from shardc.importer.from_file import import_file
+from shardc.report import explain
 
 
 @click.command()
@@ -23,14 +29,6 @@ def command(
     Ctrl-C ends the search and gives the best plan found until then.
     """
     options = from_flags(flags)
-
-    from shardc import compiler
-    from shardc.aot import find_plan
-    from shardc.cli.summary import check_batch_args, plan_summary
-    from shardc.cluster import Cluster
-    from shardc.importer.from_file import import_file
-    from shardc.report import explain
-
     machine = Cluster.load(cluster)
     imported = import_file(file)
     check_batch_args(options.batch_args, imported)

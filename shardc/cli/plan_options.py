@@ -6,19 +6,16 @@ from typing import Any
 
 import click
 
+from shardc import request
 from shardc.errors import InputError
 from shardc.options import PlanOptions
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-PLAN_OPTIONS = (
-    "stages", "microbatches", "schedule", "mesh", "batch_args", "memory_limit", "time_limit",
-    "seed", "lowering",
-)  # fmt: skip
 
 
 def plan_options[Command: Callable[..., Any]](command: Command) -> Command:
-    """Adds the options of PLAN_OPTIONS; `from_flags` makes PlanOptions of them."""
+    """Adds the options that say what to plan; `from_flags` makes PlanOptions of them."""
     for option in reversed(
         (
             click.option("--stages", help="Stages of the pipeline: a number, or auto."),
@@ -42,8 +39,6 @@ def from_flags(flags: dict[str, Any]) -> PlanOptions:
     Raises:
         InputError: SHARDC-180, a value has no meaning.
     """
-    from shardc.request import plan_options as checked
-
     given = {name: value for name, value in flags.items() if value is not None}
     if "memory_limit" in given:
         given["memory_limit_bytes"] = num_bytes(given.pop("memory_limit"))
@@ -57,7 +52,7 @@ def from_flags(flags: dict[str, Any]) -> PlanOptions:
     if "batch_args" in given:
         parts = given["batch_args"].split(",")
         given["batch_args"] = tuple(_whole("--batch-args", part, least=0) for part in parts)
-    return checked(**given)
+    return request.plan_options(**given)
 
 
 def _whole(option: str, text: str, least: int = 1) -> int:

@@ -1,13 +1,30 @@
 """`shardc run`: run a StableHLO file on this machine, and check it against one device."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
+import jax
 
+from shardc import compiler, verify
+from shardc.analysis.index_ranges import index_limits
+from shardc.aot import find_plan
 from shardc.cli.devices import default_platform, start_devices
 from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import from_flags, plan_options
-from shardc.errors import InputError
+from shardc.cli.summary import check_batch_args
+from shardc.cluster import Cluster
+from shardc.importer.from_file import import_file
+from shardc.importer.program import Imported
+from shardc.inputs import Array, load_inputs, seeded_inputs
+from shardc.ir.copy import copy_module
+from shardc.ir.walk import main_function
+from shardc.plan import Executable, Plan
+from shardc.report import explain
+from shardc.request import check_plan_fits, given_plan, resolve_devices
+
+if TYPE_CHECKING:
+    from shardc.ir.context import Module
 
 CHECK_FAILED = 1
 
@@ -33,6 +50,7 @@ CHECK_FAILED = 1
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     file: str,
     devices: int,
     plan_file: str | None,
@@ -53,43 +71,20 @@ def command(
     """
     options = from_flags(flags)
     own = start_devices(devices, platform)
-    import jax
-
     # Files may hold 64-bit values, and the check widens floats to 64 bits.
     jax.config.update("jax_enable_x64", True)
-
-    from shardc import compiler, inputs as program_inputs, verify
-    from shardc.analysis.index_ranges import index_limits
-    from shardc.aot import find_plan
-    from shardc.cli.summary import check_batch_args
-    from shardc.cluster import Cluster
-    from shardc.importer.from_file import import_file
-    from shardc.ir.copy import copy_module
-    from shardc.ir.walk import main_function
-    from shardc.report import explain
-    from shardc.request import check_plan_fits, given_plan, resolve_devices
-
     machine, own = resolve_devices(Cluster.load(cluster) if cluster else None, own)
     imported = import_file(file)
     check_batch_args(options.batch_args, imported)
     prepared = copy_module(imported.module)
     compiler.prepare(prepared)
     plan = given_plan(plan_file, options) or find_plan(prepared, machine, options)
-    check_plan_fits(plan, own)
+    check_plan_fits(plan, own, len(imported.arguments))
     sharded = compiler.replay(prepared, plan)
-    executable = compiler.lower(
-        sharded, plan.num_microbatches, plan.schedule, lowering=options.lowering
-    )
-    state = verify.state_of(executable)
-    if inputs is not None:
-        values = program_inputs.load_inputs(inputs, imported.arguments)
-    else:
-        with prepared.context:
-            limits = index_limits(main_function(prepared.operation))
-        values = program_inputs.seeded_inputs(imported.arguments, state, limits, input_seed)
+    executable = _lower(sharded, plan, options.lowering)
+    values = _inputs(inputs, input_seed, imported, prepared, executable)
+    got = verify.outputs(executable, values, verify.result_names(imported), steps, own)
 
-    names = verify.result_names(imported)
-    got = verify.outputs(executable, values, names, steps, own)
     answer: dict[str, Any] = {
         "num_stages": plan.num_stages,
         "num_microbatches": plan.num_microbatches,
@@ -100,18 +95,9 @@ def command(
     }
     verdict = None
     if check:
-        wide = compiler.lower(
-            verify.widened(sharded),
-            plan.num_microbatches,
-            plan.schedule,
-            lowering=options.lowering,
-        )
-        wide_values = [verify.widen_array(value) for value in values]
-        wide_got = verify.outputs(wide, wide_values, names, steps, own)
-        exact32, exact64 = verify.references(imported, values, state, steps, own[0])
-        verdict = verify.judge(exact32, exact64, got.values, wide_got.values)
+        wide = _lower(verify.widened(sharded), plan, options.lowering)
+        verdict = _verdict(imported, executable, wide, values, got, steps, own)
         answer = {**verdict.to_dict(), **answer}
-
     if output_format == "json":
         print_json(answer)
     else:
@@ -119,14 +105,50 @@ def command(
         click.echo(f"step time: {got.step_time_s:.4g} s")
         if verdict is not None:
             click.echo(str(verdict))
-    if verdict is not None:
-        if verdict.own.nonfinite_reference_values and not allow_nonfinite:
-            click.echo(
-                "check failed: the reference has"
-                f" {verdict.own.nonfinite_reference_values} values that are not finite, which"
-                " proves little; give other --inputs, or --allow-nonfinite",
-                err=True,
-            )
-            context.exit(CHECK_FAILED)
-        if not verdict.passed:
-            context.exit(CHECK_FAILED)
+    if verdict is not None and not _accepted(verdict, allow_nonfinite):
+        context.exit(CHECK_FAILED)
+
+
+def _lower(sharded: "Module", plan: Plan, lowering: str) -> Executable:
+    return compiler.lower(sharded, plan.num_microbatches, plan.schedule, lowering=lowering)
+
+
+def _inputs(
+    path: str | None, seed: int, imported: Imported, prepared: "Module", executable: Executable
+) -> list[Array]:
+    if path is not None:
+        return load_inputs(path, imported.arguments)
+    with prepared.context:
+        limits = index_limits(main_function(prepared.operation))
+    return seeded_inputs(imported.arguments, verify.state_of(executable), limits, seed)
+
+
+def _verdict(
+    imported: Imported,
+    executable: Executable,
+    wide: Executable,
+    values: list[Array],
+    got: verify.Outputs,
+    steps: int,
+    devices: Sequence[jax.Device],
+) -> verify.Verdict:
+    """Compares what the plan gave, and gives in float64, with one device."""
+    names = verify.result_names(imported)
+    wide_values = [verify.widen_array(value) for value in values]
+    wide_got = verify.outputs(wide, wide_values, names, steps, devices)
+    state = verify.state_of(executable)
+    exact32, exact64 = verify.references(imported, values, state, steps, devices[0])
+    return verify.judge(exact32, exact64, got.values, wide_got.values)
+
+
+def _accepted(verdict: verify.Verdict, allow_nonfinite: bool) -> bool:
+    """Whether the check passes, a reference without NaN and infinities included."""
+    count = verdict.own.nonfinite_reference_values
+    if count and not allow_nonfinite:
+        click.echo(
+            f"check failed: {count} values of the reference are not finite, which proves little;"
+            " give other --inputs, or --allow-nonfinite",
+            err=True,
+        )
+        return False
+    return verdict.passed

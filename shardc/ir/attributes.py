@@ -6,6 +6,7 @@ from jax.extend.mlir import ir
 
 NUM_MICROBATCHES = "shardc.num_microbatches"  # module: int
 NUM_STAGES = "shardc.num_stages"  # module: int
+CLUSTER = "shardc.cluster"  # module: JSON of the cluster that it was planned for
 NAME = "shardc.name"  # argument: the user's name for it
 BATCH_DIM = "shardc.batch_dim"  # argument, accumulate: int
 PHASE = "shardc.phase"  # op: "before" | "body" | "after"
@@ -84,3 +85,8 @@ def set_arg_attrs(function: ir.Operation, attrs: list[dict[str, ir.Attribute]]) 
 def set_result_attrs(function: ir.Operation, attrs: list[dict[str, ir.Attribute]]) -> None:
     """Replaces the attributes of every result."""
     function.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in attrs])
+
+
+def is_local(function: ir.Operation) -> bool:
+    """Whether a function is a per-device program already (shardc-localize has run)."""
+    return any(GLOBAL_TYPE in attrs for attrs in arg_attrs(function) + result_attrs(function))

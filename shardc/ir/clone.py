@@ -7,22 +7,27 @@ from jax.extend.mlir import ir
 from shardc.ir.walk import walk
 
 
+def captures(op: ir.Operation) -> list[ir.Value]:
+    """The values from outside that the ops in the regions of `op` use, once each."""
+    if len(op.regions) == 0:
+        return []
+    inside: set[ir.Value] = set()
+    used: dict[ir.Value, None] = {}
+    for inner in walk(op):
+        block = inner.block
+        inside.update(block.arguments)
+        inside.update(inner.results)
+        for region in inner.regions:
+            for nested in region.blocks:
+                inside.update(nested.arguments)
+        used.update(dict.fromkeys(inner.operands))
+    return [v for v in used if v not in inside]
+
+
 def inputs(op: ir.Operation) -> list[ir.Value]:
-    """The values `op` uses: its operands, then what its regions capture from outside, once each."""
+    """The values `op` uses: its operands, then what its regions capture and are no operands."""
     found = list(op.operands)
-    if len(op.regions) > 0:
-        inside: set[ir.Value] = set()
-        captured: dict[ir.Value, None] = {}
-        for inner in walk(op):
-            block = inner.block
-            inside.update(block.arguments)
-            inside.update(inner.results)
-            for region in inner.regions:
-                for nested in region.blocks:
-                    inside.update(nested.arguments)
-            captured.update(dict.fromkeys(inner.operands))
-        found.extend(v for v in captured if v not in inside and v not in found)
-    return found
+    return found + [v for v in captures(op) if v not in found]
 
 
 def replace_inputs(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> None:

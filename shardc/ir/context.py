@@ -6,6 +6,8 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir as jax_mlir
 
+Module = ir.Module
+
 
 @functools.cache
 def _register_passes() -> None:

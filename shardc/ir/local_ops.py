@@ -5,6 +5,7 @@ An axis of devices (or of microbatches: an axis in time) may split a factor of a
 gets whole operands, which is always right.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,13 +37,18 @@ def _positions(mapping: Sequence[Sequence[int]], factor: int) -> list[int]:
     return [dim for dim, factors in enumerate(mapping) if factor in factors]
 
 
-def _major_most(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
-    """A dim made of several factors is split at the outermost only: parts stay contiguous."""
-    return all(
-        factor not in factors[1:]
-        for mapping in (*rule.operands, *rule.results)
-        for factors in mapping
-    )
+def _same_block(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    """The factor is the outermost of a dim of operand and result, with equally much before it.
+
+    Then a part of one dim holds the very elements of that part of the other.
+    """
+    before = []
+    for value, mapping in ((op.operands[0], rule.operands[0]), (op.results[0], rule.results[0])):
+        outermost = [dim for dim, factors in enumerate(mapping) if factors[:1] == (factor,)]
+        if not outermost or outermost != _positions(mapping, factor):
+            return False
+        before.append(math.prod(_shape(value)[: outermost[0]]))
+    return before[0] == before[1]
 
 
 def _trivial(name: str, neutral: int) -> Guard:
@@ -53,7 +59,8 @@ def _trivial(name: str, neutral: int) -> Guard:
             return True
         attribute = op.attributes[name]
         if isinstance(attribute, ir.DenseElementsAttr):  # tensor<rank x 2>: low and high
-            pairs = [int(v) for v in ir.DenseIntElementsAttr(attribute)]
+            numbers = ir.DenseIntElementsAttr(attribute)
+            pairs = [int(numbers[i]) for i in range(len(numbers))]
             return all(pairs[2 * d : 2 * d + 2] == [neutral, neutral] for d in dims(rule, factor))
         values = list(ir.DenseI64ArrayAttr(attribute))
         return all(values[d] == neutral for d in dims(rule, factor))
@@ -158,7 +165,7 @@ ALLOWED: dict[tuple[str, str], Guard] = {
     ("stablehlo.reduce", "pass_through"): _always,
     ("stablehlo.reduce", "reduction"): _one_operand,
     ("stablehlo.reduce_window", "pass_through"): _reduce_window_guard,
-    ("stablehlo.reshape", "pass_through"): _major_most,
+    ("stablehlo.reshape", "pass_through"): _same_block,
     ("stablehlo.reverse", "pass_through"): _always,
     ("stablehlo.scatter", "pass_through"): _scattered,
     ("stablehlo.scatter", "reduction"): _scattered_sum,

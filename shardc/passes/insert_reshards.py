@@ -7,7 +7,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardc.errors import PlanError
-from shardc.ir.attributes import IN_SHARDINGS, SHARDING, result_attrs
+from shardc.ir.attributes import IN_SHARDINGS, SHARDING, is_local, result_attrs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import (
     from_attr,
@@ -40,6 +40,8 @@ class InsertReshards(Pass):
 
     def apply(self, module: ir.Operation) -> None:
         for function in functions(module):
+            if is_local(function):
+                continue
             resharder = _Resharder(value_shardings(function))
             for op in ops(function):
                 if IN_SHARDINGS in op.attributes:

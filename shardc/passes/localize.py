@@ -14,6 +14,7 @@ from shardc.ir.attributes import (
     REDUCE_AXES,
     SHARDING,
     arg_attrs,
+    is_local,
     result_attrs,
     set_arg_attrs,
     set_result_attrs,
@@ -58,7 +59,7 @@ class Localize(Pass):
         placed = meshes(module)
         rules = rules_of(module)
         for function in functions(module):
-            if not any(GLOBAL_TYPE in d for d in arg_attrs(function) + result_attrs(function)):
+            if not is_local(function):
                 _Localizer(function, placed, rules[symbol(function)]).run()
 
 

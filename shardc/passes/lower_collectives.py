@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.cluster import Cluster
-from shardc.cost.links import Links, axis_links
+from shardc.cost.links import Link, Links, axis_links
 from shardc.cost.reshard import reshard_steps
 from shardc.cost.reshard_moves import ReshardStep
 from shardc.errors import PlanError
+from shardc.ir.attributes import CLUSTER, get_str
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import (
     from_attr,
@@ -22,6 +23,8 @@ from shardc.ir.shardings import (
 from shardc.ir.tensor_types import dtype_of, itemsize, shape_of
 from shardc.ir.walk import functions, ops, where
 from shardc.plan import Mesh
+
+EQUAL_LINK = Link(bandwidth_bytes_per_s=1e9, latency_s=1e-6, all_to_all_bandwidth_bytes_per_s=1e9)
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,18 @@ class LowerCollectives(Pass):
         %1 = sdy.reduce_scatter [{}, {"x"}] %0 out_sharding=<@mesh, [{}, {"x"}]>
 
     Options:
-        cluster: built-in name, path of a cluster file, or its JSON: what the links cost.
+        cluster: built-in name, path of a cluster file, or its JSON: what the links cost. Empty =
+            module attribute `shardc.cluster`, the JSON of the cluster that the module was planned
+            for; where there is none, all links count as equal.
     """
 
     name = "shardc-lower-collectives"
 
-    cluster: str = "cpu8"
+    cluster: str = ""
 
     def apply(self, module: ir.Operation) -> None:
+        described = self.cluster or get_str(module, CLUSTER)
+        cluster = Cluster.parse(described) if described else None
         placed = meshes(module)
         links: dict[str, Links] = {}
         for function in functions(module):
@@ -53,8 +60,14 @@ class LowerCollectives(Pass):
                     continue
                 mesh = mesh_name(op.attributes["sharding"])
                 if mesh not in links:
-                    links[mesh] = axis_links(Cluster.parse(self.cluster), placed[mesh])
+                    links[mesh] = _links(cluster, placed[mesh])
                 _lower(op, written, mesh, placed[mesh], links[mesh])
+
+
+def _links(cluster: Cluster | None, mesh: Mesh) -> Links:
+    if cluster is None:
+        return {axis: EQUAL_LINK for axis, _ in mesh.axes}
+    return axis_links(cluster, mesh)
 
 
 def _lower(

@@ -7,7 +7,7 @@ from jax.extend.mlir.dialects import func, stablehlo
 
 from shardc.analysis.stage_functions import StageFunction, is_per_microbatch, stage_functions
 from shardc.analysis.stage_table import ARGUMENTS, RESULT_STAGES, RESULT_TYPES, RESULTS
-from shardc.analysis.state import argument_name, donated_args, state_aliases
+from shardc.analysis.state import argument_names, donated_args, state_aliases
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
     ACCUMULATE,
@@ -132,10 +132,11 @@ def _write_tables(module: ir.Operation, main: ir.Operation, ids: dict[ir.Value, 
         [attrs.get(STAGE, int_attr(0)) for attrs in result_attrs(main)]
     )
     donated, aliases = donated_args(main), state_aliases(main)
+    names = argument_names(main)
     rows = []
     for n, (value, attrs) in enumerate(zip(body(main).arguments, arg_attrs(main), strict=True)):
         row = {
-            "name": str_attr(argument_name(main, n)),
+            "name": str_attr(names[n]),
             "type": ir.TypeAttr.get(value.type),
             "stage": attrs.get(STAGE, int_attr(0)),
             "donated": ir.BoolAttr.get(n in donated),

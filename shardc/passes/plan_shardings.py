@@ -12,7 +12,7 @@ from shardc.analysis.sharding_rules import rules_of
 from shardc.analysis.stage_table import next_states
 from shardc.cluster import Cluster
 from shardc.errors import PlanError
-from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, get_int, str_attr
+from shardc.ir.attributes import CLUSTER, NUM_MICROBATCHES, STAGE, get_int, str_attr
 from shardc.ir.pass_manager import Pass
 from shardc.ir.planned import write_shardings
 from shardc.ir.shardings import meshes
@@ -38,6 +38,7 @@ class PlanShardings(Pass):
         stashes: for each stage the microbatches in flight; empty = all.
         time_limit: seconds for each stage.
         seed: of the solver.
+        gap: the solver may stop when it has proven to be this close to the optimum.
     """
 
     name = "shardc-plan-shardings"
@@ -47,6 +48,7 @@ class PlanShardings(Pass):
     stashes: tuple[int, ...] = ()
     time_limit: float = 60.0
     seed: int = 0
+    gap: float = 0.01
 
     def apply(self, module: ir.Operation) -> None:
         cluster = load_cluster(self.cluster)
@@ -75,13 +77,14 @@ class PlanShardings(Pass):
             key = _digest(built)
             if key not in solved:
                 solved[key] = solve(
-                    built.problem, time_limit_s=self.time_limit, seed=self.seed
+                    built.problem, time_limit_s=self.time_limit, seed=self.seed, gap=self.gap
                 )
             solution = solved[key]
             chosen = built.shardings(solution.choice)
             for function in stage_functions:
                 write_shardings(function, chosen[symbol(function)])
             reports.append(stage_report(built, solution, mesh, cluster))
+        module.attributes[CLUSTER] = str_attr(msgspec.json.encode(cluster).decode())
         module.attributes[REPORTS] = str_attr(msgspec.json.encode(reports).decode())
 
 

@@ -160,6 +160,8 @@ def _accumulate_operands(accumulate: ir.Operation, source: ir.Operation, parts: 
         moved.attributes[PHASE] = str_attr("after")
     accumulate.results[0].replace_all_uses_with(moved.results[0])
     accumulate.erase()
+    if not list(source.results[0].uses):
+        source.erase()
 
 
 def _write(

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.batch_split import split_step
-from shardc.analysis.batch_state import Cut
+from shardc.analysis.batch_state import INVARIANT, Cut
+from shardc.analysis.loops import inner_cut
 from shardc.analysis.microbatch import BatchFlow
-from shardc.analysis.phases import BEFORE, Copy, How, Need, Phase, PhasePlan, Source, plan_phases
-from shardc.analysis.state import STATE_RESULT
+from shardc.analysis.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
+from shardc.analysis.phases import plan_phases
+from shardc.analysis.state import ALIASING, STATE_RESULT
 from shardc.ir.attributes import (
-    ACCUMULATE,
     BATCH_DIM,
-    KIND,
-    MICROBATCH_INDEX,
     NUM_MICROBATCHES,
     PHASE,
     arg_attrs,
@@ -22,8 +21,11 @@ from shardc.ir.attributes import (
     str_attr,
 )
 from shardc.ir.clone import clone_op
+from shardc.ir.local_loop import make_local_loop
 from shardc.ir.local_ops import make_local
+from shardc.ir.microbatch_ops import MicrobatchOps, create, with_shape
 from shardc.ir.pass_manager import Pass
+from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function, ops, terminator
 
 
@@ -31,11 +33,15 @@ from shardc.ir.walk import body, main_function, ops, terminator
 class SplitMicrobatches(Pass):
     """Splits the main function into phases before, during and after `count` microbatches.
 
-    Every op gets `shardc.phase`: "before" and "after" run once per step on whole values, "body" runs
-    once per microbatch on parts of the batch. A batch argument becomes [.., count, size / count, ..]
-    and is read at `shardc.microbatch_index`; what leaves the body goes through `shardc.accumulate`,
-    which adds up or concatenates. The results are those of the whole batch, up to the order of
-    additions. Runs once per module: a split module is left alone.
+    Every op gets `shardc.phase`: "before" and "after" run once per step on whole values, "body"
+    runs once per microbatch on parts of the batch. A batch argument becomes
+    [.., count, size / count, ..] and is read at `shardc.microbatch_index`; what leaves the body
+    goes through `shardc.accumulate`, which adds up or concatenates. The results are those of the
+    whole batch, up to the order of additions. A module that is split already is left alone.
+
+    One microbatch is always possible. A step that cannot be cut (batch normalisation) then has in
+    its body all matrix products and what they depend on, on whole values, and each accumulation
+    adds up one value.
 
     Attributes:
         count: number of microbatches; must divide the batch dims.
@@ -58,12 +64,12 @@ class SplitMicrobatches(Pass):
             attrs[arg][STATE_RESULT] = int_attr(result)
         for arg, dim in step.flow.batch_args.items():
             attrs[arg][BATCH_DIM] = int_attr(dim)
-            attrs[arg].pop("tf.aliasing_output", None)  # the microbatches have another type
+            attrs[arg].pop(ALIASING, None)  # the microbatches have another type than any result
         set_arg_attrs(function, attrs)
 
 
 class _Emitter:
-    """Writes the planned copies behind each other and drops the ops they replace."""
+    """Writes the planned copies in front of the old ops, phase by phase, and drops the old ones."""
 
     def __init__(
         self, function: ir.Operation, flow: BatchFlow, plan: PhasePlan, count: int
@@ -74,19 +80,16 @@ class _Emitter:
         self.plan = plan
         self.count = count
         self.env: dict[tuple[int, Need], ir.Value] = {}
-        self.index: ir.Value | None = None
-        # Ops of a phase go before its mark; the marks stand in front of the old ops.
+        self.old = ops(function)
+        # Ops of a phase go before its mark; the index, which the body begins with, has its own.
+        names = ("before", "index", "body", "after")
         with ir.InsertionPoint.at_block_begin(body(function)), ir.Location.unknown():
-            self.marks = {phase: self._mark() for phase in Phase}
-
-    def _mark(self) -> ir.Operation:
-        scalar = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
-        zero = ir.DenseElementsAttr.get_splat(scalar, _i32(0))
-        return self._create("stablehlo.constant", [scalar], [], {"value": zero})
+            self.marks = {name: _mark() for name in names}
+        points = {name: ir.InsertionPoint(mark) for name, mark in self.marks.items()}
+        self.build = MicrobatchOps(count, points)
 
     def emit(self) -> None:
         """Rewrites the function."""
-        old = ops(self.function)[len(self.marks) :]
         for a in range(self.graph.num_args):
             self._forms(a)
         for i in range(len(self.graph.ops)):
@@ -97,7 +100,7 @@ class _Emitter:
         last = terminator(self.function)
         for position, v in enumerate(self.graph.returned):
             last.operands[position] = self.env[v, Need(Phase.AFTER)]
-        for op in [*reversed(old), *self.marks.values()]:
+        for op in [*reversed(self.old), *self.marks.values()]:
             op.erase()
         self._retype()
 
@@ -105,203 +108,104 @@ class _Emitter:
         """Gives the batch arguments their type, and the function that of its arguments."""
         arguments = body(self.function).arguments
         for a, dim in self.flow.batch_args.items():
-            arguments[a].set_type(self._split_type(a, dim))
+            shape = self.build.split_shape(shape_of(arguments[a]), dim)
+            arguments[a].set_type(with_shape(arguments[a], shape))
         old = ir.FunctionType(ir.TypeAttr(self.function.attributes["function_type"]).value)
         new = ir.FunctionType.get([a.type for a in arguments], old.results)
         self.function.attributes["function_type"] = ir.TypeAttr.get(new)
 
-    def _split_type(self, v: int, dim: int) -> ir.Type:
-        shape = self._shape(v)
-        return self._type(
-            v, [*shape[:dim], self.count, shape[dim] // self.count, *shape[dim + 1 :]]
-        )
-
-    # ---- ops ----
-
     def _copy(self, i: int, copy: Copy) -> None:
+        """One copy of an op, on the forms of its operands that the plan names."""
         op, used, results = self.graph.ops[i], self.graph.uses[i], self.graph.results[i]
         if copy.positions is not None:
             used = tuple(used[p] for p in copy.positions)
             results = tuple(results[p] for p in copy.positions)
         new = [self.env[u, need] for u, need in zip(used, copy.operands, strict=True)]
-        with self._at(copy.need.phase), op.location:
+        with ir.InsertionPoint(self.marks[copy.need.phase.value]), op.location:
             if copy.positions is not None:
-                made = self._create(op.name, [n.type for n in new], new, _attributes(op))
+                attributes = {name: op.attributes[name] for name in op.attributes}
+                made = create(op.name, [n.type for n in new], new, attributes)
+            elif i in self.flow.loops and copy.need.phase is Phase.BODY:
+                made = self._loop(i, new)
             elif len(used) == len(op.operands):
                 types = [
                     self._part_type(v, need.cut)
                     for v, need in zip(results, copy.results, strict=True)
                 ]
                 made = make_local(op, new, types)
-            else:
-                made = clone_op(
-                    op, {self.graph.values[u]: n for u, n in zip(used, new, strict=True)}
-                )
+            else:  # an op with regions that capture values
+                old = [self.graph.values[u] for u in used]
+                made = clone_op(op, dict(zip(old, new, strict=True)))
         made.attributes[PHASE] = str_attr(copy.need.phase.value)
         for v, need, value in zip(results, copy.results, made.results, strict=True):
             self.env[v, need] = value
 
+    def _loop(self, i: int, new: list[ir.Value]) -> ir.Operation:
+        """A loop at the shapes of a microbatch."""
+        op, loop = self.graph.ops[i], self.flow.loops[i]
+        count = len(op.operands)
+        outside = [self.graph.values[u] for u in self.graph.uses[i][count:]]
+
+        def part_type(value: ir.Value) -> ir.Type:
+            cut = loop.states.get(value, INVARIANT).cut
+            shape = cut and cut.part(shape_of(value), self.count)
+            return with_shape(value, shape) if shape else value.type
+
+        def cut_value(value: ir.Value, cut: Cut, point: ir.InsertionPoint) -> ir.Value:
+            with op.location:
+                return self.build.inside(point).slice(value, cut.dim, cut.outer)
+
+        return make_local_loop(
+            op,
+            new[:count],
+            dict(zip(outside, new[count:], strict=True)),
+            part_type,
+            lambda inner, position: inner_cut(loop, inner, position),
+            cut_value,
+        )
+
     def _forms(self, v: int) -> None:
+        """The forms of a value that are not results of a copy of its op."""
         for need, source in self.plan.forms.get(v, {}).items():
             if source.how is How.OPERAND:
                 i = self.graph.producer[v]
                 operand = self.graph.uses[i][self.graph.results[i].index(v)]
                 self.env[v, need] = self.env[operand, need]
             elif source.how is not How.OP:
-                with self._at(need.phase), self.graph.values[v].location:
+                with self.graph.values[v].location:
                     self.env[v, need] = self._form(v, need, source)
 
     def _form(self, v: int, need: Need, source: Source) -> ir.Value:
         value = self.graph.values[v]
-        match source.how:
-            case How.ARGUMENT:
-                return value
-            case How.MERGE:
-                return self._reshape(value, self._shape(v), need.phase)
-            case How.READ:
-                assert need.cut is not None
-                split = list(ir.ShapedType(self._split_type(v, need.cut.dim)).shape)
-                return self._part(v, value, need.cut, split, need.cut.dim)
-        assert source.other is not None
-        other = self.env[v, source.other]
-        match source.how:
-            case How.SAME:
-                return other
-            case How.SLICE:
-                assert need.cut is not None
-                return self._slice(v, other, need.cut)
-            case How.SUM:
-                return self._accumulate(other, other.type, "sum", None)
-        assert source.how is How.CONCAT and source.other.cut is not None
-        return self._concat(v, other, source.other.cut)
-
-    def _slice(self, v: int, whole: ir.Value, cut: Cut) -> ir.Value:
-        """The microbatch's part of a whole value: seen as [outer, M, rest], taken at the index."""
-        if self.count == 1:
-            return whole
-        shape = self._shape(v)
-        rest = shape[cut.dim] // cut.outer // self.count
-        split = [*shape[: cut.dim], cut.outer, self.count, rest, *shape[cut.dim + 1 :]]
-        seen = self._reshape(whole, split, Phase.BODY)
-        return self._part(v, seen, cut, split, cut.dim + 1)
-
-    def _part(
-        self, v: int, split: ir.Value, cut: Cut, shape: list[int], micro_dim: int
-    ) -> ir.Value:
-        """Entry `index` of dim `micro_dim` of `split` (of that shape), in the part's own shape."""
-        sizes = [1 if d == micro_dim else size for d, size in enumerate(shape)]
-        zero = self._zero() if len(shape) > 1 else None
-        index = self._index()
-        starts = [index if d == micro_dim else zero for d in range(len(shape))]
-        attributes = {"slice_sizes": ir.DenseI64ArrayAttr.get(sizes)}
-        taken = self._make(
-            "stablehlo.dynamic_slice",
-            self._type(v, sizes),
-            [split, *starts],
-            Phase.BODY,
-            attributes,
-        )
-        return self._reshape(taken, list(cut.part(tuple(self._shape(v)), self.count)), Phase.BODY)
-
-    def _concat(self, v: int, part: ir.Value, cut: Cut) -> ir.Value:
-        """The whole value out of all parts: accumulated as [.., M, part, ..], then put in order."""
-        shape = self._shape(v)
-        size = shape[cut.dim] // self.count
-        before, behind = shape[: cut.dim], shape[cut.dim + 1 :]
-        gathered = self._accumulate(
-            part, self._type(v, [*before, self.count, size, *behind]), "concat", cut.dim
-        )
-        if cut.outer > 1:
-            split = [*before, self.count, cut.outer, size // cut.outer, *behind]
-            gathered = self._reshape(gathered, split, Phase.AFTER)
-            order = list(range(len(split)))
-            order[cut.dim], order[cut.dim + 1] = order[cut.dim + 1], order[cut.dim]
-            attributes = {"permutation": ir.DenseI64ArrayAttr.get(order)}
-            split = [split[d] for d in order]
-            gathered = self._make(
-                "stablehlo.transpose", self._type(v, split), [gathered], Phase.AFTER, attributes
-            )
-        return self._reshape(gathered, shape, Phase.AFTER)
-
-    def _accumulate(
-        self, value: ir.Value, type_: ir.Type, kind: str, batch_dim: int | None
-    ) -> ir.Value:
-        attributes = {"call_target_name": str_attr(ACCUMULATE), KIND: str_attr(kind)}
-        if batch_dim is not None:
-            attributes[BATCH_DIM] = int_attr(batch_dim)
-        return self._make("stablehlo.custom_call", type_, [value], Phase.BODY, attributes)
-
-    def _index(self) -> ir.Value:
-        if self.index is None:
-            scalar = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
-            attributes = {"call_target_name": str_attr(MICROBATCH_INDEX)}
-            self.index = self._make("stablehlo.custom_call", scalar, [], Phase.BODY, attributes)
-            self._zero_index = self._make(
-                "stablehlo.constant",
-                scalar,
-                [],
-                Phase.BODY,
-                {"value": ir.DenseElementsAttr.get_splat(scalar, _i32(0))},
-            )
-        return self.index
-
-    def _zero(self) -> ir.Value:
-        self._index()
-        return self._zero_index
-
-    # ---- building ----
-
-    def _reshape(self, value: ir.Value, shape: list[int], phase: Phase) -> ir.Value:
-        type_ = ir.RankedTensorType.get(shape, ir.ShapedType(value.type).element_type)
-        if type_ == value.type and value not in body(self.function).arguments:
+        if source.other is None:
+            if source.how is How.MERGE:
+                return self.build.merge(value, shape_of(value), need.phase.value)
+            if source.how is How.READ:
+                return self.build.read(value, self.flow.batch_args[v])
+            assert source.how is How.ARGUMENT
             return value
-        return self._make("stablehlo.reshape", type_, [value], phase, {})
-
-    def _make(
-        self,
-        name: str,
-        type_: ir.Type,
-        operands: list[ir.Value],
-        phase: Phase,
-        attributes: dict[str, ir.Attribute],
-    ) -> ir.Value:
-        with self._at(phase):
-            made = self._create(
-                name, [type_], operands, {**attributes, PHASE: str_attr(phase.value)}
-            )
-        return made.results[0]
-
-    @staticmethod
-    def _create(
-        name: str,
-        types: list[ir.Type],
-        operands: list[ir.Value],
-        attributes: dict[str, ir.Attribute] | None = None,
-    ) -> ir.Operation:
-        return ir.Operation.create(
-            name, results=types, operands=operands, attributes=attributes or {}
-        )
-
-    def _at(self, phase: Phase) -> ir.InsertionPoint:
-        return ir.InsertionPoint(self.marks[phase])
-
-    def _shape(self, v: int) -> list[int]:
-        shape = self.graph.shapes[v]
-        assert shape is not None, "only tensors of static shape are cut"
-        return list(shape)
-
-    def _type(self, v: int, shape: list[int]) -> ir.Type:
-        return ir.RankedTensorType.get(shape, ir.ShapedType(self.graph.values[v].type).element_type)
+        other = self.env[v, source.other]
+        if source.how is How.SUM:
+            return self.build.sum(other)
+        if source.how is How.SLICE:
+            assert need.cut is not None
+            return self.build.slice(other, need.cut.dim, need.cut.outer)
+        if source.how is How.CONCAT:
+            assert source.other.cut is not None
+            return self.build.concat(other, source.other.cut.dim, source.other.cut.outer)
+        assert source.how is How.SAME
+        return other
 
     def _part_type(self, v: int, cut: Cut | None) -> ir.Type:
-        if cut is None:
-            return self.graph.values[v].type
-        return self._type(v, list(cut.part(tuple(self._shape(v)), self.count)))
+        value = self.graph.values[v]
+        return (
+            value.type if cut is None else with_shape(value, cut.part(shape_of(value), self.count))
+        )
 
 
-def _attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
-    return {name: op.attributes[name] for name in op.attributes}
-
-
-def _i32(value: int) -> ir.Attribute:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value)
+def _mark() -> ir.Operation:
+    scalar = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
+    zero = ir.DenseElementsAttr.get_splat(
+        scalar, ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0)
+    )
+    return create("stablehlo.constant", [scalar], [], {"value": zero})

@@ -7,7 +7,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardc.errors import InputError
-from shardc.ir.attributes import IN_SHARDINGS, SHARDING
+from shardc.ir.attributes import IN_SHARDINGS, SHARDING, call_target
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import functions, walk
 
@@ -22,6 +22,11 @@ _KEEPS_TYPES = frozenset(
         "stablehlo.rng",
     }
 )
+
+
+def _keeps_types(op: ir.Operation) -> bool:
+    own = (call_target(op) or "").startswith("shardc.")  # an accumulation has any type
+    return op.name in _KEEPS_TYPES and not own
 
 
 class _Widening:
@@ -56,7 +61,8 @@ class _Widening:
         if isinstance(attribute, ir.ArrayAttr):
             return ir.ArrayAttr.get([self.attribute(each) for each in attribute])
         if isinstance(attribute, ir.DictAttr):
-            return ir.DictAttr.get({e.name: self.attribute(e.attr) for e in attribute})
+            entries = [attribute[i] for i in range(len(attribute))]
+            return ir.DictAttr.get({e.name: self.attribute(e.attr) for e in entries})
         return attribute
 
     def attributes(self, op: ir.Operation) -> None:
@@ -72,13 +78,14 @@ class _Widening:
             for i, narrow in enumerate(operand_types):
                 if op.operands[i].type != narrow:
                     with ir.InsertionPoint(op):
-                        op.operands[i] = _convert(op.operands[i], narrow, op, wanted[i])
+                        narrowed = _convert(op.operands[i], narrow, op, wanted[i])
+                        op.operands[i] = narrowed.results[0]
             for result, sharding in zip(op.results, made, strict=True):
                 wide = self.type(result.type)
                 if wide != result.type:
                     with ir.InsertionPoint.after(op):
                         widened = _convert(result, wide, op, sharding)
-                    result.replace_all_uses_except(widened, widened.owner.operation)
+                    result.replace_all_uses_except(widened.results[0], widened)
 
 
 def _shardings(op: ir.Operation) -> tuple[list[ir.Attribute | None], list[ir.Attribute | None]]:
@@ -94,7 +101,7 @@ def _shardings(op: ir.Operation) -> tuple[list[ir.Attribute | None], list[ir.Att
 
 def _convert(
     value: ir.Value, type_: ir.Type, near: ir.Operation, sharding: ir.Attribute | None
-) -> ir.Value:
+) -> ir.Operation:
     """A conversion that belongs where `near` does, from a sharding to the same."""
     op = stablehlo.ConvertOp(type_, value).operation
     for name in near.attributes:
@@ -103,7 +110,7 @@ def _convert(
     if sharding is not None:
         op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([sharding])
         op.attributes[IN_SHARDINGS] = ir.ArrayAttr.get([sharding])
-    return op.results[0]
+    return op
 
 
 def _forget_precision(op: ir.Operation) -> None:
@@ -147,17 +154,17 @@ class WidenFloats(Pass):
                 )
         widening = _Widening(self.types)
         found = [op for op in walk(module) if op.name not in ("func.func", "sdy.mesh")]
-        kept = [(op, [o.type for o in op.operands]) for op in found if op.name in _KEEPS_TYPES]
+        kept = [(op, [o.type for o in op.operands]) for op in found if _keeps_types(op)]
         for op in walk(module):
             for region in op.regions:
                 for block in region.blocks:
                     widening.values(block.arguments)
-            if op.name not in _KEEPS_TYPES:
+            if not _keeps_types(op):
                 widening.values(op.results)
         for op, operand_types in kept:
             widening.surround(op, operand_types)
         for op in found:
-            if op.name not in _KEEPS_TYPES:
+            if not _keeps_types(op):
                 _forget_precision(op)
         widening.attributes(module)
         for function in functions(module):

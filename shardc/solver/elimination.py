@@ -13,6 +13,8 @@ import numpy as np
 
 from shardc.solver.problem import Floats, Ints
 
+MOST_NEIGHBOURS_TO_PAIR = 40  # counting missing pairs of more is slow: such nodes wait
+
 
 @dataclass(frozen=True)
 class Input:
@@ -60,13 +62,14 @@ def plan_order(
     most_cells: int,
     noise: Callable[[], float] = lambda: 0.0,
 ) -> Order:
-    """Greedy order: next is the variable that leaves the smallest table behind.
+    """Greedy order: next is the variable whose neighbours are most connected already (min-fill), of
+    those the one that leaves the smallest table behind.
 
     Args:
         sizes: strategies per node.
         edges: pairs of nodes, at most one per pair.
         most_cells: a bucket whose table would be larger is split into mini-buckets.
-        noise: added to the logarithm of each table size; gives other orders.
+        noise: added to the number of missing connections; gives other orders.
     """
     log_size = [math.log2(size) for size in sizes]
     most_log = math.log2(most_cells)
@@ -77,9 +80,19 @@ def plan_order(
         factors[v].add(i)
     jitter = [noise() for _ in sizes]
 
-    def key(v: int) -> float:
-        around = frozenset().union(*(scopes[f] for f in factors[v])) - {v}
-        return math.fsum(log_size[u] for u in around) + jitter[v]
+    def around(v: int) -> set[int]:
+        found = set().union(*(scopes[f] for f in factors[v]))
+        found.discard(v)
+        return found
+
+    near = [around(v) for v in range(len(sizes))]
+
+    def key(v: int) -> tuple[float, float]:
+        size = math.fsum(log_size[u] for u in near[v])
+        if len(near[v]) > MOST_NEIGHBOURS_TO_PAIR:
+            return (float(len(near[v]) ** 2), size)
+        missing = sum(len(near[v] - near[u]) - 1 for u in near[v]) / 2
+        return (missing + jitter[v], size)
 
     keys = [key(v) for v in range(len(sizes))]
     heap = [(k, v) for v, k in enumerate(keys)]
@@ -110,6 +123,8 @@ def plan_order(
             next_factor += 1
         raw.append((v, outputs))
         for u in touched:
+            near[u] = around(u)
+        for u in touched.union(*(near[u] for u in touched)):
             new = key(u)
             if new != keys[u]:
                 keys[u] = new

@@ -11,7 +11,7 @@ from shardc.solver.contraction import Reduced
 from shardc.solver.elimination import Order, eliminate, eliminate_both_ways, plan_order
 from shardc.solver.problem import Floats, Ints
 
-MOST_CELLS_OF_A_TABLE = 1 << 24  # 128 MiB
+MOST_BITS = 24  # cells of the largest table (logarithm): 128 MiB
 
 
 class Oracle:
@@ -135,13 +135,19 @@ def _affordable_order(
     check_time: Callable[[], None],
 ) -> Order:
     """The order with the largest tables whose pass stays within `most_cells`."""
-    table = MOST_CELLS_OF_A_TABLE
-    while True:
+    small, large = MOST_BITS - 12, MOST_BITS + 1  # logarithms; `small` is taken to be affordable
+    best: Order | None = None
+    while large - small > 1:
         check_time()
-        order = plan_order(sizes, edges, table)
-        if order.num_cells <= most_cells or table <= 1 << 12:
-            return order
-        table >>= 1
+        middle = (small + large + 1) // 2
+        order = plan_order(sizes, edges, 1 << middle)
+        if order.num_cells <= most_cells:
+            small, best = middle, order
+            if order.exact:
+                break
+        else:
+            large = middle
+    return best or plan_order(sizes, edges, 1 << small)
 
 
 def _nodes_to_hold(

@@ -14,10 +14,15 @@ from shardc.solver.oracle import Oracle
 from shardc.solver.problem import Floats, Ints
 from shardc.solver.search import Search
 
+MOST_STALLED = 6  # rounds in a row that close less than 1 % of the open gap
+
 
 @dataclass
 class Cut:
-    """One choice that the oracle gave: value(prices) <= cost + prices * over."""
+    """What the oracle gave for some prices: value(prices) <= cost + prices * over.
+
+    True if the oracle is exact; otherwise a guess, which only costs rounds where it is wrong.
+    """
 
     cost: float
     over: Floats  # bytes above the limit at each kept time
@@ -35,29 +40,32 @@ def price_memory(oracle: Oracle, search: Search, start: Floats, most_rounds: int
     times: list[int] = np.flatnonzero(start > 0).tolist()
     cuts: list[Cut] = []
     best = prices = start
-    best_value = -math.inf
+    best_value, stalled = -math.inf, 0
     radius = float(start.max()) * 0.1 if times else _first_radius(oracle, memory.limit)
     for round_ in range(most_rounds):
         value, choice = oracle.minimise(prices)
         search.raise_bound(value)
         search.offer(choice)
         profile = memory.profile(choice)
-        cost = oracle.reduced.cost(choice)
-        if not math.isfinite(cost):
+        if not math.isfinite(value):
             break
-        cuts.append(Cut(cost, (profile - memory.limit).astype(np.float64)))
+        over = (profile - memory.limit).astype(np.float64)
+        cuts.append(Cut(value - float(prices @ over), over))
         new = [t for t in memory.peaks(profile, 8).tolist() if t not in times]
         times += new
         if not times or search.closed():
             break
-        if value > best_value + 1e-12 * abs(value):
+        open_gap = min(search.best_cost - max(best_value, value), abs(value))
+        stalled = 0 if new or value > best_value + 0.01 * open_gap else stalled + 1
+        if value > best_value:
             if best_value > -math.inf and np.abs(prices - best).max() > 0.9 * radius:
                 radius *= 2.0
             best, best_value = prices, value
         elif not new:
             radius *= 0.5
+        if stalled == MOST_STALLED:
+            break
         prices, promised = _next_prices(cuts, times, best, radius, num_times)
-        open_gap = min(search.best_cost - best_value, abs(best_value))
         if promised - best_value <= max(0.02 * open_gap, 1e-9 * abs(best_value)) and not new:
             if np.abs(prices - best).max() < 0.9 * radius or round_ > most_rounds // 2:
                 break

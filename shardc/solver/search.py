@@ -11,6 +11,7 @@ from shardc.solver.memory import Live, Memory
 from shardc.solver.problem import Ints, Problem, Progress, evaluate
 
 EXACT = 1e-9  # relative error up to which a sum of costs counts as equal
+FIRST_CHOICE_S = 30.0  # past the deadline, to find any choice at all
 
 
 class OutOfTimeError(Exception):
@@ -76,8 +77,9 @@ class Search:
         return time.monotonic() - self.start_s
 
     def check_time(self) -> None:
-        """Raises OutOfTimeError past the deadline."""
-        if time.monotonic() > self.deadline_s:
+        """Raises OutOfTimeError past the deadline, which moves while there is no choice at all."""
+        late_s = time.monotonic() - self.deadline_s
+        if late_s > (0.0 if self.best is not None else FIRST_CHOICE_S):
             raise OutOfTimeError
 
     def begin(self, phase: str) -> None:
@@ -109,16 +111,15 @@ class Search:
 
     def offer(self, choice: Ints) -> bool:
         """Takes a choice of the nodes of `reduced` into account; returns whether it is the best
-        feasible one so far here."""
+        feasible one so far here. Choices that only break the limit at times unknown to `reduced`
+        add to `missed`."""
         memory = self.reduced.memory
         cost = self.reduced.cost(choice)
-        if not cost < self.here_cost and self.least_peak is not None:
+        fits_here = memory is None or int(memory.profile(choice).max()) <= memory.limit
+        if self.best is not None and (not fits_here or cost >= self.here_cost):
             return False
-        if memory is not None and self.least_peak is not None:
-            if int(memory.profile(choice).max()) > memory.limit:
-                return False
         full = self.reduced.expand(choice)
-        if not self._fits(full, cost):
+        if not self._fits(full, cost, learn=fits_here) or cost >= self.here_cost:
             return False
         self.here, self.here_cost = np.array(choice, np.int64), cost
         self._take(full, cost)
@@ -127,16 +128,17 @@ class Search:
     def offer_whole(self, full: Ints) -> None:
         """Takes a choice of the original nodes into account."""
         cost = evaluate(self.problem, full).cost
-        if math.isfinite(cost) and self._fits(full, cost):
+        if math.isfinite(cost) and self._fits(full, cost, learn=False):
             self._take(full, cost)
 
-    def _fits(self, full: Ints, cost: float) -> bool:
+    def _fits(self, full: Ints, cost: float, *, learn: bool) -> bool:
         if self.whole is None or not math.isfinite(cost):
             return math.isfinite(cost)
         profile = self.whole.profile(full)
         peak = int(profile.max())
         self.least_peak = peak if self.least_peak is None else min(peak, self.least_peak)
-        self.missed.update(self.whole.peaks(profile, 16).tolist())
+        if learn:
+            self.missed.update(self.whole.peaks(profile, 16).tolist())
         return peak <= self.whole.limit
 
     def _take(self, full: Ints, cost: float) -> None:
@@ -157,9 +159,13 @@ class Search:
             return False
         return self.best_cost - self.lower_bound <= self.tolerance()
 
+    def settled(self) -> bool:
+        """Whether nothing is left to do: closed, or proven infeasible."""
+        return self.closed() or self.lower_bound == math.inf
+
     def tolerance(self) -> float:
         """Cost differences that do not matter."""
-        return self.gap * abs(self.best_cost)
+        return self.gap * abs(self.best_cost) if self.best is not None else 0.0
 
     def optimal(self) -> bool:
         """Whether the best choice is proven optimal, up to rounding."""

@@ -1,5 +1,6 @@
 """The way from a problem to a choice with a proven bound."""
 
+import itertools
 import math
 import random
 import time
@@ -9,7 +10,7 @@ import numpy as np
 
 from shardc.errors import InfeasibleError
 from shardc.solver.certify import certify
-from shardc.solver.contraction import Reduced, contract, contract_further
+from shardc.solver.contraction import contract, contract_further
 from shardc.solver.oracle import Oracle
 from shardc.solver.polish import polish
 from shardc.solver.prices import least_memory, price_memory, raise_until_it_fits
@@ -19,6 +20,7 @@ from shardc.solver.search import OutOfTimeError, Search
 MOST_CELLS_FOR_CP_SAT = 60_000  # pairs of strategies over all edges that CP-SAT is given
 FIRST_CELLS = 60_000_000  # of the tables of one pass, 0.3 s
 MOST_CELLS = 16 * FIRST_CELLS
+MOST_RESTARTS = 6  # with times added; the next one limits memory at all times
 CELLS_PER_SECOND = (
     20_000_000  # turns the time limit into a budget of work; slower than machines are
 )
@@ -81,17 +83,12 @@ def solve(
     """
     start_s = time.monotonic()
     problem.check()
-    reduced = contract(problem)
     work = time_limit_s * CELLS_PER_SECOND
-    search = Search(reduced, time_limit_s, progress, start_s, work, gap)
-    search.note(
-        f"{problem.num_nodes} nodes -> {len(reduced.costs)}, {len(problem.edges)} edges ->"
-        f" {len(reduced.edges)}, {0 if reduced.memory is None else len(reduced.memory.base)} times"
-    )
+    search = Search(problem, time_limit_s, progress, start_s, work, gap)
     interrupted = ""
     try:
         if hint is not None:
-            search.offer(reduced.restrict(np.asarray(hint, np.int64)))
+            search.offer_whole(np.asarray(hint, np.int64))
         _run(search, seed)
     except OutOfTimeError:
         interrupted = "stopped by the time limit"
@@ -102,44 +99,89 @@ def solve(
     if interrupted:
         search.log.append(f"{interrupted} after {search.seconds():.2f} s")
     if search.best is None:
-        _raise_infeasible(reduced, search)
+        _raise_infeasible(problem, search)
     assert search.best is not None
     return _solution(problem, search)
 
 
 def _run(search: Search, seed: int) -> None:
-    """All phases after the contraction.
+    """Solves relaxations that limit memory at few times only, until the answer fits at all times.
 
-    Each round proves a bound, finds a choice, and removes every strategy that no choice better than
-    the best one can take; what is left is smaller, so that the next round sees farther.
+    What is not live at those few times holds no memory that matters, so it contracts far better.
     """
     rng = random.Random(seed)
+    prices = np.zeros(len(search.live.times))
+    times: set[int] = set()
+    for restart in itertools.count():
+        search.begin("contract")
+        search.enter(contract(search.problem, search.live.only(times)))
+        search.note(
+            f"{search.problem.num_nodes} nodes -> {len(search.reduced.costs)},"
+            f" {len(search.problem.edges)} edges -> {len(search.reduced.edges)},"
+            f" {len(search.reduced.times)} of {len(search.live.times)} times"
+        )
+        if _solve_relaxation(search, times, prices, rng, seed):
+            return
+        times |= search.missed if restart < MOST_RESTARTS else set(search.live.times.tolist())
+
+
+def _solve_relaxation(
+    search: Search, times: set[int], prices: Floats, rng: random.Random, seed: int
+) -> bool:
+    """Rounds of: prove a bound, find a choice, remove all strategies that no better choice takes.
+
+    What is left is smaller each time, so that the next round sees farther.
+
+    Args:
+        times: at which `search.reduced` limits memory.
+        prices: of all times; changed to the best found.
+    Returns:
+        Whether the search is over; if not, memory must be limited at `search.missed` too.
+    """
     cells = FIRST_CELLS
-    prices: Floats | None = None
     while True:
         reduced = search.reduced
         if not reduced.costs:
+            fits = reduced.memory is None or bool(
+                (reduced.memory.base <= reduced.memory.limit).all()
+            )
             search.offer(np.zeros(0, np.int64))
-            if search.best is None:
-                search.least_bytes = search.least_peak or 0
-            search.raise_bound(reduced.constant if search.best is not None else math.inf)
-            return
+            if not fits and search.best is None:
+                search.least_bytes = max(search.least_bytes, search.least_peak or 0)
+            search.raise_bound(reduced.constant if fits else math.inf)
+            return search.settled() or not search.missed
         search.begin("bound")
-        oracle = Oracle(reduced, search.check_time, max(cells, 40_000 * len(reduced.costs)))
+        budget = int(max(1.0, len(reduced.costs) / 1000) * cells)
         if reduced.memory is not None:
-            prices = _meet_limit(oracle, search, prices)
-            if search.lower_bound == math.inf:
-                return
-        bound, choice, slacks = oracle.minimise_both_ways(prices)
+            coarse = Oracle(reduced, search.check_time, budget // 8)
+            if coarse.order.num_cells > FIRST_CELLS // 20:
+                prices[reduced.times] = _meet_limit(coarse, search, prices[reduced.times])
+                if search.settled():
+                    return True
+                if search.missed - times:
+                    return False
+        oracle = Oracle(reduced, search.check_time, budget)
+        if reduced.memory is not None:
+            prices[reduced.times] = _meet_limit(oracle, search, prices[reduced.times])
+        else:
+            search.offer(oracle.minimise(None)[1])
+        if search.settled():
+            return True
+        if search.missed - times:
+            return False
+        here = prices[reduced.times] if reduced.memory is not None else None
+        bound, choice, slacks = oracle.minimise_both_ways(here)
         search.work_left -= 4 * oracle.order.num_cells
         search.raise_bound(bound)
         search.offer(choice)
-        if not search.closed() and search.lower_bound < math.inf:
-            polish(oracle, search, prices, rng, 10)
+        if not search.settled():
+            polish(oracle, search, here, rng, 10)
         exact = "exact" if oracle.order.exact else "mini-buckets"
         search.note(f"{len(reduced.costs)} nodes, {exact}, {oracle.order.num_cells:,} cells")
-        if search.closed() or search.lower_bound == math.inf:
-            return
+        if search.settled():
+            return True
+        if search.missed - times:
+            return False
         spare = search.best_cost - bound - search.tolerance() / 2
         kept = [
             np.flatnonzero((slack <= spare) & fits)
@@ -147,19 +189,17 @@ def _run(search: Search, seed: int) -> None:
         ]
         if not all(map(len, kept)):
             search.raise_bound(search.best_cost - search.tolerance() / 2)
-            return
+            return True
         removed = 1.0 - sum(map(len, kept)) / len(oracle.flat)
-        if removed < 0.02:
-            if oracle.order.exact or cells >= MOST_CELLS or search.work_left < 0:
-                break
+        last = oracle.order.exact or cells >= MOST_CELLS or search.work_left < 0
+        if removed < 0.02 and last:
+            _finish(oracle, search, here, seed, rng)
+            return search.settled() or not search.missed - times
+        if removed < 0.3 and not last:
             cells *= 4
-            continue
-        search.begin("remove strategies")
-        smaller = contract_further(reduced, kept)
-        if prices is not None:
-            prices = prices[np.searchsorted(reduced.times, smaller.times)]
-        search.enter(smaller)
-    _finish(oracle, search, prices, seed, rng)
+        if removed >= 0.02:
+            search.begin("remove strategies")
+            search.enter(contract_further(reduced, kept))
 
 
 def _finish(
@@ -171,14 +211,14 @@ def _finish(
         search.begin("certify")
         certify(search.reduced, search, deterministic_s=search.limit_s / 4, seed=seed)
         search.note(f"CP-SAT on {cells:,} pairs")
-        if search.closed() or search.lower_bound == math.inf:
+        if search.settled():
             return
     search.begin("polish")
     steps = polish(oracle, search, prices, rng, 1000)
     search.note(f"{steps} steps")
 
 
-def _meet_limit(oracle: Oracle, search: Search, prices: Floats | None) -> Floats:
+def _meet_limit(oracle: Oracle, search: Search, prices: Floats) -> Floats:
     """Prices the memory; looks for a choice within the limit by all means."""
     memory = search.reduced.memory
     assert memory is not None
@@ -190,24 +230,23 @@ def _meet_limit(oracle: Oracle, search: Search, prices: Floats | None) -> Floats
         search.least_bytes = max(search.least_bytes, least)
         if least > memory.limit:
             search.raise_bound(math.inf)
-            return np.zeros(len(memory.base))
-    start = np.zeros(len(memory.base)) if prices is None else prices
-    prices = price_memory(oracle, search, start, rounds)
-    if search.best is None and search.lower_bound < math.inf:
+            return prices
+    prices = price_memory(oracle, search, prices, rounds)
+    if search.best is None and not search.missed:
         raise_until_it_fits(oracle, search, prices, rounds)
     search.note(f"{int((prices > 0).sum())} of {len(prices)} times have a price")
     return prices
 
 
-def _raise_infeasible(reduced: Reduced, search: Search) -> None:
-    memory = reduced.memory
-    if memory is None or search.least_peak is None:
+def _raise_infeasible(problem: Problem, search: Search) -> None:
+    if problem.usage_limit is None or search.least_peak is None:
         raise InfeasibleError(
             "no choice of strategies has a finite cost: the constraints contradict each other",
             code="SHARDC-221",
             help="remove one of the sharding constraints",
         )
-    raise LimitError(memory.limit, search.least_peak, min(search.least_bytes, search.least_peak))
+    least = min(search.least_bytes, search.least_peak)
+    raise LimitError(problem.usage_limit, search.least_peak, least)
 
 
 def _solution(problem: Problem, search: Search) -> Solution:
@@ -216,11 +255,13 @@ def _solution(problem: Problem, search: Search) -> Solution:
     choice = tuple(search.best.tolist())
     score = evaluate(problem, choice)
     assert score.feasible, "the expanded choice must be what the contracted one was"
-    bound = score.cost if search.optimal() else min(search.lower_bound, score.cost)
+    # What every choice pays: a bound too, if the search was stopped before it proved a better one.
+    least = sum(cost.min() for cost in problem.costs) + sum(t.min() for t in problem.edge_costs)
+    bound = score.cost if search.optimal() else min(max(search.lower_bound, least), score.cost)
     return Solution(
         choice=choice,
         objective=score.cost,
-        lower_bound=bound,
+        lower_bound=float(bound),
         feasible=True,
         optimal=search.optimal(),
         log=tuple(search.log),

@@ -45,3 +45,11 @@ func.func @library(%a: tensor<4x4xcomplex<f32>>) -> tensor<4x4xcomplex<f32>> {
   %0 = stablehlo.custom_call @lapack_cpotrf_ffi(%a) : (tensor<4x4xcomplex<f32>>) -> tensor<4x4xcomplex<f32>>
   return %0 : tensor<4x4xcomplex<f32>>
 }
+
+// A sum over microbatches is ours, and becomes wide.
+// CHECK-LABEL: func.func @accumulated
+//  CHECK-NEXT:   stablehlo.custom_call @shardc.accumulate(%arg0) {shardc.kind = "sum"} : (tensor<4xf64>) -> tensor<4xf64>
+func.func @accumulated(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.custom_call @shardc.accumulate(%a) {shardc.kind = "sum"} : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}

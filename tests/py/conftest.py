@@ -1,6 +1,7 @@
 """Every test sees 8 virtual CPU devices; this runs before the first backend starts."""
 
 import os
+import tempfile
 
 # Eight devices share few cores here: a device that waits for a collective is slow, not stuck.
 os.environ["XLA_FLAGS"] = " ".join(
@@ -10,6 +11,9 @@ os.environ["XLA_FLAGS"] = " ".join(
         "--xla_cpu_collective_call_terminate_timeout_seconds=600",
     ]
 ).strip()
+
+# Plans that tests make are kept for this run only, and never among the user's own.
+os.environ["SHARDC_CACHE_DIR"] = tempfile.mkdtemp(prefix="shardc-tests-")
 
 import jax
 

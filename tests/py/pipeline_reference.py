@@ -14,8 +14,17 @@ from jax.extend.mlir import ir
 from shardc.analysis.stage_table import result_values
 from shardc.backend.module_text import mergeable_text
 from shardc.backend.primitive import ProgramText, run_program
-from shardc.ir.attributes import KIND, PER_MICROBATCH, ROUND, STAGE, VALUE
-from shardc.ir.attributes import arg_attrs, get_int, get_str, result_attrs
+from shardc.ir.attributes import (
+    KIND,
+    PER_MICROBATCH,
+    ROUND,
+    STAGE,
+    VALUE,
+    arg_attrs,
+    get_int,
+    get_str,
+    result_attrs,
+)
 from shardc.ir.tensor_types import dtype_of, shape_of
 from shardc.ir.walk import body, functions, symbol, terminator
 

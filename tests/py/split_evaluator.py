@@ -15,8 +15,18 @@ from jax.extend.mlir.dialects import func
 from jax.interpreters import mlir as jax_mlir
 
 from shardc.analysis.flops import heavy_flops
-from shardc.ir.attributes import ACCUMULATE, BATCH_DIM, KIND, MICROBATCH_INDEX, NUM_MICROBATCHES
-from shardc.ir.attributes import PHASE, arg_attrs, call_target, get_int, get_str
+from shardc.ir.attributes import (
+    ACCUMULATE,
+    BATCH_DIM,
+    KIND,
+    MICROBATCH_INDEX,
+    NUM_MICROBATCHES,
+    PHASE,
+    arg_attrs,
+    call_target,
+    get_int,
+    get_str,
+)
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes

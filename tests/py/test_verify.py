@@ -62,9 +62,7 @@ def case() -> Case:
             for module in (sharded, verify.widened(sharded))
         )
         inputs = [np.asarray(leaf) for leaf in jax.tree.leaves(program.args)]
-        exact = verify.references(
-            imported, inputs, verify.state_of(own), STEPS, jax.devices()[0]
-        )
+        exact = verify.references(imported, inputs, verify.state_of(own), STEPS, jax.devices()[0])
         return Case(own, wide, inputs, verify.result_names(imported), exact)
 
 

@@ -54,7 +54,8 @@ CONTRACTIONS = {
         "%a: tensor<2x4x8xf32>, %b: tensor<2x8x6xf32>",
         "tensor<2x4x6xf32>",
         """%0 = stablehlo.dot_general %a, %b, batching_dims = [0] x [0],
-          contracting_dims = [2] x [1] {target} : (tensor<2x4x8xf32>, tensor<2x8x6xf32>) -> tensor<2x4x6xf32>
+          contracting_dims = [2] x [1] {target}
+          : (tensor<2x4x8xf32>, tensor<2x8x6xf32>) -> tensor<2x4x6xf32>
         return %0 : tensor<2x4x6xf32>""",
     ),
     "dot_general_over_two_dims": program(

@@ -30,7 +30,7 @@ INTERPRETER_RUNS_DEVICES = jax.__version_info__ >= (0, 12, 0)
 
 def run_whole(module: ir.Module, args: Sequence[np.ndarray], *, xla: bool = False) -> Arrays:
     """@main on one device, which sees whole values."""
-    if xla:
+    if xla or not INTERPRETER_RUNS_DEVICES:  # the engines differ on windows out of bounds
         return _with_xla(module, [list(args)])[0]
     return _interpret(module, args)
 

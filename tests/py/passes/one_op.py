@@ -7,7 +7,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.sharding_checks import disagreement
 from shardc.analysis.sharding_rules import OpRule, main_rules
-from shardc.analysis.strategies import Strategy, op_strategies
+from shardc.analysis.strategies import Strategy, op_strategies, value_shardings
 from shardc.ir.attributes import REDUCE_AXES, SHARDING, set_arg_attrs, set_result_attrs, str_array
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
@@ -33,21 +33,26 @@ def target_of(module: ir.Module) -> tuple[ir.Operation, OpRule | None]:
 
 
 def strategies(op: ir.Operation, rule: OpRule | None, mesh: Mesh = MESH) -> list[Strategy]:
-    """Every strategy of the planner, and every use of partial sums that the lowering takes."""
+    """Every strategy of the planner, those for arguments that are partial sums included."""
     arguments = tuple(isinstance(v.owner, ir.Block) for v in op.operands)
     found = dict.fromkeys(op_strategies(op, rule, mesh, (False,) * len(op.operands)))
-    found |= dict.fromkeys(op_strategies(op, rule, mesh, arguments))
-    positions = [i for i, free in enumerate(arguments) if free]
-    for count in range(1, len(positions) + 1):
-        for partial in itertools.combinations(positions, count):
-            operands = tuple(
-                TensorSharding(((),) * len(shape_of(v)), ("x",) if i in partial else ())
-                for i, v in enumerate(op.operands)
-            )
-            results = tuple(TensorSharding(((),) * len(shape_of(v)), ("x",)) for v in op.results)
-            if disagreement(op, rule, mesh, operands, results) is None:
-                found[Strategy(operands, results, (), 1)] = None
-    return list(found)
+    return list(found | dict.fromkeys(op_strategies(op, rule, mesh, arguments)))
+
+
+def accepted(op: ir.Operation, rule: OpRule | None, mesh: Mesh) -> list[Strategy]:
+    """Every way to lay out operands and results that the lowering does not refuse."""
+    found = []
+    ways = [value_shardings(shape_of(v), mesh.axes, True) for v in (*op.operands, *op.results)]
+    constants = [i for i, v in enumerate(op.operands) if not isinstance(v.owner, ir.Block)]
+    for shardings in itertools.product(*ways):
+        operands = shardings[: len(op.operands)]
+        results = shardings[len(op.operands) :]
+        if any(operands[i].unreduced for i in constants):
+            continue  # what is not an argument here is whole, and cannot become a partial sum
+        for axes in [(), *((name,) for name, _ in mesh.axes)]:
+            if disagreement(op, rule, mesh, operands, results, axes) is None:
+                found.append(Strategy(operands, results, axes, 1))
+    return found
 
 
 def annotated(text: str, strategy: Strategy, mesh: Mesh = MESH) -> ir.Module:

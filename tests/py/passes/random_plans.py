@@ -5,8 +5,15 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.sharding_rules import main_rules
 from shardc.analysis.strategies import op_strategies, value_shardings
-from shardc.ir.attributes import REDUCE_AXES, SHARDING, arg_attrs, result_attrs
-from shardc.ir.attributes import set_arg_attrs, set_result_attrs, str_array
+from shardc.ir.attributes import (
+    REDUCE_AXES,
+    SHARDING,
+    arg_attrs,
+    result_attrs,
+    set_arg_attrs,
+    set_result_attrs,
+    str_array,
+)
 from shardc.ir.shardings import add_mesh, set_operand_shardings, set_result_shardings, to_attr
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function, ops, terminator
@@ -26,7 +33,9 @@ def plan_at_random(module: ir.Module, mesh: Mesh, seed: int) -> None:
             options = [
                 strategy
                 for strategy in op_strategies(op, rule, mesh, tuple(map(bool, incoming)))
-                if all(set(w.unreduced) <= s for w, s in zip(strategy.operands, incoming, strict=True))
+                if all(
+                    set(w.unreduced) <= s for w, s in zip(strategy.operands, incoming, strict=True)
+                )
             ]
             chosen = options[random.integers(len(options))]
             for result, sharding in zip(op.results, chosen.results, strict=True):

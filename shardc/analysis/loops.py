@@ -1,0 +1,174 @@
+"""What a microbatch sees of the values inside a loop: the dataflow carried through its regions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.batch_state import (
+    INVARIANT,
+    Cut,
+    FactorCut,
+    Kind,
+    State,
+    from_factor,
+    may_cut,
+    most_parts,
+    to_factor,
+)
+from shardc.analysis.linear import keeps_partial
+from shardc.analysis.sharding_rules import OpRule
+from shardc.analysis.step_program import IDENTITIES
+from shardc.ir.clone import inputs
+from shardc.ir.reducers import is_zero
+
+Rules = Mapping[ir.Value, OpRule]  # by the first result of an op inside a region
+
+
+@dataclass
+class Loop:
+    """The states inside one loop.
+
+    Attributes:
+        carries: for each carried value what goes in, around and out.
+        states: of every value inside, block arguments included; of nested loops as well.
+        cuts: first result of an op inside -> the factor of it that the microbatches cut.
+        rules: of the ops inside.
+        limits: the number of microbatches must divide each of these.
+    """
+
+    carries: list[State]
+    rules: Rules
+    states: dict[ir.Value, State] = field(default_factory=dict)
+    cuts: dict[ir.Value, FactorCut] = field(default_factory=dict)
+    limits: list[int] = field(default_factory=list)
+
+
+def analyse_loop(
+    op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
+) -> Loop | None:
+    """Carries states around a `stablehlo.while` until they agree; None where they cannot.
+
+    An invariant start of a varying carry is cut; a start of zeros may become a partial sum.
+
+    Args:
+        states: of the operands, all of level 0.
+        captured: states of the values from outside that the regions use.
+    """
+    condition, block = (region.blocks[0] for region in op.regions)
+    unsettled = {p for p, v in enumerate(op.operands) if is_zero(v) and states[p] == INVARIANT}
+    carries = list(states)
+    # Each round settles at least one carry, or is the last but one.
+    for _ in range(2 * len(carries) + 2):
+        loop = Loop(carries, rules)
+        loop.states.update(captured)
+        zeros = {block.arguments[p] for p in unsettled}
+        out = _run_block(block, loop, zeros)
+        if out is None:
+            return None
+        joined = [
+            _join(before, after, p in unsettled)
+            for p, (before, after) in enumerate(zip(carries, out, strict=True))
+        ]
+        agreed = [state for state in joined if state is not None]
+        if len(agreed) < len(joined):
+            return None
+        if agreed == carries and not unsettled:
+            done = _run_block(condition, loop, set())
+            return loop if done == [INVARIANT] else None
+        if agreed == carries:  # what is still invariant need not stay zero
+            unsettled = set()
+        unsettled = {p for p in unsettled if agreed[p] == INVARIANT}
+        carries = agreed
+    return None
+
+
+def _join(before: State, after: State, zero: bool) -> State | None:
+    """The state of a carry that is `before` at the start and `after` at the end of a round."""
+    if before == after or after == INVARIANT:
+        return before if not before.is_partial or after.is_partial else None
+    if before == INVARIANT and (after.varies or (zero and after.is_partial)):
+        return after
+    return None
+
+
+def inner_cut(loop: Loop, op: ir.Operation, position: int) -> Cut | None:
+    """Where an operand of an op inside must be cut; None where it has the right form."""
+    if loop.states.get(op.operands[position], INVARIANT) != INVARIANT:
+        return None
+    if op.name == "stablehlo.return":
+        parent = op.parent
+        if parent is None or parent.regions[1].blocks[0] != op.block:
+            return None
+        return loop.states[op.block.arguments[position]].cut
+    if op.name == "stablehlo.while":
+        carry = op.regions[1].blocks[0].arguments[position]
+        return loop.states.get(carry, INVARIANT).cut
+    if len(op.results) == 0 or op.results[0] not in loop.cuts:
+        return None
+    rule = loop.rules[op.results[0]]
+    return from_factor(rule, rule.operands[position], loop.cuts[op.results[0]])
+
+
+def _run_block(block: ir.Block, loop: Loop, zeros: set[ir.Value]) -> list[State] | None:
+    """States of what a block of `loop` hands on; None where an op cannot work on parts."""
+    for argument, state in zip(block.arguments, loop.carries, strict=True):
+        loop.states[argument] = state
+    for each in block.operations:
+        op = each.operation
+        states = [loop.states[v] for v in op.operands]
+        if op.name == "stablehlo.return":
+            return states
+        results = _transfer(op, states, loop, zeros)
+        if results is None:
+            return None
+        loop.states.update(zip(op.results, results, strict=True))
+    return None
+
+
+def _transfer(
+    op: ir.Operation, states: list[State], loop: Loop, zeros: set[ir.Value]
+) -> list[State] | None:
+    count = len(op.results)
+    if op.name in IDENTITIES:
+        return states
+    used = {v: loop.states[v] for v in inputs(op) if v in loop.states}
+    if all(state == INVARIANT for state in used.values()):
+        return [INVARIANT] * count
+    if op.name == "stablehlo.while":
+        nested = analyse_loop(op, states, used, loop.rules)
+        if nested is None:
+            return None
+        loop.states.update(nested.states)
+        loop.cuts.update(nested.cuts)
+        loop.limits.extend(nested.limits)
+        return nested.carries
+    if any(used[v] != INVARIANT for v in used if v not in list(op.operands)):
+        return None  # a reducer that uses more than its arguments
+    partial = {p for p, state in enumerate(states) if state.is_partial}
+    if partial:
+        zero = {p for p, v in enumerate(op.operands) if v in zeros or is_zero(v)}
+        linear = not any(s.varies for s in states) and keeps_partial(op, partial, zero)
+        return [State(Kind.PARTIAL)] * count if linear else None
+    return _cut(op, states, loop)
+
+
+def _cut(op: ir.Operation, states: list[State], loop: Loop) -> list[State] | None:
+    """Results of an op with varying operands, if it may compute a part."""
+    rule = loop.rules.get(op.results[0])
+    if rule is None:
+        return None
+    factors = {
+        to_factor(rule, rule.operands[p], state.cut)
+        for p, state in enumerate(states)
+        if state.cut is not None
+    }
+    factor = factors.pop()
+    kind = may_cut(op, rule, factor) if factor and not factors else None
+    if factor is None or kind is None:
+        return None
+    loop.cuts[op.results[0]] = factor
+    loop.limits.append(most_parts(rule, factor))
+    if kind is Kind.PARTIAL:
+        return [State(kind)] * len(op.results)
+    return [State(kind, 0, from_factor(rule, mapping, factor)) for mapping in rule.results]

@@ -1,0 +1,78 @@
+"""A loop that works on one microbatch's part of what it carries."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from jax.extend.mlir import ir
+
+from shardc.ir.local_ops import make_local
+
+if TYPE_CHECKING:
+    from shardc.analysis.batch_state import Cut
+
+
+def make_local_loop(
+    op: ir.Operation,
+    operands: Sequence[ir.Value],
+    captured: Mapping[ir.Value, ir.Value],
+    part_type: Callable[[ir.Value], ir.Type],
+    operand_cut: Callable[[ir.Operation, int], "Cut | None"],
+    cut_value: Callable[[ir.Value, "Cut", ir.InsertionPoint], ir.Value],
+) -> ir.Operation:
+    """A copy of a `stablehlo.while` at the current insertion point, at the shapes of a part.
+
+    Args:
+        operands: what the copy starts from, already in the form of the carries.
+        captured: new values for the values from outside that the regions use.
+        part_type: the type that a value of the original has in the copy.
+        operand_cut: where a whole operand of an op inside (or of a region's return) must be cut.
+        cut_value: makes the part of a whole value.
+    """
+    types = [part_type(argument) for argument in op.regions[1].blocks[0].arguments]
+    loop = ir.Operation.create(
+        op.name,
+        results=types,
+        operands=list(operands),
+        attributes={name: op.attributes[name] for name in op.attributes},
+        regions=len(op.regions),
+    )
+    for old_region, new_region in zip(op.regions, loop.regions, strict=True):
+        old = old_region.blocks[0]
+        new = new_region.blocks.append(*types, arg_locs=[a.location for a in old.arguments])
+        values: dict[ir.Value, ir.Value] = dict(captured)
+        values.update(zip(old.arguments, new.arguments, strict=True))
+        for each in old.operations:
+            inner = each.operation
+            used = []
+            for position, operand in enumerate(inner.operands):
+                cut = operand_cut(inner, position)
+                value = values.get(operand, operand)
+                used.append(cut_value(value, cut, ir.InsertionPoint(new)) if cut else value)
+            with ir.InsertionPoint(new), inner.location:
+                if inner.name == "stablehlo.while":
+                    made = make_local_loop(inner, used, values, part_type, operand_cut, cut_value)
+                else:
+                    made = make_local(inner, used, [part_type(r) for r in inner.results])
+                    _rewire(made, values)
+            values.update(zip(inner.results, made.results, strict=True))
+        _drop_unused(new)
+    return loop
+
+
+def _rewire(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
+    """Replaces what the regions of a copied op (a reducer) use from outside."""
+    for region in op.regions:
+        for block in region.blocks:
+            for each in block.operations:
+                inner = each.operation
+                for position, value in enumerate(inner.operands):
+                    if value in values:
+                        inner.operands[position] = values[value]
+                _rewire(inner, values)
+
+
+def _drop_unused(block: ir.Block) -> None:
+    """Erases whole values of which only parts turned out to be used."""
+    for each in reversed(list(block.operations)[:-1]):
+        if all(next(iter(result.uses), None) is None for result in each.operation.results):
+            each.operation.erase()

@@ -1,0 +1,73 @@
+// RUN: shardc-opt %s --passes=shardc-split-microbatches{count=4} --split-input-file | filecheck %s
+
+// The batch argument is read one microbatch at a time; the gradient is added up over the
+// microbatches, right behind the product that makes it; the update runs after them.
+// CHECK: module attributes {shardc.num_microbatches = 4 : i64}
+// CHECK-LABEL: func.func public @gradient_is_accumulated_and_applied_after
+//  CHECK-SAME:   %arg0: tensor<3x5xf32> {shardc.state_result = 0 : i64, tf.aliasing_output = 0 : i32}
+//  CHECK-SAME:   %arg1: tensor<4x2x3xf32> {shardc.batch_dim = 0 : i64}
+//       CHECK:   %[[I:.*]] = stablehlo.custom_call @shardc.microbatch_index() {shardc.phase = "body"}
+//       CHECK:   %[[ONE:.*]] = stablehlo.dynamic_slice %arg1, %[[I]], {{.*}} -> tensor<1x2x3xf32>
+//       CHECK:   %[[X:.*]] = stablehlo.reshape %[[ONE]] {{.*}} -> tensor<2x3xf32>
+//       CHECK:   %[[Y:.*]] = stablehlo.dot_general %[[X]], %arg0, {{.*}} -> tensor<2x5xf32>
+//       CHECK:   %[[G:.*]] = stablehlo.dot_general %[[Y]], %[[X]], {{.*}} -> tensor<5x3xf32>
+//       CHECK:   %[[SUM:.*]] = stablehlo.custom_call @shardc.accumulate(%[[G]])
+//  CHECK-SAME:     {shardc.kind = "sum", shardc.phase = "body"}
+//       CHECK:   stablehlo.transpose %[[SUM]], {{.*}}shardc.phase = "after"
+//       CHECK:   stablehlo.subtract %arg0, {{.*}}shardc.phase = "after"
+module {
+  func.func public @gradient_is_accumulated_and_applied_after(
+      %w: tensor<3x5xf32> {tf.aliasing_output = 0 : i32}, %x: tensor<8x3xf32>) -> tensor<3x5xf32> {
+    %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<8x3xf32>, tensor<3x5xf32>) -> tensor<8x5xf32>
+    %g = stablehlo.dot_general %y, %x, contracting_dims = [0] x [0]
+        : (tensor<8x5xf32>, tensor<8x3xf32>) -> tensor<5x3xf32>
+    %t = stablehlo.transpose %g, dims = [1, 0] : (tensor<5x3xf32>) -> tensor<3x5xf32>
+    %new = stablehlo.subtract %w, %t : tensor<3x5xf32>
+    return %new : tensor<3x5xf32>
+  }
+}
+
+// -----
+
+// A sum over a mask is needed inside the microbatches, and light: it is computed before them.
+// CHECK-LABEL: func.func public @light_sum_comes_before
+//       CHECK:   %[[MASK:.*]] = stablehlo.reshape %arg2 {shardc.phase = "before"}
+//       CHECK:   %[[N:.*]] = stablehlo.reduce(%[[MASK]] init: {{.*}}shardc.phase = "before"
+//       CHECK:   stablehlo.broadcast_in_dim %[[N]], {{.*}}shardc.phase = "body"
+//       CHECK:   stablehlo.dot_general {{.*}}shardc.phase = "body"
+//       CHECK:   stablehlo.custom_call @shardc.accumulate
+module {
+  func.func public @light_sum_comes_before(
+      %w: tensor<8x3xf32> {tf.aliasing_output = 0 : i32}, %x: tensor<16x8xf32>,
+      %mask: tensor<16xf32>) -> tensor<8x3xf32> {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %n = stablehlo.reduce(%mask init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<16xf32>, tensor<f32>) -> tensor<f32>
+    %all = stablehlo.broadcast_in_dim %n, dims = [] : (tensor<f32>) -> tensor<16x8xf32>
+    %scaled = stablehlo.divide %x, %all : tensor<16x8xf32>
+    %y = stablehlo.dot_general %scaled, %w, contracting_dims = [1] x [0]
+        : (tensor<16x8xf32>, tensor<8x3xf32>) -> tensor<16x3xf32>
+    %g = stablehlo.dot_general %scaled, %y, contracting_dims = [0] x [0]
+        : (tensor<16x8xf32>, tensor<16x3xf32>) -> tensor<8x3xf32>
+    return %g : tensor<8x3xf32>
+  }
+}
+
+// -----
+
+// A result with a batch dim is put together again.
+// CHECK-LABEL: func.func public @per_example_result
+//       CHECK:   %[[Y:.*]] = stablehlo.dot_general {{.*}} -> tensor<2x5xf32>
+//       CHECK:   %[[ALL:.*]] = stablehlo.custom_call @shardc.accumulate(%[[Y]])
+//  CHECK-SAME:     {shardc.batch_dim = 0 : i64, shardc.kind = "concat", shardc.phase = "body"}
+//  CHECK-SAME:     -> tensor<4x2x5xf32>
+//       CHECK:   stablehlo.reshape %[[ALL]] {shardc.phase = "after"} {{.*}} -> tensor<8x5xf32>
+module {
+  func.func public @per_example_result(%w: tensor<3x5xf32>, %x: tensor<8x3xf32>)
+      -> tensor<8x5xf32> {
+    %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<8x3xf32>, tensor<3x5xf32>) -> tensor<8x5xf32>
+    return %y : tensor<8x5xf32>
+  }
+}

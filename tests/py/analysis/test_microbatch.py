@@ -1,0 +1,176 @@
+"""The states that the microbatch analysis gives to values, on small programs."""
+
+import pytest
+
+from shardc.analysis.accumulations import analyse
+from shardc.analysis.batch_split import batch_analysis
+from shardc.analysis.batch_state import Cut, FactorCut, Kind, from_factor, to_factor
+from shardc.analysis.microbatch import BatchFlow
+from shardc.analysis.sharding_rules import FactorKind, OpRule
+from shardc.analysis.step_program import program_of
+from shardc.errors import MicrobatchError
+from shardc.ir.context import parse
+
+
+def flow_of(body: str, arguments: str = "%x: tensor<8x6xf32>, %w: tensor<6x6xf32>") -> BatchFlow:
+    """The analysis of a function body, argument 0 cut along dim 0."""
+    module = parse(f"func.func public @main({arguments}) {{ {body} return }}")
+    flow = analyse(program_of(module.operation), {0: 0})
+    flow.keep = module  # type: ignore[attr-defined]  # the values live as long as their module
+    return flow
+
+
+def last(flow: BatchFlow) -> tuple[Kind, int]:
+    """Kind and level of the last value."""
+    return flow.states[-1].kind, flow.states[-1].level
+
+
+DOT = """%y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+             : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
+         %g = stablehlo.dot_general %y, %x, contracting_dims = [0] x [0]
+             : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<6x6xf32> """
+
+
+def test_a_product_over_features_varies_and_one_over_the_batch_is_partial() -> None:
+    flow = flow_of(DOT)
+    assert flow.states[2].cut == Cut(0)
+    assert last(flow) == (Kind.PARTIAL, 0)
+    assert flow.cut_flops == 2 * 2 * 8 * 6 * 6
+    assert flow.parts == 8
+
+
+LINEAR = [
+    "%r = stablehlo.negate %g : tensor<6x6xf32>",
+    "%r = stablehlo.add %g, %g : tensor<6x6xf32>",
+    "%r = stablehlo.multiply %g, %w : tensor<6x6xf32>",
+    "%r = stablehlo.divide %g, %w : tensor<6x6xf32>",
+    "%r = stablehlo.transpose %g, dims = [1, 0] : (tensor<6x6xf32>) -> tensor<6x6xf32>",
+    "%r = stablehlo.reshape %g : (tensor<6x6xf32>) -> tensor<36xf32>",
+    "%r = stablehlo.slice %g [0:2, 0:6] : (tensor<6x6xf32>) -> tensor<2x6xf32>",
+    "%r = stablehlo.convert %g : (tensor<6x6xf32>) -> tensor<6x6xf64>",
+    "%r = stablehlo.concatenate %g, %g, dim = 0"
+    " : (tensor<6x6xf32>, tensor<6x6xf32>) -> tensor<12x6xf32>",
+    "%z = stablehlo.constant dense<0.0> : tensor<6x6xf32> "
+    "%r = stablehlo.add %z, %g : tensor<6x6xf32>",
+    "%r = stablehlo.dot_general %w, %g, contracting_dims = [1] x [0]"
+    " : (tensor<6x6xf32>, tensor<6x6xf32>) -> tensor<6x6xf32>",
+]
+NOT_LINEAR = [
+    "%r = stablehlo.multiply %g, %g : tensor<6x6xf32>",
+    "%r = stablehlo.divide %w, %g : tensor<6x6xf32>",
+    "%r = stablehlo.add %w, %g : tensor<6x6xf32>",
+    "%r = stablehlo.sqrt %g : tensor<6x6xf32>",
+    "%r = stablehlo.maximum %g, %w : tensor<6x6xf32>",
+    "%r = stablehlo.convert %g : (tensor<6x6xf32>) -> tensor<6x6xbf16>",
+    "%r = stablehlo.convert %g : (tensor<6x6xf32>) -> tensor<6x6xi32>",
+]
+
+
+@pytest.mark.parametrize("op", LINEAR)
+def test_linear_ops_keep_a_partial_sum(op: str) -> None:
+    assert last(flow_of(DOT + op)) == (Kind.PARTIAL, 0)
+
+
+@pytest.mark.parametrize("op", NOT_LINEAR)
+def test_other_ops_need_the_sum(op: str) -> None:
+    flow = flow_of(DOT + op)
+    assert last(flow) == (Kind.INVARIANT, 1)
+    assert flow.sums == {3}
+    assert flow.obstacle is None
+
+
+def test_the_sum_is_taken_before_what_only_rearranges_it() -> None:
+    flow = flow_of(
+        DOT
+        + """%t = stablehlo.transpose %g, dims = [1, 0] : (tensor<6x6xf32>) -> tensor<6x6xf32>
+             %s = stablehlo.multiply %t, %w : tensor<6x6xf32>
+             %r = stablehlo.sqrt %s : tensor<6x6xf32>"""
+    )
+    assert flow.sums == {3}
+
+
+def test_the_sum_is_taken_after_upcasts_and_additions() -> None:
+    flow = flow_of(
+        DOT
+        + """%a = stablehlo.add %g, %g : tensor<6x6xf32>
+             %c = stablehlo.convert %a : (tensor<6x6xf32>) -> tensor<6x6xf64>
+             %t = stablehlo.transpose %c, dims = [1, 0] : (tensor<6x6xf64>) -> tensor<6x6xf64>
+             %r = stablehlo.sqrt %t : tensor<6x6xf64>"""
+    )
+    assert flow.sums == {5}
+
+
+def test_a_maximum_over_the_batch_needs_every_example() -> None:
+    flow = flow_of(
+        """%init = stablehlo.constant dense<0.0> : tensor<f32>
+           %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+             : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
+           %r = stablehlo.reduce(%y init: %init) applies stablehlo.maximum across dimensions = [0]
+             : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>"""
+    )
+    assert last(flow) == (Kind.INVARIANT, 1)
+    assert flow.wholes and flow.obstacle is None
+
+
+def test_a_sum_that_starts_from_something_is_not_partial() -> None:
+    flow = flow_of(
+        """%init = stablehlo.constant dense<1.0> : tensor<f32>
+           %r = stablehlo.reduce(%x init: %init) applies stablehlo.add across dimensions = [0]
+             : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>"""
+    )
+    assert last(flow) == (Kind.INVARIANT, 1)
+
+
+def test_a_reshape_that_takes_the_batch_apart_limits_the_microbatches() -> None:
+    flow = flow_of(
+        """%r = stablehlo.reshape %x : (tensor<8x6xf32>) -> tensor<2x4x6xf32>
+           %t = stablehlo.transpose %r, dims = [1, 0, 2]
+             : (tensor<2x4x6xf32>) -> tensor<4x2x6xf32>
+           %b = stablehlo.reshape %t : (tensor<4x2x6xf32>) -> tensor<8x6xf32>"""
+    )
+    assert flow.states[-1].cut == Cut(0, outer=4)
+    assert flow.parts == 2
+
+
+def test_cuts_map_to_factors_and_back() -> None:
+    kinds = (FactorKind.PASS_THROUGH,) * 3
+    rule = OpRule((((0, 1), (2,)),), (((0,), (1,), (2,)),), (4, 6, 5), kinds)
+    for (dim, outer), factor in {
+        (0, 1): FactorCut(0, 1),
+        (0, 2): FactorCut(0, 2),
+        (0, 4): FactorCut(1, 1),
+        (0, 12): FactorCut(1, 3),
+        (1, 5): None,
+    }.items():
+        assert to_factor(rule, rule.operands[0], Cut(dim, outer)) == factor
+        if factor:
+            assert from_factor(rule, rule.operands[0], factor) == Cut(dim, outer)
+    assert to_factor(rule, rule.operands[0], Cut(0, 3)) is None
+
+
+def test_analysis_reports_an_obstacle_and_does_not_raise() -> None:
+    module = parse(
+        """func.func public @main(%w: tensor<6x6xf32> {tf.aliasing_output = 0 : i32},
+                                  %x: tensor<8x6xf32>) -> tensor<6x6xf32> {
+           %zero = stablehlo.constant dense<0.0> : tensor<f32>
+           %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+             : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
+           %s = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [0]
+             : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>
+           %b = stablehlo.broadcast_in_dim %s, dims = [1] : (tensor<6xf32>) -> tensor<8x6xf32>
+           %c = stablehlo.subtract %y, %b : tensor<8x6xf32>
+           %g = stablehlo.dot_general %c, %x, contracting_dims = [0] x [0]
+             : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<6x6xf32>
+           return %g : tensor<6x6xf32> }"""
+    )
+    facts = batch_analysis(module.operation)
+    assert facts.obstacle is not None and facts.obstacle.code == "SHARDC-140"
+    assert facts.batch_args == {1: 0} and facts.parts == 1 and facts.state == {0: 0}
+
+
+def test_wrong_batch_arguments() -> None:
+    module = parse("func.func public @main(%w: tensor<6x6xf32>, %x: tensor<8x3xf32>) { return }")
+    facts = batch_analysis(module.operation, (0, 1))
+    assert facts.obstacle is not None and facts.obstacle.code == "SHARDC-141"
+    with pytest.raises(MicrobatchError, match="there is no argument 5"):
+        batch_analysis(module.operation, (5,))

@@ -1,0 +1,84 @@
+"""`shardc plan`: the contract's JSON, plan files, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardc import aot
+from shardc.plan import Plan
+from tests.py.cli.programs import shardc, write_mlp
+
+
+def test_json_has_the_words_of_the_contract_and_the_file_is_a_plan(tmp_path: Path) -> None:
+    file, output = write_mlp(tmp_path), tmp_path / "plan.json"
+    options = ["--stages", 2, "--microbatches", 2, "--schedule", "gpipe", "--mesh", "2x2"]
+    result = shardc("plan", file, "--cluster", "cpu8", *options, "-o", output, "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    data = json.loads(result.stdout)
+    plan = Plan.load(output)
+    assert data["num_stages"] == plan.num_stages == 2
+    assert data["num_microbatches"] == 2
+    assert data["schedule"] == "gpipe"
+    assert data["predicted_step_time_s"] == plan.predicted.step_time_s > 0
+    assert data["predicted_peak_bytes_per_device"] == plan.predicted.peak_bytes_per_device > 0
+    assert data["communication_bytes_per_step"] == plan.predicted.communication_bytes
+    assert data["planning_time_s"] > 0
+    assert data["lower_bound"] <= data["objective"] * (1 + 1e-9)
+    assert [stage["mesh"] for stage in data["stages"]] == [[2, 2], [2, 2]]
+    assert data["stages"][1]["devices"] == [4, 5, 6, 7]
+    # The batch is what analysis found: the last two arguments.
+    assert plan.batch_arguments == (10, 11)
+
+
+def test_text_is_a_table_and_the_batch_may_be_named(tmp_path: Path) -> None:
+    file = write_mlp(tmp_path)
+    options = ["--stages", 1, "--microbatches", 2, "--batch-args", "10,11", "--memory-limit"]
+    result = shardc("plan", file, "--cluster", "cpu8", *options, "1.5MiB", "--no-cache")
+    assert result.exit_code == 0, result.stderr
+    assert "1 stage, 2 microbatches" in result.stdout
+    assert "predicted:" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "exit_code"),
+    [
+        (["--stages", "few"], "SHARDC-180", 2),
+        (["--mesh", "2by4"], "SHARDC-180", 2),
+        (["--batch-args", "x"], "SHARDC-180", 2),
+        (["--memory-limit", "lots"], "SHARDC-180", 2),
+        (["--schedule", "zigzag"], "SHARDC-240", 2),
+        (["--batch-args", "12"], "SHARDC-186", 2),
+        (["--stages", "1", "--memory-limit", "1KiB"], "SHARDC-220", 3),
+        (["--stages", "1", "-o", "/nowhere/plan.json"], "SHARDC-180", 2),
+    ],
+)
+def test_refusals(tmp_path: Path, options: list[str], code: str, exit_code: int) -> None:
+    result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", *options)
+    assert result.exit_code == exit_code, result.stderr
+    assert f"error[{code}]" in result.stderr
+    assert "help:" in result.stderr
+
+
+def test_missing_and_damaged_files_are_bad_input(tmp_path: Path) -> None:
+    damaged = tmp_path / "bad.mlir"
+    damaged.write_text("module {\n  func.func @main( {")
+    for file, code in ((tmp_path / "none.mlir", "SHARDC-120"), (damaged, "SHARDC-120")):
+        result = shardc("plan", file, "--cluster", "cpu8")
+        assert result.exit_code == 2
+        assert f"error[{code}]" in result.stderr
+    result = shardc("plan", write_mlp(tmp_path), "--cluster", "nowhere")
+    assert result.exit_code == 2
+    assert "error[SHARDC-100]" in result.stderr
+
+
+def test_ctrl_c_before_there_is_a_plan_exits_cleanly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> Plan:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(aot, "plan_program", interrupted)
+    result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", "--no-cache")
+    assert result.exit_code == 130
+    assert result.stderr.strip() == "interrupted"

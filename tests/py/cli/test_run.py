@@ -1,0 +1,122 @@
+"""`shardc run`: runs, checks, and tells when the check fails."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+import pytest
+
+from shardc.cli import run
+from tests.py.cli.programs import shardc, write_mlp
+
+ROOT = Path(__file__).parents[3]
+SMALL = ["--devices", 4, "--stages", 2, "--microbatches", 2, "--steps", 2]
+
+
+@pytest.fixture(autouse=True)
+def restored_x64() -> Iterator[None]:
+    before = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+def test_json_has_the_words_of_the_contract(tmp_path: Path) -> None:
+    result = shardc("run", write_mlp(tmp_path), *SMALL, "--check", "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    data = json.loads(result.stdout)
+    assert data["max_relative_error"] <= 1e-5
+    assert data["float64_max_relative_error"] <= 1e-9
+    assert 0 < data["reference_error"] <= 1e-5
+    assert data["outputs_compared"] == 11
+    assert data["nonfinite_reference_values"] == 0
+    assert (data["num_stages"], data["num_microbatches"], data["num_devices"]) == (2, 2, 4)
+    assert data["step_time_s"] > 0
+    assert data["notes"] == []
+
+
+def test_a_plan_from_a_file_and_inputs_from_a_file(tmp_path: Path) -> None:
+    file, plan = write_mlp(tmp_path), tmp_path / "plan.json"
+    options = ["--stages", 1, "--microbatches", 4, "--mesh", 4, "-o", plan]
+    assert shardc("plan", file, "--cluster", "cpu8", *options).exit_code == 0
+    shapes = [(m,) if bias else (n, m) for n, m in _WIDTHS for bias in (True, False)]
+    random = np.random.default_rng(0)
+    arrays = [random.normal(0, 0.1, s).astype(np.float32) for s in (*shapes, (16, 32), (16, 8))]
+    inputs = tmp_path / "x.npz"
+    np.savez(inputs, *arrays)
+    result = shardc("run", file, "--devices", 4, "--plan", plan, "--inputs", inputs, "--check")
+    assert result.exit_code == 0, result.stderr
+    assert "1 stage, 4 microbatches" in result.stdout
+    assert "11 outputs compared, 0 differ" in result.stdout
+
+    arrays[0] = np.full_like(arrays[0], np.nan)
+    np.savez(inputs, *arrays)
+    base = ["run", file, "--devices", 4, "--plan", plan, "--inputs", inputs]
+    base += ["--check", "--steps", 1]
+    result = shardc(*base)
+    assert result.exit_code == 1
+    assert "not finite" in result.stderr
+    assert shardc(*base, "--allow-nonfinite").exit_code == 0
+    result = shardc("run", file, "--devices", 2, "--plan", plan)
+    assert result.exit_code == 2
+    assert "error[SHARDC-101]" in result.stderr
+    result = shardc("run", file, "--devices", 4, "--plan", plan, "--stages", 2)
+    assert result.exit_code == 2
+    assert "error[SHARDC-183]" in result.stderr
+
+
+_WIDTHS = [(32, 64), (64, 64), (64, 64), (64, 64), (64, 8)]
+
+
+def test_a_wrong_program_is_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def skipping(*arguments: Any, **options: Any) -> Any:
+        executable = lower(*arguments, **options)
+        actions = tuple(
+            tuple(action for action in stage if not action.endswith(("F1", "B1")))
+            for stage in executable.actions
+        )
+        return msgspec.structs.replace(executable, actions=actions)
+
+    lower = run.compiler.lower
+    monkeypatch.setattr(run.compiler, "lower", skipping)
+    result = shardc("run", write_mlp(tmp_path), *SMALL, "--check", "--format", "json")
+    assert result.exit_code == 1
+    data = json.loads(result.stdout)
+    assert data["passed"] is False
+    assert data["failures"]
+
+
+def test_a_plan_for_another_program_is_refused(tmp_path: Path) -> None:
+    file, plan = write_mlp(tmp_path), tmp_path / "plan.json"
+    other = tmp_path / "other.mlir"
+    other.write_text(jax.jit(lambda x: x * 2 + 1).lower(np.ones(8, np.float32)).as_text())
+    shardc("plan", file, "--cluster", "cpu8", "--stages", 1, "--microbatches", 1, "-o", plan)
+    result = shardc("run", other, "--devices", 8, "--plan", plan)
+    assert result.exit_code == 2
+    assert "error[SHARDC-200]" in result.stderr
+
+
+def test_too_few_gpus() -> None:
+    result = shardc("run", "none.mlir", "--devices", 4096, "--platform", "gpu")
+    assert result.exit_code == 2
+    assert "error[SHARDC-101]" in result.stderr
+
+
+@pytest.mark.slow
+def test_the_gpt_of_the_examples_from_the_shell() -> None:
+    arguments = "--devices 8 --stages 2 --microbatches 4 --schedule 1f1b --check --format json"
+    code = "from shardc.cli import main; main()"
+    command = [sys.executable, "-c", code, "run", "examples/gpt.mlir", *arguments.split()]
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    data = json.loads(result.stdout)
+    assert data["passed"] is True
+    assert data["outputs_compared"] == 105
+    assert (data["num_stages"], data["num_microbatches"], data["num_devices"]) == (2, 4, 8)

@@ -1,0 +1,154 @@
+"""Outlined stage functions, run as a pipeline, compute what the step computes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.mlir import ir
+
+from shardc.analysis.flops import heavy_flops
+from shardc.ir.attributes import BATCH_DIM, KIND, arg_attrs, get_str
+from shardc.ir.context import parse
+from shardc.ir.pass_manager import run_passes
+from shardc.ir.walk import body, functions, main_function, ops, symbol
+from shardc.passes.outline_stages import OutlineStages
+from shardc.passes.pipeline import NORMALIZE
+from shardc.passes.plan_stages import PlanStages
+from shardc.passes.split_microbatches import SplitMicrobatches
+from tests.py import programs
+from tests.py.pipeline_reference import run_pipeline, stage_functions
+
+
+def flat(tree):
+    """Leaves on the host, random keys as their bits."""
+    return [
+        np.asarray(jax.random.key_data(leaf))
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        else np.asarray(leaf)
+        for leaf in jax.tree.leaves(tree)
+    ]
+
+
+def outlined(step, args, donate, microbatches, stages):
+    """The outlined module, and the arguments in the types that its functions take."""
+    module = parse(jax.jit(step, donate_argnums=donate).lower(*args).as_text())
+    run_passes(module, [*NORMALIZE, SplitMicrobatches(microbatches)])
+    main = main_function(module.operation)
+    with module.context:
+        cut = [BATCH_DIM in attrs for attrs in arg_attrs(main)]
+        shapes = [tuple(ir.RankedTensorType(v.type).shape) for v in body(main).arguments]
+    assert any(cut)
+    run_passes(module, [PlanStages(stages=stages), OutlineStages()])
+    leaves = flat(args)
+    return module, [leaf.reshape(shape) for leaf, shape in zip(leaves, shapes, strict=True)]
+
+
+def relative_error(ours, reference):
+    reference = np.asarray(reference, np.float64)
+    ours = np.asarray(ours, np.float64).reshape(reference.shape)
+    return np.max(np.abs(ours - reference), initial=0) / max(np.max(np.abs(reference)), 1e-30)
+
+
+def check(name, microbatches, stages, limit=1e-10):
+    """Compares one step in float64 with `jax.jit`."""
+    with jax.enable_x64(True):
+        program = programs.build(name, "float64")
+        args = jax.tree.map(lambda leaf: leaf, program.args)
+        reference = flat(jax.jit(program.step)(*args))
+        module, inputs = outlined(
+            program.step, args, program.donate_argnums, microbatches, stages
+        )
+        results = run_pipeline(module, inputs, microbatches)
+        assert len(results) == len(reference)
+        for result, expected in zip(results, reference, strict=True):
+            assert relative_error(result, expected) < limit
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_an_mlp_computes_what_the_step_computes(stages):
+    check("mlp", 2, stages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "microbatches", "stages"),
+    [
+        ("gpt", 2, 2),
+        ("gpt", 4, 4),
+        ("gpt_clip", 2, 4),
+        ("gpt_mask", 2, 2),
+        ("gpt_checkpoint", 2, 2),
+        ("gpt_dropout", 2, 2),
+        ("gpt_bf16", 2, 2),
+        ("moe", 1, 2),
+        ("conv", 2, 2),
+    ],
+)
+def test_training_steps_compute_what_they_compute_in_one_piece(name, microbatches, stages):
+    check(name, microbatches, stages)
+
+
+def sizes(module):
+    with module.context:
+        return {symbol(f): len(ops(f)) for f in functions(module.operation)}
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt_clip"])
+def test_functions_do_not_grow_with_the_number_of_microbatches(name):
+    program = programs.build(name)
+    found = [
+        sizes(outlined(program.step, program.args, program.donate_argnums, count, 2)[0])
+        for count in (2, 4, 8)
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_no_matrix_product_is_computed_twice(stages):
+    program = programs.build("gpt")
+    module = parse(jax.jit(program.step, donate_argnums=0).lower(*program.args).as_text())
+    run_passes(module, NORMALIZE)
+    whole = sum(heavy_flops(op) for op in ops(main_function(module.operation)))
+    module, _ = outlined(program.step, program.args, (0,), 4, stages)
+    per_stage = [0] * stages
+    with module.context:
+        for function in functions(module.operation):
+            repeats = 4 if get_str(function, KIND) in ("forward", "backward") else 1
+            stage = int(symbol(function).removeprefix("stage").split("_")[0])
+            per_stage[stage] += repeats * sum(heavy_flops(op) for op in ops(function))
+    assert sum(per_stage) == whole
+    assert max(per_stage) <= 1.5 * whole / stages
+
+
+def test_only_neighbours_exchange_one_activation_and_one_cotangent():
+    """What the four blocks of a GPT share is the residual stream, and the tied embedding."""
+    program = programs.build("gpt_sgd")
+    module, _ = outlined(program.step, program.args, (0,), 2, 4)
+    table = stage_functions(module)
+    made = {name: f for f in table for name, many in f.gives if many}
+    crossing = {
+        (made[name].kind, made[name].stage, f.stage)
+        for f in table
+        for name, many in f.takes
+        if many and made[name].stage != f.stage
+    }
+    forward = {("forward", s, s + 1) for s in range(3)}
+    backward = {("backward", s + 1, s) for s in range(3)}
+    assert crossing == forward | backward
+
+
+def test_a_sum_of_bfloat16_is_accumulated_in_float32():
+    def step(weight, x):
+        loss, gradient = jax.value_and_grad(lambda w: jnp.sum((x @ w) ** 2))(weight)
+        return weight - gradient, loss
+
+    args = jnp.ones((4, 4), jnp.bfloat16), jnp.ones((8, 4), jnp.bfloat16)
+    module, _ = outlined(step, args, (0,), 2, 1)
+    [backward] = [f for f in stage_functions(module) if f.kind == "backward"]
+    kinds = {
+        name: dtype for (name, _), (_, dtype) in zip(backward.takes, backward.types, strict=True)
+    }
+    assert [dtype for name, dtype in kinds.items() if name.startswith("acc")] == ["float32"]
+    with module.context:
+        types = str(module.operation.attributes["shardc.result_types"])
+    assert types == "[tensor<4x4xbf16>, tensor<bf16>]"

@@ -1,0 +1,127 @@
+"""Where shardc must hold: programs x stages x microbatches x schedules, and which of them CI runs.
+
+`verdict(cell, dtype)` runs one cell on 8 virtual devices through `shardc.jit` and judges it by the
+numerical contract (`shardc.numerics`). `benchmarks/table.py` runs all cells.
+"""
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+import shardc
+from shardc.aot import Compiled
+from shardc.cluster import Cluster, Device, Level
+from shardc.numerics import Report, compare
+from shardc.plan import Plan
+from tests.py.programs import PROGRAMS, build, leaves
+
+STEPS = 3
+STAGES = (1, 2, 4)
+MICROBATCHES = (1, 2, 4)
+SCHEDULES = ("gpipe", "1f1b")
+MESHES = {1: (2, 4), 2: (2, 2), 4: (2,)}  # by number of stages: 8 devices in all
+ONE_MICROBATCH_ONLY = ("mlp_batch_norm",)  # more would change what it computes, and are refused
+
+# Links that cost next to nothing beside arithmetic, so that even these small programs are sharded.
+CLUSTER = Cluster(
+    "table",
+    Device("slow", 1 << 30, {"default": 1e9}, 1e10),
+    (Level("links", 8, 1e11, 1e-7),),
+)
+
+
+class Cell(NamedTuple):
+    """One entry of the table."""
+
+    program: str
+    stages: int
+    microbatches: int
+    schedule: str
+
+    def __str__(self) -> str:
+        return f"{self.program}-{self.stages}-{self.microbatches}-{self.schedule}"
+
+
+def all_cells() -> list[Cell]:
+    """Every cell that must hold."""
+    product = itertools.product(PROGRAMS, STAGES, MICROBATCHES, SCHEDULES)
+    cells = [Cell(*each) for each in product]
+    return [c for c in cells if c.microbatches == 1 or c.program not in ONE_MICROBATCH_ONLY]
+
+
+def pairwise(cells: Sequence[Cell]) -> list[Cell]:
+    """Few of `cells` that together have every pair of values that any cell has.
+
+    Greedy: each time the cell with the most pairs that are still missing; of equals the one whose
+    pairs were chosen least often, the first of them, so the choice is the same on every machine.
+    """
+    missing = {pair for cell in cells for pair in pairs(cell)}
+    seen: Counter[Any] = Counter()
+    chosen = []
+    while missing:
+        best = max(
+            cells, key=lambda c: (len(missing & pairs(c)), -sum(seen[pair] for pair in pairs(c)))
+        )
+        chosen.append(best)
+        missing -= pairs(best)
+        seen.update(pairs(best))
+    return sorted(chosen, key=cells.index)
+
+
+def pairs(cell: Cell) -> set[tuple[tuple[str, Any], tuple[str, Any]]]:
+    """Every two (field, value) of a cell."""
+    return set(itertools.combinations(zip(cell._fields, cell, strict=True), 2))
+
+
+@functools.cache
+def reference(program: str, dtype: str) -> dict[str, np.ndarray]:
+    """Leaves of the results after `STEPS` steps by `jax.jit` on one device."""
+    with jax.enable_x64(dtype == "float64"):
+        built = build(program, dtype)
+        return run(jax.jit(built.step), built.args)
+
+
+def run(step: Any, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
+    """Leaves of the results after `STEPS` steps, each on the state that the one before returned."""
+    results = ()
+    for _ in range(STEPS):
+        results = step(*args)
+        args = (results[0], *args[1:])
+    return leaves(results)
+
+
+def compiled(cell: Cell, dtype: str, **options: Any) -> Compiled:
+    """The planned and compiled step of a cell; under float64 call it in JAX's x64 mode."""
+    built = build(cell.program, dtype)
+    step = shardc.jit(
+        built.step,
+        donate_argnums=built.donate_argnums,
+        **{
+            "cluster": CLUSTER,
+            "stages": cell.stages,
+            "microbatches": cell.microbatches,
+            "schedule": cell.schedule,
+            "mesh": MESHES[cell.stages],
+            **options,
+        },
+    )
+    return step.lower(*built.args).compile()
+
+
+def verdict(cell: Cell, dtype: str, **options: Any) -> tuple[Plan, Report]:
+    """The plan of a cell, and how its results compare with one device's."""
+    built = build(cell.program, dtype)
+    with jax.enable_x64(dtype == "float64"):
+        step = compiled(cell, dtype, **options)
+        got = run(step, built.args)
+    assert (step.plan.num_stages, step.plan.num_microbatches) == cell[1:3]
+    exact = reference(cell.program, "float64")
+    if dtype == "float64":
+        return step.plan, compare(exact, None, got)
+    own = reference(cell.program, dtype)
+    return step.plan, compare(exact, own, got, built.kinds(list(exact)))

@@ -1,0 +1,35 @@
+"""Every program holds the numerical contract under every shape of the pipeline.
+
+The pairwise part of the table runs here; `make test-table` runs all of it.
+"""
+
+import itertools
+
+import pytest
+
+from tests.py.table import Cell, all_cells, pairs, pairwise, verdict
+
+CI_CELLS = pairwise(all_cells())
+# In float32 one cell of each program: float64 has shown that the program is right.
+FLOAT32_CELLS = [next(iter(group)) for _, group in itertools.groupby(CI_CELLS[::-1], lambda c: c[0])]
+
+
+def test_the_subset_has_every_pair_of_the_table() -> None:
+    assert {p for c in CI_CELLS for p in pairs(c)} == {p for c in all_cells() for p in pairs(c)}
+    assert len(CI_CELLS) < len(all_cells()) / 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", CI_CELLS, ids=str)
+def test_float64_results_equal_one_device(cell: Cell) -> None:
+    plan, report = verdict(cell, "float64")
+    assert report.passed, str(report)
+    assert report.nonfinite_reference_values == 0
+    assert plan.num_stages == cell.stages
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", FLOAT32_CELLS, ids=str)
+def test_float32_results_are_as_good_as_one_device(cell: Cell) -> None:
+    _, report = verdict(cell, "float32")
+    assert report.passed, str(report)
