@@ -144,7 +144,8 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
     split_module = split(module, plan.num_microbatches, plan.batch_arguments)
     cut_module = cut(split_module, shape)
     text = msgspec.json.encode(plan.shardings).decode()
-    sharded = _after(cut_module, [ApplyShardings(text)])
+    cluster = "" if plan.cluster is None else msgspec.json.encode(plan.cluster).decode()
+    sharded = _after(cut_module, [ApplyShardings(text, cluster)])
     if dump is not None:
         dump("split-microbatches", split_module)
         dump("outline-stages", cut_module)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from shardc.cluster import Cluster
 from shardc.errors import PlanError
 
 
@@ -242,6 +243,7 @@ class Plan(msgspec.Struct, frozen=True):
         notes: what was replicated or fell short, in the user's words.
         batch_arguments: flat arguments that are cut into microbatches.
         fingerprint: digest of program, cluster, options and version that this plan was made for.
+        cluster: what the plan was made for; its links decide between sequences of collectives.
     """
 
     num_stages: int
@@ -256,6 +258,7 @@ class Plan(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     batch_arguments: tuple[int, ...] = ()
     fingerprint: str = ""
+    cluster: Cluster | None = None
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON."""

@@ -302,6 +302,7 @@ class _Planner:
             lower_bound=sum(report.lower_bound for report in reports),
             planning_time_s=time.monotonic() - self.start_s,
             notes=tuple(notes),
+            cluster=self.cluster,
             batch_arguments=batch_arguments(self.splits[shape.num_microbatches]),
         )
 

@@ -142,7 +142,8 @@ def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
         if number < base or unit == units[-1]:
             break
         number /= base
-    return f"{number:.3g} {unit}".rstrip()
+    digits = f"{number:.3g}" if number < 999.5 else f"{number:.0f}"
+    return f"{digits} {unit}".rstrip()
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -59,9 +59,9 @@ class Dataflow:
 
 def dataflow(function: ir.Operation) -> Dataflow:
     """Builds the chains; linear in the size of the function."""
-    arguments = {value: n for n, value in enumerate(body(function).arguments)}
+    arguments: dict[ir.Value, int] = {value: n for n, value in enumerate(body(function).arguments)}
     all_ops = ops(function)
-    home = {result: i for i, op in enumerate(all_ops) for result in op.results}
+    home: dict[ir.Value, int] = {result: i for i, op in enumerate(all_ops) for result in op.results}
     op_inputs: list[list[int]] = []
     arg_inputs: list[list[int]] = []
     users: list[list[int]] = [[] for _ in all_ops]

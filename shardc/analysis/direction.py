@@ -16,7 +16,9 @@ def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> se
     """
     body = {i for i, phase in enumerate(facts.phase) if phase == "body"}
     state_roots = {
-        index for r, (kind, index) in enumerate(flow.returned) if kind == "op" and r in state_results
+        index
+        for r, (kind, index) in enumerate(flow.returned)
+        if kind == "op" and r in state_results
     }
     if not state_roots:
         return body

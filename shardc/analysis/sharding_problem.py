@@ -213,16 +213,16 @@ class ProblemBuilder:
         return self.num_microbatches if inside else 1
 
     def _add_values(self, times: dict[str, int]) -> None:
-        """A node for each value id, live from the function that makes it to the last that uses it."""
+        """A node for each value id, live from where it is made to where it is last used."""
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         sample: dict[str, tuple[ir.Value, bool]] = {}
         for function in self.functions:
             start = times[symbol(function)]
             stop = start + len(ops(function)) + 2
-            for attrs, value in zip(arg_attrs(function), body(function).arguments, strict=True):
+            for attrs, argument in zip(arg_attrs(function), body(function).arguments, strict=True):
                 name = str(ir.StringAttr(attrs[VALUE]).value)
-                sample.setdefault(name, (value, PER_MICROBATCH in attrs))
+                sample.setdefault(name, (argument, PER_MICROBATCH in attrs))
                 first.setdefault(name, 0 if not name.startswith("v") else start)
                 last[name] = self.end if name.startswith("arg") else stop
             for attrs, value in zip(

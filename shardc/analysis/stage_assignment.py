@@ -156,7 +156,11 @@ def _movable(
         i = open_ops.pop()
         if i in moved:
             continue
-        if i in forward or home > high[i] or not moved.union([accumulate]).issuperset(flow.users[i]):
+        if (
+            i in forward
+            or home > high[i]
+            or not moved.union([accumulate]).issuperset(flow.users[i])
+        ):
             return set()
         moved.add(i)
         for j in flow.op_inputs[i]:

@@ -76,7 +76,7 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
         function.inputs = [value for value in used if value not in own]
     crossing = {value for function in ordered for value in function.inputs}
     crossing.update(terminator(main).operands)
-    ids = {value: f"arg{n}" for n, value in enumerate(body(main).arguments)}
+    ids: dict[ir.Value, str] = {value: f"arg{n}" for n, value in enumerate(body(main).arguments)}
     number = 0
     for op in all_ops:
         for result in op.results:

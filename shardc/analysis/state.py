@@ -22,9 +22,7 @@ def state_aliases(function: ir.Operation) -> dict[int, int]:
 
 def donated_args(function: ir.Operation) -> set[int]:
     """Arguments whose buffers the caller gave away."""
-    return {
-        n for n, attrs in enumerate(arg_attrs(function)) if ALIASING in attrs or DONOR in attrs
-    }
+    return {n for n, attrs in enumerate(arg_attrs(function)) if ALIASING in attrs or DONOR in attrs}
 
 
 def argument_names(function: ir.Operation) -> list[str]:

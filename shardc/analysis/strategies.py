@@ -131,8 +131,7 @@ def _strategies(
                     if factor is not None:
                         on_factor[factor] = (*on_factor.get(factor, ()), name)
                 if any(
-                    rule.sizes[f] % math.prod(sizes[a] for a in on)
-                    for f, on in on_factor.items()
+                    rule.sizes[f] % math.prod(sizes[a] for a in on) for f, on in on_factor.items()
                 ):
                     continue
                 found[_strategy(rule, on_factor, sizes, by_sum, partial, patterns)] = None
@@ -191,7 +190,7 @@ def value_shardings(
     shape: tuple[int, ...], axes: Axes, unreduced: bool = False
 ) -> tuple[TensorSharding, ...]:
     """Every even sharding of a tensor, replicated first; with partial sums too if asked for."""
-    found = {}
+    found: dict[TensorSharding, None] = {}
     places = [None, *range(len(shape)), *([-1] if unreduced else [])]
     for chosen in itertools.product(places, repeat=len(axes)):
         dims: list[tuple[str, ...]] = [()] * len(shape)

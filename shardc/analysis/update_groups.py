@@ -61,9 +61,9 @@ class UpdateGroups:
             stage[i] = chosen.get(self._find(i), 0)
         last = max(stage, default=0)
         for i in self.scalars:
-            sources = {stage[j] for j in flow.op_inputs[i] if j not in self.cloned}
+            sharing = {stage[j] for j in flow.op_inputs[i] if j not in self.cloned}
             # What stages have in common, such as a global norm, is put together in one place.
-            stage[i] = last if len(sources) > 1 else max(sources, default=0)
+            stage[i] = last if len(sharing) > 1 else max(sharing, default=0)
         roots = {n: self._find(self._argument(n)) for n in range(len(flow.arg_users))}
         return {n: chosen[root] for n, root in roots.items() if root in chosen}
 

@@ -158,7 +158,11 @@ def _same_type(arg: ValueSpec, result: ValueSpec) -> bool:
 
 
 def _lower(
-    program: StageProgram, mesh: Mesh, order: _Order, text: ProgramText, platform: str,
+    program: StageProgram,
+    mesh: Mesh,
+    order: _Order,
+    text: ProgramText,
+    platform: str,
     devices: Sequence[jax.Device],
 ) -> jax.stages.Lowered:
     """Traces and lowers for any devices that form a mesh of this shape."""

@@ -31,7 +31,7 @@ def _is_array(leaf: object) -> bool:
 
 
 def _struct(shape: tuple[int, ...], dtype: Any, weak_type: bool = False) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype, weak_type=weak_type)  # type: ignore[no-untyped-call]  # of JAX
+    return jax.ShapeDtypeStruct(shape, dtype, weak_type=weak_type)
 
 
 def abstract(tree: Any) -> Any:

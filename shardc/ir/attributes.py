@@ -57,13 +57,16 @@ def call_target(op: ir.Operation) -> str | None:
     return get_str(op, "call_target_name") if op.name == "stablehlo.custom_call" else None
 
 
+def named_attributes(attribute: ir.Attribute) -> dict[str, ir.Attribute]:
+    """The entries of a dictionary attribute."""
+    entries = ir.DictAttr(attribute)
+    return {entries[i].name: entries[i].attr for i in range(len(entries))}
+
+
 def _dicts(function: ir.Operation, field: str, count: int) -> list[dict[str, ir.Attribute]]:
     if field not in function.attributes:
         return [{} for _ in range(count)]
-    return [
-        {named.name: named.attr for named in ir.DictAttr(entry)}
-        for entry in ir.ArrayAttr(function.attributes[field])
-    ]
+    return [named_attributes(entry) for entry in ir.ArrayAttr(function.attributes[field])]
 
 
 def arg_attrs(function: ir.Operation) -> list[dict[str, ir.Attribute]]:

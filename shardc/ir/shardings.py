@@ -6,7 +6,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardc.errors import PlanError
-from shardc.ir.attributes import IN_SHARDINGS, SHARDING, arg_attrs
+from shardc.ir.attributes import IN_SHARDINGS, SHARDING, arg_attrs, named_attributes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, ops
 from shardc.plan import Mesh, TensorSharding
@@ -79,8 +79,8 @@ def meshes(module: ir.Operation) -> dict[str, Mesh]:
     """Every `sdy.mesh` of a module by symbol name, with the devices it lies on."""
     placed: dict[str, tuple[int, ...]] = {}
     if MESH_DEVICES in module.attributes:
-        for named in ir.DictAttr(module.attributes[MESH_DEVICES]):
-            placed[named.name] = tuple(int(i) for i in ir.DenseI64ArrayAttr(named.attr))
+        for name, ids in named_attributes(module.attributes[MESH_DEVICES]).items():
+            placed[name] = tuple(int(i) for i in ir.DenseI64ArrayAttr(ids))
     found = {}
     for op in module.regions[0].blocks[0].operations:
         if op.operation.name == "sdy.mesh":

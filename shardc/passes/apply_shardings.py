@@ -6,6 +6,7 @@ import msgspec
 from jax.extend.mlir import ir
 
 from shardc.errors import PlanError
+from shardc.ir.attributes import CLUSTER, str_attr
 from shardc.ir.pass_manager import Pass
 from shardc.ir.planned import write_shardings
 from shardc.ir.walk import functions, symbol
@@ -18,11 +19,13 @@ class ApplyShardings(Pass):
 
     Options:
         shardings: JSON of `Plan.shardings`: function name -> its FunctionSharding.
+        cluster: JSON of the cluster whose links the plan's reshards were priced with.
     """
 
     name = "shardc-apply-shardings"
 
     shardings: str = "{}"
+    cluster: str = ""
 
     def apply(self, module: ir.Operation) -> None:
         try:
@@ -31,6 +34,8 @@ class ApplyShardings(Pass):
             raise PlanError(
                 f"the shardings are not those of a plan: {error}", help="plan again"
             ) from error
+        if self.cluster:
+            module.attributes[CLUSTER] = str_attr(self.cluster)
         for function in functions(module):
             name = symbol(function)
             if name not in planned:

@@ -51,7 +51,7 @@ class PlanShardings(Pass):
     gap: float = 0.01
 
     def apply(self, module: ir.Operation) -> None:
-        cluster = load_cluster(self.cluster)
+        cluster = Cluster.parse(self.cluster)
         limit = self.memory_limit or cluster.device.memory_bytes
         num_microbatches = get_int(module, NUM_MICROBATCHES) or 1
         rules = rules_of(module)
@@ -86,13 +86,6 @@ class PlanShardings(Pass):
             reports.append(stage_report(built, solution, mesh, cluster))
         module.attributes[CLUSTER] = str_attr(msgspec.json.encode(cluster).decode())
         module.attributes[REPORTS] = str_attr(msgspec.json.encode(reports).decode())
-
-
-def load_cluster(text: str) -> Cluster:
-    """A cluster by name, path or JSON text."""
-    if text.lstrip().startswith("{"):
-        return msgspec.json.decode(text, type=Cluster)
-    return Cluster.load(text)
 
 
 def _digest(built: StageProblem) -> str:

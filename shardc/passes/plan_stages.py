@@ -135,7 +135,9 @@ def _partial_operands(
     op = flow.ops[i]
     if op.name in HEAVY:
         return set()
-    home = {result: j for j in flow.op_inputs[i] for result in flow.ops[j].results}
+    home: dict[ir.Value, int] = {
+        result: j for j in flow.op_inputs[i] for result in flow.ops[j].results
+    }
     cloned = {p for p, value in enumerate(op.operands) if home.get(value) in assigned.cloned}
     varying = {p for p in cloned if home[op.operands[p]] in facts.varying}
     own = {p for p, value in enumerate(op.operands) if value in home} - cloned
@@ -164,9 +166,7 @@ def _accumulate_operands(accumulate: ir.Operation, source: ir.Operation, parts: 
         source.erase()
 
 
-def _write(
-    main: ir.Operation, flow: Dataflow, facts: StepFacts, assigned: StageAssignment
-) -> None:
+def _write(main: ir.Operation, flow: Dataflow, facts: StepFacts, assigned: StageAssignment) -> None:
     """Copies the cloned ops to their users and writes the attributes."""
     keys: list[list[Key]] = [[] for _ in flow.ops]
     for i, phase in enumerate(facts.phase):
@@ -208,9 +208,7 @@ def _write(
     _write_owners(main, assigned)
 
 
-def _visible(
-    copies: dict[Key, dict[ir.Value, ir.Value]], key: Key
-) -> ChainMap[ir.Value, ir.Value]:
+def _visible(copies: dict[Key, dict[ir.Value, ir.Value]], key: Key) -> ChainMap[ir.Value, ir.Value]:
     """Original value -> the copy that function `key` uses: its own, or its stage's "before"."""
     return ChainMap(copies.get(key, {}), copies.get((key[0], "before"), {}))
 

@@ -154,6 +154,7 @@ class _Graph:
         self.times = live.times
         self.terms: dict[int, Terms] = dict(zip(names, live.terms, strict=True))
         self.finite: set[tuple[int, int]] = set()  # edges known to have no forbidden pair
+        self.solid: set[tuple[int, int]] = set()  # edges known not to split into node costs
         self.changed: set[int] = set(names)  # nodes to look at for dominated strategies
         for (a, b), table in zip(start.edges, tables, strict=True):
             u, v = names[a], names[b]
@@ -171,7 +172,8 @@ class _Graph:
     def add_edge(self, u: int, v: int, matrix: Floats) -> None:
         known = self.near[u].get(v)
         total = matrix if known is None else known + matrix
-        self.finite.discard((u, v))
+        self.finite -= {(u, v), (v, u)}
+        self.solid -= {(u, v), (v, u)}
         self.near[u][v] = total
         self.near[v][u] = total.T
 
@@ -197,10 +199,10 @@ class _Graph:
         finite = np.isfinite(self.cost[v])
         mixed: dict[int, npt.NDArray[np.bool_]] = {}  # edges with forbidden pairs
         for u, matrix in near.items():
-            if (v, u) not in self.finite and (u, v) not in self.finite:
+            if (v, u) not in self.finite:
                 allowed = np.isfinite(matrix)
                 if allowed.all():
-                    self.finite.add((v, u))
+                    self.finite |= {(u, v), (v, u)}
                 else:
                     mixed[u] = allowed
                     finite = finite & allowed.any(axis=1)
@@ -220,13 +222,19 @@ class _Graph:
             return neighbours
         for u, allowed in mixed.items():
             if (allowed.sum(axis=0) == 1).all():
+                both = (allowed.sum(axis=1) == 1).all()
+                if both and len(self.near[u]) < len(near):  # move the fewer edges
+                    return self.absorb(u, v, np.argmax(allowed, axis=1))
                 return self.absorb(v, u, np.argmax(allowed, axis=0))
-        for u in [u for u, m in near.items() if u not in mixed and self.splits(m)]:
-            matrix = near.pop(u)
-            del self.near[u][v]
-            self.cost[v] = self.cost[v] + matrix[:, 0]
-            self.cost[u] = self.cost[u] + (matrix[0] - matrix[0, 0])
-            return [v, u]
+        for u, matrix in near.items():
+            if u in mixed or (v, u) in self.solid:
+                continue
+            if self.splits(matrix):
+                del near[u], self.near[u][v]
+                self.cost[v] = self.cost[v] + matrix[:, 0]
+                self.cost[u] = self.cost[u] + (matrix[0] - matrix[0, 0])
+                return [v, u]
+            self.solid |= {(u, v), (v, u)}
         if not self.terms[v] and len(near) <= 2:
             return self.eliminate(v)
         return []
@@ -249,6 +257,7 @@ class _Graph:
         for u, matrix in self.near[v].items():
             self.near[v][u] = matrix[kept]
             self.near[u][v] = self.near[v][u].T
+            self.solid -= {(u, v), (v, u)}
         self.terms[v] = {span: usage[kept] for span, usage in self.terms[v].items()}
         self.subtract_least_usage(v)
 
@@ -277,14 +286,15 @@ class _Graph:
         at = np.arange(len(follow))
         self.cost[u] = self.cost[u] + self.cost.pop(v)[follow] + self.near[v][u][follow, at]
         del self.near[u][v]
-        for w, matrix in self.near.pop(v).items():
-            if w != u:
-                del self.near[w][v]
-                self.add_edge(u, w, matrix[follow])
+        moved = self.near.pop(v)
+        del moved[u]
+        for w, matrix in moved.items():
+            del self.near[w][v]
+            self.add_edge(u, w, matrix[follow])
         for (lo, hi), usage in self.terms.pop(v).items():
             add_term(self.terms[u], lo, hi, usage[follow])
         self.subtract_least_usage(u)
-        return [u, *self.near[u]]
+        return [u, *moved]
 
     def eliminate(self, v: int) -> list[int]:
         """Removes `v`, which holds no memory that matters and has at most two neighbours."""

@@ -44,6 +44,7 @@ def price_memory(oracle: Oracle, search: Search, start: Floats, most_rounds: int
     radius = float(start.max()) * 0.1 if times else _first_radius(oracle, memory.limit)
     for round_ in range(most_rounds):
         value, choice = oracle.minimise(prices)
+        search.work_left -= oracle.order.num_cells
         search.raise_bound(value)
         search.offer(choice)
         profile = memory.profile(choice)

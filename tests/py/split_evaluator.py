@@ -68,7 +68,9 @@ def run_module(module: ir.Module, args: Arrays) -> Arrays:
     """Runs the main function of a module on one device."""
     results = [_aval(v.type) for v in terminator(main_function(module.operation)).operands]
     call = jax.jit(lambda *a: _primitive.bind(*a, text=str(module), results=tuple(results)))
-    return [np.asarray(r) for r in call(*args)]
+    # Compiling takes longer than running: without LLVM's optimisations it takes a fraction.
+    fast = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    return [np.asarray(r) for r in call.lower(*args).compile(fast)(*args)]
 
 
 def _aval(type_: ir.Type) -> jax.core.ShapedArray:

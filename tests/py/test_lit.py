@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 LIT = Path(__file__).parents[1] / "lit"
-FILES = sorted(path.relative_to(LIT).as_posix() for path in LIT.rglob("*.mlir"))
+FILES = sorted(path.relative_to(LIT).as_posix() for path in LIT.glob("*.mlir"))
 
 
 @pytest.mark.parametrize("file", FILES)

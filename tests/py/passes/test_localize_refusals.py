@@ -48,7 +48,7 @@ REFUSED = {
         WHOLE, f"%0 = stablehlo.constant {{{result(SUM)}}} dense<1.0> : tensor<8xf32>", SUM
     ),
     "a value is resharded, and no collectives are chosen for it": function(
-        X, '%0 = sdy.reshard %a <@mesh, [{}]> : tensor<8xf32>'
+        X, "%0 = sdy.reshard %a <@mesh, [{}]> : tensor<8xf32>"
     ),
     "result 0 of @main does not lie as its attribute says": function(
         X, f"%0 = stablehlo.negate %a {{{result(X)}}} : tensor<8xf32>", WHOLE

@@ -53,9 +53,9 @@ def test_gap_is_kept(problem: Problem, gap: float) -> None:
     assert solution.gap <= max(gap, 1e-9) * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("share", [None, 0.25, 0.35])
+@pytest.mark.parametrize("share", [None, 0.3, 0.4])
 def test_training_chain_is_proven_optimal(share: float | None) -> None:
-    problem = training_chain(12, 0, share)
+    problem = training_chain(10, 0, share)
     solution = solve(problem)
     assert solution.optimal and evaluate(problem, solution.choice).feasible
 
@@ -117,7 +117,7 @@ def interrupted(problem: Problem, when_found: bool) -> Solution:
 
 
 def test_interrupt_gives_the_best_so_far_with_its_bound() -> None:
-    problem = training_chain(12, 6, 0.25)
+    problem = training_chain(6, 6, 0.3)
     solution = interrupted(problem, when_found=True)
     assert evaluate(problem, solution.choice).feasible
     assert solution.lower_bound <= solve(problem).objective <= solution.objective
@@ -130,7 +130,7 @@ def test_interrupt_before_the_first_choice_is_passed_on() -> None:
 
 
 def test_time_limit_gives_the_best_so_far() -> None:
-    problem = training_chain(12, 7, 0.25)
+    problem = training_chain(6, 7, 0.3)
     best = solve(problem)
     hurried = solve(problem, time_limit_s=0.0, hint=best.choice)
     assert hurried.objective == best.objective and hurried.feasible

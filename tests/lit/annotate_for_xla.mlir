@@ -1,0 +1,25 @@
+// RUN: shardc-opt %s --passes=shardc-annotate-for-xla | filecheck %s
+
+sdy.mesh @stage0 = <["x"=2, "y"=2]>
+
+// XLA decides itself where to reshard and to reduce: wanted operand shardings, partial sums and
+// reductions inside an op go; where the results lie stays.
+// CHECK-LABEL: func.func @stage0_forward
+//  CHECK-SAME:   %arg0: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>
+//  CHECK-SAME:   -> (tensor<8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}]>
+//   CHECK-NOT:   unreduced
+//   CHECK-NOT:   shardc.in_shardings
+//   CHECK-NOT:   shardc.reduce_axes
+//       CHECK:   stablehlo.reduce
+//  CHECK-SAME:   sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>
+func.func @stage0_forward(
+    %arg0: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>, shardc.value = "arg0"})
+    -> (tensor<8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}], unreduced={"y"}>, shardc.value = "v0"})
+    attributes {shardc.kind = "forward", shardc.round = 0 : i64, shardc.stage = 0 : i64} {
+  %cst = stablehlo.constant {sdy.sharding = #sdy.sharding_per_value<[<@stage0, []>]>, shardc.in_shardings = []} dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%arg0 init: %cst) applies stablehlo.add across dimensions = [1] {
+    sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}], unreduced={"y"}>]>,
+    shardc.in_shardings = [#sdy.sharding<@stage0, [{"x"}, {"y"}]>, #sdy.sharding<@stage0, []>]
+  } : (tensor<8x4xf32>, tensor<f32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}

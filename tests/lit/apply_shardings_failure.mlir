@@ -1,0 +1,21 @@
+// RUN: not shardc-opt %s '--passes=shardc-apply-shardings{shardings=nothing}' 2>&1 | filecheck %s --check-prefix=JSON
+// JSON:      error[SHARDC-200]: the shardings are not those of a plan: {{.*}}
+// JSON-NEXT: help: plan again
+
+// RUN: not shardc-opt %s --passes=shardc-apply-shardings 2>&1 | filecheck %s --check-prefix=MISSING
+// MISSING:      error[SHARDC-200]: the plan has no shardings for @stage0_forward
+// MISSING-NEXT: help: plan again: this plan was made for another version of the program
+
+// RUN: not shardc-opt %s '--passes=shardc-apply-shardings{shardings="{\"stage0_forward\": {\"arguments\": [], \"results\": [], \"ops\": []}}"}' 2>&1 | filecheck %s --check-prefix=OPS
+// OPS:      error[SHARDC-200]: @stage0_forward has 1 ops and the plan 0
+// OPS-NEXT: help: plan again: this plan was made for another version of the program
+module {
+  sdy.mesh @stage0 = <["x"=4]>
+  func.func @stage0_forward(
+      %x: tensor<64x64xf32> {shardc.value = "arg0"})
+      -> (tensor<64x64xf32> {shardc.value = "v1"})
+      attributes {shardc.kind = "forward", shardc.round = 0 : i64, shardc.stage = 0 : i64} {
+    %y = stablehlo.tanh %x : tensor<64x64xf32>
+    return %y : tensor<64x64xf32>
+  }
+}

@@ -1,0 +1,110 @@
+"""Reads compiled HLO and per-device StableHLO: FLOPs of the dots, bytes of the collectives."""
+
+import math
+import re
+from collections import Counter
+
+import numpy as np
+from jax.extend.mlir import ir
+
+from shardc.ir.context import make_context
+from shardc.ir.tensor_types import dtype_of, shape_of
+from shardc.ir.walk import walk
+
+KINDS = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "collective_permute")
+Groups = tuple[tuple[int, ...], ...]
+
+
+class Collectives(Counter[tuple[str, Groups]]):
+    """(kind, replica groups) -> bytes."""
+
+
+_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)(.*)$")
+_ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
+_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+_GROUPS = re.compile(r"replica_groups=\{(\{[\d,]+\}(?:,\{[\d,]+\})*)\}")
+_IOTA_GROUPS = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+
+
+def dot_flops(hlo: str) -> int:
+    """FLOPs (a multiply-add is 2) of all dots of a compiled module, those inside fusions too."""
+    total = 0
+    shapes: dict[str, list[int]] = {}
+    for line in hlo.splitlines():
+        if line.endswith("{") and not line.startswith(" "):
+            shapes = {}  # a new computation
+        found = _INSTRUCTION.match(line)
+        if found is None:
+            continue
+        name, result, kind, operands, attributes = found.groups()
+        arrays = _arrays(result)
+        if arrays:
+            shapes[name] = arrays[0][1]
+        if kind == "dot":
+            contracted = _CONTRACTED.search(attributes)
+            lhs = shapes[re.findall(r"%([\w.-]+)", operands)[0]]
+            dims = _numbers(contracted.group(1)) if contracted else []
+            total += 2 * math.prod(arrays[0][1]) * math.prod(lhs[dim] for dim in dims)
+    return total
+
+
+def hlo_collectives(hlo: str) -> Collectives:
+    """(kind, replica groups) -> bytes of the results on one device.
+
+    The members of a tuple-combined collective count one by one, so combining changes nothing.
+    """
+    found = Collectives()
+    for line in hlo.splitlines():
+        match = _INSTRUCTION.match(line)
+        if match is None:
+            continue
+        _, result, kind, _, attributes = match.groups()
+        kind = kind.removesuffix("-start").replace("-", "_")
+        if kind in KINDS:
+            num_bytes = sum(math.prod(shape) * _itemsize(dtype) for dtype, shape in _arrays(result))
+            found[kind, _groups(attributes)] += num_bytes
+    return found
+
+
+def mlir_collectives(text: str) -> Collectives:
+    """The same of a per-device StableHLO program."""
+    found = Collectives()
+    with make_context():
+        module = ir.Module.parse(text)
+        for op in walk(module.operation):
+            kind = op.name.removeprefix("stablehlo.")
+            if kind in KINDS:
+                groups = np.array(ir.DenseIntElementsAttr(op.attributes["replica_groups"]))
+                for result in op.results:
+                    num_bytes = math.prod(shape_of(result)) * _itemsize(dtype_of(result))
+                    found[kind, tuple(map(tuple, groups.tolist()))] += num_bytes
+    return found
+
+
+def _arrays(text: str) -> list[tuple[str, list[int]]]:
+    return [(dtype, _numbers(dims)) for dtype, dims in _ARRAY.findall(text)]
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",") if each]
+
+
+def _itemsize(dtype: str) -> int:
+    """Bytes of one element on the wire; CPU devices send bfloat16 and float16 as float32."""
+    if dtype in ("bf16", "bfloat16", "f16", "float16"):
+        return 4
+    bits = re.search(r"\d+", dtype)
+    return max(int(bits.group()) // 8, 1) if bits else 1
+
+
+def _groups(attributes: str) -> Groups:
+    listed = _GROUPS.search(attributes)
+    if listed:
+        return tuple(tuple(_numbers(row)) for row in re.findall(r"\{([\d,]+)\}", listed.group(1)))
+    iota = _IOTA_GROUPS.search(attributes)
+    assert iota, attributes
+    shape, dims, order = (_numbers(each or "") for each in iota.groups())
+    numbers = np.arange(math.prod(dims)).reshape(dims)
+    if order:
+        numbers = numbers.transpose(order)
+    return tuple(map(tuple, numbers.reshape(shape).tolist()))
