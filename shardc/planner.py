@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shardc.analysis.mesh_fit import check_mesh_divides
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, cut, shard, shardings_of, split, work_of
 from shardc.cost.submeshes import mesh_of, mesh_views
@@ -105,6 +106,8 @@ class _Planner:
         """Shapes worth planning exactly, the most promising first."""
         found: list[Proposal] = []
         counts = self._microbatch_counts()
+        if self.options.mesh != "auto":
+            check_mesh_divides(self.splits[counts[0]], self.options.mesh)
         if self.cluster.num_devices == 1 or self.options.stages == 1:
             for count in counts:
                 found += self._one_stage(count, self._schedule())

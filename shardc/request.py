@@ -103,8 +103,15 @@ def resolve_devices(
     """The cluster to plan for, and the devices that stand for its devices 0, 1, ...
 
     Raises:
-        ClusterError: SHARDC-101, the cluster has more devices than there are.
+        ClusterError: SHARDC-101, the cluster has more devices than there are, or they belong to
+            several processes.
     """
+    if jax.process_count() > 1:
+        raise ClusterError(
+            f"the job has {jax.process_count()} processes, and shardc runs in one",
+            help="run one process that sees all devices",
+            code="SHARDC-101",
+        )
     own = tuple(jax.devices() if devices is None else devices)
     if cluster is None:
         local = Cluster.local()

@@ -13,18 +13,19 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.analysis.flops import heavy_flops, op_cost
+from shardc.analysis.reshard_tables import Column, ReshardTables, StrategyColumns
 from shardc.analysis.sharding_rules import OpRule
+from shardc.analysis.stage_problem import EdgeReshard, StageProblem
 from shardc.analysis.strategies import Strategy, can_be_unreduced, op_strategies, value_shardings
 from shardc.cluster import Cluster
 from shardc.cost.collectives import all_reduce_over_s
 from shardc.cost.links import axis_links
-from shardc.cost.reshard import reshard
 from shardc.cost.roofline import op_time_s
 from shardc.ir.attributes import KIND, PER_MICROBATCH, VALUE, arg_attrs, get_str, result_attrs
 from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of
 from shardc.ir.walk import body, ops, symbol, terminator
-from shardc.plan import FunctionSharding, Mesh, OpSharding, TensorSharding
-from shardc.solver.problem import Problem
+from shardc.plan import Mesh
+from shardc.solver.problem import Floats, Problem
 
 # Ops that XLA makes on the fly inside their users: they take no time and no memory of their own.
 FREE = frozenset(
@@ -34,87 +35,12 @@ FREE = frozenset(
 FUSED_TRAFFIC = 0.5  # an elementwise op is usually fused: it writes, or reads, but not both
 
 
-Column = tuple[TensorSharding, ...]  # of one operand or result under each strategy
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """The strategies of an op seen from its operands and results.
-
-    Attributes:
-        strategies: kept, so that the id by which this is found stays theirs.
-        shards: parts of each result under each strategy.
-    """
-
-    strategies: tuple[Strategy, ...]
-    operands: tuple[Column, ...]
-    results: tuple[Column, ...]
-    shards: tuple[tuple[int, ...], ...]
-
-
 @dataclass
 class _Node:
     results: tuple[Column, ...]
     costs: list[float]
     usages: list[int]
     interval: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class EdgeReshard:
-    """What an edge stands for: a value that may be resharded in `function`, `repeats` a step."""
-
-    function: str
-    shape: tuple[int, ...]
-    itemsize: int
-    made: tuple[TensorSharding, ...]
-    used: tuple[TensorSharding, ...]
-    repeats: int
-
-
-@dataclass(frozen=True)
-class StageProblem:
-    """A problem and what its nodes stand for.
-
-    Attributes:
-        problem: for `shardc.solver.solve`; seconds per step and bytes per device.
-        op_nodes: function name -> node of each op.
-        op_strategies: function name -> strategies of each op, in the order of the node's.
-        value_nodes: value id -> node.
-        value_options: value id -> its shardings, in the order of the node's.
-        num_flops: of one step, over all devices.
-    """
-
-    problem: Problem
-    op_nodes: dict[str, list[int]]
-    op_strategies: dict[str, list[tuple[Strategy, ...]]]
-    value_nodes: dict[str, int]
-    value_options: dict[str, tuple[TensorSharding, ...]]
-    function_results: dict[str, tuple[str, ...]]
-    function_args: dict[str, tuple[str, ...]]
-    num_flops: int
-    replicated: tuple[str, ...]
-    node_functions: list[str]
-    edge_reshards: list["EdgeReshard"]
-
-    def shardings(self, choice: Sequence[int]) -> dict[str, FunctionSharding]:
-        """What a solution's choice means for each function."""
-        at = {
-            value: self.value_options[value][choice[node]]
-            for value, node in self.value_nodes.items()
-        }
-        found = {}
-        for name, nodes in self.op_nodes.items():
-            chosen = [
-                options[choice[node]]
-                for node, options in zip(nodes, self.op_strategies[name], strict=True)
-            ]
-            found[name] = FunctionSharding(
-                tuple(at[value] for value in self.function_args[name]),
-                tuple(at[value] for value in self.function_results[name]),
-                tuple(OpSharding(s.operands, s.results, s.reduce_axes) for s in chosen),
-            )
-        return found
 
 
 class ProblemBuilder:
@@ -146,13 +72,10 @@ class ProblemBuilder:
         self.num_microbatches, self.stashes, self.same = num_microbatches, stashes, same
         self.nodes: list[_Node] = []
         self.edges: list[tuple[int, int]] = []
-        self.tables: list[np.ndarray] = []
-        # Equal columns are one object, so that a table is found by the ids of its two.
-        self.interned: dict[Column, Column] = {}
-        self.columns: dict[int, _Columns] = {}
-        self.table_cache: dict[tuple[object, ...], np.ndarray] = {}
+        self.tables: list[Floats] = []
+        self.reshards = ReshardTables(mesh, self.links)
         self.value_nodes: dict[str, int] = {}
-        self.value_options: dict[str, tuple[TensorSharding, ...]] = {}
+        self.value_options: dict[str, Column] = {}
         self.num_flops = 0
         self.replicated: list[str] = []
         self.node_functions: list[str] = []
@@ -236,13 +159,18 @@ class ProblemBuilder:
         read = self._read_after_the_microbatches()
         for name, (value, many) in sample.items():
             shape, bytes_each = shape_of(value), num_bytes(value)
-            options = self._intern(value_shardings(shape, self.mesh.axes, name.startswith("acc")))
+            size = itemsize(dtype_of(value))
+            sums = name.startswith("acc")
+            options = self.reshards.intern(value_shardings(shape, self.mesh.axes, sums))
             copies = self.stashes if many else 1
             shards = [self.mesh.num_shards(option.axes) for option in options]
             free = name in in_place
             node = _Node(
                 (options,),
-                [0.0 if name in read else self._finish_s(o, options, value) for o in options],
+                [
+                    0.0 if name in read else self.reshards.finish_s(o, options, shape, size)
+                    for o in options
+                ],
                 [0 if free else copies * bytes_each // n for n in shards],
                 (first[name], last[name]),
             )
@@ -257,36 +185,6 @@ class ProblemBuilder:
             if get_str(function, KIND) == "update"
             for name in self._ids(arg_attrs(function))
         }
-
-    def _finish_s(
-        self, made: TensorSharding, options: tuple[TensorSharding, ...], value: ir.Value
-    ) -> float:
-        """Seconds to reduce a value that no update of this problem reads, in the cheapest way."""
-        if not made.unreduced:
-            return 0.0
-        shape, size = shape_of(value), itemsize(dtype_of(value))
-        return min(
-            reshard(made, option, self.mesh, shape, size, self.links).seconds
-            for option in options
-            if not option.unreduced
-        )
-
-    def _intern(self, column: Column) -> Column:
-        return self.interned.setdefault(column, column)
-
-    def _columns_of(self, strategies: tuple[Strategy, ...]) -> _Columns:
-        """Made once for all ops that share `strategies`, as alike ops do."""
-        found = self.columns.get(id(strategies))
-        if found is None:
-            operands = zip(*(s.operands for s in strategies), strict=True)
-            results = tuple(zip(*(s.results for s in strategies), strict=True))
-            found = self.columns[id(strategies)] = _Columns(
-                strategies,
-                tuple(map(self._intern, operands)),
-                tuple(map(self._intern, results)),
-                tuple(tuple(self.mesh.num_shards(s.axes) for s in column) for column in results),
-            )
-        return found
 
     def _add(self, node: _Node) -> int:
         self.nodes.append(node)
@@ -317,7 +215,7 @@ class ProblemBuilder:
             self._note(op, rule, strategies)
             keep = op.name not in FREE and not crossing.intersection(op.results)
             live = max((last_use.get(result, time) for result in op.results), default=time)
-            columns = self._columns_of(strategies)
+            columns = self.reshards.columns(strategies)
             num_result_bytes = _result_bytes(op, columns)
             node = _Node(
                 columns.results,
@@ -392,34 +290,17 @@ class ProblemBuilder:
         node, position = source
         made, used = self.nodes[node].results[position], target[1]
         shape, size = shape_of(value), itemsize(dtype_of(value))
-        key = (id(made), id(used), shape, size, repeats)
-        table = self.table_cache.get(key)
-        if table is None:
-            unique_made = {s: i for i, s in enumerate(dict.fromkeys(made))}
-            unique_used = {s: i for i, s in enumerate(dict.fromkeys(used))}
-            small = np.array(
-                [
-                    [reshard(a, b, self.mesh, shape, size, self.links).seconds for b in unique_used]
-                    for a in unique_made
-                ]
-            )
-            rows = [unique_made[s] for s in made]
-            columns = [unique_used[s] for s in used]
-            table = small[np.ix_(rows, columns)] * repeats
-            self.table_cache[key] = table
         self.edges.append((node, target[0]))
-        self.tables.append(table)
+        self.tables.append(self.reshards.seconds(made, used, shape, size, repeats))
         self.edge_reshards.append(EdgeReshard(self.function, shape, size, made, used, repeats))
 
     def _tie(self, value: str, other: str) -> None:
         """Forbids that two values of equal shape lie differently."""
-        a, b = self.value_options[value], self.value_options[other]
-        table = np.array([[0.0 if x == y else np.inf for y in b] for x in a])
         self.edges.append((self.value_nodes[value], self.value_nodes[other]))
-        self.tables.append(table)
+        self.tables.append(self.reshards.tie(self.value_options[value], self.value_options[other]))
 
 
-def _result_bytes(op: ir.Operation, columns: _Columns) -> list[int]:
+def _result_bytes(op: ir.Operation, columns: StrategyColumns) -> list[int]:
     """Bytes of all results on one device, under each strategy."""
     totals = [0] * len(columns.strategies)
     for result, shards in zip(op.results, columns.shards, strict=True):

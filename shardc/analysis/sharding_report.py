@@ -1,6 +1,6 @@
 """What a solved stage costs, split by function: seconds, bytes on the wire, peak memory."""
 
-from shardc.analysis.sharding_problem import StageProblem
+from shardc.analysis.stage_problem import StageProblem
 from shardc.cluster import Cluster
 from shardc.cost.links import axis_links
 from shardc.cost.reshard import reshard

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import msgspec
 from jax.extend.mlir import ir
 
-from shardc.analysis.sharding_problem import ProblemBuilder, StageProblem
+from shardc.analysis.sharding_problem import ProblemBuilder
 from shardc.analysis.sharding_report import stage_report
 from shardc.analysis.sharding_rules import rules_of
+from shardc.analysis.stage_problem import StageProblem
 from shardc.analysis.stage_table import next_states
 from shardc.cluster import Cluster
 from shardc.errors import PlanError

@@ -153,8 +153,7 @@ class _Graph:
             self.constant, self.steps, tables = 0.0, [], start.edge_costs
         self.times = live.times
         self.terms: dict[int, Terms] = dict(zip(names, live.terms, strict=True))
-        self.finite: set[tuple[int, int]] = set()  # edges known to have no forbidden pair
-        self.solid: set[tuple[int, int]] = set()  # edges known not to split into node costs
+        self.fresh: dict[int, set[int]] = {v: set() for v in names}  # edges not looked at yet
         self.changed: set[int] = set(names)  # nodes to look at for dominated strategies
         for (a, b), table in zip(start.edges, tables, strict=True):
             u, v = names[a], names[b]
@@ -172,8 +171,8 @@ class _Graph:
     def add_edge(self, u: int, v: int, matrix: Floats) -> None:
         known = self.near[u].get(v)
         total = matrix if known is None else known + matrix
-        self.finite -= {(u, v), (v, u)}
-        self.solid -= {(u, v), (v, u)}
+        self.fresh[u].add(v)
+        self.fresh[v].add(u)
         self.near[u][v] = total
         self.near[v][u] = total.T
 
@@ -196,16 +195,11 @@ class _Graph:
     def visit(self, v: int) -> list[int]:
         """Applies the first rule that fits `v`; returns the nodes to look at again."""
         near = self.near[v]
+        fresh = sorted(self.fresh[v] & near.keys())
+        allowed = {u: np.isfinite(near[u]) for u in fresh}
         finite = np.isfinite(self.cost[v])
-        mixed: dict[int, npt.NDArray[np.bool_]] = {}  # edges with forbidden pairs
-        for u, matrix in near.items():
-            if (v, u) not in self.finite:
-                allowed = np.isfinite(matrix)
-                if allowed.all():
-                    self.finite |= {(u, v), (v, u)}
-                else:
-                    mixed[u] = allowed
-                    finite = finite & allowed.any(axis=1)
+        for cells in allowed.values():
+            finite = finite & cells.any(axis=1)
         if not finite.all():
             if not finite.any():
                 raise InfeasibleError(
@@ -220,24 +214,27 @@ class _Graph:
             self.steps.append(_Follows(v, (), np.zeros((), np.int64)))
             self.remove(v, {u: near[u][0] for u in near})
             return neighbours
-        for u, allowed in mixed.items():
-            if (allowed.sum(axis=0) == 1).all():
-                both = (allowed.sum(axis=1) == 1).all()
+        for u, cells in allowed.items():
+            if cells.all():
+                if self.splits(near[u]):
+                    return self.split(v, u)
+            elif (cells.sum(axis=0) == 1).all():
+                both = (cells.sum(axis=1) == 1).all()
                 if both and len(self.near[u]) < len(near):  # move the fewer edges
-                    return self.absorb(u, v, np.argmax(allowed, axis=1))
-                return self.absorb(v, u, np.argmax(allowed, axis=0))
-        for u, matrix in near.items():
-            if u in mixed or (v, u) in self.solid:
-                continue
-            if self.splits(matrix):
-                del near[u], self.near[u][v]
-                self.cost[v] = self.cost[v] + matrix[:, 0]
-                self.cost[u] = self.cost[u] + (matrix[0] - matrix[0, 0])
-                return [v, u]
-            self.solid |= {(u, v), (v, u)}
+                    return self.absorb(u, v, np.argmax(cells, axis=1))
+                return self.absorb(v, u, np.argmax(cells, axis=0))
+            self.fresh[v].discard(u)
         if not self.terms[v] and len(near) <= 2:
             return self.eliminate(v)
         return []
+
+    def split(self, v: int, u: int) -> list[int]:
+        """Replaces an edge that is a sum of node costs by these node costs."""
+        matrix = self.near[v].pop(u)
+        del self.near[u][v]
+        self.cost[v] = self.cost[v] + matrix[:, 0]
+        self.cost[u] = self.cost[u] + (matrix[0] - matrix[0, 0])
+        return [v, u]
 
     @staticmethod
     def splits(matrix: Floats) -> bool:
@@ -257,7 +254,8 @@ class _Graph:
         for u, matrix in self.near[v].items():
             self.near[v][u] = matrix[kept]
             self.near[u][v] = self.near[v][u].T
-            self.solid -= {(u, v), (v, u)}
+            self.fresh[u].add(v)
+            self.fresh[v].add(u)
         self.terms[v] = {span: usage[kept] for span, usage in self.terms[v].items()}
         self.subtract_least_usage(v)
 
@@ -277,7 +275,7 @@ class _Graph:
         for u, row in rows.items():
             self.cost[u] = self.cost[u] + row
             del self.near[u][v]
-        del self.near[v]
+        del self.near[v], self.fresh[v]
         assert not self.terms.pop(v), "one strategy has no usage above its least"
 
     def absorb(self, v: int, u: int, follow: Ints) -> list[int]:
@@ -287,6 +285,7 @@ class _Graph:
         self.cost[u] = self.cost[u] + self.cost.pop(v)[follow] + self.near[v][u][follow, at]
         del self.near[u][v]
         moved = self.near.pop(v)
+        del self.fresh[v]
         del moved[u]
         for w, matrix in moved.items():
             del self.near[w][v]
@@ -317,7 +316,7 @@ class _Graph:
             self.steps.append(_Follows(v, (a, b), np.argmin(cube, axis=0)))
             del self.near[a][v], self.near[b][v]
             self.add_edge(a, b, cube.min(axis=0))
-        del self.cost[v], self.near[v], self.terms[v]
+        del self.cost[v], self.near[v], self.terms[v], self.fresh[v]
         return near
 
     def remove_dominated(self) -> list[int]:

@@ -34,3 +34,21 @@
 // CHECK-LABEL: func.func @stage1_update_2
 //       CHECK:   stablehlo.sqrt
 //   CHECK-NOT: @main
+
+// RUN: shardc-opt %s --passes=shardc-outline-stages | filecheck %s --check-prefix=FLAT
+// With one microbatch nothing is accumulated: what the forward pass gives is the value itself.
+// FLAT-LABEL: func.func @stage0_forward
+//  FLAT-SAME:   (%arg0: tensor<4xf32> {shardc.value = "arg0"}) -> (tensor<4xf32> {shardc.value = "v0"})
+//  FLAT-NEXT:   %[[Y:.*]] = stablehlo.tanh %arg0
+//  FLAT-NEXT:   return %[[Y]]
+//   FLAT-NOT: shardc.accumulate
+// FLAT-LABEL: func.func @stage0_update_0
+//  FLAT-SAME:   {shardc.value = "v0"}
+module attributes {shardc.num_microbatches = 1 : i64, shardc.num_stages = 1 : i64} {
+  func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    %y = stablehlo.tanh %x {shardc.direction = "forward", shardc.phase = "body", shardc.stage = 0 : i64} : tensor<4xf32>
+    %a = stablehlo.custom_call @shardc.accumulate(%y) {shardc.direction = "forward", shardc.kind = "sum", shardc.phase = "body", shardc.stage = 0 : i64} : (tensor<4xf32>) -> tensor<4xf32>
+    %z = stablehlo.negate %a {shardc.phase = "after", shardc.stage = 0 : i64} : tensor<4xf32>
+    return %z : tensor<4xf32>
+  }
+}

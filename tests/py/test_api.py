@@ -244,6 +244,12 @@ def test_a_cluster_larger_than_the_job_is_refused() -> None:
     assert caught.value.code == "SHARDC-101"
 
 
+def test_a_job_of_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ClusterError, match="2 processes"):
+        sharded(step).lower(*arguments())
+
+
 def test_stages_need_a_loss_and_auto_does_without() -> None:
     x = np.ones((8, 4), np.float32)
     # State goes in and comes out, and nothing says what it was made for.

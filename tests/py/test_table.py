@@ -3,15 +3,14 @@
 The pairwise part of the table runs here; `make test-table` runs all of it.
 """
 
-import itertools
-
 import pytest
 
 from tests.py.table import Cell, all_cells, pairs, pairwise, verdict
 
 CI_CELLS = pairwise(all_cells())
-# In float32 one cell of each program: float64 has shown that the program is right.
-FLOAT32_CELLS = [next(iter(group)) for _, group in itertools.groupby(CI_CELLS[::-1], lambda c: c[0])]
+# In float32 a few: float64 has shown that the programs are right.
+FLOAT32_PROGRAMS = ("gpt_sgd", "gpt_bf16", "moe", "conv")
+FLOAT32_CELLS = [c for c in CI_CELLS if c.program in FLOAT32_PROGRAMS and c.stages == 2]
 
 
 def test_the_subset_has_every_pair_of_the_table() -> None:

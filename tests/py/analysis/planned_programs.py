@@ -4,8 +4,9 @@ import jax
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.sharding_problem import ProblemBuilder, StageProblem
+from shardc.analysis.sharding_problem import ProblemBuilder
 from shardc.analysis.sharding_rules import rules_of
+from shardc.analysis.stage_problem import StageProblem
 from shardc.analysis.stage_table import next_states
 from shardc.cluster import Cluster, Device, Level
 from shardc.ir.context import parse

@@ -11,14 +11,25 @@ from shardc.analysis.stage_assignment import assign_stages
 from shardc.analysis.stage_cuts import balanced_cuts, count_heavy_ops, layer_starts
 from shardc.analysis.state import state_aliases
 from shardc.errors import StageError
-from shardc.ir.attributes import ACCUMULATE, DIRECTION, PHASE, STAGE
-from shardc.ir.attributes import arg_attrs, call_target, get_int, get_str, result_attrs
+from shardc.ir.attributes import (
+    ACCUMULATE,
+    DIRECTION,
+    PHASE,
+    STAGE,
+    arg_attrs,
+    call_target,
+    get_int,
+    get_str,
+    result_attrs,
+)
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import main_function, ops
 from shardc.passes.plan_stages import PlanStages
 
-TIED_STEP = (Path(__file__).parents[2] / "lit" / "inputs" / "tied_step.mlir").read_text()
+INPUTS = Path(__file__).parents[2] / "lit" / "inputs"
+TIED_STEP = (INPUTS / "tied_step.mlir").read_text()
+BIAS_STEP = (INPUTS / "bias_step.mlir").read_text()
 SECOND_LAYER = 6  # position of the dot with w2
 
 
@@ -120,40 +131,7 @@ def test_the_owner_of_a_state_returns_its_next_value():
 
 def test_a_bias_gradient_is_summed_where_its_bias_lives():
     """The cotangent crosses the cut anyway, so its sum over the batch need not."""
-    text = """
-    module attributes {shardc.num_microbatches = 2 : i64} {
-      func.func public @main(%b: tensor<8xf32> {tf.aliasing_output = 0 : i32},
-          %w: tensor<8x8xf32> {tf.aliasing_output = 1 : i32},
-          %v: tensor<8x8xf32> {tf.aliasing_output = 2 : i32},
-          %x: tensor<2x4x8xf32> {shardc.batch_dim = 0 : i64})
-          -> (tensor<8xf32>, tensor<8x8xf32>, tensor<8x8xf32>, tensor<f32>) {
-        %i = stablehlo.custom_call @shardc.microbatch_index() : () -> tensor<i32>
-        %z = stablehlo.constant dense<0> : tensor<i32>
-        %s = stablehlo.dynamic_slice %x, %i, %z, %z, sizes = [1, 4, 8] : (tensor<2x4x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<1x4x8xf32>
-        %xb = stablehlo.reshape %s : (tensor<1x4x8xf32>) -> tensor<4x8xf32>
-        %h = stablehlo.dot_general %xb, %w, contracting_dims = [1] x [0] : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
-        %bb = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<8xf32>) -> tensor<4x8xf32>
-        %hb = stablehlo.add %h, %bb : tensor<4x8xf32>
-        %y = stablehlo.dot_general %hb, %v, contracting_dims = [1] x [0] : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
-        %q = stablehlo.multiply %y, %y : tensor<4x8xf32>
-        %f = stablehlo.constant dense<0.0> : tensor<f32>
-        %l = stablehlo.reduce(%q init: %f) applies stablehlo.add across dimensions = [0, 1] : (tensor<4x8xf32>, tensor<f32>) -> tensor<f32>
-        %loss = stablehlo.custom_call @shardc.accumulate(%l) {shardc.kind = "sum"} : (tensor<f32>) -> tensor<f32>
-        %dy = stablehlo.add %y, %y : tensor<4x8xf32>
-        %dv = stablehlo.dot_general %hb, %dy, contracting_dims = [0] x [0] : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<8x8xf32>
-        %dh = stablehlo.dot_general %dy, %v, contracting_dims = [1] x [1] : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
-        %db = stablehlo.reduce(%dh init: %f) applies stablehlo.add across dimensions = [0] : (tensor<4x8xf32>, tensor<f32>) -> tensor<8xf32>
-        %dw = stablehlo.dot_general %xb, %dh, contracting_dims = [0] x [0] : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<8x8xf32>
-        %gb = stablehlo.custom_call @shardc.accumulate(%db) {shardc.kind = "sum"} : (tensor<8xf32>) -> tensor<8xf32>
-        %gw = stablehlo.custom_call @shardc.accumulate(%dw) {shardc.kind = "sum"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
-        %gv = stablehlo.custom_call @shardc.accumulate(%dv) {shardc.kind = "sum"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
-        %nb = stablehlo.subtract %b, %gb {shardc.phase = "after"} : tensor<8xf32>
-        %nw = stablehlo.subtract %w, %gw {shardc.phase = "after"} : tensor<8x8xf32>
-        %nv = stablehlo.subtract %v, %gv {shardc.phase = "after"} : tensor<8x8xf32>
-        return %nb, %nw, %nv, %loss : tensor<8xf32>, tensor<8x8xf32>, tensor<8x8xf32>, tensor<f32>
-      }
-    }"""
-    staged = Staged(cuts=(7,), text=text)
+    staged = Staged(cuts=(7,), text=BIAS_STEP)
     assert staged.of("dot_general") == [0, 1, 1, 1, 0]
     assert staged.of("reduce", direction="backward") == [0]
     assert staged.owners(arg_attrs)[:3] == [0, 0, 1]
@@ -174,14 +152,14 @@ def facts_of(text=TIED_STEP):
 
 
 def test_forward_is_what_the_loss_depends_on():
-    module, flow, facts, aliases, forward, order = facts_of()
+    _module, flow, _facts, _aliases, _forward, order = facts_of()
     names = [flow.ops[i].name for i in order]
     assert names.count("stablehlo.dot_general") == count_heavy_ops(flow, order) == 3
     assert names[-1] == "stablehlo.custom_call"  # the sum of the loss
 
 
 def test_balanced_cuts_give_each_stage_a_layer():
-    module, flow, facts, aliases, forward, order = facts_of()
+    _module, flow, facts, aliases, forward, order = facts_of()
     for stages in (1, 2, 3):
         cuts = balanced_cuts(flow, order, stages)
         assert len(cuts) == stages - 1
@@ -191,7 +169,7 @@ def test_balanced_cuts_give_each_stage_a_layer():
 
 
 def test_there_are_no_more_layers_than_matrix_products():
-    module, flow, *_, order = facts_of()
+    _module, flow, *_, order = facts_of()
     starts = layer_starts(flow, order, 16)
     assert len(starts) == 3
     assert starts[0] == order[0]

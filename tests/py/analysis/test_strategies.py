@@ -41,7 +41,7 @@ def mixture(x, w, v):
 
 @pytest.mark.parametrize("mesh", [ONE, TWO, UNEVEN], ids=["4", "2x2", "3x2"])
 def test_every_strategy_divides_evenly_and_uses_an_axis_once(mesh):
-    module, found = strategies_of(mixture, ones(8, 6), ones(6, 12), ones(12, 5), mesh=mesh)
+    _module, found = strategies_of(mixture, ones(8, 6), ones(6, 12), ones(12, 5), mesh=mesh)
     for op, _, strategies in found:
         for strategy in strategies:
             for value, sharding in [
@@ -52,7 +52,7 @@ def test_every_strategy_divides_evenly_and_uses_an_axis_once(mesh):
 
 
 def test_the_first_strategy_is_the_replicated_one():
-    module, found = strategies_of(mixture, ones(8, 6), ones(6, 12), ones(12, 5), mesh=TWO)
+    _module, found = strategies_of(mixture, ones(8, 6), ones(6, 12), ones(12, 5), mesh=TWO)
     for _, _, strategies in found:
         first = strategies[0]
         assert all(s == TensorSharding.replicated(len(s.dims)) for s in first.operands)
@@ -62,7 +62,7 @@ def test_the_first_strategy_is_the_replicated_one():
 
 def test_a_matrix_product_on_one_axis_has_one_strategy_per_factor():
     """Replicated, rows, columns, and the contracted dim, which leaves partial sums."""
-    module, [(_, _, strategies)] = strategies_of(
+    _module, [(_, _, strategies)] = strategies_of(
         jnp.matmul, ones(8, 16), ones(16, 4), name="dot_general"
     )
     assert len(strategies) == 4
@@ -77,7 +77,7 @@ def test_a_matrix_product_on_one_axis_has_one_strategy_per_factor():
 
 def test_a_matrix_product_on_two_axes_has_one_strategy_per_pair_of_factors():
     """Each axis goes to one of three factors or to none: 4 x 4."""
-    module, [(_, _, strategies)] = strategies_of(
+    _module, [(_, _, strategies)] = strategies_of(
         jnp.matmul, ones(8, 16), ones(16, 4), mesh=TWO, name="dot_general"
     )
     assert len(strategies) == 16
@@ -85,7 +85,7 @@ def test_a_matrix_product_on_two_axes_has_one_strategy_per_pair_of_factors():
 
 
 def test_a_dim_that_does_not_divide_has_no_strategy():
-    module, [(_, _, strategies)] = strategies_of(
+    _module, [(_, _, strategies)] = strategies_of(
         jnp.matmul, ones(8, 6), ones(6, 5), name="dot_general"
     )
     assert len(strategies) == 2  # only the rows divide by 4
@@ -111,7 +111,7 @@ NOT_LINEAR = {
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_ops_pass_partial_sums_on(name):
     function, count, unreduced = LINEAR[name]
-    module, [(op, rule, strategies)] = strategies_of(
+    _module, [(op, rule, strategies)] = strategies_of(
         function, *[ones(8, 8)] * count, name=name, unreduced=unreduced
     )
     [kept] = [s for s in strategies if s.results[0].unreduced]
@@ -122,7 +122,7 @@ def test_linear_ops_pass_partial_sums_on(name):
 @pytest.mark.parametrize("name", NOT_LINEAR)
 def test_other_ops_need_whole_values(name):
     function, count, unreduced = NOT_LINEAR[name]
-    module, [(op, rule, strategies)] = strategies_of(
+    _module, [(op, rule, strategies)] = strategies_of(
         function, *[ones(8, 8)] * count, name=name, unreduced=unreduced
     )
     assert not any(s.unreduced for each in strategies for s in (*each.operands, *each.results))
@@ -130,7 +130,7 @@ def test_other_ops_need_whole_values(name):
 
 
 def test_a_product_of_two_partial_sums_takes_only_one_of_them_as_such():
-    module, [(_, _, strategies)] = strategies_of(
+    _module, [(_, _, strategies)] = strategies_of(
         jnp.multiply, ones(8, 8), ones(8, 8), name="multiply", unreduced=(True, True)
     )
     kept = [s for s in strategies if s.results[0].unreduced]
@@ -143,14 +143,14 @@ def test_a_product_of_two_partial_sums_takes_only_one_of_them_as_such():
 def test_a_narrowing_convert_needs_the_whole_sum():
     for dtype, passes in [(jnp.bfloat16, False), (jnp.float64, True)]:
         with jax.enable_x64(True):
-            module, [(op, rule, _)] = strategies_of(
+            _module, [(op, rule, _)] = strategies_of(
                 lambda x, dtype=dtype: x.astype(dtype), ones(8, 8), name="convert"
             )
         assert can_be_unreduced(op, rule, (True,)) == passes
 
 
 def test_a_maximum_over_a_split_dim_reduces_itself():
-    module, [(op, rule, strategies)] = strategies_of(
+    _module, [(op, rule, strategies)] = strategies_of(
         lambda x: jnp.max(x, axis=1), ones(8, 8), name="reduce"
     )
     [split] = [s for s in strategies if s.reduce_axes]
@@ -160,7 +160,7 @@ def test_a_maximum_over_a_split_dim_reduces_itself():
 
 
 def test_an_op_without_a_rule_is_replicated():
-    module, [(_, rule, strategies)] = strategies_of(lambda: jnp.arange(8), name="iota")
+    _module, [(_, rule, strategies)] = strategies_of(lambda: jnp.arange(8), name="iota")
     assert rule is None
     assert [s.num_shards for s in strategies] == [1]
 

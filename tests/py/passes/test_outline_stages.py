@@ -55,9 +55,7 @@ def check(name, microbatches, stages, limit=1e-10):
         program = programs.build(name, "float64")
         args = jax.tree.map(lambda leaf: leaf, program.args)
         reference = flat(jax.jit(program.step)(*args))
-        module, inputs = outlined(
-            program.step, args, program.donate_argnums, microbatches, stages
-        )
+        module, inputs = outlined(program.step, args, program.donate_argnums, microbatches, stages)
         results = run_pipeline(module, inputs, microbatches)
         assert len(results) == len(reference)
         for result, expected in zip(results, reference, strict=True):

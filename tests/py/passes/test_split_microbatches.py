@@ -1,5 +1,6 @@
 """The split program, run phase by phase in float64, equals the program over the whole batch."""
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -39,6 +40,12 @@ def split(module: ir.Module, count: int, batch_args: tuple[int, ...] = ()) -> ir
     copy = copy_of(module)
     run_passes(copy, [SplitMicrobatches(count, batch_args)])
     return copy
+
+
+@functools.cache
+def table(name: str) -> tuple[ir.Module, Arrays]:
+    """A program of the table in float64; `split` works on copies of it."""
+    return normalized(build(name, "float64", ROWS))
 
 
 def assert_close(actual: Arrays, expected: Arrays, tolerance: float = TOLERANCE) -> None:
@@ -96,7 +103,7 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
     + [(name, 4) for name in PROGRAMS if name != "mlp_batch_norm"],
 )
 def test_programs_compute_the_same(name: str, count: int) -> None:
-    module, args = normalized(build(name, "float64", ROWS))
+    module, args = table(name)
     result = split(module, count)
     assert_close(run_split(result, args), run_module(module, args))
     # Every microbatch does its share of the matrix products, and nothing else does any.
@@ -106,7 +113,7 @@ def test_programs_compute_the_same(name: str, count: int) -> None:
 
 @pytest.mark.parametrize("name", ["gpt_sgd", "mlp_batch_norm"])
 def test_one_microbatch_is_always_possible(name: str) -> None:
-    module, args = normalized(build(name, "float64", ROWS))
+    module, args = table(name)
     result = split(module, 1)
     assert_close(run_split(result, args), run_module(module, args))
     assert flops_of(result, "body") == flops_of(module)
@@ -114,19 +121,18 @@ def test_one_microbatch_is_always_possible(name: str) -> None:
 
 
 def test_each_gradient_is_accumulated_once() -> None:
-    program = build("gpt", "float64", ROWS)
-    module, _ = normalized(program)
-    parameters = len(jax.tree.leaves(program.args[0]["params"]))
+    module, _ = table("gpt")
+    parameters = len(jax.tree.leaves(build("gpt").args[0]["params"]))
     assert accumulates(split(module, 2)) == ["sum"] * (parameters + 1)  # and the loss
 
 
 def test_clipping_adds_no_accumulation() -> None:
-    plain, clipped = (normalized(build(name, "float64", ROWS))[0] for name in ("gpt", "gpt_clip"))
+    plain, clipped = (table(name)[0] for name in ("gpt", "gpt_clip"))
     assert accumulates(split(plain, 2)) == accumulates(split(clipped, 2))
 
 
 def test_random_bits_are_drawn_once_for_the_whole_batch() -> None:
-    module, _ = normalized(build("gpt_dropout_key_argument", "float64", ROWS))
+    module, _ = table("gpt_dropout_key_argument")
     result = split(module, 2)
     assert "stablehlo.while" in names(result, "before")
     assert not {"stablehlo.while", "stablehlo.xor"} & names(result, "body")
@@ -140,7 +146,7 @@ def test_random_bits_are_drawn_once_for_the_whole_batch() -> None:
 
 
 def test_mask_normaliser_is_summed_before() -> None:
-    module, _ = normalized(build("gpt_mask", "float64", ROWS))
+    module, _ = table("gpt_mask")
     assert "stablehlo.reduce" in names(split(module, 2), "before")
 
 
@@ -155,7 +161,7 @@ def test_bfloat16_with_float32_masters() -> None:
 
 
 def test_size_of_the_body_does_not_depend_on_the_count() -> None:
-    module, _ = normalized(build("gpt", "float64", ROWS))
+    module, _ = table("gpt")
     modules = [split(module, count) for count in (2, 4, 8)]
     assert len({len(ops(main_function(m.operation))) for m in modules}) == 1
 
@@ -347,7 +353,7 @@ def test_a_donated_argument_keeps_its_alias_and_a_cut_one_loses_it() -> None:
 
 
 def test_second_run_changes_nothing() -> None:
-    module, _ = normalized(build("mlp", "float64", ROWS))
+    module, _ = table("mlp")
     once = split(module, 2)
     assert str(split(once, 2)) == str(once)
 
@@ -356,7 +362,7 @@ def test_second_run_changes_nothing() -> None:
 
 
 def test_batch_norm_is_refused_with_both_ops() -> None:
-    module, _ = normalized(build("mlp_batch_norm", "float64", ROWS))
+    module, _ = table("mlp_batch_norm")
     with pytest.raises(MicrobatchError, match="whole batch") as caught:
         split(module, 2)
     assert caught.value.code == "SHARDC-140"
@@ -401,7 +407,7 @@ def test_no_batch_argument() -> None:
 
 
 def test_batch_arguments_without_a_common_dim() -> None:
-    module, _ = normalized(build("mlp", "float64", ROWS))
+    module, _ = table("mlp")
     with pytest.raises(MicrobatchError, match="no dim of the same size"):
         split(module, 2, (0, 10))
     with pytest.raises(MicrobatchError, match="there is no argument 99"):

@@ -1,0 +1,70 @@
+"""The sharding problem of one stage as numbers, and what its nodes and edges stand for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardc.analysis.strategies import Strategy
+from shardc.plan import FunctionSharding, OpSharding, TensorSharding
+from shardc.solver.problem import Problem
+
+
+@dataclass(frozen=True)
+class EdgeReshard:
+    """What an edge stands for: a value that may be resharded in `function`, `repeats` a step."""
+
+    function: str
+    shape: tuple[int, ...]
+    itemsize: int
+    made: tuple[TensorSharding, ...]
+    used: tuple[TensorSharding, ...]
+    repeats: int
+
+
+@dataclass(frozen=True)
+class StageProblem:
+    """A problem and what its nodes stand for.
+
+    Attributes:
+        problem: for `shardc.solver.solve`; seconds per step and bytes per device.
+        op_nodes: function name -> node of each op.
+        op_strategies: function name -> strategies of each op, in the order of the node's.
+        value_nodes: value id -> node.
+        value_options: value id -> its shardings, in the order of the node's.
+        function_results: function name -> value id of each result.
+        function_args: function name -> value id of each argument.
+        num_flops: of one step, over all devices.
+        replicated: ops that have no rule.
+        node_functions: function that each op node is in; "" for values.
+        edge_reshards: of the first edges of `problem`; the others tie values together.
+    """
+
+    problem: Problem
+    op_nodes: dict[str, list[int]]
+    op_strategies: dict[str, list[tuple[Strategy, ...]]]
+    value_nodes: dict[str, int]
+    value_options: dict[str, tuple[TensorSharding, ...]]
+    function_results: dict[str, tuple[str, ...]]
+    function_args: dict[str, tuple[str, ...]]
+    num_flops: int
+    replicated: tuple[str, ...]
+    node_functions: list[str]
+    edge_reshards: list[EdgeReshard]
+
+    def shardings(self, choice: Sequence[int]) -> dict[str, FunctionSharding]:
+        """What a solution's choice means for each function."""
+        at = {
+            value: self.value_options[value][choice[node]]
+            for value, node in self.value_nodes.items()
+        }
+        found = {}
+        for name, nodes in self.op_nodes.items():
+            chosen = [
+                options[choice[node]]
+                for node, options in zip(nodes, self.op_strategies[name], strict=True)
+            ]
+            found[name] = FunctionSharding(
+                tuple(at[value] for value in self.function_args[name]),
+                tuple(at[value] for value in self.function_results[name]),
+                tuple(OpSharding(s.operands, s.results, s.reduce_axes) for s in chosen),
+            )
+        return found
