@@ -7,23 +7,20 @@ training state. Stages, meshes, shardings and microbatches are shardc's choice.
 Run it by `make demo`; it uses 8 virtual CPU devices and needs no GPU.
 """
 
-import os
 import sys
 import time
 from pathlib import Path
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import jax
-
-jax.config.update("jax_num_cpu_devices", 8)
-
 import jax.numpy as jnp
 import numpy as np
 import optax
 from gpt_model import Sizes, init, make_train_step
 
 import shardc
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 8)  # before anything starts the backend
 
 STEPS = 5
 SIZES = Sizes(vocabulary=512, length=64, width=256, heads=8, hidden=1024, layers=4)

@@ -7,11 +7,10 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.accumulations import analyse
 from shardc.analysis.arguments import BatchChoice, batch_choices, state_arguments
-from shardc.analysis.batch_state import Cut, Kind, State
-from shardc.analysis.graph import ARGUMENT, ValueGraph
+from shardc.analysis.batch_state import INVARIANT, Cut, Kind, State
 from shardc.analysis.microbatch import BatchFlow
 from shardc.analysis.state import argument_names, donated_args
-from shardc.analysis.step_program import Program, program_of
+from shardc.analysis.step_program import IDENTITIES, Program, program_of
 from shardc.errors import MicrobatchError
 from shardc.ir.walk import main_function, where
 
@@ -224,28 +223,19 @@ def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:
     ]
     roots = [v for i in working for v in graph.results[i]]
     inside = set(graph.ancestors(roots) if roots else range(len(graph.values)))
-    # All results of an op are in the same place.
-    for i in range(len(graph.ops)):
-        if inside.intersection(graph.results[i]):
-            inside.update(graph.results[i])
-    for v in range(len(graph.values)):
-        if graph.producer[v] == ARGUMENT:
-            cut = v in batch
-            flow.states.append(
-                State(Kind.VARYING, 0, Cut(batch[v])) if cut else State(Kind.INVARIANT)
-            )
-        elif flow.depends[v] and v in inside:
-            flow.states.append(State(Kind.PARTIAL))
-        else:
-            flow.states.append(State(Kind.INVARIANT, int(flow.depends[v])))
-    flow.sums = {v for v in inside if flow.states[v].is_partial and _leaves(graph, v, inside)}
+    for a in range(graph.num_args):
+        cut = State(Kind.VARYING, 0, Cut(batch[a])) if a in batch else INVARIANT
+        flow.states.append(cut)
+    for i, results in enumerate(graph.results):
+        here = bool(inside.intersection(results))  # all results of an op are in the same place
+        if graph.ops[i].name in IDENTITIES:
+            flow.states += [flow.states[u] for u in graph.uses[i]]
+            continue
+        for v in results:
+            late = State(Kind.INVARIANT, int(flow.depends[v]))
+            flow.states.append(State(Kind.PARTIAL) if flow.depends[v] and here else late)
+    flow.sums = {v for v, state in enumerate(flow.states) if state.is_partial}
     return flow
-
-
-def _leaves(graph: ValueGraph, v: int, inside: set[int]) -> bool:
-    """Whether a value of the body is used outside of it."""
-    outside = any(r not in inside for i in graph.users[v] for r in graph.results[i])
-    return outside or v in graph.returned
 
 
 def _refusal(flow: BatchFlow) -> MicrobatchError:
