@@ -30,6 +30,7 @@ CODES: dict[str, str] = {
     "SHARDC-210": "a value cannot be resharded as a plan says",
     "SHARDC-220": "no plan fits the memory limit",
     "SHARDC-221": "no choice of strategies is allowed",
+    "SHARDC-222": "no choice of strategies was found in time",
     "SHARDC-240": "there is no schedule of that name",
     "SHARDC-241": "a schedule contains a word that is not an action",
     "SHARDC-242": "a schedule cannot have so few stages or microbatches, or so many chunks",

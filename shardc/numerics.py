@@ -6,7 +6,8 @@ every leaf is measured against the same program computed in float64, and judged 
 
   (a) a float64 leaf: error at most 1e-9;
   (b) a float32 leaf that nothing amplifies (losses, gradients, SGD state): error at most 1e-5;
-  (c) any other float leaf: at most 1e-5, or 4 x the error that one device makes in that precision;
+  (c) any other float leaf: at most 1e-5, or 4 x the error that one device makes in that precision
+      (the largest, where several runs are given that differ in the order of additions only);
   (d) a leaf of whole numbers or booleans: equal.
 
 The error of a leaf is its largest difference over its largest magnitude (both over all elements).
@@ -16,7 +17,7 @@ float64 leaves no more of it than 2^-52 of the largest value of any leaf (or of 
 smaller), and one device, in a narrower precision, does not get its first two digits right.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +114,7 @@ def compare(
     reference32: Mapping[str, Array] | None,
     got: Mapping[str, Array],
     kinds: Mapping[str, str] | None = None,
+    reordered32: Sequence[Mapping[str, Array]] = (),
 ) -> Report:
     """Judges every leaf of `got`.
 
@@ -123,6 +125,7 @@ def compare(
         got: leaves of the plan.
         kinds: "direct" (rule b) or "amplified" (rule c) per leaf; None or a missing leaf means
             "amplified". Leaves of bfloat16 are always judged by rule c.
+        reordered32: as `reference32`, of programs that are equal but for the order of additions.
     """
     magnitudes = [_magnitude(leaf) for leaf in reference64.values()]
     global_magnitude = min(1.0, max(magnitudes, default=0.0))
@@ -143,6 +146,7 @@ def compare(
                 np.asarray(got[name]),
                 kind,
                 global_magnitude,
+                [np.asarray(leaves[name]) for leaves in reordered32],
             )
         )
     return Report(tuple(reports))
@@ -155,6 +159,7 @@ def _judge(
     got: Array,
     kind: str,
     global_magnitude: float,
+    reordered: Sequence[Array],
 ) -> LeafReport:
     """One leaf: shape and dtype, then the places of NaN and infinities, then its rule."""
     oracle = exact if single is None else single
@@ -179,7 +184,8 @@ def _judge(
     finite = np.isfinite(_wide(exact)) & np.isfinite(nonfinite)
     want = _wide(exact)[finite]
     difference = _largest(_wide(got)[finite] - want)
-    difference_by_one = _largest(nonfinite[finite] - want)
+    by_one_device = [nonfinite, *map(_wide, reordered)]
+    difference_by_one = max(_largest(values[finite] - want) for values in by_one_device)
     magnitude = _largest(want)
     unresolved = rule == "a" or difference_by_one >= UNRESOLVED_ABOVE * magnitude
     if magnitude <= VANISHES_BELOW * global_magnitude and unresolved:

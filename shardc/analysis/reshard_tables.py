@@ -59,19 +59,24 @@ class ReshardTables:
         return found
 
     def seconds(
-        self, made: Column, used: Column, shape: tuple[int, ...], itemsize: int, repeats: int
+        self,
+        made: Column,
+        used: Column,
+        shape: tuple[int, ...],
+        itemsizes: tuple[int, int],
+        repeats: int,
     ) -> Floats:
-        """[i, j]: seconds of `repeats` reshards from made[i] to used[j]; inf where impossible."""
-        key = (id(made), id(used), shape, itemsize, repeats)
+        """[i, j]: seconds of `repeats` reshards from made[i] to used[j]; inf where impossible.
+
+        `itemsizes`: bytes of an element, and of one that is a partial sum.
+        """
+        key = (id(made), id(used), shape, itemsizes, repeats)
         table = self._tables.get(key)
         if table is None:
             rows = {s: i for i, s in enumerate(dict.fromkeys(made))}
             columns = {s: i for i, s in enumerate(dict.fromkeys(used))}
             unique = np.array(
-                [
-                    [reshard(a, b, self.mesh, shape, itemsize, self.links).seconds for b in columns]
-                    for a in rows
-                ]
+                [[self._seconds(a, b, shape, itemsizes) for b in columns] for a in rows]
             )
             pairs = np.ix_([rows[s] for s in made], [columns[s] for s in used])
             table = self._tables[key] = unique[pairs] * repeats
@@ -82,13 +87,26 @@ class ReshardTables:
         return np.array([[0.0 if x == y else np.inf for y in b] for x in a])
 
     def finish_s(
-        self, made: TensorSharding, options: Column, shape: tuple[int, ...], itemsize: int
+        self,
+        made: TensorSharding,
+        options: Column,
+        shape: tuple[int, ...],
+        itemsizes: tuple[int, int],
     ) -> float:
         """Seconds to add up the partial sums of a value, ending in the cheapest of `options`."""
         if not made.unreduced:
             return 0.0
         return min(
-            reshard(made, option, self.mesh, shape, itemsize, self.links).seconds
+            self._seconds(made, option, shape, itemsizes)
             for option in options
             if not option.unreduced
         )
+
+    def _seconds(
+        self,
+        made: TensorSharding,
+        used: TensorSharding,
+        shape: tuple[int, ...],
+        itemsizes: tuple[int, int],
+    ) -> float:
+        return reshard(made, used, self.mesh, shape, itemsizes[0], self.links, itemsizes[1]).seconds

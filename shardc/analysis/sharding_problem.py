@@ -22,7 +22,14 @@ from shardc.cost.collectives import all_reduce_over_s
 from shardc.cost.links import axis_links
 from shardc.cost.roofline import op_time_s
 from shardc.ir.attributes import KIND, PER_MICROBATCH, VALUE, arg_attrs, get_str, result_attrs
-from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of
+from shardc.ir.tensor_types import (
+    dtype_of,
+    itemsize,
+    num_bytes,
+    num_elements,
+    shape_of,
+    sum_itemsize,
+)
 from shardc.ir.walk import body, ops, symbol, terminator
 from shardc.plan import Mesh
 from shardc.solver.problem import Floats, Problem
@@ -159,7 +166,7 @@ class ProblemBuilder:
         read = self._read_after_the_microbatches()
         for name, (value, many) in sample.items():
             shape, bytes_each = shape_of(value), num_bytes(value)
-            size = itemsize(dtype_of(value))
+            sizes = itemsize(dtype_of(value)), sum_itemsize(value)
             sums = name.startswith("acc")
             options = self.reshards.intern(value_shardings(shape, self.mesh.axes, sums))
             copies = self.stashes if many else 1
@@ -168,7 +175,7 @@ class ProblemBuilder:
             node = _Node(
                 (options,),
                 [
-                    0.0 if name in read else self.reshards.finish_s(o, options, shape, size)
+                    0.0 if name in read else self.reshards.finish_s(o, options, shape, sizes)
                     for o in options
                 ],
                 [0 if free else copies * bytes_each // n for n in shards],
@@ -289,10 +296,10 @@ class ProblemBuilder:
         """An edge that prices the reshard of `value` for every pair of strategies."""
         node, position = source
         made, used = self.nodes[node].results[position], target[1]
-        shape, size = shape_of(value), itemsize(dtype_of(value))
+        shape, sizes = shape_of(value), (itemsize(dtype_of(value)), sum_itemsize(value))
         self.edges.append((node, target[0]))
-        self.tables.append(self.reshards.seconds(made, used, shape, size, repeats))
-        self.edge_reshards.append(EdgeReshard(self.function, shape, size, made, used, repeats))
+        self.tables.append(self.reshards.seconds(made, used, shape, sizes, repeats))
+        self.edge_reshards.append(EdgeReshard(self.function, shape, *sizes, made, used, repeats))
 
     def _tie(self, value: str, other: str) -> None:
         """Forbids that two values of equal shape lie differently."""
@@ -303,7 +310,11 @@ class ProblemBuilder:
 def _result_bytes(op: ir.Operation, columns: StrategyColumns) -> list[int]:
     """Bytes of all results on one device, under each strategy."""
     totals = [0] * len(columns.strategies)
-    for result, shards in zip(op.results, columns.shards, strict=True):
+    for result, made, shards in zip(op.results, columns.results, columns.shards, strict=True):
         whole = num_bytes(result)
-        totals = [total + whole // n for total, n in zip(totals, shards, strict=True)]
+        partial = num_elements(result) * sum_itemsize(result)
+        totals = [
+            total + (partial if lies.unreduced else whole) // n
+            for total, lies, n in zip(totals, made, shards, strict=True)
+        ]
     return totals

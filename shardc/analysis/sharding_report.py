@@ -33,6 +33,7 @@ def stage_report(
                 info.shape,
                 info.itemsize,
                 links,
+                info.sum_itemsize,
             )
             sent += found.num_bytes * info.repeats
     by_kind: dict[str, float] = {}

@@ -15,6 +15,7 @@ class EdgeReshard:
     function: str
     shape: tuple[int, ...]
     itemsize: int
+    sum_itemsize: int
     made: tuple[TensorSharding, ...]
     used: tuple[TensorSharding, ...]
     repeats: int

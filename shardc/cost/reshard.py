@@ -37,6 +37,7 @@ def reshard_steps(
     shape: Sequence[int],
     itemsize: int,
     links: Links,
+    sum_itemsize: int = 0,
 ) -> tuple[ReshardStep, ...]:
     """The cheapest sequence of collectives that turns `source` into `target`; () if they agree.
 
@@ -47,11 +48,12 @@ def reshard_steps(
         shape: global shape of the value; a dim must be divisible by the axes that split it.
         itemsize: bytes of one element.
         links: of each mesh axis, from `axis_links`.
+        sum_itemsize: bytes of one element while the value is a partial sum; 0: the same.
     Raises:
         PlanError: SHARDC-210, `target` is unreduced over an axis over which `source` is not, or
             one of them is no sharding of this shape on this mesh.
     """
-    found = reshard(source, target, mesh, shape, itemsize, links)
+    found = reshard(source, target, mesh, shape, itemsize, links, sum_itemsize)
     if found is IMPOSSIBLE:
         raise PlanError(
             f"a value of shape {tuple(shape)} cannot go from {describe(source)} to"
@@ -63,30 +65,6 @@ def reshard_steps(
     return found.steps
 
 
-def reshard_s(
-    source: TensorSharding,
-    target: TensorSharding,
-    mesh: Mesh,
-    shape: Sequence[int],
-    itemsize: int,
-    links: Links,
-) -> float:
-    """Seconds of `reshard_steps`; inf where that would raise. Arguments as there."""
-    return reshard(source, target, mesh, shape, itemsize, links).seconds
-
-
-def reshard_bytes(
-    source: TensorSharding,
-    target: TensorSharding,
-    mesh: Mesh,
-    shape: Sequence[int],
-    itemsize: int,
-    links: Links,
-) -> float:
-    """Bytes that one device sends in `reshard_steps`; inf where that would raise."""
-    return reshard(source, target, mesh, shape, itemsize, links).num_bytes
-
-
 def reshard(
     source: TensorSharding,
     target: TensorSharding,
@@ -94,11 +72,13 @@ def reshard(
     shape: Sequence[int],
     itemsize: int,
     links: Links,
+    sum_itemsize: int = 0,
 ) -> Reshard:
     """Steps, seconds and bytes at once; `IMPOSSIBLE` where `reshard_steps` would raise."""
     num_devices = len(mesh.device_ids)
     divisors = tuple(math.gcd(size, num_devices) for size in shape)
-    num_bytes = math.prod(shape) * itemsize
+    elements = math.prod(shape)
+    num_bytes = (elements * itemsize, elements * (sum_itemsize or itemsize))
     return _reshard(source, target, mesh.axes, divisors, num_bytes, tuple(links.items()))
 
 
@@ -137,7 +117,7 @@ def _reshard(
     target: TensorSharding,
     axes: Axes,
     divisors: tuple[int, ...],
-    num_bytes: int,
+    num_bytes: tuple[int, int],
     links: LinkItems,
 ) -> Reshard:
     sizes = dict(axes)
@@ -159,7 +139,7 @@ def _search(
     source: TensorSharding,
     axes: Axes,
     divisors: tuple[int, ...],
-    num_bytes: int,
+    num_bytes: tuple[int, int],
     links: LinkItems,
 ) -> "_Search":
     return _Search(source, dict(axes), divisors, num_bytes, dict(links))
@@ -173,10 +153,10 @@ class _Search:
         source: TensorSharding,
         sizes: dict[str, int],
         divisors: tuple[int, ...],
-        num_bytes: int,
+        num_bytes: tuple[int, int],
         links: dict[str, Link],
     ) -> None:
-        self.moves = Moves(sizes, divisors, num_bytes, links)
+        self.moves = Moves(sizes, divisors, *num_bytes, links)
         self.best = {source: 0.0}
         self.arrived: dict[TensorSharding, tuple[TensorSharding, Move] | None] = {source: None}
         self.settled: set[TensorSharding] = set()

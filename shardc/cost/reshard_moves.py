@@ -50,6 +50,7 @@ class Moves:
         divisors: what the axes that split a dim must divide, per dim: its size, or the greatest
             common divisor of its size and the number of devices.
         num_bytes: of the whole value.
+        sum_bytes: of the whole value while it is a partial sum.
         links: of each axis.
     """
 
@@ -58,14 +59,17 @@ class Moves:
         sizes: dict[str, int],
         divisors: tuple[int, ...],
         num_bytes: int,
+        sum_bytes: int,
         links: dict[str, Link],
     ) -> None:
-        self.sizes, self.divisors, self.num_bytes, self.links = sizes, divisors, num_bytes, links
+        self.sizes, self.divisors, self.links = sizes, divisors, links
+        self.num_bytes, self.sum_bytes = num_bytes, sum_bytes
 
     def of(self, state: TensorSharding) -> Iterator[Move]:
         """The moves from `state`, in a fixed order."""
         sizes, links = self.sizes, self.links
-        local_bytes = self.num_bytes / math.prod(sizes[axis] for axis in state.axes)
+        num_bytes = self.sum_bytes if state.unreduced else self.num_bytes
+        local_bytes = num_bytes / math.prod(sizes[axis] for axis in state.axes)
         used = {*state.axes, *state.unreduced}
 
         for axis in sizes:
@@ -87,12 +91,12 @@ class Moves:
                 collectives.all_gather_bytes(size, gathered_bytes),
             )
             seconds = collectives.all_to_all_s(size, link, local_bytes)
-            num_bytes = collectives.all_to_all_bytes(size, local_bytes)
+            sent = collectives.all_to_all_bytes(size, local_bytes)
             for other in self._dims_that_fit(state, axis):
                 if other != dim:
                     moved = _append(whole, other, axis)
                     step = ReshardStep("all_to_all", (axis,), moved, None, dim, other)
-                    yield Move(step, seconds, num_bytes)
+                    yield Move(step, seconds, sent)
 
         for axis in state.unreduced:
             reduced = _reduce(state, (axis,))

@@ -198,12 +198,17 @@ def make_local(
     """A copy of `op` at the current insertion point that works on a part of its operands.
 
     Attributes that repeat sizes (limits of a slice, sizes of gathered slices, splat constants)
-    follow the new types; regions and every other attribute are copied.
+    follow the new types; regions and every other attribute are copied. A reducer follows the
+    element type of the result.
     """
     local = op.operation.clone(ip=ir.InsertionPoint.current).operation
     for position, operand in enumerate(operands):
         local.operands[position] = operand
     for result, result_type in zip(local.results, result_types, strict=True):
+        if isinstance(result_type, ir.RankedTensorType):
+            element = result_type.element_type
+            if element != ir.RankedTensorType(result.type).element_type:
+                _retype_reducers(local, element)
         result.set_type(result_type)
     if op.name == "stablehlo.slice":
         whole, part = _shape(op.operands[0]), _shape(operands[0])
@@ -222,6 +227,16 @@ def make_local(
         value = ir.DenseElementsAttr.get_splat(result_types[0], splat)
         local.attributes["value"] = value
     return local
+
+
+def _retype_reducers(op: ir.Operation, element: ir.Type) -> None:
+    """Gives the scalars of a reduce's or scatter's region another element type."""
+    scalar = ir.RankedTensorType.get([], element)
+    for region in op.regions:
+        block = region.blocks[0]
+        inner = [result for each in block.operations for result in each.results]
+        for value in (*block.arguments, *inner):
+            value.set_type(scalar)
 
 
 def _shape(value: ir.Value) -> list[int]:

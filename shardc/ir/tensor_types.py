@@ -46,6 +46,23 @@ def itemsize(dtype: str) -> int:
     return max(1, int(match[1]) // 8) if match else 1
 
 
+def sum_type(whole: ir.Type) -> ir.Type:
+    """How partial sums of a tensor type are kept until they are added up: 16-bit floats as f32.
+
+    Rounded one by one, partial sums that nearly cancel would leave little but their roundings.
+    """
+    if not isinstance(whole, ir.RankedTensorType):
+        return whole
+    if str(whole.element_type) not in ("f16", "bf16"):
+        return whole
+    return ir.RankedTensorType.get(whole.shape, ir.F32Type.get())
+
+
+def sum_itemsize(value: ir.Value) -> int:
+    """Bytes of one element of a tensor while it is a partial sum."""
+    return 4 if dtype_of(value) in ("float16", "bfloat16") else itemsize(dtype_of(value))
+
+
 def num_elements(value: ir.Value) -> int:
     """Elements of a tensor; 0 for what is no tensor."""
     return math.prod(shape_of(value)) if dtype_of(value) else 0

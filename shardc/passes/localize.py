@@ -33,8 +33,11 @@ from shardc.ir.shardings import (
     sharding_or_replicated,
     value_shardings,
 )
+from shardc.ir.tensor_types import sum_type
 from shardc.ir.walk import body, functions, ops, symbol, terminator, where
 from shardc.plan import Mesh, TensorSharding
+
+BARRIER = "stablehlo.optimization_barrier"  # passes each operand on as it is
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Localize(Pass):
     no op of it carries a sharding. Its arguments and results keep `sdy.sharding` and get
     `shardc.global_type`, which tell how the parts form whole values; functions that have one are
     left alone, so a second run changes nothing. Each op is checked against the table of
-    `shardc.ir.local_ops`: what the table does not allow is refused, never miscompiled.
+    `shardc.ir.local_ops`: what the table does not allow is refused, never miscompiled. Partial sums
+    of 16-bit floats are f32 until they are added up, and narrow again where a function ends.
 
         %1 = sdy.all_gather [{"x"}] %0 out_sharding=<@mesh, [{}]> : tensor<8xf32>
     becomes, with "x" of size 2 as the only axis,
@@ -79,8 +83,8 @@ class _Localizer:
     def run(self) -> None:
         old = self.function
         with ir.InsertionPoint(old), old.location:
-            inputs = [self._local_type(value) for value in body(old).arguments]
-            outputs = [self._local_type(value) for value in terminator(old).operands]
+            inputs = [self._part_type(value) for value in body(old).arguments]
+            outputs = [self._part_type(value) for value in terminator(old).operands]
             function_type = ir.FunctionType.get(inputs, outputs)
             new = func.FuncOp(symbol(old), function_type).operation
         for name in old.attributes:
@@ -88,14 +92,16 @@ class _Localizer:
                 new.attributes[name] = old.attributes[name]
         locations = [value.location for value in body(old).arguments]
         block = new.regions[0].blocks.append(*inputs, arg_locs=locations)
-        self.local.update(zip(body(old).arguments, block.arguments, strict=True))
         with ir.InsertionPoint(block):
+            for value, argument in zip(body(old).arguments, block.arguments, strict=True):
+                self.local[value] = _as_type(argument, self._local_type(value))
             for op, rule in zip(ops(old), self.rules, strict=True):
                 with op.location:
                     results = self._run_op(op, rule)
                 self.local.update(zip(op.results, results, strict=True))
             with terminator(old).location:
-                func.ReturnOp([self.local[value] for value in terminator(old).operands])
+                values = [self.local[value] for value in terminator(old).operands]
+                func.ReturnOp([_as_type(v, t) for v, t in zip(values, outputs, strict=True)])
         _keep_global_types(old, new)
         old.erase()
 
@@ -117,7 +123,10 @@ class _Localizer:
         if op.name == "sdy.sharding_constraint":
             return [self.local[op.operands[0]]]
         operands = [self.local[operand] for operand in op.operands]
-        local = make_local(op, operands, [self._local_type(result) for result in op.results])
+        types = [self._local_type(result) for result in op.results]
+        if types != [self._part_type(result) for result in op.results]:
+            operands = _as_wide_as_sums(op, operands)
+        local = make_local(op, operands, types)
         _strip(local)
         if len(op.regions) > 0:
             replace_inputs(local, self.local)
@@ -133,7 +142,8 @@ class _Localizer:
         before, after = self._sharding(operand), self._sharding(op.results[0])
         if op.name == "sdy.all_reduce":
             axes = tuple(a for a in before.unreduced if a not in after.unreduced)
-            return self.device.all_reduce(value, self._in_mesh_order(axes))
+            reduced = self.device.all_reduce(value, self._in_mesh_order(axes))
+            return _as_type(reduced, self._local_type(op.results[0]))
         if op.name == "sdy.all_to_all":
             pairs = zip(before.dims, after.dims, strict=True)
             changes = [len(now) - len(was) for was, now in pairs]
@@ -152,7 +162,7 @@ class _Localizer:
                 value = self.device.part(value, now[len(was) :], dim)
             else:
                 value = self.device.reduce_scatter(value, now[len(was) :], dim)
-        return value
+        return _as_type(value, self._local_type(op.results[0]))
 
     def _iota(self, op: ir.Operation) -> ir.Value:
         """Counts from where this device's part begins."""
@@ -194,8 +204,24 @@ class _Localizer:
     def _sharding(self, value: ir.Value) -> TensorSharding:
         return sharding_or_replicated(value, self.written)
 
-    def _local_type(self, value: ir.Value) -> ir.Type:
+    def _part_type(self, value: ir.Value) -> ir.Type:
         return local_type(value.type, self._sharding(value), self.mesh)
+
+    def _local_type(self, value: ir.Value) -> ir.Type:
+        """Type of what a device has of a value; partial sums of 16-bit floats are f32."""
+        part = self._part_type(value)
+        return sum_type(part) if self._sharding(value).unreduced else part
+
+
+def _as_type(value: ir.Value, wanted: ir.Type) -> ir.Value:
+    return value if value.type == wanted else stablehlo.ConvertOp(wanted, value).result
+
+
+def _as_wide_as_sums(op: ir.Operation, operands: Sequence[ir.Value]) -> list[ir.Value]:
+    """Operands in the element type that partial sums have; products may widen while they sum."""
+    if op.name in ("stablehlo.dot_general", "stablehlo.convolution", BARRIER):
+        return list(operands)
+    return [_as_type(operand, sum_type(operand.type)) for operand in operands]
 
 
 def _strip(local: ir.Operation) -> ir.Operation:

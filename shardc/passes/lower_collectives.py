@@ -20,7 +20,7 @@ from shardc.ir.shardings import (
     to_attr,
     value_shardings,
 )
-from shardc.ir.tensor_types import dtype_of, itemsize, shape_of
+from shardc.ir.tensor_types import dtype_of, itemsize, shape_of, sum_itemsize
 from shardc.ir.walk import functions, ops, where
 from shardc.plan import Mesh
 
@@ -80,8 +80,8 @@ def _lower(
     value = op.operands[0]
     source, target = sharding_or_replicated(value, written), from_attr(op.attributes["sharding"])
     try:
-        size = itemsize(dtype_of(value))
-        steps = reshard_steps(source, target, mesh, shape_of(value), size, links)
+        sizes = itemsize(dtype_of(value)), sum_itemsize(value)
+        steps = reshard_steps(source, target, mesh, shape_of(value), sizes[0], links, sizes[1])
     except PlanError as error:
         raise PlanError(error.message, where=where(op), help=error.help, code=error.code) from error
     with ir.InsertionPoint(op), op.location:

@@ -3,7 +3,7 @@
 import heapq
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class Oracle:
         self.sizes = reduced.sizes
         self.first = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
         self.flat = np.concatenate([*reduced.costs, np.zeros(0)])
-        self.order = _affordable_order(self.sizes, reduced.edges, most_cells, check_time)
+        self.bits, self.order = _affordable_order(self.sizes, reduced.edges, most_cells, check_time)
 
     def costs(self, prices: Floats | None) -> list[Floats]:
         """Node costs, with what their memory costs at `prices` (per byte and kept time)."""
@@ -36,6 +36,25 @@ class Oracle:
         if prices is not None and memory is not None:
             flat = flat + memory.price_of_strategies(prices)
         return [flat[a:b] for a, b in zip(self.first[:-1], self.first[1:], strict=True)]
+
+    def choices_while_tuning(self, prices: Floats | None) -> Iterator[tuple[float, Ints]]:
+        """Takes the order with the best bound at `prices`: larger tables are not always better.
+
+        Yields:
+            What `minimise` gives with each order that was tried.
+        """
+        best = self.order
+        most, _ = result = self.minimise(prices)
+        yield result
+        bits = self.bits
+        while not self.order.exact and bits > max(self.bits - 3, 10):
+            bits -= 1
+            self.order = plan_order(self.sizes, self.reduced.edges, 1 << bits)
+            result = self.minimise(prices)
+            if result[0] > most:
+                most, best = result[0], self.order
+            yield result
+        self.order = best
 
     def minimise(self, prices: Floats | None) -> tuple[float, Ints]:
         """A lower bound on min over x of cost(x) + prices * (usage(x) - limit), and a choice that
@@ -133,8 +152,9 @@ def _affordable_order(
     edges: Sequence[tuple[int, int]],
     most_cells: int,
     check_time: Callable[[], None],
-) -> Order:
-    """The order with the largest tables whose pass stays within `most_cells`."""
+) -> tuple[int, Order]:
+    """The order with the largest tables whose pass stays within `most_cells`, and the logarithm of
+    the largest table."""
     small, large = MOST_BITS - 12, MOST_BITS + 1  # logarithms; `small` is taken to be affordable
     best: Order | None = None
     while large - small > 1:
@@ -147,7 +167,7 @@ def _affordable_order(
                 break
         else:
             large = middle
-    return best or plan_order(sizes, edges, 1 << small)
+    return small, best or plan_order(sizes, edges, 1 << small)
 
 
 def _nodes_to_hold(

@@ -31,17 +31,18 @@ class LimitError(InfeasibleError):
 
     Attributes:
         peak_bytes: smallest peak of any choice that was found.
-        least_bytes: no choice has a smaller peak (proven).
+        least_bytes: no choice has a smaller peak (proven); up to the limit: it may yet be met.
     """
 
     def __init__(self, limit: int, peak_bytes: int, least_bytes: int) -> None:
         self.peak_bytes = peak_bytes
         self.least_bytes = least_bytes
-        proof = (
-            "and none can do better"
-            if least_bytes >= peak_bytes
-            else (f"and every choice needs at least {least_bytes:,} bytes")
-        )
+        if least_bytes >= peak_bytes:
+            proof = "and none can do better"
+        elif least_bytes > limit:
+            proof = f"and every choice needs at least {least_bytes:,} bytes"
+        else:
+            proof = "which is not proven to be the smallest possible"
         super().__init__(
             f"no choice of shardings fits into {limit:,} bytes per device: the smallest peak found"
             f" is {peak_bytes:,} bytes, {peak_bytes - limit:,} too many, {proof}",
@@ -78,7 +79,8 @@ def solve(
         hint: a choice to start from, feasible or not.
     Raises:
         InfeasibleError: SHARDC-220, no choice meets the limit; says by how many bytes
-            (`LimitError`). SHARDC-221, the finite costs leave no choice at all.
+            (`LimitError`). SHARDC-221, the finite costs leave no choice at all. SHARDC-222, none
+            was found in time.
         KeyboardInterrupt: interrupted before any feasible choice was found.
     """
     start_s = time.monotonic()
@@ -161,15 +163,16 @@ def _solve_relaxation(
                 if search.missed - times:
                     return False
         oracle = Oracle(reduced, search.check_time, budget)
-        if reduced.memory is not None:
-            prices[reduced.times] = _meet_limit(oracle, search, prices[reduced.times])
-        else:
-            search.offer(oracle.minimise(None)[1])
+        here = prices[reduced.times] if reduced.memory is not None else None
+        for bound, choice in oracle.choices_while_tuning(here):
+            search.raise_bound(bound)
+            search.offer(choice)
+        if here is not None and not search.settled():
+            prices[reduced.times] = here = _meet_limit(oracle, search, here)
         if search.settled():
             return True
         if search.missed - times:
             return False
-        here = prices[reduced.times] if reduced.memory is not None else None
         bound, choice, slacks = oracle.minimise_both_ways(here)
         search.work_left -= 4 * oracle.order.num_cells
         search.raise_bound(bound)
@@ -239,6 +242,12 @@ def _meet_limit(oracle: Oracle, search: Search, prices: Floats) -> Floats:
 
 
 def _raise_infeasible(problem: Problem, search: Search) -> None:
+    if search.least_peak is None and search.lower_bound < math.inf:
+        raise InfeasibleError(
+            f"no choice of strategies was found in {search.seconds():.0f} seconds",
+            code="SHARDC-222",
+            help="give the planner more time",
+        )
     if problem.usage_limit is None or search.least_peak is None:
         raise InfeasibleError(
             "no choice of strategies has a finite cost: the constraints contradict each other",

@@ -106,3 +106,28 @@ func.func @constants() -> (tensor<4xf32> {sdy.sharding = #sdy.sharding<@stage0, 
     : tensor<4x4xbf16>
   return %0, %1, %2 : tensor<4xf32>, tensor<4xi32>, tensor<4x4xbf16>
 }
+
+// Partial sums of 16-bit floats are f32 until they are added up: parts that nearly cancel would
+// leave little but their roundings.
+// CHECK-LABEL: func.func @sums_of_bfloat16
+//       CHECK:   %[[DOT:.*]] = stablehlo.dot_general {{.*}} : (tensor<8x4xbf16>, tensor<4x6xbf16>) -> tensor<8x6xf32>
+//       CHECK:   %[[BIAS:.*]] = stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add {{.*}} : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>
+//       CHECK:   %[[SUM:.*]] = "stablehlo.all_reduce"(%[[BIAS]])
+//       CHECK:   (tensor<6xf32>) -> tensor<6xf32>
+//       CHECK:   stablehlo.convert %[[SUM]] : (tensor<6xf32>) -> tensor<6xbf16>
+//       CHECK:   %[[LEFT:.*]] = stablehlo.convert %[[DOT]] : (tensor<8x6xf32>) -> tensor<8x6xbf16>
+//       CHECK:   return %{{.*}}, %[[LEFT]] : tensor<6xbf16>, tensor<8x6xbf16>
+func.func @sums_of_bfloat16(
+    %a: tensor<8x8xbf16> {sdy.sharding = #sdy.sharding<@stage0, [{}, {"y"}]>},
+    %b: tensor<8x6xbf16> {sdy.sharding = #sdy.sharding<@stage0, [{"y"}, {}]>})
+    -> (tensor<6xbf16>, tensor<8x6xbf16> {sdy.sharding = #sdy.sharding<@stage0, [{}, {}], unreduced={"y"}>}) {
+  %zero = stablehlo.constant dense<0.0> : tensor<bf16>
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+    {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{}, {}], unreduced={"y"}>]>}
+    : (tensor<8x8xbf16>, tensor<8x6xbf16>) -> tensor<8x6xbf16>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [0]
+    {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{}], unreduced={"y"}>]>}
+    : (tensor<8x6xbf16>, tensor<bf16>) -> tensor<6xbf16>
+  %2 = sdy.all_reduce {"y"} %1 out_sharding=<@stage0, [{}]> : tensor<6xbf16>
+  return %2, %0 : tensor<6xbf16>, tensor<8x6xbf16>
+}

@@ -15,7 +15,12 @@ os.environ["XLA_FLAGS"] = " ".join(
 # Plans that tests make are kept for this run only, and never among the user's own.
 os.environ["SHARDC_CACHE_DIR"] = tempfile.mkdtemp(prefix="shardc-tests-")
 
+import hypothesis
 import jax
+
+# A busy machine is no failure: examples take as long as they take.
+hypothesis.settings.register_profile("shardc", deadline=None)
+hypothesis.settings.load_profile("shardc")
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)

@@ -21,11 +21,17 @@ from shardc.plan import Plan
 from tests.py.programs import PROGRAMS, build, leaves
 
 STEPS = 3
+ROW_ORDERS = 4
 STAGES = (1, 2, 4)
 MICROBATCHES = (1, 2, 4)
 SCHEDULES = ("gpipe", "1f1b")
 MESHES = {1: (2, 4), 2: (2, 2), 4: (2,)}  # by number of stages: 8 devices in all
 ONE_MICROBATCH_ONLY = ("mlp_batch_norm",)  # more would change what it computes, and are refused
+
+# One run on one device is too small a sample of these programs' noise: adam divides by the size of
+# gradients that bfloat16 leaves little of. On one device, jax.jit with the rows of the batch in
+# another order fails rule c against the first order, too (test_table.py).
+NOISY = ("gpt_bf16",)
 
 # Links that cost next to nothing beside arithmetic, so that even these small programs are sharded.
 CLUSTER = Cluster(
@@ -86,6 +92,24 @@ def reference(program: str, dtype: str) -> dict[str, np.ndarray]:
         return run(jax.jit(built.step), built.args)
 
 
+@functools.cache
+def reordered(program: str) -> tuple[dict[str, np.ndarray], ...]:
+    """As `reference` in float32, of the same batch with its rows in other orders.
+
+    Only for programs whose results do not depend on the order of the rows but by rounding.
+    """
+    built = build(program, "float32")
+    state, batch = built.args
+    (rows,) = {len(leaf) for leaf in jax.tree.leaves(batch)}
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(ROW_ORDERS):
+        order = rng.permutation(rows)
+        shuffled = jax.tree.map(lambda leaf, order=order: np.asarray(leaf)[order], batch)
+        found.append(run(jax.jit(built.step), (state, shuffled)))
+    return tuple(found)
+
+
 def run(step: Any, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
     """Leaves of the results after `STEPS` steps, each on the state that the one before returned."""
     results = ()
@@ -123,5 +147,6 @@ def verdict(cell: Cell, dtype: str, **options: Any) -> tuple[Plan, Report]:
     exact = reference(cell.program, "float64")
     if dtype == "float64":
         return step.plan, compare(exact, None, got)
-    own = reference(cell.program, dtype)
-    return step.plan, compare(exact, own, got, built.kinds(list(exact)))
+    own, kinds = reference(cell.program, dtype), built.kinds(list(exact))
+    orders = reordered(cell.program) if cell.program in NOISY else ()
+    return step.plan, compare(exact, own, got, kinds, orders)

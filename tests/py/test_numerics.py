@@ -30,7 +30,7 @@ def rule_of(report: Report) -> str:
 
 
 @given(st.integers(0, 1000), st.sampled_from(["float32", "float64", "bfloat16"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_single_device_program_passes(seed: int, name: str) -> None:
     dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
     exact = values(seed)
@@ -40,7 +40,7 @@ def test_the_single_device_program_passes(seed: int, name: str) -> None:
 
 
 @given(st.floats(0.1, 10), st.sampled_from(["float32", "float64"]), st.integers(0, 63))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_one_wrong_element_fails_exactly_above_the_limit(factor: float, dtype: str, i: int) -> None:
     if 0.9 < factor < 1.1:
         return

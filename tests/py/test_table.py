@@ -5,7 +5,18 @@ The pairwise part of the table runs here; `make test-table` runs all of it.
 
 import pytest
 
-from tests.py.table import Cell, all_cells, pairs, pairwise, verdict
+from shardc.numerics import compare
+from tests.py.programs import build
+from tests.py.table import (
+    NOISY,
+    Cell,
+    all_cells,
+    pairs,
+    pairwise,
+    reference,
+    reordered,
+    verdict,
+)
 
 CI_CELLS = pairwise(all_cells())
 # In float32 a few: float64 has shown that the programs are right.
@@ -32,3 +43,12 @@ def test_float64_results_equal_one_device(cell: Cell) -> None:
 def test_float32_results_are_as_good_as_one_device(cell: Cell) -> None:
     _, report = verdict(cell, "float32")
     assert report.passed, str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", NOISY)
+def test_the_noise_of_one_device_is_larger_than_one_run_shows(program: str) -> None:
+    exact, own = reference(program, "float64"), reference(program, "float32")
+    kinds = build(program, "float32").kinds(list(exact))
+    reports = [compare(exact, own, order, kinds) for order in reordered(program)]
+    assert sum(not report.passed for report in reports) >= len(reports) / 2

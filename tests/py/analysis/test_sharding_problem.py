@@ -14,7 +14,7 @@ from shardc.analysis.sharding_problem import FREE, FUSED_TRAFFIC
 from shardc.analysis.stage_table import next_states
 from shardc.cost.collectives import all_reduce_over_s
 from shardc.cost.links import axis_links
-from shardc.cost.reshard import reshard_s
+from shardc.cost.reshard import reshard
 from shardc.cost.roofline import op_time_s
 from shardc.errors import InfeasibleError
 from shardc.ir.attributes import KIND, get_str
@@ -61,13 +61,13 @@ def recomputed_s(module, planned, mesh, machine, microbatches):
         lies = dict(zip(body(function).arguments, chosen.arguments, strict=True))
         seconds = 0.0
 
-        def reshard(value, target, lies=lies):
+        def seconds_of(value, target, lies=lies):
             size = itemsize(dtype_of(value))
-            return reshard_s(lies[value], target, mesh, shape_of(value), size, links)
+            return reshard(lies[value], target, mesh, shape_of(value), size, links).seconds
 
         for op, sharding in zip(ops(function), chosen.ops, strict=True):
             for operand, wanted in zip(op.operands, sharding.operands, strict=True):
-                seconds += reshard(operand, wanted)
+                seconds += seconds_of(operand, wanted)
             axes = {a for s in (*sharding.operands, *sharding.results) for a in s.axes}
             shards = math.prod(mesh.size(a) for a in axes)
             cost = op_cost(op)
@@ -84,7 +84,7 @@ def recomputed_s(module, planned, mesh, machine, microbatches):
                 seconds += all_reduce_over_s(ring, local)
             lies.update(zip(op.results, sharding.results, strict=True))
         for value, target in zip(terminator(function).operands, chosen.results, strict=True):
-            seconds += reshard(value, target)
+            seconds += seconds_of(value, target)
         total += repeats * seconds
     return total
 

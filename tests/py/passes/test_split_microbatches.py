@@ -120,6 +120,24 @@ def test_one_microbatch_is_always_possible(name: str) -> None:
     assert flops_of(result, "after") == 0
 
 
+def test_one_microbatch_of_a_checkpointed_step_that_needs_the_whole_batch() -> None:
+    """The barriers of `jax.checkpoint` take batch arguments and parameters side by side."""
+
+    def step(params: Any, x: Any) -> Any:
+        def loss_fn(params: Any) -> Any:
+            y = jax.checkpoint(forward)(params, x)
+            y = (y - jnp.mean(y, axis=0)) / jnp.std(y, axis=0)
+            return jnp.mean(jax.checkpoint(lambda y, v: jnp.sin(y @ v.T))(y, params["v"]))
+
+        loss, grads = jax.value_and_grad(loss_fn)(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads), loss
+
+    result = check(step, PARAMETERS, random(8, 6), count=1)
+    assert flops_of(result, "after") == 0
+    with pytest.raises(MicrobatchError):
+        check(step, PARAMETERS, random(8, 6), count=2)
+
+
 def test_each_gradient_is_accumulated_once() -> None:
     module, _ = table("gpt")
     parameters = len(jax.tree.leaves(build("gpt").args[0]["params"]))

@@ -33,7 +33,7 @@ def refused(schedule: Schedule, work: Work) -> str:
 
 
 @given(names, works)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_generated_schedules_are_safe(name: str, work: Work) -> None:
     kind = schedule_named(name)
     bound = [kind.peak_activations(stage, work) for stage in range(work.num_stages)]
@@ -41,14 +41,14 @@ def test_generated_schedules_are_safe(name: str, work: Work) -> None:
 
 
 @given(names, works)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_printing_loses_nothing(name: str, work: Work) -> None:
     schedule = generate(name, work)
     assert parse_schedule(print_schedule(schedule)) == schedule
 
 
 @given(names, works)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_run_order_keeps_every_dependence(name: str, work: Work) -> None:
     schedule = generate(name, work)
     done: set[Action] = set()
@@ -61,7 +61,7 @@ def test_run_order_keeps_every_dependence(name: str, work: Work) -> None:
 
 
 @given(names, works, st.floats(0, 3), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_simulated_action_starts_before_what_it_needs(
     name: str, work: Work, transfer_s: float, chance: random.Random
 ) -> None:
@@ -76,7 +76,7 @@ def test_no_simulated_action_starts_before_what_it_needs(
 
 
 @given(names, works, st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_dropped_or_doubled_action_is_refused(
     name: str, work: Work, chance: random.Random
 ) -> None:
@@ -91,7 +91,7 @@ def test_a_dropped_or_doubled_action_is_refused(
 
 
 @given(names, works, st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_backward_before_its_forward_is_refused(
     name: str, work: Work, chance: random.Random
 ) -> None:

@@ -137,6 +137,12 @@ def test_time_limit_gives_the_best_so_far() -> None:
     assert "time limit" in hurried.log[-1]
 
 
+def test_no_choice_in_time_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardc.solver.search.FIRST_CHOICE_S", -1.0)
+    with pytest.raises(InfeasibleError, match="SHARDC-222"):
+        solve(training_chain(6, 8, 0.3), time_limit_s=0.0)
+
+
 def test_a_limit_that_nothing_meets_names_the_missing_bytes() -> None:
     usages = [np.array([60, 40]), np.array([70, 30])]
     problem = Problem([np.zeros(2)] * 2, (), (), usages, [(0, 2), (1, 3)], 50)
