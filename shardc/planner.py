@@ -8,7 +8,7 @@ shortest wins.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shardc.analysis.mesh_fit import check_mesh_divides
@@ -33,7 +33,11 @@ from shardc.stage_costs import (
     propose,
 )
 
-EXACT_CANDIDATES = 3  # shapes that are planned exactly, the most promising first
+MOST_CANDIDATES = 3  # shapes that are planned and fit, before the best of them is chosen
+MOST_MISFITS = 6  # shapes that are planned and do not fit, likewise
+PROMISING = 2.0  # a first shape with another number of stages may be estimated so much slower
+CHOOSING_GAP, CHOOSING_LIMIT_S = 0.05, 3.0  # of solving a stage while shapes compete
+FINAL_GAP, FINAL_LIMIT_S = 0.01, 15.0  # of solving a stage of the shape that won
 REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scaled from there
 MOST_MICROBATCHES = 16  # tried for microbatches="auto"; more only helps deeper pipelines
 INTERRUPTED = "planning was interrupted; this is the best plan found until then"
@@ -43,12 +47,25 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class _Planned:
-    shape: Shape
+    proposal: Proposal
     module: Module
     reports: tuple[StageReport, ...]
     simulation: Simulation
     transfers: Crossing
-    layers: tuple[tuple[int, ...], ...]
+
+    @property
+    def shape(self) -> Shape:
+        return self.proposal.shape
+
+    @property
+    def seconds(self) -> float:
+        """Predicted step time."""
+        return self.simulation.makespan_s
+
+    @property
+    def gap(self) -> float:
+        """The largest share of any stage's cost by which it may miss the optimum."""
+        return max(1.0 - r.lower_bound / r.objective if r.objective else 0.0 for r in self.reports)
 
 
 def plan_program(
@@ -85,14 +102,15 @@ class _Planner:
         best: _Planned | None = None
         infeasible: InfeasibleError | None = None
         try:
-            for proposal in self._proposals():
-                try:
-                    planned = self._plan_exactly(proposal)
-                except InfeasibleError as error:
-                    infeasible = infeasible or error
-                    continue
-                if best is None or planned.simulation.makespan_s < best.simulation.makespan_s:
+            proposals = self._proposals()
+            alone = len(proposals) == 1
+            for planned in self._compete(proposals, CHOOSING_GAP if not alone else FINAL_GAP):
+                if isinstance(planned, InfeasibleError):
+                    infeasible = infeasible or planned
+                elif best is None or planned.seconds < best.seconds:
                     best = planned
+            if best is not None and best.gap > FINAL_GAP and not alone:
+                best = self._refined(best)
         except KeyboardInterrupt:
             if best is None:
                 raise
@@ -101,6 +119,47 @@ class _Planner:
             assert infeasible is not None
             raise infeasible
         return self._plan(best)
+
+    def _compete(
+        self, proposals: list[Proposal], gap: float
+    ) -> Iterator[_Planned | InfeasibleError]:
+        """Plans the most promising shapes; of those that do not fit it yields the reason.
+
+        Also tries the first of each number of stages, unless its estimate rules it out.
+        """
+        limit_s = CHOOSING_LIMIT_S if gap == CHOOSING_GAP else FINAL_LIMIT_S
+        tried: list[_Planned] = []
+        misfits: list[Shape] = []
+        for proposal in proposals:
+            shape = proposal.shape
+            if any(_needs_no_less(shape, other) for other in misfits):
+                continue
+            if len(tried) >= MOST_CANDIDATES:
+                alike = any(len(p.shape.meshes) == len(shape.meshes) for p in tried)
+                fastest = min(planned.seconds for planned in tried)
+                if alike or proposal.step_time_s > PROMISING * fastest:
+                    continue
+            if tried and self._seconds_left() < self.options.time_limit_s / 2:
+                break
+            try:
+                tried.append(self._plan_exactly(proposal, gap, limit_s))
+                yield tried[-1]
+            except InfeasibleError as error:
+                misfits.append(shape)
+                yield error
+                if len(misfits) >= MOST_MISFITS and tried:
+                    break
+
+    def _refined(self, best: _Planned) -> _Planned:
+        """The shape that won, with its shardings closer to the optimum."""
+        try:
+            again = self._plan_exactly(best.proposal, FINAL_GAP, FINAL_LIMIT_S)
+        except InfeasibleError:  # found in time the first time only
+            return best
+        return min(best, again, key=lambda planned: planned.seconds)
+
+    def _seconds_left(self) -> float:
+        return self.options.time_limit_s - (time.monotonic() - self.start_s)
 
     def _proposals(self) -> list[Proposal]:
         """Shapes worth planning exactly, the most promising first."""
@@ -117,6 +176,7 @@ class _Planner:
             )
         else:
             found += self._estimated(counts)
+        found = [p for p in found if math.isfinite(p.step_time_s)]
         found.sort(key=lambda proposal: proposal.step_time_s)
         if not found:
             raise InfeasibleError(
@@ -124,12 +184,7 @@ class _Planner:
                 f" {self.limit:,} bytes on each of {self.cluster.num_devices} devices",
                 help="raise the memory limit, or use more devices, stages or microbatches",
             )
-        kept: list[Proposal] = []
-        for proposal in found:
-            alike = [p for p in kept if len(p.shape.meshes) == len(proposal.shape.meshes)]
-            if len(kept) < EXACT_CANDIDATES or not alike:
-                kept.append(proposal)
-        return kept[: EXACT_CANDIDATES + 1]
+        return found
 
     def _estimated(self, counts: list[int]) -> list[Proposal]:
         """Proposals from the cost of layers, taken at one count and scaled to the others."""
@@ -217,13 +272,13 @@ class _Planner:
         return [
             Proposal(
                 Shape(count, (), (view,), schedule, self.options.batch_args),
-                table.one_stage_s(view, count) if table is not None else 0.0,
+                table.one_stage_s(view, count, schedule, self.limit) if table is not None else 0.0,
                 ((),),
             )
             for view in views
         ]
 
-    def _plan_exactly(self, proposal: Proposal) -> _Planned:
+    def _plan_exactly(self, proposal: Proposal, gap: float, limit_s: float) -> _Planned:
         shape = proposal.shape
         sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.meshes)
         self.progress(
@@ -233,14 +288,14 @@ class _Planner:
         work = work_of(outlined, shape.num_microbatches)
         kind = SCHEDULES[shape.schedule]
         stashes = [kind.peak_activations(stage, work) for stage in range(work.num_stages)]
-        left_s = self.options.time_limit_s - (time.monotonic() - self.start_s)
         module, reports = shard(
             outlined,
             self.cluster,
             stashes=stashes,
             memory_limit_bytes=self.limit,
-            time_limit_s=max(left_s / 2, 2.0),
+            time_limit_s=max(min(self._seconds_left() / 2, limit_s), 1.0),
             seed=self.options.seed,
+            gap=gap,
         )
         transfers = crossing(module, self.cluster)
         times = [
@@ -254,14 +309,8 @@ class _Planner:
             for report in reports
         ]
         schedule = generate(shape.schedule, work)
-        return _Planned(
-            shape,
-            module,
-            reports,
-            simulate(schedule, work, times, transfers.slowest_s),
-            transfers,
-            proposal.layers,
-        )
+        simulation = simulate(schedule, work, times, transfers.slowest_s)
+        return _Planned(proposal, module, reports, simulation, transfers)
 
     def _plan(self, best: _Planned) -> Plan:
         shape, reports = best.shape, best.reports
@@ -269,7 +318,7 @@ class _Planner:
         stages = tuple(
             StagePlan(
                 mesh=mesh,
-                layers=best.layers[stage],
+                layers=best.proposal.layers[stage],
                 cut=cuts[stage],
                 num_flops=reports[stage].num_flops,
                 time_s=reports[stage].seconds.get("forward", 0.0)
@@ -287,7 +336,6 @@ class _Planner:
             report.communication_bytes * len(mesh.device_ids)
             for report, mesh in zip(reports, shape.meshes, strict=True)
         )
-        seconds = best.simulation.makespan_s
         return Plan(
             num_stages=len(stages),
             num_microbatches=shape.num_microbatches,
@@ -295,7 +343,7 @@ class _Planner:
             stages=stages,
             shardings=shardings_of(best.module),
             predicted=Predicted(
-                step_time_s=seconds,
+                step_time_s=best.seconds,
                 peak_bytes_per_device=max(report.peak_bytes for report in reports),
                 communication_bytes=sent + best.transfers.num_bytes * shape.num_microbatches,
                 compute_s=max(report.objective for report in reports),
@@ -308,6 +356,15 @@ class _Planner:
             cluster=self.cluster,
             batch_arguments=batch_arguments(self.splits[shape.num_microbatches]),
         )
+
+
+def _needs_no_less(shape: Shape, other: Shape) -> bool:
+    """Whether `shape` is `other` with as large or larger microbatches."""
+    return (len(shape.cuts), shape.meshes, shape.schedule) == (
+        len(other.cuts),
+        other.meshes,
+        other.schedule,
+    ) and shape.num_microbatches <= other.num_microbatches
 
 
 def batch_arguments(split_module: Module) -> tuple[int, ...]:

@@ -80,12 +80,20 @@ class LayerTable:
     stash_bytes: np.ndarray
     boundary_bytes: tuple[int, ...]
 
-    def one_stage_s(self, view: Mesh, num_microbatches: int) -> float:
-        """Estimated step time of all layers as one stage on `view`."""
+    def one_stage_s(self, view: Mesh, num_microbatches: int, schedule: str, limit: int) -> float:
+        """Estimated step time of all layers as one stage on `view`; inf if they cannot fit."""
         if view.shape not in self.seconds:
+            return math.inf
+        in_flight = num_microbatches if schedule == "gpipe" else 1
+        if self.held_bytes(0, len(self.starts) - 1, in_flight) > limit * math.prod(view.shape):
             return math.inf
         each = float(self.seconds[view.shape].sum())
         return each * num_microbatches + float(self.once_s[view.shape].sum())
+
+    def held_bytes(self, first: int, last: int, in_flight: int) -> float:
+        """State of layers first..last and their stash of `in_flight` microbatches, all devices."""
+        part = slice(first, last + 1)
+        return float(self.state_bytes[part].sum() + in_flight * self.stash_bytes[part].sum())
 
     def for_microbatches(
         self, ratio: float, split_module: Module, options: PlanOptions
@@ -289,9 +297,7 @@ def propose(
 
     def cost(first: int, last: int, m: int, after: int) -> float:
         in_flight = num_microbatches if schedule == "gpipe" else min(num_microbatches, after + 1)
-        part = slice(first, last + 1)
-        held = table.state_bytes[part].sum() + in_flight * table.stash_bytes[part].sum()
-        if held / sizes[m] > limit:
+        if table.held_bytes(first, last, in_flight) > limit * sizes[m]:
             return math.inf
         return table.best_view(first, last, sizes[m], num_microbatches)[0]
 
