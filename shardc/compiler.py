@@ -67,16 +67,21 @@ def split(module: Module, num_microbatches: int, batch_args: Sequence[int] | Non
     return _after(module, [SplitMicrobatches(num_microbatches, _batch_option(batch_args))])
 
 
+def outline(split_module: Module, cuts: Sequence[int]) -> Module:
+    """Stage functions without meshes, from a module that `split` gave; `cuts` as in `Shape`."""
+    return _after(
+        split_module, [PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts)), OutlineStages()]
+    )
+
+
+def on_meshes(outlined: Module, wanted: Sequence[Mesh]) -> Module:
+    """The stage functions that `outline` gave, on a mesh each."""
+    return _after(outlined, [AssignMeshes(print_meshes(tuple(wanted)))])
+
+
 def cut(split_module: Module, shape: Shape) -> Module:
     """Stage functions on their meshes, from a module that `split` gave."""
-    return _after(
-        split_module,
-        [
-            PlanStages(stages=len(shape.meshes), cuts=shape.cuts),
-            OutlineStages(),
-            AssignMeshes(print_meshes(shape.meshes)),
-        ],
-    )
+    return on_meshes(outline(split_module, shape.cuts), shape.meshes)
 
 
 def work_of(module: Module, num_microbatches: int) -> Work:

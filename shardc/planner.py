@@ -35,7 +35,7 @@ from shardc.stage_costs import (
 
 MOST_CANDIDATES = 3  # shapes that are planned and fit, before the best of them is chosen
 MOST_MISFITS = 6  # shapes that are planned and do not fit, likewise
-PROMISING = 2.0  # a first shape with another number of stages may be estimated so much slower
+PROMISING = 2.0  # the first shape of a number of stages may be estimated so much slower
 CHOOSING_GAP, CHOOSING_LIMIT_S = 0.05, 3.0  # of solving a stage while shapes compete
 FINAL_GAP, FINAL_LIMIT_S = 0.01, 15.0  # of solving a stage of the shape that won
 REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scaled from there
@@ -125,30 +125,31 @@ class _Planner:
     ) -> Iterator[_Planned | InfeasibleError]:
         """Plans the most promising shapes; of those that do not fit it yields the reason.
 
-        Also tries the first of each number of stages, unless its estimate rules it out.
+        The first of each number of stages comes first: estimates know no memory limit but a sum.
         """
         limit_s = CHOOSING_LIMIT_S if gap == CHOOSING_GAP else FINAL_LIMIT_S
-        tried: list[_Planned] = []
+        first = {len(p.shape.meshes): p for p in reversed(proposals)}  # of each number of stages
+        promising = [
+            proposal
+            for proposal in sorted(first.values(), key=lambda p: p.step_time_s)
+            if proposal.step_time_s <= PROMISING * proposals[0].step_time_s
+        ]
+        others = [proposal for proposal in proposals if proposal not in promising]
+        fitting = 0
         misfits: list[Shape] = []
-        for proposal in proposals:
-            shape = proposal.shape
-            if any(_needs_no_less(shape, other) for other in misfits):
+        for proposal in [*promising, *others]:
+            if any(_needs_no_less(proposal.shape, other) for other in misfits):
                 continue
-            if len(tried) >= MOST_CANDIDATES:
-                alike = any(len(p.shape.meshes) == len(shape.meshes) for p in tried)
-                fastest = min(planned.seconds for planned in tried)
-                if alike or proposal.step_time_s > PROMISING * fastest:
-                    continue
-            if tried and self._seconds_left() < self.options.time_limit_s / 2:
-                break
-            try:
-                tried.append(self._plan_exactly(proposal, gap, limit_s))
-                yield tried[-1]
-            except InfeasibleError as error:
-                misfits.append(shape)
-                yield error
-                if len(misfits) >= MOST_MISFITS and tried:
+            if fitting and proposal in others:
+                late = self._seconds_left() < self.options.time_limit_s / 2
+                if late or fitting >= MOST_CANDIDATES or len(misfits) >= MOST_MISFITS:
                     break
+            try:
+                yield self._plan_exactly(proposal, gap, limit_s)
+                fitting += 1
+            except InfeasibleError as error:
+                misfits.append(proposal.shape)
+                yield error
 
     def _refined(self, best: _Planned) -> _Planned:
         """The shape that won, with its shardings closer to the optimum."""
@@ -207,7 +208,7 @@ class _Planner:
         """What layers cost; None where stages="auto" and there are no layers to cut."""
         shape = self._mesh_shape()
         try:
-            return layer_table(self.splits[count], self.cluster, shape, self.options, count)
+            return layer_table(self.splits[count], self.cluster, shape, self.options)
         except StageError as error:
             if self.options.stages != "auto":
                 raise

@@ -18,7 +18,7 @@ from shardc.analysis.stage_cuts import balanced_cuts, layer_starts
 from shardc.analysis.state import state_aliases
 from shardc.backend.extract import function_values
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, cut, shard
+from shardc.compiler import Shape, on_meshes, outline, shard
 from shardc.cost.collectives import transfer_s
 from shardc.cost.links import transfer_link
 from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
@@ -128,7 +128,6 @@ def layer_table(
     cluster: Cluster,
     mesh_shape: tuple[int, ...] | None,
     options: PlanOptions,
-    num_microbatches: int,
 ) -> LayerTable:
     """Plans every layer on every view of every submesh that a stage may get."""
     starts = layer_positions(split_module, options)
@@ -139,18 +138,12 @@ def layer_table(
     )
     seconds: dict[tuple[int, ...], np.ndarray] = {}
     once: dict[tuple[int, ...], np.ndarray] = {}
-    state = stash = np.zeros(len(starts))
-    boundary: tuple[int, ...] = ()
+    outlined = outline(split_module, starts[1:])
+    state, stash, boundary = _bytes_of_layers(outlined, len(starts))
+    _drop_updates(outlined)
     for view in views:
-        shape = Shape(
-            num_microbatches, starts[1:], (view,) * len(starts), "gpipe", options.batch_args
-        )
-        outlined = cut(split_module, shape)
-        if not seconds:
-            state, stash, boundary = _bytes_of_layers(outlined, len(starts))
-        _drop_updates(outlined)
         _, reports = shard(
-            outlined,
+            on_meshes(outlined, [view] * len(starts)),
             cluster,
             stashes=[1] * len(starts),
             memory_limit_bytes=1 << 62,

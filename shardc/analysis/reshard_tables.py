@@ -1,15 +1,18 @@
 """What resharding costs between every two strategies of neighbouring ops, each table made once."""
 
+import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from shardc.analysis.strategies import Strategy
-from shardc.cost.links import Links
+from shardc.cost.links import Link, Links
 from shardc.cost.reshard import reshard
 from shardc.plan import Mesh, TensorSharding
 from shardc.solver.problem import Floats
 
+LinkItems = tuple[tuple[str, Link], ...]
 Column = tuple[TensorSharding, ...]  # of one operand or result under each strategy
 
 
@@ -26,6 +29,18 @@ class StrategyColumns:
     operands: tuple[Column, ...]
     results: tuple[Column, ...]
     shards: tuple[tuple[int, ...], ...]
+
+
+@functools.lru_cache(maxsize=8)
+def reshard_tables(axes: tuple[tuple[str, int], ...], links: LinkItems) -> "ReshardTables":
+    """Tables for all stages with such a mesh; a planner asks for the same few again and again.
+
+    Args:
+        axes: name and size of each axis of the mesh.
+        links: items of what `axis_links` gives.
+    """
+    num_devices = math.prod(size for _, size in axes)
+    return ReshardTables(Mesh(axes, tuple(range(num_devices))), dict(links))
 
 
 class ReshardTables:

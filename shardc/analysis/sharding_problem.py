@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.analysis.flops import heavy_flops, op_cost
-from shardc.analysis.reshard_tables import Column, ReshardTables, StrategyColumns
+from shardc.analysis.reshard_tables import Column, StrategyColumns, reshard_tables
 from shardc.analysis.sharding_rules import OpRule
 from shardc.analysis.stage_problem import EdgeReshard, StageProblem
 from shardc.analysis.strategies import Strategy, can_be_unreduced, op_strategies, value_shardings
@@ -80,7 +80,7 @@ class ProblemBuilder:
         self.nodes: list[_Node] = []
         self.edges: list[tuple[int, int]] = []
         self.tables: list[Floats] = []
-        self.reshards = ReshardTables(mesh, self.links)
+        self.reshards = reshard_tables(mesh.axes, tuple(self.links.items()))
         self.value_nodes: dict[str, int] = {}
         self.value_options: dict[str, Column] = {}
         self.num_flops = 0
