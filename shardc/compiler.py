@@ -104,10 +104,14 @@ def shard(
     stashes: Sequence[int],
     memory_limit_bytes: int | None,
     time_limit_s: float,
+    effort_s: float,
     seed: int,
-    gap: float = 0.01,
+    gap: float,
 ) -> tuple[Module, tuple[StageReport, ...]]:
-    """Solves the shardings of every stage; the module with them written in, and the reports."""
+    """Solves the shardings of every stage; the module with them written in, and the reports.
+
+    Limits and efforts are those of `shardc.solver.solve`, for each stage.
+    """
     planned = _after(
         cut_module,
         [
@@ -116,6 +120,7 @@ def shard(
                 memory_limit=memory_limit_bytes or 0,
                 stashes=tuple(stashes),
                 time_limit=time_limit_s,
+                effort=effort_s,
                 seed=seed,
                 gap=gap,
             )

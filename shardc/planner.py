@@ -36,8 +36,8 @@ from shardc.stage_costs import (
 MOST_CANDIDATES = 3  # shapes that are planned and fit, before the best of them is chosen
 MOST_MISFITS = 6  # shapes that are planned and do not fit, likewise
 PROMISING = 2.0  # the first shape of a number of stages may be estimated so much slower
-CHOOSING_GAP, CHOOSING_LIMIT_S = 0.05, 3.0  # of solving a stage while shapes compete
-FINAL_GAP, FINAL_LIMIT_S = 0.01, 15.0  # of solving a stage of the shape that won
+CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0  # of solving a stage while shapes compete
+FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0  # of solving a stage of the shape that won
 REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scaled from there
 MOST_MICROBATCHES = 16  # tried for microbatches="auto"; more only helps deeper pipelines
 INTERRUPTED = "planning was interrupted; this is the best plan found until then"
@@ -127,7 +127,7 @@ class _Planner:
 
         The first of each number of stages comes first: estimates know no memory limit but a sum.
         """
-        limit_s = CHOOSING_LIMIT_S if gap == CHOOSING_GAP else FINAL_LIMIT_S
+        effort_s = CHOOSING_EFFORT_S if gap == CHOOSING_GAP else FINAL_EFFORT_S
         first = {len(p.shape.meshes): p for p in reversed(proposals)}  # of each number of stages
         promising = [
             proposal
@@ -145,7 +145,7 @@ class _Planner:
                 if late or fitting >= MOST_CANDIDATES or len(misfits) >= MOST_MISFITS:
                     break
             try:
-                yield self._plan_exactly(proposal, gap, limit_s)
+                yield self._plan_exactly(proposal, gap, effort_s)
                 fitting += 1
             except InfeasibleError as error:
                 misfits.append(proposal.shape)
@@ -154,7 +154,7 @@ class _Planner:
     def _refined(self, best: _Planned) -> _Planned:
         """The shape that won, with its shardings closer to the optimum."""
         try:
-            again = self._plan_exactly(best.proposal, FINAL_GAP, FINAL_LIMIT_S)
+            again = self._plan_exactly(best.proposal, FINAL_GAP, FINAL_EFFORT_S)
         except InfeasibleError:  # found in time the first time only
             return best
         return min(best, again, key=lambda planned: planned.seconds)
@@ -279,7 +279,7 @@ class _Planner:
             for view in views
         ]
 
-    def _plan_exactly(self, proposal: Proposal, gap: float, limit_s: float) -> _Planned:
+    def _plan_exactly(self, proposal: Proposal, gap: float, effort_s: float) -> _Planned:
         shape = proposal.shape
         sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.meshes)
         self.progress(
@@ -294,7 +294,8 @@ class _Planner:
             self.cluster,
             stashes=stashes,
             memory_limit_bytes=self.limit,
-            time_limit_s=max(min(self._seconds_left() / 2, limit_s), 1.0),
+            time_limit_s=max(self._seconds_left() / 2, 1.0),
+            effort_s=effort_s,
             seed=self.options.seed,
             gap=gap,
         )

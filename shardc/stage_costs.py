@@ -31,8 +31,7 @@ from shardc.options import PlanOptions
 from shardc.plan import Mesh, ValueSpec
 from shardc.solver.stages import plan_stages
 
-ESTIMATE_GAP = 0.1
-ESTIMATE_LIMIT_S = 4.0  # of solving one layer on one view
+ESTIMATE_GAP, ESTIMATE_EFFORT_S = 0.1, 4.0  # of solving one layer on one view
 MOST_LAYERS = 8  # that the stage planner tells apart; Alpa used 6 to 16
 
 
@@ -147,7 +146,8 @@ def layer_table(
             cluster,
             stashes=[1] * len(starts),
             memory_limit_bytes=1 << 62,
-            time_limit_s=ESTIMATE_LIMIT_S,
+            time_limit_s=options.time_limit_s / 4,
+            effort_s=ESTIMATE_EFFORT_S,
             seed=options.seed,
             gap=ESTIMATE_GAP,
         )

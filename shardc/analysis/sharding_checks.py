@@ -7,7 +7,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.linear import keeps_partial
 from shardc.analysis.sharding_rules import FactorKind, OpRule
-from shardc.ir.local_ops import allowed_factors
+from shardc.ir.local_ops import BARRIER, allowed_factors
 from shardc.ir.reducers import is_zero, reducer
 from shardc.plan import Mesh, TensorSharding
 
@@ -32,6 +32,8 @@ def disagreement(
         return "its values are no partial sums" if results[0].unreduced else None
     if not any(s.axes or s.unreduced for s in (*operands, *results)) and not reduce_axes:
         return None
+    if op.name == BARRIER:
+        return None if operands == results else "it passes each operand on as it is"
     if rule is None:
         return "there is no sharding rule for it, so it needs whole operands"
     try:
@@ -104,10 +106,8 @@ def _sums_disagreement(
         partial = {i for i, operand in enumerate(operands) if axis in operand.unreduced}
         if axis in split or not keeps_partial(op, partial, zero - partial):
             return f"it is not linear in partial sums over '{axis}'"
-    for position, result in enumerate(results):
+    for result in results:
         expected = incoming | reduced
-        if op.name == "stablehlo.optimization_barrier":
-            expected = set(operands[position].unreduced)
         if set(result.unreduced) != expected:
             return (
                 f"its result is a partial sum over {sorted(expected)}, not"

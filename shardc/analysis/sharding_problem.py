@@ -16,12 +16,19 @@ from shardc.analysis.flops import heavy_flops, op_cost
 from shardc.analysis.reshard_tables import Column, StrategyColumns, reshard_tables
 from shardc.analysis.sharding_rules import OpRule
 from shardc.analysis.stage_problem import EdgeReshard, StageProblem
-from shardc.analysis.strategies import Strategy, can_be_unreduced, op_strategies, value_shardings
+from shardc.analysis.strategies import (
+    Strategy,
+    barrier_strategies,
+    can_be_unreduced,
+    op_strategies,
+    value_shardings,
+)
 from shardc.cluster import Cluster
 from shardc.cost.collectives import all_reduce_over_s
 from shardc.cost.links import axis_links
 from shardc.cost.roofline import op_time_s
 from shardc.ir.attributes import KIND, PER_MICROBATCH, VALUE, arg_attrs, get_str, result_attrs
+from shardc.ir.local_ops import BARRIER
 from shardc.ir.tensor_types import (
     dtype_of,
     itemsize,
@@ -95,8 +102,8 @@ class ProblemBuilder:
         args = {symbol(f): self._ids(arg_attrs(f)) for f in self.functions}
         results = {symbol(f): self._ids(result_attrs(f)) for f in self.functions}
         self._add_values(times)
-        op_nodes: dict[str, list[int]] = {}
-        chosen: dict[str, list[tuple[Strategy, ...]]] = {}
+        op_nodes: dict[str, list[tuple[int, ...]]] = {}
+        chosen: dict[str, list[tuple[tuple[Strategy, ...], ...]]] = {}
         for function in self.functions:
             name = symbol(function)
             op_nodes[name], chosen[name] = self._add_function(function, times[name], args[name])
@@ -200,7 +207,7 @@ class ProblemBuilder:
 
     def _add_function(
         self, function: ir.Operation, start: int, arg_ids: list[str]
-    ) -> tuple[list[int], list[tuple[Strategy, ...]]]:
+    ) -> tuple[list[tuple[int, ...]], list[tuple[tuple[Strategy, ...], ...]]]:
         repeats = self._repeats(function)
         self.function = symbol(function)
         source: dict[ir.Value, tuple[int, int]] = {}  # value -> node, position among its results
@@ -209,15 +216,18 @@ class ProblemBuilder:
             source[value] = (self.value_nodes[name], 0)
             unreduced[value] = name.startswith("acc")
         all_ops = ops(function)
-        last_use: dict[ir.Value, int] = {}
-        for time, op in enumerate(all_ops):
-            for operand in op.operands:
-                last_use[operand] = time
+        last_use = _last_uses(all_ops)
         crossing = set(terminator(function).operands)
         nodes, chosen = [], []
         rules = self.rules[symbol(function)]
         for time, (op, rule) in enumerate(zip(all_ops, rules, strict=True)):
             flags = tuple(unreduced.get(operand, False) for operand in op.operands)
+            if op.name == BARRIER:
+                parts, options = self._add_barrier(op, flags, start + time, source, repeats)
+                nodes.append(parts)
+                chosen.append(options)
+                unreduced.update(zip(op.results, flags, strict=True))
+                continue
             strategies = op_strategies(op, rule, self.mesh, flags)
             self._note(op, rule, strategies)
             keep = op.name not in FREE and not crossing.intersection(op.results)
@@ -231,8 +241,8 @@ class ProblemBuilder:
                 (start + time, start + live + 1),
             )
             index = self._add(node)
-            nodes.append(index)
-            chosen.append(strategies)
+            nodes.append((index,))
+            chosen.append((strategies,))
             for position, operand in enumerate(op.operands):
                 target = (index, columns.operands[position])
                 self._connect(source[operand], target, operand, repeats)
@@ -251,6 +261,29 @@ class ProblemBuilder:
                 repeats,
             )
         return nodes, chosen
+
+    def _add_barrier(
+        self,
+        op: ir.Operation,
+        flags: tuple[bool, ...],
+        time: int,
+        source: dict[ir.Value, tuple[int, int]],
+        repeats: int,
+    ) -> tuple[tuple[int, ...], tuple[tuple[Strategy, ...], ...]]:
+        """A node for each operand of a barrier: what becomes of one says nothing of the others."""
+        nodes, chosen = [], []
+        for operand, result, flag in zip(op.operands, op.results, flags, strict=True):
+            strategies = barrier_strategies(operand, self.mesh, flag)
+            columns = self.reshards.columns(strategies)
+            nothing = [0] * len(strategies)
+            index = self._add(
+                _Node(columns.results, [0.0] * len(strategies), nothing, (time, time + 1))
+            )
+            self._connect(source[operand], (index, columns.operands[0]), operand, repeats)
+            source[result] = (index, 0)
+            nodes.append(index)
+            chosen.append(strategies)
+        return tuple(nodes), tuple(chosen)
 
     def _note(
         self, op: ir.Operation, rule: OpRule | None, strategies: tuple[Strategy, ...]
@@ -305,6 +338,18 @@ class ProblemBuilder:
         """Forbids that two values of equal shape lie differently."""
         self.edges.append((self.value_nodes[value], self.value_nodes[other]))
         self.tables.append(self.reshards.tie(self.value_options[value], self.value_options[other]))
+
+
+def _last_uses(all_ops: Sequence[ir.Operation]) -> dict[ir.Value, int]:
+    """When each value is needed last; what a free op makes of a value needs that value still."""
+    found: dict[ir.Value, int] = {}
+    for time, op in reversed(list(enumerate(all_ops))):
+        until = time
+        if op.name in FREE or op.name == BARRIER:
+            until = max((found.get(result, time) for result in op.results), default=time)
+        for operand in op.operands:
+            found[operand] = max(found.get(operand, 0), until)
+    return found
 
 
 def _result_bytes(op: ir.Operation, columns: StrategyColumns) -> list[int]:

@@ -27,8 +27,8 @@ class StageProblem:
 
     Attributes:
         problem: for `shardc.solver.solve`; seconds per step and bytes per device.
-        op_nodes: function name -> node of each op.
-        op_strategies: function name -> strategies of each op, in the order of the node's.
+        op_nodes: function name -> nodes of each op: one, or one per operand of a barrier.
+        op_strategies: function name -> strategies of each op's nodes, in the order of the node's.
         value_nodes: value id -> node.
         value_options: value id -> its shardings, in the order of the node's.
         function_results: function name -> value id of each result.
@@ -40,8 +40,8 @@ class StageProblem:
     """
 
     problem: Problem
-    op_nodes: dict[str, list[int]]
-    op_strategies: dict[str, list[tuple[Strategy, ...]]]
+    op_nodes: dict[str, list[tuple[int, ...]]]
+    op_strategies: dict[str, list[tuple[tuple[Strategy, ...], ...]]]
     value_nodes: dict[str, int]
     value_options: dict[str, tuple[TensorSharding, ...]]
     function_results: dict[str, tuple[str, ...]]
@@ -59,13 +59,20 @@ class StageProblem:
         }
         found = {}
         for name, nodes in self.op_nodes.items():
-            chosen = [
-                options[choice[node]]
-                for node, options in zip(nodes, self.op_strategies[name], strict=True)
-            ]
             found[name] = FunctionSharding(
                 tuple(at[value] for value in self.function_args[name]),
                 tuple(at[value] for value in self.function_results[name]),
-                tuple(OpSharding(s.operands, s.results, s.reduce_axes) for s in chosen),
+                tuple(
+                    _op_sharding([s[choice[node]] for node, s in zip(parts, options, strict=True)])
+                    for parts, options in zip(nodes, self.op_strategies[name], strict=True)
+                ),
             )
         return found
+
+
+def _op_sharding(parts: Sequence[Strategy]) -> OpSharding:
+    return OpSharding(
+        tuple(sharding for part in parts for sharding in part.operands),
+        tuple(sharding for part in parts for sharding in part.results),
+        tuple(axis for part in parts for axis in part.reduce_axes),
+    )

@@ -76,6 +76,24 @@ def op_strategies(
     return _strategies(rule, allowed, mesh.axes, reduces_by_sum(op), linear, unreduced)
 
 
+def barrier_strategies(operand: ir.Value, mesh: Mesh, unreduced: bool) -> tuple[Strategy, ...]:
+    """What an optimization barrier can do to one operand, whatever it does to the others: pass it
+    on in any even sharding, replicated first; as partial sums too if it can come so."""
+    shape = tuple(ir.RankedTensorType(operand.type).shape)
+    return _identity_strategies(shape, mesh.axes, unreduced)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _identity_strategies(
+    shape: tuple[int, ...], axes: Axes, unreduced: bool
+) -> tuple[Strategy, ...]:
+    sizes = dict(axes)
+    return tuple(
+        Strategy((lies,), (lies,), (), math.prod(sizes[axis] for axis in lies.axes))
+        for lies in value_shardings(shape, axes, unreduced)
+    )
+
+
 def can_be_unreduced(op: ir.Operation, rule: OpRule | None, unreduced: tuple[bool, ...]) -> bool:
     """Whether some strategy of `op` leaves its result as partial sums."""
     if rule is None:

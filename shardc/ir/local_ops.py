@@ -18,6 +18,8 @@ from shardc.ir.reducers import is_zero, splits_into_partial_results, sums_number
 if TYPE_CHECKING:
     from shardc.analysis.sharding_rules import OpRule
 
+BARRIER = "stablehlo.optimization_barrier"  # passes each operand on as it is
+
 Guard = Callable[[ir.Operation, "OpRule", int], bool]
 
 ELEMENTWISE = """

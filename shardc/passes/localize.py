@@ -21,7 +21,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.clone import replace_inputs
 from shardc.ir.local_collectives import DeviceProgram
-from shardc.ir.local_ops import make_local
+from shardc.ir.local_ops import BARRIER, make_local
 from shardc.ir.pass_manager import Pass
 from shardc.ir.reducers import reducer
 from shardc.ir.shardings import (
@@ -36,8 +36,6 @@ from shardc.ir.shardings import (
 from shardc.ir.tensor_types import sum_type
 from shardc.ir.walk import body, functions, ops, symbol, terminator, where
 from shardc.plan import Mesh, TensorSharding
-
-BARRIER = "stablehlo.optimization_barrier"  # passes each operand on as it is
 
 
 @dataclass(frozen=True)

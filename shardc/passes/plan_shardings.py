@@ -37,7 +37,8 @@ class PlanShardings(Pass):
         cluster: built-in name, path of a cluster file, or its JSON.
         memory_limit: bytes per device; 0 = the cluster's.
         stashes: for each stage the microbatches in flight; empty = all.
-        time_limit: seconds for each stage.
+        time_limit: seconds for each stage, by the clock.
+        effort: work for each stage, in seconds of a slow machine (`shardc.solver.solve`).
         seed: of the solver.
         gap: the solver may stop when it has proven to be this close to the optimum.
     """
@@ -48,6 +49,7 @@ class PlanShardings(Pass):
     memory_limit: int = 0
     stashes: tuple[int, ...] = ()
     time_limit: float = 60.0
+    effort: float = 20.0
     seed: int = 0
     gap: float = 0.01
 
@@ -78,7 +80,12 @@ class PlanShardings(Pass):
             key = _digest(built)
             if key not in solved:
                 solved[key] = solve(
-                    built.problem, time_limit_s=self.time_limit, seed=self.seed, gap=self.gap
+                    built.problem,
+                    time_limit_s=self.time_limit,
+                    effort_s=self.effort,
+                    seed=self.seed,
+                    gap=self.gap,
+                    hint=[0] * built.problem.num_nodes,  # everything replicated: always allowed
                 )
             solution = solved[key]
             chosen = built.shardings(solution.choice)

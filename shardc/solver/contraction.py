@@ -11,6 +11,7 @@ from shardc.solver.memory import Live, Memory, Terms, add_term, drop_safe_times
 from shardc.solver.problem import Floats, Ints, Problem
 
 MOST_CELLS_OF_A_FOLD = 200_000  # work of folding one node into the edge between its two neighbours
+MOST_CELLS_TO_COMPARE = 20_000_000  # work of comparing all strategies of a node
 
 
 @dataclass(frozen=True)
@@ -334,6 +335,8 @@ class _Graph:
     def undominated(self, v: int) -> Ints:
         """Indices of the strategies of `v` that no other one makes useless."""
         cost = self.cost[v]
+        if len(cost) ** 2 * sum(m.shape[1] for m in self.near[v].values()) > MOST_CELLS_TO_COMPARE:
+            return np.arange(len(cost))
         worse = cost[:, None] - cost[None, :]  # [s, t]: most that s can cost above t
         for matrix in self.near[v].values():
             step = matrix[:, None, :] - np.where(np.isfinite(matrix), matrix, 0.0)[None, :, :]

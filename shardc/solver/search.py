@@ -42,6 +42,7 @@ class Search:
         self,
         problem: Problem,
         time_limit_s: float,
+        effort_s: float,
         progress: Callable[[Progress], None] | None,
         start_s: float,
         work: float,
@@ -58,7 +59,7 @@ class Search:
         self.reduced: Reduced
         self.progress = progress
         self.start_s = start_s
-        self.limit_s = time_limit_s
+        self.effort_s = effort_s
         self.deadline_s = start_s + time_limit_s
         self.work_left = work
         self.gap = max(gap, EXACT)

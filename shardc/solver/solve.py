@@ -21,9 +21,9 @@ MOST_CELLS_FOR_CP_SAT = 60_000  # pairs of strategies over all edges that CP-SAT
 FIRST_CELLS = 60_000_000  # of the tables of one pass, 0.3 s
 MOST_CELLS = 16 * FIRST_CELLS
 MOST_RESTARTS = 6  # with times added; the next one limits memory at all times
-CELLS_PER_SECOND = (
-    20_000_000  # turns the time limit into a budget of work; slower than machines are
-)
+CELLS_PER_SECOND = 20_000_000  # turns an effort into a budget of work; slower than machines are
+LEAST_CELLS = 1_000_000
+PASSES = 3  # at least, that the budget of work must be enough for
 
 
 class LimitError(InfeasibleError):
@@ -55,6 +55,7 @@ def solve(
     problem: Problem,
     *,
     time_limit_s: float = 60.0,
+    effort_s: float | None = None,
     seed: int = 0,
     gap: float = 0.0,
     progress: Callable[[Progress], None] | None = None,
@@ -66,13 +67,14 @@ def solve(
     start); price memory, if some choice breaks the limit; polish; certify with CP-SAT where the
     contracted problem is small. Ends as soon as the bound meets the objective.
 
-    The result depends on `problem`, `seed` and `time_limit_s` only, as long as the clock does not
-    run out first: phases stop by counted work. Any time: the wall-clock limit, or Ctrl-C
+    The result depends on `problem`, `hint`, `seed`, `gap` and `effort_s` only, as long as the clock
+    does not run out first: phases stop by counted work. Any time: the wall-clock limit, or Ctrl-C
     (KeyboardInterrupt), ends the search with the best choice so far and its bound; the last line of
     the log says so.
 
     Args:
-        time_limit_s: wall-clock limit, and measure of the work to spend; contraction always ends.
+        time_limit_s: wall-clock limit; contraction always ends.
+        effort_s: work to spend, in seconds of a slow machine; None: as much as the time limit.
         gap: ends as soon as the choice is proven to cost at most this share above the optimum;
             1e-3 is several times faster than 0.0 where memory is tight.
         progress: called at each phase and at each improvement; may raise KeyboardInterrupt.
@@ -85,8 +87,9 @@ def solve(
     """
     start_s = time.monotonic()
     problem.check()
-    work = time_limit_s * CELLS_PER_SECOND
-    search = Search(problem, time_limit_s, progress, start_s, work, gap)
+    effort_s = time_limit_s if effort_s is None else effort_s
+    work = effort_s * CELLS_PER_SECOND
+    search = Search(problem, time_limit_s, effort_s, progress, start_s, work, gap)
     interrupted = ""
     try:
         if hint is not None:
@@ -140,7 +143,8 @@ def _solve_relaxation(
     Returns:
         Whether the search is over; if not, memory must be limited at `search.missed` too.
     """
-    cells = FIRST_CELLS
+    most_cells = int(min(MOST_CELLS, max(search.work_left / PASSES, LEAST_CELLS)))
+    cells = min(FIRST_CELLS, most_cells)
     while True:
         reduced = search.reduced
         if not reduced.costs:
@@ -153,7 +157,7 @@ def _solve_relaxation(
             search.raise_bound(reduced.constant if fits else math.inf)
             return search.settled() or not search.missed
         search.begin("bound")
-        budget = int(max(1.0, len(reduced.costs) / 1000) * cells)
+        budget = int(min(max(1.0, len(reduced.costs) / 1000) * cells, most_cells))
         if reduced.memory is not None:
             coarse = Oracle(reduced, search.check_time, budget // 8)
             if coarse.order.num_cells > FIRST_CELLS // 20:
@@ -194,12 +198,12 @@ def _solve_relaxation(
             search.raise_bound(search.best_cost - search.tolerance() / 2)
             return True
         removed = 1.0 - sum(map(len, kept)) / len(oracle.flat)
-        last = oracle.order.exact or cells >= MOST_CELLS or search.work_left < 0
+        last = oracle.order.exact or cells >= most_cells or search.work_left < 0
         if removed < 0.02 and last:
             _finish(oracle, search, here, seed, rng)
             return search.settled() or not search.missed - times
         if removed < 0.3 and not last:
-            cells *= 4
+            cells = min(4 * cells, most_cells)
         if removed >= 0.02:
             search.begin("remove strategies")
             search.enter(contract_further(reduced, kept))
@@ -212,7 +216,7 @@ def _finish(
     cells = sum(int(np.isfinite(table).sum()) for table in search.reduced.tables)
     if cells <= MOST_CELLS_FOR_CP_SAT:
         search.begin("certify")
-        certify(search.reduced, search, deterministic_s=search.limit_s / 4, seed=seed)
+        certify(search.reduced, search, deterministic_s=search.effort_s / 4, seed=seed)
         search.note(f"CP-SAT on {cells:,} pairs")
         if search.settled():
             return

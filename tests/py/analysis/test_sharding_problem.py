@@ -167,6 +167,37 @@ def test_a_batch_larger_than_the_width_gives_data_parallelism():
                 assert all(shape_of(value)[d] == batch for d in split)
 
 
+def test_the_barriers_of_a_checkpoint_leave_each_operand_its_own_sharding():
+    """They take activations beside weights; only the former are to be split."""
+
+    def step(weights, x, y):
+        def loss(weights):
+            h = x
+            for w in weights:
+                h = jax.checkpoint(lambda h, w: jnp.tanh(h @ w))(h, w)
+            return jnp.mean((h - y) ** 2)
+
+        value, gradients = jax.value_and_grad(loss)(weights)
+        return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], value
+
+    layers, batch, width = 2, 256, 32
+    data = ones(batch, width), ones(batch, width)
+    module = outlined(step, [ones(width, width)] * layers, *data, donate=0, microbatches=1)
+    built = problem(module, LINE, SLOW)
+    barriers = [
+        (op, built.shardings(solve(built.problem, time_limit_s=30).choice)[symbol(f)].ops[i])
+        for f in functions(module.operation)
+        for i, op in enumerate(ops(f))
+        if op.name == "stablehlo.optimization_barrier" and len(op.operands) > 1
+    ]
+    assert barriers
+    for op, sharding in barriers:
+        assert sharding.operands == sharding.results
+        split = [any(s.dims) for s in sharding.operands if len(s.dims) == 2]
+        shapes = [shape_of(value) for value in op.operands if len(shape_of(value)) == 2]
+        assert split == [shape[0] == batch for shape in shapes]
+
+
 def test_a_width_larger_than_the_batch_gives_tensor_parallelism():
     """Columns, then rows: L - 1 all-reduces of activations (Alpa, test_auto_sharding_mlp.py)."""
     layers, batch, width = 4, 32, 256
