@@ -7,8 +7,10 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.linear import keeps_partial
 from shardc.analysis.sharding_rules import FactorKind, OpRule
+from shardc.cost.reshard import describe, is_valid
 from shardc.ir.local_ops import BARRIER, allowed_factors
 from shardc.ir.reducers import is_zero, reducer
+from shardc.ir.tensor_types import shape_of
 from shardc.plan import Mesh, TensorSharding
 
 ANY_SHARDING = ("stablehlo.constant", "stablehlo.iota")  # made by each device for its own part
@@ -33,7 +35,7 @@ def disagreement(
     if not any(s.axes or s.unreduced for s in (*operands, *results)) and not reduce_axes:
         return None
     if op.name == BARRIER:
-        return None if operands == results else "it passes each operand on as it is"
+        return _barrier_disagreement(op, mesh, operands, results, reduce_axes)
     if rule is None:
         return "there is no sharding rule for it, so it needs whole operands"
     try:
@@ -51,6 +53,21 @@ def disagreement(
         return f"it must all-reduce its result over {sorted(reduced)}, not {sorted(reduce_axes)}"
     split = {axis for axes in on_factor.values() for axis in axes}
     return _sums_disagreement(op, operands, results, reduced if by_sum else set(), split)
+
+
+def _barrier_disagreement(
+    op: ir.Operation,
+    mesh: Mesh,
+    operands: Sequence[TensorSharding],
+    results: Sequence[TensorSharding],
+    reduce_axes: Sequence[str],
+) -> str | None:
+    if list(operands) != list(results) or reduce_axes:
+        return "it passes each operand on as it is"
+    for operand, lies in zip(op.operands, operands, strict=True):
+        if not is_valid(lies, mesh, shape_of(operand)):
+            return f"{describe(lies)} does not split a value of shape {shape_of(operand)} evenly"
+    return None
 
 
 class _Disagreement(Exception):
