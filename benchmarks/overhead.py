@@ -8,7 +8,8 @@
 Three tables, each measured side by side in one run on 8 virtual CPU devices:
 
 step      one training step of a GPT by `shardc.jit(stages=1, microbatches=1, mesh=...)`, with both
-          lowerings, and by `jax.jit` with the shardings of the same arguments and results. The
+          lowerings, and by `jax.jit` with the shardings of the same arguments and results; for
+          comparison by `jax.jit` with data parallelism by hand (batch split, state whole), too. The
           rounds are interleaved, and the ratio is the median of the ratios of the rounds, so that
           other load on the machine falls on all alike.
 planning  seconds from a prepared module to a plan, by the clock and of the processor, for GPTs of
@@ -104,6 +105,13 @@ def jax_step(gpt: Gpt, compiled: Compiled, outputs: Any) -> Callable[..., Any]:
     return jax.jit(gpt.step, donate_argnums=0, in_shardings=arguments, out_shardings=results)
 
 
+def data_parallel_step(gpt: Gpt) -> Callable[..., Any]:
+    """`jax.jit` of the same step as anyone shards it by hand: the batch is split, the rest not."""
+    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
+    return jax.jit(gpt.step, donate_argnums=0, in_shardings=(whole, rows), out_shardings=whole)
+
+
 def measure_step(gpt: Gpt, mesh: tuple[int, ...], rounds: int) -> Row:
     """Median step times, and the median ratios of the rounds."""
     options = {"stages": 1, "microbatches": 1, "mesh": mesh, "cluster": str(CLUSTER)}
@@ -117,6 +125,7 @@ def measure_step(gpt: Gpt, mesh: tuple[int, ...], rounds: int) -> Row:
         "jax.jit": jax_step(gpt, local, outputs),
         "local": local,
         "xla": partitioned,
+        "by_hand": data_parallel_step(gpt),
     }
     states = {}
     losses = {}
@@ -136,6 +145,8 @@ def measure_step(gpt: Gpt, mesh: tuple[int, ...], rounds: int) -> Row:
         ratios = [a / b for a, b in zip(seconds[name], seconds["jax.jit"], strict=True)]
         row[f"{name}_over_jax"] = statistics.median(ratios)
         row[f"{name}_over_jax_best"] = min(seconds[name]) / min(seconds["jax.jit"])
+    by_hand = [a / b for a, b in zip(seconds["local"], seconds["by_hand"], strict=True)]
+    row["local_over_by_hand"] = statistics.median(by_hand)
     row["loss_difference"] = max(abs(float(x) - float(losses["jax.jit"])) for x in losses.values())
     return row
 
