@@ -31,7 +31,7 @@ ONE_MICROBATCH_ONLY = ("mlp_batch_norm",)  # more would change what it computes,
 # One run on one device is too small a sample of these programs' noise: adam divides by the size of
 # gradients that bfloat16 leaves little of. On one device, jax.jit with the rows of the batch in
 # another order fails rule c against the first order, too (test_table.py).
-NOISY = ("gpt_bf16",)
+NOISY = ("gpt", "gpt_bf16")
 
 # Links that cost next to nothing beside arithmetic, so that even these small programs are sharded.
 CLUSTER = Cluster(
