@@ -7,7 +7,7 @@ every leaf is measured against the same program computed in float64, and judged 
   (a) a float64 leaf: error at most 1e-9;
   (b) a float32 leaf that nothing amplifies (losses, gradients, SGD state): error at most 1e-5;
   (c) any other float leaf: at most 1e-5, or 4 x the error that one device makes in that precision
-      (the largest, where several runs are given that differ in the order of additions only);
+      (the largest of several runs, where runs are given that differ by roundings only);
   (d) a leaf of whole numbers or booleans: equal.
 
 The error of a leaf is its largest difference over its largest magnitude (both over all elements).
@@ -47,6 +47,7 @@ class LeafReport:
         error: relative to the leaf's largest magnitude; 0.0 under rules d and vanishing that hold.
         reference_error: the same for one device in the leaf's own precision.
         limit: the largest `error` that passes.
+        beyond_one_run: it passes, but only by what other runs on one device differ.
         nonfinite_reference_values: elements of the reference that are NaN or infinite.
         problem: why it fails, "" where it passes.
     """
@@ -58,6 +59,7 @@ class LeafReport:
     limit: float
     nonfinite_reference_values: int
     problem: str = ""
+    beyond_one_run: bool = False
 
     @property
     def passed(self) -> bool:
@@ -77,6 +79,11 @@ class Report:
     @property
     def passed(self) -> bool:
         return not self.failures
+
+    @property
+    def beyond_one_run(self) -> int:
+        """How many leaves pass only by what other runs on one device differ."""
+        return sum(leaf.beyond_one_run for leaf in self.leaves)
 
     @property
     def max_relative_error(self) -> float:
@@ -114,7 +121,7 @@ def compare(
     reference32: Mapping[str, Array] | None,
     got: Mapping[str, Array],
     kinds: Mapping[str, str] | None = None,
-    reordered32: Sequence[Mapping[str, Array]] = (),
+    nearby32: Sequence[Mapping[str, Array]] = (),
 ) -> Report:
     """Judges every leaf of `got`.
 
@@ -125,7 +132,8 @@ def compare(
         got: leaves of the plan.
         kinds: "direct" (rule b) or "amplified" (rule c) per leaf; None or a missing leaf means
             "amplified". Leaves of bfloat16 are always judged by rule c.
-        reordered32: as `reference32`, of programs that are equal but for the order of additions.
+        nearby32: as `reference32`, of programs that are equal but for roundings: the order of
+            additions, the last bits of what they start from.
     """
     magnitudes = [_magnitude(leaf) for leaf in reference64.values()]
     global_magnitude = min(1.0, max(magnitudes, default=0.0))
@@ -146,7 +154,7 @@ def compare(
                 np.asarray(got[name]),
                 kind,
                 global_magnitude,
-                [np.asarray(leaves[name]) for leaves in reordered32],
+                [np.asarray(leaves[name]) for leaves in nearby32],
             )
         )
     return Report(tuple(reports))
@@ -159,7 +167,7 @@ def _judge(
     got: Array,
     kind: str,
     global_magnitude: float,
-    reordered: Sequence[Array],
+    nearby: Sequence[Array],
 ) -> LeafReport:
     """One leaf: shape and dtype, then the places of NaN and infinities, then its rule."""
     oracle = exact if single is None else single
@@ -184,7 +192,7 @@ def _judge(
     finite = np.isfinite(_wide(exact)) & np.isfinite(nonfinite)
     want = _wide(exact)[finite]
     difference = _largest(_wide(got)[finite] - want)
-    by_one_device = [nonfinite, *map(_wide, reordered)]
+    by_one_device = [nonfinite, *map(_wide, nearby)]
     difference_by_one = max(_largest(values[finite] - want) for values in by_one_device)
     magnitude = _largest(want)
     unresolved = rule == "a" or difference_by_one >= UNRESOLVED_ABOVE * magnitude
@@ -199,8 +207,12 @@ def _judge(
     limit = FLOAT64_LIMIT if rule == "a" else FLOAT32_LIMIT
     if rule == "c":
         limit = max(limit, ALLOWED_OVER_REFERENCE * by_one)
-    problem = "" if error <= limit else f"relative error {error:.3g}, at most {limit:.3g} passes"
-    return report(rule, error, by_one, limit, problem)
+    if error > limit:
+        problem = f"relative error {error:.3g}, at most {limit:.3g} passes"
+        return report(rule, error, by_one, limit, problem)
+    by_first = _largest(by_one_device[0][finite] - want) / magnitude
+    beyond = rule == "c" and error > max(FLOAT32_LIMIT, ALLOWED_OVER_REFERENCE * by_first)
+    return LeafReport(name, rule, error, by_one, limit, count, beyond_one_run=beyond)
 
 
 def _is_float(array: Array) -> bool:

@@ -31,12 +31,14 @@ class Program(NamedTuple):
         direct: which results rule (b) of `shardc.numerics` applies to: "all", "loss" (adam divides
             by gradient magnitudes, so that its state amplifies the order of additions), or "none"
             (bfloat16 inside).
+        any_order: whether the rows of the batch may stand in any order.
     """
 
     step: Callable[..., Any]
     args: tuple[Any, ...]
     donate_argnums: tuple[int, ...] = (0,)
     direct: str = "all"
+    any_order: bool = True
 
     def kinds(self, names: list[str]) -> dict[str, str]:
         """Per leaf of the results (named by `leaves`) its kind for `shardc.numerics.compare`."""
@@ -290,7 +292,8 @@ def gpt_dropout(dtype: str, rows: int) -> Program:
         return {"params": params, "optimizer": optimizer_state, "key": next_key}, loss
 
     state = {"params": params, "optimizer": optimizer.init(params), "key": jax.random.key(3)}
-    return Program(step, _in_dtype((state, _gpt_batch(rows)), dtype), direct="loss")
+    args = _in_dtype((state, _gpt_batch(rows)), dtype)
+    return Program(step, args, direct="loss", any_order=False)
 
 
 def gpt_dropout_key_argument(dtype: str, rows: int) -> Program:
@@ -305,7 +308,8 @@ def gpt_dropout_key_argument(dtype: str, rows: int) -> Program:
 
     state = {"params": params, "optimizer": optimizer.init(params)}
     key = np.asarray(jax.random.PRNGKey(3))
-    return Program(step, (*_in_dtype((state, _gpt_batch(rows)), dtype), key), direct="loss")
+    args = (*_in_dtype((state, _gpt_batch(rows)), dtype), key)
+    return Program(step, args, direct="loss", any_order=False)
 
 
 # ---- mixture of experts -------------------------------------------------------------------------

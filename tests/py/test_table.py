@@ -8,13 +8,12 @@ import pytest
 from shardc.numerics import compare
 from tests.py.programs import build
 from tests.py.table import (
-    NOISY,
     Cell,
     all_cells,
+    nearby,
     pairs,
     pairwise,
     reference,
-    reordered,
     verdict,
 )
 
@@ -46,9 +45,10 @@ def test_float32_results_are_as_good_as_one_device(cell: Cell) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", NOISY)
-def test_the_noise_of_one_device_is_larger_than_one_run_shows(program: str) -> None:
+@pytest.mark.parametrize("program", ["gpt", "gpt_dropout", "gpt_bf16"])
+def test_one_device_makes_larger_errors_than_one_run_shows(program: str) -> None:
+    """Roundings alone, on one device, break the rule that a single run would set."""
     exact, own = reference(program, "float64"), reference(program, "float32")
     kinds = build(program, "float32").kinds(list(exact))
-    reports = [compare(exact, own, order, kinds) for order in reordered(program)]
-    assert sum(not report.passed for report in reports) >= len(reports) / 2
+    reports = [compare(exact, own, other, kinds) for other in nearby(program)]
+    assert not all(report.passed for report in reports)
