@@ -5,7 +5,7 @@ from jax.extend.mlir import ir
 from shardc.errors import PlanError
 from shardc.ir.attributes import REDUCE_AXES, SHARDING, arg_attrs, result_attrs
 from shardc.ir.shardings import from_attr, operand_shardings, result_shardings
-from shardc.ir.walk import ops, symbol, where
+from shardc.ir.walk import planned_ops, symbol, where
 from shardc.plan import FunctionSharding, OpSharding, TensorSharding
 
 
@@ -16,7 +16,7 @@ def function_sharding(function: ir.Operation) -> FunctionSharding:
         PlanError: SHARDC-201, an op has no shardings.
     """
     found = []
-    for op in ops(function):
+    for op in planned_ops(function):
         operands, results = operand_shardings(op), result_shardings(op)
         if operands is None or results is None:
             raise PlanError(

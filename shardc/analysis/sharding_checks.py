@@ -11,6 +11,7 @@ from shardc.cost.reshard import describe, is_valid
 from shardc.ir.local_ops import BARRIER, allowed_factors
 from shardc.ir.reducers import is_zero, reducer
 from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import CONTROL_FLOW
 from shardc.plan import Mesh, TensorSharding
 
 ANY_SHARDING = ("stablehlo.constant", "stablehlo.iota")  # made by each device for its own part
@@ -35,7 +36,9 @@ def disagreement(
     if not any(s.axes or s.unreduced for s in (*operands, *results)) and not reduce_axes:
         return None
     if op.name == BARRIER:
-        return _barrier_disagreement(op, mesh, operands, results, reduce_axes)
+        return _identity_disagreement(op, mesh, operands, results, reduce_axes)
+    if op.name in CONTROL_FLOW:
+        return _control_flow_disagreement(op, mesh, operands, results, reduce_axes)
     if rule is None:
         return "there is no sharding rule for it, so it needs whole operands"
     try:
@@ -55,7 +58,24 @@ def disagreement(
     return _sums_disagreement(op, operands, results, reduced if by_sum else set(), split)
 
 
-def _barrier_disagreement(
+def _control_flow_disagreement(
+    op: ir.Operation,
+    mesh: Mesh,
+    operands: Sequence[TensorSharding],
+    results: Sequence[TensorSharding],
+    reduce_axes: Sequence[str],
+) -> str | None:
+    """A loop carries each value in one sharding; what chooses a branch is whole."""
+    if op.name == "stablehlo.while":
+        return _identity_disagreement(op, mesh, operands, results, reduce_axes)
+    if operands[0].axes or operands[0].unreduced or reduce_axes:
+        return "every device must take the same branch"
+    if any(s.unreduced for s in results):
+        return "what a branch gives is no partial sum"
+    return _unevenness(op.results, results, mesh)
+
+
+def _identity_disagreement(
     op: ir.Operation,
     mesh: Mesh,
     operands: Sequence[TensorSharding],
@@ -64,9 +84,15 @@ def _barrier_disagreement(
 ) -> str | None:
     if list(operands) != list(results) or reduce_axes:
         return "it passes each operand on as it is"
-    for operand, lies in zip(op.operands, operands, strict=True):
-        if not is_valid(lies, mesh, shape_of(operand)):
-            return f"{describe(lies)} does not split a value of shape {shape_of(operand)} evenly"
+    return _unevenness(op.operands, operands, mesh)
+
+
+def _unevenness(
+    values: Sequence[ir.Value], shardings: Sequence[TensorSharding], mesh: Mesh
+) -> str | None:
+    for value, lies in zip(values, shardings, strict=True):
+        if not is_valid(lies, mesh, shape_of(value)):
+            return f"{describe(lies)} does not split a value of shape {shape_of(value)} evenly"
     return None
 
 
@@ -123,6 +149,8 @@ def _sums_disagreement(
         partial = {i for i, operand in enumerate(operands) if axis in operand.unreduced}
         if axis in split or not keeps_partial(op, partial, zero - partial):
             return f"it is not linear in partial sums over '{axis}'"
+    if not incoming and is_zero(op.results[0]):
+        return None  # zeros are partial sums of zeros
     for result in results:
         expected = incoming | reduced
         if set(result.unreduced) != expected:

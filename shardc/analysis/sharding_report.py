@@ -19,12 +19,10 @@ def stage_report(
         if name:
             seconds[name] = seconds.get(name, 0.0) + float(problem.costs[node][choice[node]])
     sent = 0.0
-    repeats: dict[str, int] = {}
     for edge, info in enumerate(built.edge_reshards):
         u, v = problem.edges[edge]
         cost = float(problem.edge_costs[edge][choice[u], choice[v]])
         seconds[info.function] = seconds.get(info.function, 0.0) + cost
-        repeats[info.function] = info.repeats
         if cost > 0.0:
             found = reshard(
                 info.made[choice[u]],
@@ -39,7 +37,7 @@ def stage_report(
     by_kind: dict[str, float] = {}
     for name, total in seconds.items():
         kind = name.split("_")[1]
-        by_kind[kind] = by_kind.get(kind, 0.0) + total / repeats.get(name, 1)
+        by_kind[kind] = by_kind.get(kind, 0.0) + total / built.function_repeats[name]
     return StageReport(
         seconds=by_kind,
         peak_bytes=evaluate(problem, choice).peak_usage,

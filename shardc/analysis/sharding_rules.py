@@ -10,7 +10,7 @@ from jax.extend.mlir import ir
 
 from shardc.ir.attributes import ACCUMULATE, call_target
 from shardc.ir.pass_manager import run_registered
-from shardc.ir.walk import functions, main_function, ops, symbol
+from shardc.ir.walk import body, functions, main_function, planned_ops, symbol
 
 
 class FactorKind(Enum):
@@ -90,14 +90,14 @@ def identity_rule(op: ir.Operation) -> OpRule | None:
 
 
 def rules_of(module: ir.Operation) -> dict[str, list[OpRule | None]]:
-    """For each function of a module, the rule of each top-level op (terminator excluded).
+    """For each function of a module, the rule of each of its `planned_ops`.
 
     An op without a rule (iota, constants, loops, unknown custom calls) gets None.
     Works on a clone: the module itself is left alone.
     """
     clone = module.clone()
     for function in functions(clone):
-        for op in ops(function):
+        for op in planned_ops(function):
             if "sdy.sharding_rule" in op.attributes:
                 del op.attributes["sdy.sharding_rule"]
     run_registered(clone, "func.func(sdy-populate-op-sharding-rules)")
@@ -106,12 +106,20 @@ def rules_of(module: ir.Operation) -> dict[str, list[OpRule | None]]:
             parse_rule(str(op.attributes["sdy.sharding_rule"]))
             if "sdy.sharding_rule" in op.attributes
             else identity_rule(op)
-            for op in ops(function)
+            for op in planned_ops(function)
         ]
         for function in functions(clone)
     }
 
 
-def main_rules(module: ir.Operation) -> list[OpRule | None]:
-    """The rules of the ops of the main function."""
-    return rules_of(module)[symbol(main_function(module))]
+def main_rules(module: ir.Operation) -> tuple[list[OpRule | None], dict[ir.Value, OpRule]]:
+    """The rules of the main function: of its top-level ops, and of the ops in control flow by their
+    first result."""
+    main = main_function(module)
+    top, inner = [], {}
+    for op, rule in zip(planned_ops(main), rules_of(module)[symbol(main)], strict=True):
+        if op.block == body(main):
+            top.append(rule)
+        elif rule is not None:
+            inner[op.results[0]] = rule
+    return top, inner

@@ -27,12 +27,14 @@ class StageProblem:
 
     Attributes:
         problem: for `shardc.solver.solve`; seconds per step and bytes per device.
-        op_nodes: function name -> nodes of each op: one, or one per operand of a barrier.
+        op_nodes: function name -> nodes of each planned op: one, or several for barriers and
+            control flow.
         op_strategies: function name -> strategies of each op's nodes, in the order of the node's.
         value_nodes: value id -> node.
         value_options: value id -> its shardings, in the order of the node's.
         function_results: function name -> value id of each result.
         function_args: function name -> value id of each argument.
+        function_repeats: function name -> how often it runs per step.
         num_flops: of one step, over all devices.
         replicated: ops that have no rule.
         node_functions: function that each op node is in; "" for values.
@@ -46,6 +48,7 @@ class StageProblem:
     value_options: dict[str, tuple[TensorSharding, ...]]
     function_results: dict[str, tuple[str, ...]]
     function_args: dict[str, tuple[str, ...]]
+    function_repeats: dict[str, int]
     num_flops: int
     replicated: tuple[str, ...]
     node_functions: list[str]

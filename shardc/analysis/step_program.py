@@ -8,10 +8,9 @@ from jax.extend.mlir import ir
 from shardc.analysis.batch_state import FactorCut, Kind, may_cut
 from shardc.analysis.flops import heavy_flops
 from shardc.analysis.graph import ValueGraph, value_graph
-from shardc.analysis.sharding_rules import OpRule, main_rules, parse_rule
-from shardc.ir.pass_manager import run_registered
+from shardc.analysis.sharding_rules import OpRule, main_rules
 from shardc.ir.reducers import is_zero
-from shardc.ir.walk import main_function, walk
+from shardc.ir.walk import main_function
 
 # Results are operands, one by one.
 IDENTITIES = {"stablehlo.optimization_barrier", "sdy.sharding_constraint"}
@@ -36,7 +35,7 @@ class Program:
     Attributes:
         graph: its values.
         rules: of its ops.
-        inner_rules: of the ops inside regions, by their first result.
+        inner_rules: of the ops in control flow, by their first result.
     """
 
     graph: ValueGraph
@@ -73,18 +72,4 @@ class Program:
 
 def program_of(module: ir.Operation) -> Program:
     """The main function of a module, ready for analysis."""
-    graph = value_graph(main_function(module))
-    loops = any(op.name == "stablehlo.while" for op in graph.ops)
-    return Program(graph, main_rules(module), _inner_rules(module) if loops else {})
-
-
-def _inner_rules(module: ir.Operation) -> dict[ir.Value, OpRule]:
-    """The sharding rules of all ops inside regions of the main function."""
-    clone = module.clone()
-    run_registered(clone, "func.func(sdy-populate-op-sharding-rules)")
-    found = {}
-    pairs = zip(walk(main_function(module)), walk(main_function(clone)), strict=True)
-    for op, copy in pairs:
-        if len(op.results) > 0 and "sdy.sharding_rule" in copy.attributes:
-            found[op.results[0]] = parse_rule(str(copy.attributes["sdy.sharding_rule"]))
-    return found
+    return Program(value_graph(main_function(module)), *main_rules(module))

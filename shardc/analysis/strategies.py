@@ -18,6 +18,8 @@ Axes = tuple[tuple[str, int], ...]
 ALL_OPERANDS = "all"  # every operand is unreduced
 ONE_OPERAND = "one"  # exactly one of them
 FIRST_OPERAND = "first"  # the first, the others are whole
+NO_OPERAND = "none"  # zeros, which are their own partial sums
+FIRST_TWO = "first two"  # the first and the second, the others are whole
 LINEAR = {
     "stablehlo.add": ALL_OPERANDS,
     "stablehlo.subtract": ALL_OPERANDS,
@@ -26,6 +28,7 @@ LINEAR = {
     "stablehlo.reshape": ALL_OPERANDS,
     "stablehlo.broadcast_in_dim": ALL_OPERANDS,
     "stablehlo.convert": ALL_OPERANDS,
+    "stablehlo.dynamic_update_slice": FIRST_TWO,
     "stablehlo.multiply": ONE_OPERAND,
     "stablehlo.divide": FIRST_OPERAND,
     "stablehlo.reduce": FIRST_OPERAND,
@@ -73,14 +76,43 @@ def op_strategies(
         for ok, size in zip(allowed_factors(op, rule), rule.sizes, strict=True)
     )
     linear = LINEAR.get(op.name, "") if any(unreduced) and _keeps_sums(op) else ""
+    if is_zero_for_a_loop(op):
+        linear, unreduced = NO_OPERAND, ()
     return _strategies(rule, allowed, mesh.axes, reduces_by_sum(op), linear, unreduced)
 
 
-def barrier_strategies(operand: ir.Value, mesh: Mesh, unreduced: bool) -> tuple[Strategy, ...]:
-    """What an optimization barrier can do to one operand, whatever it does to the others: pass it
-    on in any even sharding, replicated first; as partial sums too if it can come so."""
-    shape = tuple(ir.RankedTensorType(operand.type).shape)
-    return _identity_strategies(shape, mesh.axes, unreduced)
+def is_zero_for_a_loop(op: ir.Operation) -> bool:
+    """Whether `op` makes the zeros that a loop starts to add to: they are partial sums, too."""
+    if op.name not in ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"):
+        return False
+    users = (use.owner.operation.name for use in op.results[0].uses)
+    return _sums(op.results[0]) and "stablehlo.while" in users and is_zero(op.results[0])
+
+
+def can_start_sums(value: ir.Value) -> bool:
+    """Whether a loop that carries `value` may carry partial sums: it starts from zeros."""
+    owner = value.owner
+    return isinstance(owner, ir.Operation | ir.OpView) and is_zero_for_a_loop(owner.operation)
+
+
+def identity_strategies(operand: ir.Value, mesh: Mesh, unreduced: bool) -> tuple[Strategy, ...]:
+    """The ways to hand `operand` on as it is: in any even sharding, replicated first; as partial
+    sums too if it can come so. For barriers, and for what a loop carries."""
+    return _identity_strategies(_shape(operand), mesh.axes, unreduced)
+
+
+def result_strategies(result: ir.Value, mesh: Mesh) -> tuple[Strategy, ...]:
+    """The ways in which a result of a branch can lie, whatever it is made from."""
+    return _result_strategies(_shape(result), mesh.axes)
+
+
+def whole_strategy(operand: ir.Value, result: bool = True) -> tuple[Strategy, ...]:
+    """To take `operand` whole, and to hand it on so if `result`: the only strategy."""
+    return _whole_strategy(len(_shape(operand)), result)
+
+
+def _shape(value: ir.Value) -> tuple[int, ...]:
+    return tuple(ir.RankedTensorType(value.type).shape)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -94,10 +126,25 @@ def _identity_strategies(
     )
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def _result_strategies(shape: tuple[int, ...], axes: Axes) -> tuple[Strategy, ...]:
+    return tuple(
+        Strategy((), s.results, (), s.num_shards) for s in _identity_strategies(shape, axes, False)
+    )
+
+
+@functools.cache
+def _whole_strategy(rank: int, result: bool) -> tuple[Strategy, ...]:
+    lies = (TensorSharding.replicated(rank),)
+    return (Strategy(lies, lies if result else (), (), 1),)
+
+
 def can_be_unreduced(op: ir.Operation, rule: OpRule | None, unreduced: tuple[bool, ...]) -> bool:
     """Whether some strategy of `op` leaves its result as partial sums."""
     if rule is None:
         return False
+    if is_zero_for_a_loop(op):
+        return True
     if reduces_by_sum(op) and any(
         kind is FactorKind.REDUCTION and ok and size > 1
         for kind, ok, size in zip(rule.kinds, allowed_factors(op, rule), rule.sizes, strict=True)
@@ -106,7 +153,7 @@ def can_be_unreduced(op: ir.Operation, rule: OpRule | None, unreduced: tuple[boo
     how = LINEAR.get(op.name)
     if how is None or not unreduced or not _keeps_sums(op):
         return False
-    return {ALL_OPERANDS: all(unreduced), ONE_OPERAND: any(unreduced)}.get(how, unreduced[0])
+    return bool(_unreduced_patterns(how, unreduced))
 
 
 def reduces_by_sum(op: ir.Operation) -> bool:
@@ -123,7 +170,12 @@ def _keeps_sums(op: ir.Operation) -> bool:
         return width.get(str(source), 99) <= width.get(str(target), 0)
     if op.name == "stablehlo.reduce":
         return len(op.results) == 1 and reducer(op) == "add" and is_zero(op.operands[1])
-    element = str(ir.RankedTensorType(op.results[0].type).element_type)
+    return _sums(op.results[0])
+
+
+def _sums(value: ir.Value) -> bool:
+    """Whether parts of `value` may be added up in any order: floats."""
+    element = str(ir.RankedTensorType(value.type).element_type)
     return element in ("f16", "bf16", "f32", "f64")
 
 
@@ -166,8 +218,12 @@ def _unreduced_patterns(linear: str, unreduced: tuple[bool, ...]) -> list[tuple[
     """The sets of operands that are unreduced together."""
     if linear == ALL_OPERANDS:
         return [tuple(range(len(unreduced)))] if all(unreduced) else []
+    if linear == NO_OPERAND:
+        return [()]
     if linear == FIRST_OPERAND:
         return [(0,)] if unreduced[0] else []
+    if linear == FIRST_TWO:
+        return [(0, 1)] if all(unreduced[:2]) else []
     return [(i,) for i, ok in enumerate(unreduced) if ok]
 
 

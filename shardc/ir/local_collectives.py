@@ -6,6 +6,7 @@ Devices are numbered by their position in the mesh, row-major over its axes; tha
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 from jax.extend.mlir import ir
@@ -30,11 +31,16 @@ class DeviceProgram:
     """Emits, at the current insertion point, what one device does as part of a mesh.
 
     Every collective gets a channel of its own. The device's coordinates are computed once, where
-    they are first needed, so all of a program must be emitted into one block, front to back.
+    they are first needed, so a program must be emitted front to back.
+
+    Attributes:
+        control_flow: the outermost loop or branch that is being filled, before which coordinates
+            are computed; None outside of any.
     """
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
+        self.control_flow: ir.Operation | None = None
         self.channels = 0
         self.indices: dict[tuple[str, ...], ir.Value] = {}
 
@@ -112,14 +118,18 @@ class DeviceProgram:
     def index(self, axes: tuple[str, ...]) -> ir.Value:
         """This device's number (tensor<i32>) among those that differ from it only along `axes`."""
         if axes not in self.indices:
-            if not axes:
-                self.indices[axes] = _scalar(0)
-            elif len(axes) == 1:
-                self.indices[axes] = self._coordinate(axes[0])
-            else:
-                major = stablehlo.MulOp(self.index(axes[:-1]), _scalar(self.mesh.size(axes[-1])))
-                self.indices[axes] = stablehlo.AddOp(major.result, self.index(axes[-1:])).result
+            outside = self.control_flow
+            with ir.InsertionPoint(outside) if outside is not None else nullcontext():
+                self.indices[axes] = self._index(axes)
         return self.indices[axes]
+
+    def _index(self, axes: tuple[str, ...]) -> ir.Value:
+        if not axes:
+            return _scalar(0)
+        if len(axes) == 1:
+            return self._coordinate(axes[0])
+        major = stablehlo.MulOp(self.index(axes[:-1]), _scalar(self.mesh.size(axes[-1])))
+        return stablehlo.AddOp(major.result, self.index(axes[-1:])).result
 
     def _coordinate(self, axis: str) -> ir.Value:
         names = [name for name, _ in self.mesh.axes]

@@ -15,7 +15,7 @@ from shardc.ir.attributes import (
     str_array,
 )
 from shardc.ir.shardings import set_operand_shardings, set_result_shardings, to_attr
-from shardc.ir.walk import ops, symbol
+from shardc.ir.walk import planned_ops, symbol
 from shardc.plan import FunctionSharding, TensorSharding
 
 
@@ -26,7 +26,7 @@ def write_shardings(function: ir.Operation, planned: FunctionSharding) -> None:
         PlanError: SHARDC-200, `planned` was made for another function.
     """
     mesh = f"stage{get_int(function, STAGE) or 0}"
-    all_ops = ops(function)
+    all_ops = planned_ops(function)
     if len(all_ops) != len(planned.ops):
         raise _mismatch(
             f"@{symbol(function)} has {len(all_ops)} ops and the plan {len(planned.ops)}"

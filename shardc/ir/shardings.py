@@ -8,7 +8,7 @@ from jax.extend.mlir.dialects import sdy
 from shardc.errors import PlanError
 from shardc.ir.attributes import IN_SHARDINGS, SHARDING, arg_attrs, named_attributes
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import body, ops
+from shardc.ir.walk import body, nested_ops
 from shardc.plan import Mesh, TensorSharding
 
 
@@ -120,17 +120,24 @@ RESHARDING_OPS = {
 
 
 def value_shardings(function: ir.Operation) -> dict[ir.Value, ir.Attribute]:
-    """`#sdy.sharding` of each argument and op result of a function that has one written."""
+    """`#sdy.sharding` of each argument and op result of a function that has one written.
+
+    Ops in control flow count too, and what a loop carries lies inside it as its result does.
+    """
     found: dict[ir.Value, ir.Attribute] = {}
     for value, attrs in zip(body(function).arguments, arg_attrs(function), strict=True):
         if SHARDING in attrs:
             found[value] = attrs[SHARDING]
-    for op in ops(function):
+    for op in nested_ops(function):
         if op.name in RESHARDING_OPS:
             found[op.results[0]] = op.attributes[RESHARDING_OPS[op.name]]
         elif SHARDING in op.attributes:
             per_value = sdy.TensorShardingPerValueAttr(op.attributes[SHARDING])
             found.update(zip(op.results, per_value.shardings, strict=True))
+            if op.name == "stablehlo.while":
+                for region in op.regions:
+                    carried = region.blocks[0].arguments
+                    found.update(zip(carried, per_value.shardings, strict=True))
     return found
 
 

@@ -27,6 +27,36 @@ def ops(function: ir.Operation) -> list[ir.Operation]:
     return [op.operation for op in body(function).operations][:-1]
 
 
+RETURN = "stablehlo.return"  # ends a region
+# Control flow: ops whose regions run as they stand, on any values from outside.
+CONTROL_FLOW = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
+
+
+def nested_ops(function: ir.Operation) -> list[ir.Operation]:
+    """The ops of a function in program order, its terminator excluded: each op of control flow is
+    followed by the ops of its regions, the `stablehlo.return` of each region included.
+
+    These are the ops that have shardings of their own, but for the returns.
+    """
+    found: list[ir.Operation] = []
+
+    def add(op: ir.Operation) -> None:
+        found.append(op)
+        if op.name in CONTROL_FLOW:
+            for region in op.regions:
+                for inner in region.blocks[0].operations:
+                    add(inner.operation)
+
+    for op in ops(function):
+        add(op)
+    return found
+
+
+def planned_ops(function: ir.Operation) -> list[ir.Operation]:
+    """`nested_ops` without the returns of regions."""
+    return [op for op in nested_ops(function) if op.name != RETURN]
+
+
 def terminator(function: ir.Operation) -> ir.Operation:
     """The func.return of a function."""
     block = body(function)

@@ -17,7 +17,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import from_attr, result_shardings, set_result_shardings, to_attr
-from shardc.ir.walk import functions, ops
+from shardc.ir.walk import functions, planned_ops
 from shardc.plan import TensorSharding
 
 
@@ -35,7 +35,7 @@ class AnnotateForXla(Pass):
     def apply(self, module: ir.Operation) -> None:
         for function in functions(module):
             mesh = f"stage{get_int(function, STAGE) or 0}"
-            for op in ops(function):
+            for op in planned_ops(function):
                 for attribute in (IN_SHARDINGS, REDUCE_AXES):
                     if attribute in op.attributes:
                         del op.attributes[attribute]

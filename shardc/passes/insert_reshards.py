@@ -1,6 +1,6 @@
 """Give every op its operands in the shardings that the plan chose for it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
@@ -17,7 +17,7 @@ from shardc.ir.shardings import (
     value_shardings,
 )
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import functions, ops, terminator, walk, where
+from shardc.ir.walk import CONTROL_FLOW, RETURN, functions, nested_ops, terminator, walk, where
 from shardc.plan import TensorSharding
 
 
@@ -26,9 +26,10 @@ class InsertReshards(Pass):
     """Inserts an `sdy.reshard` where a value does not lie as the op that uses it wants.
 
     Reads `shardc.in_shardings` off each op and removes it, and `sdy.sharding` of the functions'
-    results: after this pass the plan stands in the program itself. Values that a region uses from
-    outside are made whole. Ops that want one value in the same sharding share one reshard. What
-    already agrees is left alone, so a second run changes nothing.
+    results: after this pass the plan stands in the program itself. What a loop or branch hands on
+    lies as the results of its op do. A reshard stands in the block of the value that it reshards,
+    so a value from outside a loop is resharded once, before it. Ops that want one value in the same
+    sharding share one reshard. What already agrees is left alone, so a second run changes nothing.
 
         %1 = stablehlo.negate %0 {shardc.in_shardings = [#sdy.sharding<@mesh, [{"x"}]>]}
     becomes, where %0 is replicated,
@@ -43,14 +44,16 @@ class InsertReshards(Pass):
             if is_local(function):
                 continue
             resharder = _Resharder(value_shardings(function))
-            for op in ops(function):
+            for op in nested_ops(function):
                 if IN_SHARDINGS in op.attributes:
                     wanted = list(ir.ArrayAttr(op.attributes[IN_SHARDINGS]))
                     _check_fits(op, wanted)
-                    for position, attr in enumerate(wanted):
-                        op.operands[position] = resharder.value(op.operands[position], attr, op)
-                    _make_captured_whole(op, resharder)
+                    resharder.operands(op, wanted)
+                    if op.name not in CONTROL_FLOW:
+                        resharder.captured_whole(op)
                     del op.attributes[IN_SHARDINGS]
+                elif op.name == RETURN:
+                    resharder.returned(op)
             end = terminator(function)
             for position, attrs in enumerate(result_attrs(function)):
                 if SHARDING in attrs:
@@ -71,18 +74,50 @@ class _Resharder:
         if sharding_or_replicated(value, self.written) == target:
             return value
         if (value, target) not in self.made:
-            with ir.InsertionPoint(user), user.location:
+            with ir.InsertionPoint(_in_block_of(value, user)), user.location:
                 self.made[value, target] = sdy.ReshardOp(value, wanted).result
         return self.made[value, target]
 
+    def operands(self, op: ir.Operation, wanted: Sequence[ir.Attribute]) -> None:
+        """Gives `op` its operands as `wanted`."""
+        for position, attr in enumerate(wanted):
+            op.operands[position] = self.value(op.operands[position], attr, op)
 
-def _make_captured_whole(op: ir.Operation, resharder: _Resharder) -> None:
-    for inner in walk(op):
-        for position, value in enumerate(inner.operands):
-            if value in resharder.written:
-                mesh = mesh_name(resharder.written[value])
-                attr = to_attr(TensorSharding.replicated(len(shape_of(value))), mesh)
-                inner.operands[position] = resharder.value(value, attr, op)
+    def captured_whole(self, op: ir.Operation) -> None:
+        """Makes whole what a reducer, which has no shardings of its own, uses from outside."""
+        for inner in walk(op):
+            for position, value in enumerate(inner.operands):
+                if value in self.written:
+                    inner.operands[position] = self.whole(value, op)
+
+    def returned(self, op: ir.Operation) -> None:
+        """What a region hands on lies as the result of its op; a loop's condition is whole."""
+        parent = op.parent
+        assert parent is not None
+        condition = parent.name == "stablehlo.while" and parent.regions[0].blocks[0] == op.block
+        if SHARDING in parent.attributes and not condition:
+            per_value = sdy.TensorShardingPerValueAttr(parent.attributes[SHARDING])
+            self.operands(op, list(per_value.shardings))
+            return
+        for position, value in enumerate(op.operands):
+            if value in self.written:
+                op.operands[position] = self.whole(value, op)
+
+    def whole(self, value: ir.Value, user: ir.Operation) -> ir.Value:
+        """`value`, which has a sharding, replicated."""
+        replicated = TensorSharding.replicated(len(shape_of(value)))
+        return self.value(value, to_attr(replicated, mesh_name(self.written[value])), user)
+
+
+def _in_block_of(value: ir.Value, user: ir.Operation) -> ir.Operation:
+    """The op in the block where `value` is made that `user` is, or is inside of."""
+    owner = value.owner
+    block = owner if isinstance(owner, ir.Block) else owner.operation.block
+    while user.block != block:
+        parent = user.parent
+        assert parent is not None
+        user = parent.operation
+    return user
 
 
 def _check_fits(op: ir.Operation, wanted: list[ir.Attribute]) -> None:

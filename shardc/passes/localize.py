@@ -34,7 +34,7 @@ from shardc.ir.shardings import (
     value_shardings,
 )
 from shardc.ir.tensor_types import sum_type
-from shardc.ir.walk import body, functions, ops, symbol, terminator, where
+from shardc.ir.walk import CONTROL_FLOW, RETURN, body, functions, ops, symbol, terminator, where
 from shardc.plan import Mesh, TensorSharding
 
 
@@ -71,7 +71,7 @@ class _Localizer:
     def __init__(
         self, function: ir.Operation, placed: dict[str, Mesh], rules: Sequence[OpRule | None]
     ) -> None:
-        self.function, self.rules = function, rules
+        self.function, self.rules = function, iter(rules)
         self.written = value_shardings(function)
         self.mesh = _mesh_of(function, self.written, placed)
         _check_results(function, self.written)
@@ -93,15 +93,19 @@ class _Localizer:
         with ir.InsertionPoint(block):
             for value, argument in zip(body(old).arguments, block.arguments, strict=True):
                 self.local[value] = _as_type(argument, self._local_type(value))
-            for op, rule in zip(ops(old), self.rules, strict=True):
-                with op.location:
-                    results = self._run_op(op, rule)
-                self.local.update(zip(op.results, results, strict=True))
+            for op in ops(old):
+                self._add(op)
             with terminator(old).location:
                 values = [self.local[value] for value in terminator(old).operands]
                 func.ReturnOp([_as_type(v, t) for v, t in zip(values, outputs, strict=True)])
         _keep_global_types(old, new)
         old.erase()
+
+    def _add(self, op: ir.Operation) -> None:
+        """The local twin of an op, and of all ops inside, at the current insertion point."""
+        with op.location:
+            results = self._run_op(op, next(self.rules))
+        self.local.update(zip(op.results, results, strict=True))
 
     def _run_op(self, op: ir.Operation, rule: OpRule | None) -> Sequence[ir.Value]:
         if op.name == "sdy.reshard":
@@ -122,6 +126,8 @@ class _Localizer:
             return [self.local[op.operands[0]]]
         operands = [self.local[operand] for operand in op.operands]
         types = [self._local_type(result) for result in op.results]
+        if op.name in CONTROL_FLOW:
+            return self._control_flow(op, operands, types)
         if types != [self._part_type(result) for result in op.results]:
             operands = _as_wide_as_sums(op, operands)
         local = make_local(op, operands, types)
@@ -132,6 +138,47 @@ class _Localizer:
         if axes:
             return [self.device.all_reduce(local.results[0], axes, str(reducer(op)))]
         return list(local.results)
+
+    def _control_flow(
+        self, op: ir.Operation, operands: list[ir.Value], types: list[ir.Type]
+    ) -> Sequence[ir.Value]:
+        """A loop or branch around the local twins of the ops inside."""
+        local = ir.Operation.create(
+            op.name,
+            results=types,
+            operands=operands,
+            attributes={name: op.attributes[name] for name in op.attributes},
+            regions=len(op.regions),
+        )
+        outermost = self.device.control_flow is None
+        if outermost:
+            self.device.control_flow = local
+        for old_region, new_region in zip(op.regions, local.regions, strict=True):
+            old = old_region.blocks[0]
+            carried = [self._local_type(value) for value in old.arguments]
+            places = [value.location for value in old.arguments]
+            new = new_region.blocks.append(*carried, arg_locs=places)
+            self.local.update(zip(old.arguments, new.arguments, strict=True))
+            with ir.InsertionPoint(new):
+                for each in old.operations:
+                    if each.operation.name == RETURN:
+                        self._return(op, each.operation)
+                    else:
+                        self._add(each.operation)
+        if outermost:
+            self.device.control_flow = None
+        return list(_strip(local).results)
+
+    def _return(self, op: ir.Operation, end: ir.Operation) -> None:
+        """Ends a region of `op`, if what it hands on lies as the op says."""
+        condition = op.name == "stablehlo.while" and end.block == op.regions[0].blocks[0]
+        lies = (
+            [TensorSharding.replicated(0)] if condition else list(map(self._sharding, op.results))
+        )
+        if list(map(self._sharding, end.operands)) != lies:
+            raise _unsupported(op, "its regions hand on values that do not lie as its results do")
+        with end.location:
+            stablehlo.ReturnOp([self.local[value] for value in end.operands])
 
     def _collective(self, op: ir.Operation) -> ir.Value:
         """One StableHLO collective per dim that the `sdy` collective changes."""

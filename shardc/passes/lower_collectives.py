@@ -21,7 +21,7 @@ from shardc.ir.shardings import (
     value_shardings,
 )
 from shardc.ir.tensor_types import dtype_of, itemsize, shape_of, sum_itemsize
-from shardc.ir.walk import functions, ops, where
+from shardc.ir.walk import functions, nested_ops, where
 from shardc.plan import Mesh
 
 EQUAL_LINK = Link(bandwidth_bytes_per_s=1e9, latency_s=1e-6, all_to_all_bandwidth_bytes_per_s=1e9)
@@ -55,7 +55,7 @@ class LowerCollectives(Pass):
         links: dict[str, Links] = {}
         for function in functions(module):
             written = value_shardings(function)
-            for op in ops(function):
+            for op in nested_ops(function):
                 if op.name != "sdy.reshard":
                     continue
                 mesh = mesh_name(op.attributes["sharding"])

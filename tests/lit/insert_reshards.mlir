@@ -40,17 +40,46 @@ func.func @result(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}], u
   return %a : tensor<8xf32>
 }
 
-// A loop works on whole values, and so do the values that it uses from outside.
-// CHECK-LABEL: func.func @captured_by_a_loop
+// What a branch hands on lies as the result of its op, which without a sharding is whole.
+// CHECK-LABEL: func.func @branch
 //       CHECK:   %[[WHOLE:.*]] = sdy.reshard %arg1 <@mesh, [{}]>
-//       CHECK:   stablehlo.add %{{.*}}, %[[WHOLE]]
-func.func @captured_by_a_loop(%p: tensor<i1>,
+//       CHECK:   "stablehlo.if"
+//       CHECK:   stablehlo.add %[[WHOLE]], %[[WHOLE]]
+//       CHECK:   stablehlo.return %[[WHOLE]]
+func.func @branch(%p: tensor<i1>,
     %a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> tensor<8xf32> {
   %0 = "stablehlo.if"(%p) ({
-    %1 = stablehlo.add %a, %a : tensor<8xf32>
+    %1 = stablehlo.add %a, %a {
+      shardc.in_shardings = [#sdy.sharding<@mesh, [{}]>, #sdy.sharding<@mesh, [{}]>],
+      sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}]>]>} : tensor<8xf32>
     stablehlo.return %1 : tensor<8xf32>
   }, {
     stablehlo.return %a : tensor<8xf32>
   }) {shardc.in_shardings = [#sdy.sharding<@mesh, []>]} : (tensor<i1>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+
+// A loop carries a value in one sharding. A value from outside is resharded before the loop, one
+// that is made inside it in each round.
+// CHECK-LABEL: func.func @loop
+//       CHECK:   %[[OUTSIDE:.*]] = sdy.reshard %arg0 <@mesh, [{"y"}]>
+//       CHECK:   stablehlo.while
+//       CHECK:   do {
+//       CHECK:     %[[SUM:.*]] = stablehlo.add %{{.*}}, %[[OUTSIDE]]
+//       CHECK:     %[[NEXT:.*]] = sdy.reshard %[[SUM]] <@mesh, [{"x"}]>
+//       CHECK:     stablehlo.return %[[NEXT]]
+func.func @loop(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>},
+    %go: tensor<i1>) -> (tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) {
+  %0 = stablehlo.while(%v = %a) : tensor<8xf32> attributes {
+      shardc.in_shardings = [#sdy.sharding<@mesh, [{"x"}]>],
+      sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}]>]>}
+  cond {
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %1 = stablehlo.add %v, %a {
+      shardc.in_shardings = [#sdy.sharding<@mesh, [{"y"}]>, #sdy.sharding<@mesh, [{"y"}]>],
+      sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"y"}]>]>} : tensor<8xf32>
+    stablehlo.return %1 : tensor<8xf32>
+  }
   return %0 : tensor<8xf32>
 }

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from shardc.analysis.flops import heavy_flops, op_cost
-from shardc.analysis.sharding_problem import FREE, FUSED_TRAFFIC
+from shardc.analysis.function_nodes import FUSED_TRAFFIC
+from shardc.analysis.liveness import FREE
 from shardc.analysis.stage_table import next_states
 from shardc.cost.collectives import all_reduce_over_s
 from shardc.cost.links import axis_links
@@ -19,7 +20,7 @@ from shardc.cost.roofline import op_time_s
 from shardc.errors import InfeasibleError
 from shardc.ir.attributes import KIND, get_str
 from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of
-from shardc.ir.walk import body, functions, ops, symbol, terminator
+from shardc.ir.walk import body, functions, ops, planned_ops, symbol, terminator
 from shardc.plan import Mesh
 from shardc.solver.problem import evaluate
 from shardc.solver.solve import LimitError, solve
@@ -196,6 +197,47 @@ def test_the_barriers_of_a_checkpoint_leave_each_operand_its_own_sharding():
         split = [any(s.dims) for s in sharding.operands if len(s.dims) == 2]
         shapes = [shape_of(value) for value in op.operands if len(shape_of(value)) == 2]
         assert split == [shape[0] == batch for shape in shapes]
+
+
+def scanned_mlp_step(weights, x, y):
+    def loss(weights):
+        h, _ = jax.lax.scan(lambda h, w: (jax.nn.relu(h @ w), None), x, weights)
+        return jnp.mean((h - y) ** 2)
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return weights - 0.1 * gradients, value
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_layers_in_a_loop_are_sharded_and_cost_like_unrolled_ones(microbatches):
+    layers, batch, width = 4, 512, 32
+    data = ones(batch, width), ones(batch, width)
+    module = outlined(
+        scanned_mlp_step, ones(layers, width, width), *data, donate=0, microbatches=microbatches
+    )
+    built = problem(module, LINE, SLOW, microbatches=microbatches)
+    unrolled = problem(
+        mlp(layers, batch, width, microbatches), LINE, SLOW, microbatches=microbatches
+    )
+    # The loop also computes a gradient of x, for which an unrolled program has no use.
+    unused = 2 * batch * width * width
+    assert built.num_flops == pytest.approx(unrolled.num_flops + unused, rel=1e-3)
+    solution = solve(built.problem, time_limit_s=30)
+    best = solve(unrolled.problem, time_limit_s=30)
+    expected = best.objective + unused / 4 / SLOW.device.peak_flops_per_s("float32")
+    assert solution.objective == pytest.approx(expected, rel=0.02)
+    with module.context:
+        chosen = built.shardings(solution.choice)
+        dots = [
+            sharding
+            for function in functions(module.operation)
+            for op, sharding in zip(
+                planned_ops(function), chosen[symbol(function)].ops, strict=True
+            )
+            if op.name == "stablehlo.dot_general"
+        ]
+    assert len(dots) == 3
+    assert all(any(s.axes for s in sharding.operands) for sharding in dots)
 
 
 def test_a_width_larger_than_the_batch_gives_tensor_parallelism():

@@ -23,7 +23,7 @@ def strategies_of(function, *args, mesh=ONE, name=None, unreduced=None):
     found = []
     with module.context:
         all_ops = ops(main_function(module.operation))
-        for op, rule in zip(all_ops, main_rules(module.operation), strict=True):
+        for op, rule in zip(all_ops, main_rules(module.operation)[0], strict=True):
             if name is None or op.name == f"stablehlo.{name}":
                 flags = unreduced or (False,) * len(op.operands)
                 found.append((op, rule, op_strategies(op, rule, mesh, flags)))

@@ -25,7 +25,7 @@ TARGET = "target"  # unit attribute: this is the op under test
 
 def target_of(module: ir.Module) -> tuple[ir.Operation, OpRule | None]:
     """The op that is marked `{target}` and its sharding rule."""
-    rules = main_rules(module.operation)
+    rules, _ = main_rules(module.operation)
     all_ops = ops(main_function(module.operation))
     return next(
         (op, rule) for op, rule in zip(all_ops, rules, strict=True) if TARGET in op.attributes

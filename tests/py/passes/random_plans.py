@@ -3,8 +3,14 @@
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.sharding_rules import main_rules
-from shardc.analysis.strategies import op_strategies, value_shardings
+from shardc.analysis.sharding_rules import rules_of
+from shardc.analysis.strategies import (
+    identity_strategies,
+    op_strategies,
+    result_strategies,
+    value_shardings,
+    whole_strategy,
+)
 from shardc.ir.attributes import (
     REDUCE_AXES,
     SHARDING,
@@ -16,7 +22,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.shardings import add_mesh, set_operand_shardings, set_result_shardings, to_attr
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import body, main_function, ops, terminator
+from shardc.ir.walk import CONTROL_FLOW, body, main_function, planned_ops, terminator
 from shardc.plan import Mesh
 
 
@@ -24,15 +30,20 @@ def plan_at_random(module: ir.Module, mesh: Mesh, seed: int) -> None:
     """Annotates @main in place: each op, argument and result lies in some way it may lie in."""
     random = np.random.default_rng(seed)
     main = main_function(module.operation)
-    rules = main_rules(module.operation)
+    rules = rules_of(module.operation)["main"]
     sums: dict[ir.Value, set[str]] = {}  # axes over which a value is a partial sum
     with module.context, ir.Location.unknown():
         add_mesh(module.operation, "mesh", mesh)
-        for op, rule in zip(ops(main), rules, strict=True):
+        for op, rule in zip(planned_ops(main), rules, strict=True):
+            if op.name in CONTROL_FLOW:
+                plan_control_flow_at_random(op, mesh, random)
+                continue
             incoming = [sums.get(operand, set()) for operand in op.operands]
             options = [
                 strategy
-                for strategy in op_strategies(op, rule, mesh, tuple(map(bool, incoming)))
+                for strategy in op_strategies(
+                    op, None if in_condition(op) else rule, mesh, tuple(map(bool, incoming))
+                )
                 if all(
                     set(w.unreduced) <= s for w, s in zip(strategy.operands, incoming, strict=True)
                 )
@@ -57,3 +68,25 @@ def plan_at_random(module: ir.Module, mesh: Mesh, seed: int) -> None:
 
         set_arg_attrs(main, marked(arg_attrs(main), list(body(main).arguments)))
         set_result_attrs(main, marked(result_attrs(main), list(terminator(main).operands)))
+
+
+def plan_control_flow_at_random(op: ir.Operation, mesh: Mesh, random: np.random.Generator) -> None:
+    """Annotates a loop, whose condition reads whole values, or a branch."""
+    if op.name == "stablehlo.while":
+        read = [next(iter(v.uses), None) is not None for v in op.regions[0].blocks[0].arguments]
+        options = [
+            whole_strategy(value) if whole else identity_strategies(value, mesh, False)
+            for value, whole in zip(op.operands, read, strict=True)
+        ]
+    else:
+        choice = whole_strategy(op.operands[0], result=False)
+        options = [choice, *(result_strategies(value, mesh) for value in op.results)]
+    chosen = [each[random.integers(len(each))] for each in options]
+    set_operand_shardings(op, [s for each in chosen for s in each.operands], "mesh")
+    set_result_shardings(op, [s for each in chosen for s in each.results], "mesh")
+
+
+def in_condition(op: ir.Operation) -> bool:
+    """Whether `op` decides if a loop goes on."""
+    loop = op.parent
+    return loop.name == "stablehlo.while" and loop.regions[0].blocks[0] == op.block

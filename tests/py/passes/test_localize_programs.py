@@ -160,7 +160,7 @@ def convolutions() -> Program:
 
 
 def loop_step(rows: jax.Array, start: jax.Array) -> jax.Array:
-    """A loop that uses a value from outside: it has no sharding rule and works on whole values."""
+    """A loop that uses a value from outside and stacks what it makes."""
 
     def body(carry: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
         carry = jnp.sin(carry * row) + rows.sum(0)
@@ -175,18 +175,60 @@ def loop() -> Program:
     return Program(loop_step, (random.normal(size=(4, 8)), random.normal(size=8)))
 
 
+def scanned_step(params: Any, x: jax.Array, y: jax.Array) -> Any:
+    """Layers in a loop, and their gradients in another one, with a branch inside."""
+
+    def loss_of(params: Any) -> jax.Array:
+        def layer(h: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+            h = jax.lax.cond(h[0, 0] > 0, lambda: jnp.tanh(h @ w), lambda: h @ w + x)
+            return h, None
+
+        h, _ = jax.lax.scan(jax.checkpoint(layer), x, params)
+        return ((h - y) ** 2).mean()
+
+    loss, grads = jax.value_and_grad(loss_of)(params)
+    return params - 0.1 * grads, loss
+
+
+def scanned() -> Program:
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(2, 4, 8))
+    return Program(scanned_step, (random.normal(size=(2, 8, 8)) / 3, x, y))
+
+
+def search_step(x: jax.Array, w: jax.Array) -> Any:
+    """Loops in a loop, with trips that depend on the data."""
+
+    def halve(carry: Any) -> Any:
+        n, v = carry
+        v = jax.lax.fori_loop(0, 3, lambda i, v: jnp.tanh(v @ w) + i, v)
+        return n + 1, v / 2
+
+    return jax.lax.while_loop(lambda c: (c[0] < 9) & (c[1].max() > 0.3), halve, (0, x))
+
+
+def search() -> Program:
+    random = np.random.default_rng(0)
+    return Program(search_step, (random.normal(size=(4, 8)), random.normal(size=(8, 8))))
+
+
 def mlp() -> Program:
     return build("mlp", "float64", 8)
 
 
+# The interpreter gives a collective that runs again what it gave it the first time.
+IN_LOOPS = (loop, scanned, search)
+
+
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("program", [mlp, transformer, convolutions, loop])
+@pytest.mark.parametrize("program", [mlp, transformer, convolutions, loop, scanned, search])
 def test_random_strategies_compute_the_same(program: Callable[[], Program], seed: int) -> None:
     whole, args = normalized(program())
     module = copy_of(whole)
     plan_at_random(module, MESH, seed)
     expected = run_whole(whole, args, xla=True)
-    for got, want in zip(run_local(localized(module), MESH, args), expected, strict=True):
+    found = run_local(localized(module), MESH, args, xla=program in IN_LOOPS)
+    for got, want in zip(found, expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9 * np.abs(want).max(initial=1.0))
 
 
