@@ -20,7 +20,7 @@ from shardc.analysis.linear import keeps_partial
 from shardc.analysis.sharding_rules import OpRule
 from shardc.analysis.step_program import IDENTITIES
 from shardc.ir.clone import inputs
-from shardc.ir.reducers import is_zero
+from shardc.ir.constants import is_zero
 
 Rules = Mapping[ir.Value, OpRule]  # by the first result of an op inside a region
 

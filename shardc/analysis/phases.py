@@ -25,6 +25,7 @@ from shardc.analysis.phase_plan import (
 from shardc.analysis.sharding_rules import FactorKind
 from shardc.analysis.step_program import HEAVY, IDENTITIES
 from shardc.ir.attributes import get_int
+from shardc.ir.constants import splat_text
 from shardc.ir.tensor_types import num_bytes
 
 # Ops that cannot be computed in parts: they run once per step.
@@ -230,7 +231,7 @@ class _Planner:
         op = self.graph.ops[self.graph.producer[v]]
         if op.name == "stablehlo.iota":
             return get_int(op, "iota_dimension") != cut.dim
-        return bool(getattr(op.attributes["value"], "is_splat", False))
+        return splat_text(op) is not None
 
     def _captures(self, i: int) -> bool:
         return len(self.graph.uses[i]) != len(self.graph.ops[i].operands)

@@ -8,8 +8,9 @@ from jax.extend.mlir import ir
 from shardc.analysis.linear import keeps_partial
 from shardc.analysis.sharding_rules import FactorKind, OpRule
 from shardc.cost.reshard import describe, is_valid
+from shardc.ir.constants import is_zero
 from shardc.ir.local_ops import BARRIER, allowed_factors
-from shardc.ir.reducers import is_zero, reducer
+from shardc.ir.reducers import reducer
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import CONTROL_FLOW
 from shardc.plan import Mesh, TensorSharding

@@ -9,7 +9,7 @@ from shardc.analysis.batch_state import FactorCut, Kind, may_cut
 from shardc.analysis.flops import heavy_flops
 from shardc.analysis.graph import ValueGraph, value_graph
 from shardc.analysis.sharding_rules import OpRule, main_rules
-from shardc.ir.reducers import is_zero
+from shardc.ir.constants import is_zero
 from shardc.ir.walk import main_function
 
 # Results are operands, one by one.

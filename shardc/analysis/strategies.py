@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.sharding_rules import FactorKind, OpRule
+from shardc.ir.constants import is_zero
 from shardc.ir.local_ops import allowed_factors
-from shardc.ir.reducers import is_zero, reducer
+from shardc.ir.reducers import reducer
 from shardc.plan import Mesh, TensorSharding
 
 Axes = tuple[tuple[str, int], ...]

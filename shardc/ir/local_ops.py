@@ -13,7 +13,8 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from shardc.ir.attributes import ACCUMULATE, call_target
-from shardc.ir.reducers import is_zero, splits_into_partial_results, sums_numbers
+from shardc.ir.constants import is_zero, splat_text
+from shardc.ir.reducers import splits_into_partial_results, sums_numbers
 
 if TYPE_CHECKING:
     from shardc.analysis.sharding_rules import OpRule
@@ -225,9 +226,8 @@ def make_local(
     elif op.name == "stablehlo.dynamic_slice":
         local.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(_shape(local.results[0]))
     elif op.name == "stablehlo.constant" and local.results[0].type != op.results[0].type:
-        splat = ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()
-        value = ir.DenseElementsAttr.get_splat(result_types[0], splat)
-        local.attributes["value"] = value
+        number = (splat_text(op) or "").split(" : ")[0]
+        local.attributes["value"] = ir.Attribute.parse(f"dense<{number}> : {result_types[0]}")
     return local
 
 

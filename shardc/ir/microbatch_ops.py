@@ -13,8 +13,8 @@ from shardc.ir.attributes import (
     int_attr,
     str_attr,
 )
+from shardc.ir.constants import splat
 from shardc.ir.local_ops import make_local
-from shardc.ir.reducers import splat
 from shardc.ir.tensor_types import shape_of
 
 

@@ -2,6 +2,8 @@
 
 from jax.extend.mlir import ir
 
+from shardc.ir.constants import is_zero, splat
+
 # Reducers for which an initial value may be counted once per device.
 IDEMPOTENT = {"maximum", "minimum", "and", "or"}
 
@@ -35,41 +37,3 @@ def splits_into_partial_results(op: ir.Operation) -> bool:
     return (sums_numbers(op) and is_zero(op.operands[1])) or (
         name == "multiply" and splat(op.operands[1]) == 1
     )
-
-
-def is_zero(value: ir.Value) -> bool:
-    """Whether `value` is known to be all zeros: a constant, or one that was only reshaped."""
-    return splat(value) == 0
-
-
-def splat(value: ir.Value) -> complex | None:
-    """The number that fills a constant tensor, seen through broadcasts, converts and reshapes."""
-    op = value.owner
-    while isinstance(op, ir.Operation | ir.OpView) and op.operation.name in (
-        "stablehlo.broadcast_in_dim",
-        "stablehlo.convert",
-        "stablehlo.reshape",
-        "stablehlo.transpose",
-        "sdy.all_gather",
-        "sdy.all_slice",
-        "sdy.all_to_all",
-        "sdy.reshard",
-    ):
-        op = op.operation.operands[0].owner
-    if isinstance(op, ir.Block) or op.operation.name != "stablehlo.constant":
-        return None
-    attribute = ir.DenseElementsAttr(op.operation.attributes["value"])
-    if not attribute.is_splat:
-        return None
-    return _number(str(attribute.get_splat_value()))
-
-
-def _number(text: str) -> complex | None:
-    """The number in `0.000000e+00 : f32`, `1 : i32` or `true`."""
-    word = text.split(":")[0].strip()
-    if word in ("true", "false"):
-        return float(word == "true")
-    try:
-        return float(int(word, 16)) if word.startswith("0x") and int(word, 16) == 0 else float(word)
-    except ValueError:
-        return None

@@ -20,6 +20,7 @@ from shardc.ir.attributes import (
     set_result_attrs,
 )
 from shardc.ir.clone import replace_inputs
+from shardc.ir.constants import splat_text
 from shardc.ir.local_collectives import DeviceProgram
 from shardc.ir.local_ops import BARRIER, make_local
 from shardc.ir.pass_manager import Pass
@@ -225,7 +226,7 @@ class _Localizer:
     def _constant(self, op: ir.Operation) -> ir.Value:
         """A filled tensor is made in part; any other one is sliced."""
         result = op.results[0]
-        if ir.DenseElementsAttr(op.attributes["value"]).is_splat:
+        if splat_text(op) is not None:
             value: ir.Value = _strip(make_local(op, [], [self._local_type(result)])).results[0]
         else:
             value = _strip(make_local(op, [], [result.type])).results[0]

@@ -12,6 +12,7 @@ from shardc.passes.legalize_chlo import LegalizeChlo
 from shardc.passes.localize import Localize
 from shardc.passes.lower_collectives import LowerCollectives
 from shardc.passes.outline_stages import OutlineStages
+from shardc.passes.pin_layouts import PinLayouts
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.split_microbatches import SplitMicrobatches
@@ -42,13 +43,17 @@ LOCAL_LOWERING: tuple[Pass, ...] = (
     InsertReshards(),
     # Before localising, because each step's sharding says which part of the value a device holds.
     LowerCollectives(),
-    # Last, because it replaces whole types by per-device types, after which shardings mean nothing.
+    # After them, because it makes whole types per-device types, and then shardings mean nothing.
     Localize(),
+    # Last, because it speaks of what XLA does with the final ops.
+    PinLayouts(),
 )
 
 XLA_LOWERING: tuple[Pass, ...] = (
     # Because XLA's partitioner knows neither wanted operand shardings nor partial sums.
     AnnotateForXla(),
+    # Last, as above.
+    PinLayouts(),
 )
 
 PASSES: dict[str, type[Pass]] = {
@@ -69,6 +74,7 @@ PASSES: dict[str, type[Pass]] = {
         LowerCollectives,
         Localize,
         AnnotateForXla,
+        PinLayouts,
         WidenFloats,
     )
 }

@@ -1,0 +1,62 @@
+"""What constants hold."""
+
+import re
+
+from jax.extend.mlir import ir
+
+
+def is_zero(value: ir.Value) -> bool:
+    """Whether `value` is known to be all zeros: a constant, or one that was only reshaped."""
+    return splat(value) == 0
+
+
+def splat(value: ir.Value) -> complex | None:
+    """The number that fills a constant tensor, seen through broadcasts, converts and reshapes."""
+    op = value.owner
+    while isinstance(op, ir.Operation | ir.OpView) and op.operation.name in (
+        "stablehlo.broadcast_in_dim",
+        "stablehlo.convert",
+        "stablehlo.reshape",
+        "stablehlo.transpose",
+        "sdy.all_gather",
+        "sdy.all_slice",
+        "sdy.all_to_all",
+        "sdy.reshard",
+    ):
+        op = op.operation.operands[0].owner
+    if isinstance(op, ir.Block) or op.operation.name != "stablehlo.constant":
+        return None
+    text = splat_text(op.operation)
+    return None if text is None else _number(text)
+
+
+def splat_text(op: ir.Operation) -> str | None:
+    """The element that fills a `stablehlo.constant`, as MLIR prints it: `1.0 : f32`; else None.
+
+    The bindings cannot read complex elements, which are found in the printed op: `(1.0,0.0)`.
+    """
+    if is_complex(op.results[0]):
+        text = str(op.get_asm(large_elements_limit=1))
+        found = re.search(r"dense<(\([^()]*\))>", text)
+        return found.group(1) if found else None
+    attribute = ir.DenseElementsAttr(op.attributes["value"])
+    return str(attribute.get_splat_value()) if attribute.is_splat else None
+
+
+def is_complex(value: ir.Value) -> bool:
+    """Whether the elements of a tensor are complex numbers."""
+    return isinstance(ir.RankedTensorType(value.type).element_type, ir.ComplexType)
+
+
+def _number(text: str) -> complex | None:
+    """The number in `0.000000e+00 : f32`, `1 : i32`, `true` or `(1.0,0.0)`."""
+    if text.startswith("("):
+        real, imaginary = map(_number, text.strip("()").split(","))
+        return None if real is None or imaginary is None else real + 1j * imaginary
+    word = text.split(":")[0].strip()
+    if word in ("true", "false"):
+        return float(word == "true")
+    try:
+        return float(int(word, 16)) if word.startswith("0x") and int(word, 16) == 0 else float(word)
+    except ValueError:
+        return None
