@@ -1,0 +1,167 @@
+"""Solve instances of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism, and score them.
+
+    python benchmarks/iopddl.py FILES... [--time-limit auto|SECONDS] [--seed N] [--format json]
+
+An instance is JSON, plain or gzipped: {"problem": {"nodes": {"intervals", "costs", "usages"},
+"edges": {"nodes", "costs"}, "usage_limit"}}; costs are integers, 10^18 means forbidden. Prints per
+instance the objective, the lower bound, whether the answer is feasible, the seconds (loading
+included), this process's peak memory and the score: best of the 20 teams over ours. Answers are
+scored by an evaluator in exact integers that shares no code with the solver. `auto` is the contest's
+limit of the instance, by the clock (the contest ran on 8 cores).
+
+Limits and best results: github.com/google/iopddl and the contest's report (Moffitt and Fegade,
+ASPLOS/EuroSys 2025 contest track), for the five instances that were published beforehand.
+"""
+
+import argparse
+import gc
+import gzip
+import json
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from shardc.errors import ShardcError
+from shardc.solver.problem import Problem
+from shardc.solver.solve import solve
+
+FORBIDDEN = 10**18
+DEFAULT_LIMIT_S = 180.0
+# Name of the instance -> limit in seconds, best of the teams.
+CONTEST = {
+    "A": (60.0, 6_548_641_531),
+    "G": (120.0, 217_039),
+    "K": (180.0, 2_274_276_676),
+    "M": (180.0, 49_928_460_991),
+    "S": (240.0, 1_534_613_444),
+}
+RESCORING_S = 3.0  # kept back of the limit for what follows the solver
+
+Raw = dict[str, Any]
+
+
+def read(path: Path) -> Raw:
+    """The instance as it stands in the file."""
+    data = path.read_bytes()
+    text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    raw: Raw = json.loads(text)["problem"]
+    return raw
+
+
+def to_problem(raw: Raw) -> Problem:
+    """For the solver; equal edge tables become one array."""
+
+    def costs(numbers: list[int]) -> np.ndarray:
+        found = np.array(numbers, np.float64)
+        found[found >= FORBIDDEN] = np.inf
+        return found
+
+    nodes, edges = raw["nodes"], raw["edges"]
+    node_costs = [costs(each) for each in nodes["costs"]]
+    tables: dict[tuple[int, int, bytes], np.ndarray] = {}
+    edge_costs = []
+    for (u, v), numbers in zip(edges["nodes"], edges["costs"], strict=True):
+        table = costs(numbers)
+        key = (len(node_costs[u]), len(node_costs[v]), table.tobytes())
+        edge_costs.append(tables.setdefault(key, table.reshape(key[:2])))
+    return Problem(
+        costs=node_costs,
+        edges=[(u, v) for u, v in edges["nodes"]],
+        edge_costs=edge_costs,
+        usages=[np.array(each, np.int64) for each in nodes["usages"]],
+        intervals=[(lo, hi) for lo, hi in nodes["intervals"]],
+        usage_limit=raw["usage_limit"],
+    )
+
+
+def score(raw: Raw, choice: Sequence[int]) -> tuple[int, bool]:
+    """Cost of a choice in exact integers, and whether it is allowed, as the contest defines it."""
+    nodes, edges = raw["nodes"], raw["edges"]
+    picked = [costs[c] for costs, c in zip(nodes["costs"], choice, strict=True)]
+    for (u, v), costs in zip(edges["nodes"], edges["costs"], strict=True):
+        picked.append(costs[choice[u] * len(nodes["costs"][v]) + choice[v]])
+    last = max((hi for _, hi in nodes["intervals"]), default=0)
+    changes = [0] * (last + 1)
+    for (lo, hi), usages, c in zip(nodes["intervals"], nodes["usages"], choice, strict=True):
+        if lo < hi:
+            changes[lo] += usages[c]
+            changes[hi] -= usages[c]
+    live, peak = 0, 0
+    for change in changes:
+        live += change
+        peak = max(peak, live)
+    allowed = max(picked, default=0) < FORBIDDEN and peak <= raw["usage_limit"]
+    return sum(picked), allowed
+
+
+def measure(path: Path, time_limit: str, seed: int) -> dict[str, Any]:
+    """Loads, solves and scores one instance."""
+    start_s = time.perf_counter()
+    name = path.name.split(".")[0]
+    limit_s, best = CONTEST.get(name, (DEFAULT_LIMIT_S, None))
+    if time_limit != "auto":
+        limit_s = float(time_limit)
+    gc.disable()  # millions of small lists, none of them garbage
+    raw = read(path)
+    problem = to_problem(raw)
+    gc.enable()
+    gc.freeze()
+    result: dict[str, Any] = {"instance": name, "seed": seed, "time_limit_s": limit_s}
+    left_s = limit_s - (time.perf_counter() - start_s) - RESCORING_S
+    try:
+        solution = solve(problem, time_limit_s=max(left_s, 1.0), seed=seed)
+        objective, feasible = score(raw, solution.choice)
+        bound: float | None = solution.lower_bound
+    except ShardcError as error:
+        objective, feasible, bound = None, False, None
+        result["problem"] = str(error).splitlines()[0]
+    return {
+        **result,
+        "objective": objective,
+        "lower_bound": bound,
+        "feasible": feasible,
+        "seconds": round(time.perf_counter() - start_s, 1),
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "score": best / objective if best and feasible and objective else None,
+    }
+
+
+def print_table(results: list[dict[str, Any]]) -> None:
+    print("| instance | seed | objective | lower bound | feasible | seconds | memory | score |")
+    print("|---|---|---|---|---|---|---|---|")
+    for each in results:
+        bound = "-" if each["lower_bound"] is None else f"{each['lower_bound']:,.0f}"
+        objective = "-" if each["objective"] is None else f"{each['objective']:,}"
+        worth = "-" if each["score"] is None else f"{each['score']:.4f}"
+        print(
+            f"| {each['instance']} | {each['seed']} | {objective} | {bound} | {each['feasible']}"
+            f" | {each['seconds']} | {each['peak_memory_bytes'] / 2**30:.1f} GiB | {worth} |"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--time-limit", default="auto", help="auto, or seconds per instance")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--format", choices=["table", "json"], default="table")
+    options = parser.parse_args()
+    results = []
+    for path in options.files:
+        results.append(measure(path, options.time_limit, options.seed))
+        if options.format == "json":
+            print(json.dumps(results[-1]), flush=True)
+    if options.format == "table":
+        print_table(results)
+    return 0 if all(each["feasible"] for each in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
