@@ -6,8 +6,8 @@ An instance is JSON, plain or gzipped: {"problem": {"nodes": {"intervals", "cost
 "edges": {"nodes", "costs"}, "usage_limit"}}; costs are integers, 10^18 means forbidden. Prints per
 instance the objective, the lower bound, whether the answer is feasible, the seconds (loading
 included), this process's peak memory and the score: best of the 20 teams over ours. Answers are
-scored by an evaluator in exact integers that shares no code with the solver. `auto` is the contest's
-limit of the instance, by the clock (the contest ran on 8 cores).
+scored by an evaluator in exact integers that shares no code with the solver. `auto` is the limit
+that the contest gave the instance, by the clock (on 8 cores).
 
 Limits and best results: github.com/google/iopddl and the contest's report (Moffitt and Fegade,
 ASPLOS/EuroSys 2025 contest track), for the five instances that were published beforehand.

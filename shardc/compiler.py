@@ -62,9 +62,15 @@ def prepare(module: Module) -> None:
     run_passes(module, NORMALIZE)
 
 
-def split(module: Module, num_microbatches: int, batch_args: Sequence[int] | None) -> Module:
-    """A copy of a prepared module cut into microbatches."""
-    return _after(module, [SplitMicrobatches(num_microbatches, _batch_option(batch_args))])
+def split(
+    module: Module,
+    num_microbatches: int,
+    batch_args: Sequence[int] | None,
+    batch_dims: Sequence[int] = (),
+) -> Module:
+    """A copy of a prepared module cut into microbatches; without dims, they are found."""
+    batch = tuple(batch_args or ()), tuple(batch_dims)
+    return _after(module, [SplitMicrobatches(num_microbatches, *batch)])
 
 
 def outline(split_module: Module, cuts: Sequence[int]) -> Module:
@@ -151,7 +157,7 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
         plan.schedule,
         plan.batch_arguments,
     )
-    split_module = split(module, plan.num_microbatches, plan.batch_arguments)
+    split_module = split(module, plan.num_microbatches, plan.batch_arguments, plan.batch_dims)
     cut_module = cut(split_module, shape)
     text = msgspec.json.encode(plan.shardings).decode()
     cluster = "" if plan.cluster is None else msgspec.json.encode(plan.cluster).decode()
@@ -202,7 +208,3 @@ def _after(module: Module, passes: Sequence[Pass]) -> Module:
     copy = copy_module(module)
     run_passes(copy, passes)
     return copy
-
-
-def _batch_option(batch_args: Sequence[int] | None) -> tuple[int, ...]:
-    return tuple(batch_args) if batch_args is not None else ()

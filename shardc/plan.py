@@ -242,6 +242,7 @@ class Plan(msgspec.Struct, frozen=True):
         shardings: name of a stage function -> the shardings in it.
         notes: what was replicated or fell short, in the user's words.
         batch_arguments: flat arguments that are cut into microbatches.
+        batch_dims: the dim of each of them that is cut.
         fingerprint: digest of program, cluster, options and version that this plan was made for.
         cluster: what the plan was made for; its links decide between sequences of collectives.
     """
@@ -257,6 +258,7 @@ class Plan(msgspec.Struct, frozen=True):
     planning_time_s: float
     notes: tuple[str, ...] = ()
     batch_arguments: tuple[int, ...] = ()
+    batch_dims: tuple[int, ...] = ()
     fingerprint: str = ""
     cluster: Cluster | None = None
 

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from shardc.analysis.arguments import cut_dims
 from shardc.analysis.mesh_fit import check_mesh_divides
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, cut, shard, shardings_of, split, work_of
 from shardc.cost.submeshes import mesh_of, mesh_views
 from shardc.errors import InfeasibleError, MicrobatchError, PlanError, StageError
-from shardc.ir.attributes import BATCH_DIM, arg_attrs
 from shardc.ir.context import Module
-from shardc.ir.walk import main_function
 from shardc.options import PlanOptions
 from shardc.plan import Plan, Predicted, StagePlan, StageReport
 from shardc.schedule.registry import SCHEDULES, generate, schedule_named
@@ -338,6 +337,7 @@ class _Planner:
             report.communication_bytes * len(mesh.device_ids)
             for report, mesh in zip(reports, shape.meshes, strict=True)
         )
+        batch = cut_dims(self.splits[shape.num_microbatches].operation)
         return Plan(
             num_stages=len(stages),
             num_microbatches=shape.num_microbatches,
@@ -356,7 +356,8 @@ class _Planner:
             planning_time_s=time.monotonic() - self.start_s,
             notes=tuple(notes),
             cluster=self.cluster,
-            batch_arguments=batch_arguments(self.splits[shape.num_microbatches]),
+            batch_arguments=tuple(batch),
+            batch_dims=tuple(batch.values()),
         )
 
 
@@ -367,9 +368,3 @@ def _needs_no_less(shape: Shape, other: Shape) -> bool:
         other.meshes,
         other.schedule,
     ) and shape.num_microbatches <= other.num_microbatches
-
-
-def batch_arguments(split_module: Module) -> tuple[int, ...]:
-    """Flat arguments that the split cut into microbatches."""
-    main = main_function(split_module.operation)
-    return tuple(n for n, attrs in enumerate(arg_attrs(main)) if BATCH_DIM in attrs)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.state import argument_names, donated_args, state_aliases
-from shardc.ir.attributes import result_attrs
-from shardc.ir.walk import body, terminator
+from shardc.ir.attributes import BATCH_DIM, arg_attrs, result_attrs
+from shardc.ir.walk import body, main_function, terminator
 
 _KEY_SHAPES = {(2,), (4,)}  # raw random keys (threefry, rbg), of ui32
 
@@ -106,3 +106,13 @@ def batch_choices(function: ir.Operation, allowed: list[int], dim: int = 0) -> l
         if len(shape) > dim and shape[dim] > 1 and not is_key:
             groups.setdefault(shape[dim], {})[a] = dim
     return [BatchChoice(size, args) for size, args in groups.items()]
+
+
+def cut_dims(split_module: ir.Operation) -> dict[int, int]:
+    """Flat arguments that a split has cut into microbatches -> the dim that is cut."""
+    attrs = arg_attrs(main_function(split_module))
+    return {
+        n: int(ir.IntegerAttr(each[BATCH_DIM]).value)
+        for n, each in enumerate(attrs)
+        if BATCH_DIM in each
+    }

@@ -58,21 +58,29 @@ class StepSplit:
     state: dict[int, int]
 
 
-def batch_analysis(module: ir.Operation, batch_args: Sequence[int] | None = None) -> BatchFacts:
+def batch_analysis(
+    module: ir.Operation,
+    batch_args: Sequence[int] | None = None,
+    batch_dims: Sequence[int] | None = None,
+) -> BatchFacts:
     """Finds the batch and what hinders microbatches, if anything, without refusing the program.
 
     Args:
         batch_args: positions of the batch arguments, or None to find them.
+        batch_dims: the batch dim of each of `batch_args`, or None to find them.
     Raises:
         MicrobatchError: SHARDC-141, `batch_args` names an argument that does not exist.
     """
-    return _analysis(module, program_of(module), batch_args)
+    return _analysis(module, program_of(module), batch_args, batch_dims)
 
 
 def split_step(
-    module: ir.Operation, count: int, batch_args: Sequence[int] | None = None
+    module: ir.Operation,
+    count: int,
+    batch_args: Sequence[int] | None = None,
+    batch_dims: Sequence[int] | None = None,
 ) -> StepSplit:
-    """The analysis that a split into `count` microbatches follows.
+    """The analysis that a split into `count` microbatches follows; arguments as `batch_analysis`.
 
     One microbatch is always possible: where the batch cannot be cut or found, everything that the
     heavy ops depend on becomes the body, on whole values.
@@ -82,7 +90,7 @@ def split_step(
             batch argument), SHARDC-142 (the batch does not divide).
     """
     program = program_of(module)
-    facts = _analysis(module, program, batch_args)
+    facts = _analysis(module, program, batch_args, batch_dims)
     flow = facts.flow
     if flow is not None and facts.obstacle is None and flow.parts % count == 0:
         return StepSplit(flow, facts.state)
@@ -95,7 +103,10 @@ def split_step(
 
 
 def _analysis(
-    module: ir.Operation, program: Program, batch_args: Sequence[int] | None
+    module: ir.Operation,
+    program: Program,
+    batch_args: Sequence[int] | None,
+    batch_dims: Sequence[int] | None,
 ) -> BatchFacts:
     function = main_function(module)
     state = state_arguments(function)
@@ -104,7 +115,11 @@ def _analysis(
     if batch_args is not None:
         wanted = sorted(set(batch_args))
         _check_positions(wanted, num_args)
-        best = _best(function, program, wanted, together=True)
+        best: BatchFlow | None
+        if batch_dims is not None:
+            best = analyse(program, dict(zip(batch_args, batch_dims, strict=True)))
+        else:
+            best = _best(function, program, wanted, together=True)
         missing = f"the batch arguments {wanted} have no dim of the same size"
         advice = "name arguments that share their batch dim"
     else:

@@ -21,10 +21,12 @@ from shardc.analysis.batch_state import (
     most_parts,
     to_factor,
 )
+from shardc.analysis.control_flow import Inside
+from shardc.analysis.control_flow import analyse as analyse_control_flow
 from shardc.analysis.graph import ARGUMENT
 from shardc.analysis.linear import keeps_partial
-from shardc.analysis.loops import Loop, analyse_loop
 from shardc.analysis.step_program import IDENTITIES, Program
+from shardc.ir.walk import CONTROL_FLOW
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class BatchFlow:
         seeds: arguments that the batch is in, cut or not (default: the batch arguments).
         early: accumulated or gathered values that are computed before the microbatches instead.
         cuts: op -> the factor of it that the microbatches cut.
-        loops: loop that works on parts -> what it has inside.
+        loops: loop or branch that works on parts -> what it has inside.
         parts: the number of microbatches must divide this.
         obstacle: why the step cannot be split, or None.
     """
@@ -69,7 +71,7 @@ class BatchFlow:
     sums: set[int] = field(default_factory=set)
     wholes: set[tuple[int, int]] = field(default_factory=set)
     cuts: dict[int, FactorCut] = field(default_factory=dict)
-    loops: dict[int, Loop] = field(default_factory=dict)
+    loops: dict[int, Inside] = field(default_factory=dict)
     limits: dict[int, int] = field(default_factory=dict)
     blocked: list[int] = field(default_factory=list)
     obstacle: Obstacle | None = None
@@ -163,8 +165,8 @@ class BatchFlow:
             return states
         if all(s.kind is Kind.INVARIANT for s in states):
             return [State(Kind.INVARIANT, level)] * count
-        if op.name == "stablehlo.while" and level == 0 and (loop := self._loop(i, states)):
-            return loop.carries
+        if op.name in CONTROL_FLOW and level == 0 and (loop := self._loop(i, states)):
+            return loop.results
         partial = [p for p, s in enumerate(states) if s.is_partial]
         varying = [p for p, s in enumerate(states) if s.varies]
         if level == 0 and not varying:
@@ -178,15 +180,15 @@ class BatchFlow:
             return [State(Kind.INVARIANT, level)] * count
         return self._cut(i, varying, level)
 
-    def _loop(self, i: int, states: list[State]) -> Loop | None:
-        """The dataflow inside a loop, if it can work on parts."""
+    def _loop(self, i: int, states: list[State]) -> Inside | None:
+        """The dataflow inside a loop or branch, if it can work on parts."""
         graph = self.program.graph
         op = graph.ops[i]
         count = len(op.operands)
         captured = {
             graph.values[u]: s for u, s in zip(graph.uses[i][count:], states[count:], strict=True)
         }
-        loop = analyse_loop(op, states[:count], captured, self.program.inner_rules)
+        loop = analyse_control_flow(op, states[:count], captured, self.program.inner_rules)
         if loop is not None:
             self.loops[i] = loop
             self.limits[i] = common_parts(loop.limits)

@@ -17,7 +17,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import from_attr, result_shardings, set_result_shardings, to_attr
-from shardc.ir.walk import functions, planned_ops
+from shardc.ir.walk import CONTROL_FLOW, functions, planned_ops
 from shardc.plan import TensorSharding
 
 
@@ -26,7 +26,9 @@ class AnnotateForXla(Pass):
     """Turns planned stage functions into global programs for `lowering="xla"`.
 
     Removes `shardc.in_shardings` and `shardc.reduce_axes`: XLA finds the reshards itself. Partial
-    sums become whole values, since XLA decides where to reduce; so do accumulators.
+    sums become whole values, since XLA decides where to reduce; so do accumulators. Loops and
+    branches lose their shardings, the ops inside keep them: XLA (as of jaxlib 0.12.0) simplifies a
+    loop and then ends the process when its sharding has more values than are left.
     """
 
     name = "shardc-annotate-for-xla"
@@ -40,7 +42,9 @@ class AnnotateForXla(Pass):
                     if attribute in op.attributes:
                         del op.attributes[attribute]
                 shardings = result_shardings(op)
-                if shardings is not None:
+                if op.name in CONTROL_FLOW and shardings is not None:
+                    del op.attributes[SHARDING]
+                elif shardings is not None:
                     set_result_shardings(op, [_whole(s) for s in shardings], mesh)
             set_arg_attrs(function, [_marked(attrs, mesh) for attrs in arg_attrs(function)])
             set_result_attrs(function, [_marked(attrs, mesh) for attrs in result_attrs(function)])

@@ -6,7 +6,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.batch_split import split_step
 from shardc.analysis.batch_state import INVARIANT, Cut
-from shardc.analysis.loops import inner_cut
+from shardc.analysis.control_flow import inner_cut
 from shardc.analysis.microbatch import BatchFlow
 from shardc.analysis.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
 from shardc.analysis.phases import plan_phases
@@ -21,7 +21,7 @@ from shardc.ir.attributes import (
     str_attr,
 )
 from shardc.ir.clone import clone_op
-from shardc.ir.local_loop import make_local_loop
+from shardc.ir.local_control_flow import make_local_control_flow
 from shardc.ir.local_ops import make_local
 from shardc.ir.microbatch_ops import MicrobatchOps, create, with_shape
 from shardc.ir.pass_manager import Pass
@@ -46,16 +46,18 @@ class SplitMicrobatches(Pass):
     Attributes:
         count: number of microbatches; must divide the batch dims.
         batch_args: positions of the batch arguments; empty: found by analysis.
+        batch_dims: the batch dim of each of `batch_args`; empty: found by analysis.
     """
 
     name = "shardc-split-microbatches"
     count: int = 1
     batch_args: tuple[int, ...] = ()
+    batch_dims: tuple[int, ...] = ()
 
     def apply(self, module: ir.Operation) -> None:
         if NUM_MICROBATCHES in module.attributes:
             return
-        step = split_step(module, self.count, self.batch_args or None)
+        step = split_step(module, self.count, self.batch_args or None, self.batch_dims or None)
         function = main_function(module)
         module.attributes[NUM_MICROBATCHES] = int_attr(self.count)
         _Emitter(function, step.flow, plan_phases(step.flow), self.count).emit()
@@ -141,7 +143,7 @@ class _Emitter:
             self.env[v, need] = value
 
     def _loop(self, i: int, new: list[ir.Value]) -> ir.Operation:
-        """A loop at the shapes of a microbatch."""
+        """A loop or branch at the shapes of a microbatch."""
         op, loop = self.graph.ops[i], self.flow.loops[i]
         count = len(op.operands)
         outside = [self.graph.values[u] for u in self.graph.uses[i][count:]]
@@ -155,7 +157,7 @@ class _Emitter:
             with op.location:
                 return self.build.inside(point).slice(value, cut.dim, cut.outer)
 
-        return make_local_loop(
+        return make_local_control_flow(
             op,
             new[:count],
             dict(zip(outside, new[count:], strict=True)),

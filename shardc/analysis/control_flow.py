@@ -21,16 +21,18 @@ from shardc.analysis.sharding_rules import OpRule
 from shardc.analysis.step_program import IDENTITIES
 from shardc.ir.clone import inputs
 from shardc.ir.constants import is_zero
+from shardc.ir.walk import CONTROL_FLOW
 
 Rules = Mapping[ir.Value, OpRule]  # by the first result of an op inside a region
 
 
 @dataclass
-class Loop:
-    """The states inside one loop.
+class Inside:
+    """The states inside one loop or branch.
 
     Attributes:
-        carries: for each carried value what goes in, around and out.
+        carries: for each value that a loop carries what goes in, around and out; () of a branch.
+        results: what the op gives.
         states: of every value inside, block arguments included; of nested loops as well.
         cuts: first result of an op inside -> the factor of it that the microbatches cut.
         rules: of the ops inside.
@@ -39,14 +41,33 @@ class Loop:
 
     carries: list[State]
     rules: Rules
+    results: list[State] = field(default_factory=list)
     states: dict[ir.Value, State] = field(default_factory=dict)
     cuts: dict[ir.Value, FactorCut] = field(default_factory=dict)
     limits: list[int] = field(default_factory=list)
 
+    def give(self, op: ir.Operation, results: list[State]) -> None:
+        """Notes what `op` itself gives."""
+        self.results = results
+        self.states.update(zip(op.results, results, strict=True))
+
+
+def analyse(
+    op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
+) -> Inside | None:
+    """The states inside an op of control flow; None where it cannot work on parts.
+
+    Args:
+        states: of the operands, all of level 0.
+        captured: states of the values from outside that the regions use.
+    """
+    found = analyse_loop if op.name == "stablehlo.while" else analyse_branch
+    return found(op, states, captured, rules)
+
 
 def analyse_loop(
     op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
-) -> Loop | None:
+) -> Inside | None:
     """Carries states around a `stablehlo.while` until they agree; None where they cannot.
 
     An invariant start of a varying carry is cut; a start of zeros may become a partial sum.
@@ -60,7 +81,7 @@ def analyse_loop(
     carries = list(states)
     # Each round settles at least one carry, or is the last but one.
     for _ in range(2 * len(carries) + 2):
-        loop = Loop(carries, rules)
+        loop = Inside(carries, rules)
         loop.states.update(captured)
         zeros = {block.arguments[p] for p in unsettled}
         out = _run_block(block, loop, zeros)
@@ -75,12 +96,53 @@ def analyse_loop(
             return None
         if agreed == carries and not unsettled:
             done = _run_block(condition, loop, set())
+            loop.give(op, carries)
             return loop if done == [INVARIANT] else None
         if agreed == carries:  # what is still invariant need not stay zero
             unsettled = set()
         unsettled = {p for p in unsettled if agreed[p] == INVARIANT}
         carries = agreed
     return None
+
+
+def analyse_branch(
+    op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
+) -> Inside | None:
+    """The states inside an `if` or `case` that every microbatch takes the same way; None where the
+    choice depends on the batch or the branches do not agree. Arguments as of `analyse_loop`."""
+    if states != [INVARIANT]:
+        return None
+    branch = Inside([], rules)
+    branch.states.update(captured)
+    outs = []
+    for region in op.regions:
+        block = region.blocks[0]
+        out = _run_block(block, branch, set())
+        if out is None:
+            return None
+        ends = block.operations[len(block.operations) - 1].operation.operands
+        outs.append([(state, is_zero(value)) for state, value in zip(out, ends, strict=True)])
+    joined = [_agreement(each) for each in zip(*outs, strict=True)]
+    agreed = [state for state in joined if state is not None]
+    if len(agreed) < len(joined):
+        return None
+    branch.give(op, agreed)
+    return branch
+
+
+def _agreement(given: tuple[tuple[State, bool], ...]) -> State | None:
+    """The state of a result out of what each branch gives, and whether that is zero.
+
+    What is whole in one branch can be cut there; zeros are partial sums.
+    """
+    found = {state for state, _ in given if state != INVARIANT}
+    if not found:
+        return INVARIANT
+    state = found.pop()
+    if found:
+        return None
+    whole = any(each == INVARIANT and not zero for each, zero in given)
+    return None if state.is_partial and whole else state
 
 
 def _join(before: State, after: State, zero: bool) -> State | None:
@@ -92,15 +154,17 @@ def _join(before: State, after: State, zero: bool) -> State | None:
     return None
 
 
-def inner_cut(loop: Loop, op: ir.Operation, position: int) -> Cut | None:
+def inner_cut(loop: Inside, op: ir.Operation, position: int) -> Cut | None:
     """Where an operand of an op inside must be cut; None where it has the right form."""
     if loop.states.get(op.operands[position], INVARIANT) != INVARIANT:
         return None
     if op.name == "stablehlo.return":
         parent = op.parent
-        if parent is None or parent.regions[1].blocks[0] != op.block:
+        if parent is None:
             return None
-        return loop.states[op.block.arguments[position]].cut
+        if parent.name == "stablehlo.while" and parent.regions[1].blocks[0] != op.block:
+            return None
+        return loop.states[parent.results[position]].cut
     if op.name == "stablehlo.while":
         carry = op.regions[1].blocks[0].arguments[position]
         return loop.states.get(carry, INVARIANT).cut
@@ -110,7 +174,7 @@ def inner_cut(loop: Loop, op: ir.Operation, position: int) -> Cut | None:
     return from_factor(rule, rule.operands[position], loop.cuts[op.results[0]])
 
 
-def _run_block(block: ir.Block, loop: Loop, zeros: set[ir.Value]) -> list[State] | None:
+def _run_block(block: ir.Block, loop: Inside, zeros: set[ir.Value]) -> list[State] | None:
     """States of what a block of `loop` hands on; None where an op cannot work on parts."""
     for argument, state in zip(block.arguments, loop.carries, strict=True):
         loop.states[argument] = state
@@ -127,7 +191,7 @@ def _run_block(block: ir.Block, loop: Loop, zeros: set[ir.Value]) -> list[State]
 
 
 def _transfer(
-    op: ir.Operation, states: list[State], loop: Loop, zeros: set[ir.Value]
+    op: ir.Operation, states: list[State], loop: Inside, zeros: set[ir.Value]
 ) -> list[State] | None:
     count = len(op.results)
     if op.name in IDENTITIES:
@@ -135,14 +199,14 @@ def _transfer(
     used = {v: loop.states[v] for v in inputs(op) if v in loop.states}
     if all(state == INVARIANT for state in used.values()):
         return [INVARIANT] * count
-    if op.name == "stablehlo.while":
-        nested = analyse_loop(op, states, used, loop.rules)
+    if op.name in CONTROL_FLOW:
+        nested = analyse(op, states, used, loop.rules)
         if nested is None:
             return None
         loop.states.update(nested.states)
         loop.cuts.update(nested.cuts)
         loop.limits.extend(nested.limits)
-        return nested.carries
+        return nested.results
     if any(used[v] != INVARIANT for v in used if v not in list(op.operands)):
         return None  # a reducer that uses more than its arguments
     partial = {p for p, state in enumerate(states) if state.is_partial}
@@ -153,7 +217,7 @@ def _transfer(
     return _cut(op, states, loop)
 
 
-def _cut(op: ir.Operation, states: list[State], loop: Loop) -> list[State] | None:
+def _cut(op: ir.Operation, states: list[State], loop: Inside) -> list[State] | None:
     """Results of an op with varying operands, if it may compute a part."""
     rule = loop.rules.get(op.results[0])
     if rule is None:

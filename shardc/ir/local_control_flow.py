@@ -1,4 +1,4 @@
-"""A loop that works on one microbatch's part of what it carries."""
+"""A loop or branch that works on one microbatch's part of what goes through it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 from jax.extend.mlir import ir
 
 from shardc.ir.local_ops import make_local
+from shardc.ir.walk import CONTROL_FLOW
 
 if TYPE_CHECKING:
     from shardc.analysis.batch_state import Cut
 
 
-def make_local_loop(
+def make_local_control_flow(
     op: ir.Operation,
     operands: Sequence[ir.Value],
     captured: Mapping[ir.Value, ir.Value],
@@ -19,25 +20,25 @@ def make_local_loop(
     operand_cut: Callable[[ir.Operation, int], "Cut | None"],
     cut_value: Callable[[ir.Value, "Cut", ir.InsertionPoint], ir.Value],
 ) -> ir.Operation:
-    """A copy of a `stablehlo.while` at the current insertion point, at the shapes of a part.
+    """A copy of an op of control flow at the current insertion point, at the shapes of a part.
 
     Args:
-        operands: what the copy starts from, already in the form of the carries.
+        operands: those of the copy, a loop's already in the form of what it carries.
         captured: new values for the values from outside that the regions use.
         part_type: the type that a value of the original has in the copy.
         operand_cut: where a whole operand of an op inside (or of a region's return) must be cut.
         cut_value: makes the part of a whole value.
     """
-    types = [part_type(argument) for argument in op.regions[1].blocks[0].arguments]
-    loop = ir.Operation.create(
+    local = ir.Operation.create(
         op.name,
-        results=types,
+        results=[part_type(result) for result in op.results],
         operands=list(operands),
         attributes={name: op.attributes[name] for name in op.attributes},
         regions=len(op.regions),
     )
-    for old_region, new_region in zip(op.regions, loop.regions, strict=True):
+    for old_region, new_region in zip(op.regions, local.regions, strict=True):
         old = old_region.blocks[0]
+        types = [part_type(argument) for argument in old.arguments]
         new = new_region.blocks.append(*types, arg_locs=[a.location for a in old.arguments])
         values: dict[ir.Value, ir.Value] = dict(captured)
         values.update(zip(old.arguments, new.arguments, strict=True))
@@ -49,14 +50,16 @@ def make_local_loop(
                 value = values.get(operand, operand)
                 used.append(cut_value(value, cut, ir.InsertionPoint(new)) if cut else value)
             with ir.InsertionPoint(new), inner.location:
-                if inner.name == "stablehlo.while":
-                    made = make_local_loop(inner, used, values, part_type, operand_cut, cut_value)
+                if inner.name in CONTROL_FLOW:
+                    made = make_local_control_flow(
+                        inner, used, values, part_type, operand_cut, cut_value
+                    )
                 else:
                     made = make_local(inner, used, [part_type(r) for r in inner.results])
                     _rewire(made, values)
             values.update(zip(inner.results, made.results, strict=True))
         _drop_unused(new)
-    return loop
+    return local
 
 
 def _rewire(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
