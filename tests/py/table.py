@@ -93,7 +93,8 @@ def nearby(program: str) -> tuple[dict[str, np.ndarray], ...]:
 
     One run is too small a sample of the error that one device makes: adam divides by the size of
     gradients, and where one is nearly zero there is little but rounding. So the last bit of half
-    the weights is moved, and the rows of the batch are in another order where that is all the same.
+    the weights is moved, if the step is smooth, and the rows of the batch are in another order, if
+    that is all the same.
     """
     built = build(program, "float32")
     (state, batch, *rest), step = built.args, jax.jit(built.step)
@@ -101,7 +102,7 @@ def nearby(program: str) -> tuple[dict[str, np.ndarray], ...]:
     rng = np.random.default_rng(0)
 
     def moved(leaf: Any) -> Any:
-        if not isinstance(leaf, np.ndarray) or leaf.dtype != np.float32:
+        if not built.smooth or not isinstance(leaf, np.ndarray) or leaf.dtype != np.float32:
             return leaf
         side = rng.choice(np.float32([-np.inf, np.inf]), leaf.shape)
         return np.where(rng.random(leaf.shape) < 0.5, leaf, np.nextafter(leaf, side))

@@ -81,6 +81,26 @@ def test_an_amplified_leaf_may_err_four_times_as_much_as_one_device() -> None:
         assert not verdict(exact, single, got, "direct").passed
 
 
+def test_the_worst_of_several_runs_on_one_device_counts_and_is_told() -> None:
+    exact = values()
+    size = np.abs(exact).max()
+    one, other, got = (
+        (exact + np.eye(64)[0] * error * size).astype(np.float32) for error in (1e-5, 4e-5, 1e-4)
+    )
+
+    def judged(**runs: list[dict[str, np.ndarray]]) -> Report:
+        return compare({"x": exact}, {"x": one}, {"x": got}, {"x": "amplified"}, **runs)
+
+    assert not judged().passed
+    assert not judged(nearby32=[{"x": one}]).passed
+    report = judged(nearby32=[{"x": other}])
+    assert report.passed
+    assert report.beyond_one_run == 1
+    assert (
+        compare({"x": exact}, {"x": one}, {"x": one}, nearby32=[{"x": other}]).beyond_one_run == 0
+    )
+
+
 def test_bfloat16_is_judged_by_rule_c_even_if_direct() -> None:
     exact = values()
     single = exact.astype(ml_dtypes.bfloat16)
