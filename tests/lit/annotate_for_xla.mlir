@@ -23,3 +23,27 @@ func.func @stage0_forward(
   } : (tensor<8x4xf32>, tensor<f32>) -> tensor<8xf32>
   return %0 : tensor<8xf32>
 }
+
+// A loop has no sharding of its own for XLA, which may take values out of it; the ops inside have.
+// CHECK-LABEL: func.func @stage0_backward
+//       CHECK:   stablehlo.while
+//   CHECK-NOT:   attributes
+//       CHECK:     stablehlo.negate %{{.*}} {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>}
+func.func @stage0_backward(
+    %arg0: tensor<8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}]>, shardc.value = "v0"},
+    %arg1: tensor<i1> {sdy.sharding = #sdy.sharding<@stage0, []>, shardc.value = "arg1"})
+    -> (tensor<8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}]>, shardc.value = "v1"})
+    attributes {shardc.kind = "backward", shardc.round = 0 : i64, shardc.stage = 0 : i64} {
+  %0 = stablehlo.while(%v = %arg0) : tensor<8xf32> attributes {
+      shardc.in_shardings = [#sdy.sharding<@stage0, [{"x"}]>],
+      sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>}
+  cond {
+    stablehlo.return %arg1 : tensor<i1>
+  } do {
+    %1 = stablehlo.negate %v {
+      shardc.in_shardings = [#sdy.sharding<@stage0, [{"x"}]>],
+      sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>} : tensor<8xf32>
+    stablehlo.return %1 : tensor<8xf32>
+  }
+  return %0 : tensor<8xf32>
+}

@@ -131,3 +131,48 @@ func.func @sums_of_bfloat16(
   %2 = sdy.all_reduce {"y"} %1 out_sharding=<@stage0, [{}]> : tensor<6xbf16>
   return %2, %0 : tensor<6xbf16>, tensor<8x6xbf16>
 }
+
+// A loop carries parts, partial sums among them. Where the device stands is found before the loop.
+// CHECK-LABEL: func.func @loop
+//       CHECK:   stablehlo.partition_id
+//       CHECK:   stablehlo.while(%{{.*}} = %{{.*}}, %[[V:.*]] = %{{.*}}, %[[SUM:.*]] = %{{.*}}) : tensor<i32>, tensor<4x4xf32>, tensor<4x4xf32>
+//       CHECK:   do {
+//       CHECK:     %[[DOT:.*]] = stablehlo.dot_general %[[V]], %{{.*}} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+//       CHECK:     stablehlo.add %[[SUM]], %[[DOT]]
+//       CHECK:     stablehlo.dynamic_slice
+//       CHECK:     stablehlo.return %{{.*}} : tensor<i32>, tensor<4x4xf32>, tensor<4x4xf32>
+//       CHECK:   "stablehlo.all_reduce"
+func.func @loop(%n: tensor<i32>,
+    %a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {"y"}]>},
+    %w: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"y"}, {}]>})
+    -> (tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>}) {
+  %i = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %cst = stablehlo.constant dense<0.0> : tensor<f32>
+  %table = stablehlo.constant dense<3.0> : tensor<8x8xf32>
+  %zeros = stablehlo.broadcast_in_dim %cst, dims = []
+    {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}, {}], unreduced={"y"}>]>}
+    : (tensor<f32>) -> tensor<8x4xf32>
+  %0:3 = stablehlo.while(%j = %i, %v = %a, %sum = %zeros)
+    : tensor<i32>, tensor<8x8xf32>, tensor<8x4xf32>
+    attributes {sdy.sharding = #sdy.sharding_per_value<[<@stage0, []>,
+      <@stage0, [{"x"}, {"y"}]>, <@stage0, [{"x"}, {}], unreduced={"y"}>]>}
+  cond {
+    %2 = stablehlo.compare LT, %j, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %2 : tensor<i1>
+  } do {
+    %2 = stablehlo.add %j, %one : tensor<i32>
+    %3 = stablehlo.dot_general %v, %w, contracting_dims = [1] x [0]
+      {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}, {}], unreduced={"y"}>]>}
+      : (tensor<8x8xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+    %4 = stablehlo.add %sum, %3
+      {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}, {}], unreduced={"y"}>]>}
+      : tensor<8x4xf32>
+    %5 = sdy.all_slice [{"x"}, {"y"}] %table out_sharding=<@stage0, [{"x"}, {"y"}]> : tensor<8x8xf32>
+    %6 = stablehlo.multiply %v, %5
+      {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}, {"y"}]>]>} : tensor<8x8xf32>
+    stablehlo.return %2, %6, %4 : tensor<i32>, tensor<8x8xf32>, tensor<8x4xf32>
+  }
+  %1 = sdy.all_reduce {"y"} %0#2 out_sharding=<@stage0, [{"x"}, {}]> : tensor<8x4xf32>
+  return %1 : tensor<8x4xf32>
+}
