@@ -1,6 +1,7 @@
 """Every test sees 8 virtual CPU devices; this runs before the first backend starts."""
 
 import os
+import signal
 import tempfile
 
 # Eight devices share few cores here: a device that waits for a collective is slow, not stuck.
@@ -24,3 +25,6 @@ hypothesis.settings.load_profile("shardc")
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
+
+# A shell ignores Ctrl-C in what it starts in the background; the tests send it to themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
