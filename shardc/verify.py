@@ -19,6 +19,7 @@ from shardc.importer.program import Imported
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
 from shardc.numerics import Report, compare
+from shardc.passes.legalize_chlo import LegalizeChlo
 from shardc.passes.strip_shardings import StripShardings
 from shardc.passes.widen_floats import WidenFloats
 from shardc.plan import Executable
@@ -90,13 +91,17 @@ def references(
     """Results of the last step on one device: in the program's own precision, and in float64.
 
     The program is what was imported, untouched by shardc's passes but for annotations that name no
-    more than one device. Needs JAX's x64 mode.
+    more than one device. In float64 its CHLO ops are expanded first, as they are for the plan: the
+    expansions of float32 are approximations, and other ones than those of float64. Needs JAX's x64
+    mode.
     """
     module = copy_module(imported.module)
     run_passes(module, [StripShardings()])
+    expanded = copy_module(module)
+    run_passes(expanded, [LegalizeChlo()])
     names = result_names(imported)
     found = []
-    for each in (module, widened(module)):
+    for each in (module, widened(expanded)):
         step = single_device_step(each, device)
         values = list(inputs) if each is module else [widen_array(value) for value in inputs]
         found.append(dict(zip(names, _repeat(step, values, state, steps), strict=True)))

@@ -58,18 +58,19 @@ def op_strategies(
 ) -> tuple[Strategy, ...]:
     """All strategies of `op` on `mesh`; the first is always the replicated one.
 
-    An op without a rule, and factors that the lowering does not allow, are replicated.
+    An op without a rule or with empty tensors, and factors that the lowering does not allow, are
+    replicated.
 
     Args:
         rule: Shardy's rule for the op.
         unreduced: for each operand, whether its producer can leave it as partial sums.
     """
-    ranks = tuple(len(ir.RankedTensorType(v.type).shape) for v in op.operands)
-    result_ranks = tuple(len(ir.RankedTensorType(v.type).shape) for v in op.results)
-    if rule is None:
+    shapes = [_shape(value) for value in op.operands]
+    result_shapes = [_shape(value) for value in op.results]
+    if rule is None or any(0 in shape for shape in (*shapes, *result_shapes)):
         whole = (
-            tuple(map(TensorSharding.replicated, ranks)),
-            tuple(map(TensorSharding.replicated, result_ranks)),
+            tuple(TensorSharding.replicated(len(shape)) for shape in shapes),
+            tuple(TensorSharding.replicated(len(shape)) for shape in result_shapes),
         )
         return (Strategy(*whole, (), 1),)
     allowed = tuple(
@@ -264,7 +265,12 @@ def _strategy(
 def value_shardings(
     shape: tuple[int, ...], axes: Axes, unreduced: bool = False
 ) -> tuple[TensorSharding, ...]:
-    """Every even sharding of a tensor, replicated first; with partial sums too if asked for."""
+    """Every even sharding of a tensor, replicated first; with partial sums too if asked for.
+
+    An empty tensor is replicated: JAX takes it for that, whatever it was asked for.
+    """
+    if 0 in shape:
+        return (TensorSharding.replicated(len(shape)),)
     found: dict[TensorSharding, None] = {}
     places = [None, *range(len(shape)), *([-1] if unreduced else [])]
     for chosen in itertools.product(places, repeat=len(axes)):
