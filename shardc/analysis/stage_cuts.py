@@ -22,8 +22,7 @@ def layer_starts(
 ) -> list[int]:
     """Clusters the forward ops into up to `most_layers` contiguous layers.
 
-    A layer has at least one matrix product or convolution to itself on average: there are never
-    more layers than such ops.
+    Each layer has a matrix product or convolution, so there are never more layers than such ops.
 
     Args:
         order: positions of the forward ops that live on one stage, rising.
@@ -46,7 +45,8 @@ def layer_starts(
         return []
     flops = [op_cost(flow.ops[i]).flops for i in order]
     num_layers = max(1, min(most_layers, heavy))
-    layers = cluster_layers(flops, crossing_values(flow, order), num_layers, delta=delta)
+    values, is_layer = crossing_values(flow, order), [is_heavy(flow.ops[i]) for i in order]
+    layers = cluster_layers(flops, values, num_layers, heavy=is_layer, delta=delta)
     return [order[first] for first, _ in layers]
 
 

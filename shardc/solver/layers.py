@@ -31,7 +31,12 @@ class Value:
 
 
 def cluster_layers(
-    flops: Sequence[float], values: Sequence[Value], num_layers: int, *, delta: float = 0.5
+    flops: Sequence[float],
+    values: Sequence[Value],
+    num_layers: int,
+    *,
+    heavy: Sequence[bool] = (),
+    delta: float = 0.5,
 ) -> list[tuple[int, int]]:
     """Cuts ops 0..K-1 into `num_layers` contiguous layers.
 
@@ -44,6 +49,8 @@ def cluster_layers(
         flops: per op.
         values: what flows between ops; bytes are counted once per layer that reads them.
         num_layers: at least 1.
+        heavy: per op whether it may make a layer worth having; where there are enough of them,
+            every layer gets one. Empty: every op may.
     Returns:
         Per layer its (first op, last op).
     Raises:
@@ -60,9 +67,14 @@ def cluster_layers(
     work = np.bincount(block_of, np.asarray(flops, np.float64), len(starts))
     before = np.concatenate([[0.0], np.cumsum(work)])
     share = before[None, 1:] - before[:-1, None]  # [first block, last block]
+    some = np.bincount(block_of, np.asarray(heavy or np.ones(len(flops)), np.float64), len(starts))
+    counted = np.concatenate([[0.0], np.cumsum(some)])
+    worthwhile = counted[None, 1:] - counted[:-1, None] > 0.0
+    if np.count_nonzero(some) < num_layers:
+        worthwhile[:] = True
     while True:
         most = (1.0 + delta) * before[-1] / num_layers * (1.0 + 1e-12)
-        allowed = np.triu(share <= most)
+        allowed = np.triu((share <= most) & worthwhile)
         ends = _best_cuts(np.where(allowed, cut, np.inf), share, num_layers)
         if ends is not None:
             break

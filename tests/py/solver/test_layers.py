@@ -25,16 +25,20 @@ def score(flops: list[int], values: list[Value], layers: Layers) -> tuple[int, i
     return max(reads), sum(reads), sum(sum(flops[a : b + 1]) ** 2 for a, b in layers)
 
 
-def brute_force(flops: list[int], values: list[Value], num_layers: int) -> tuple[int, int, int]:
+def brute_force(
+    flops: list[int], values: list[Value], heavy: list[bool], num_layers: int
+) -> tuple[int, int, int]:
     """Tries every way of cutting, with delta 0.5 and then more."""
     delta = 0.5
+    if sum(heavy) < num_layers:
+        heavy = [True] * len(flops)
     while True:
         scores = []
         for cuts in itertools.combinations(range(1, len(flops)), num_layers - 1):
             bounds = [0, *cuts, len(flops)]
             layers = [(a, b - 1) for a, b in itertools.pairwise(bounds)]
             most = (1 + delta) * sum(flops) / num_layers * (1 + 1e-12)
-            if all(sum(flops[a : b + 1]) <= most for a, b in layers):
+            if all(sum(flops[a : b + 1]) <= most and any(heavy[a : b + 1]) for a, b in layers):
                 scores.append(score(flops, values, layers))
         if scores:
             return min(scores)
@@ -42,7 +46,7 @@ def brute_force(flops: list[int], values: list[Value], num_layers: int) -> tuple
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> tuple[list[int], list[Value], int]:
+def programs(draw: st.DrawFn) -> tuple[list[int], list[Value], list[bool], int]:
     flops = draw(st.lists(st.integers(0, 5), min_size=1, max_size=8))
     num_layers = draw(st.integers(1, len(flops)))
     values = []
@@ -52,16 +56,16 @@ def programs(draw: st.DrawFn) -> tuple[list[int], list[Value], int]:
         values.append(
             Value(producer, tuple(draw(st.lists(readers, max_size=3))), draw(st.integers(0, 9)))
         )
-    return flops, values, num_layers
+    return flops, values, [draw(st.booleans()) for _ in flops], num_layers
 
 
 @given(programs())
-def test_equals_brute_force(program: tuple[list[int], list[Value], int]) -> None:
-    flops, values, num_layers = program
-    layers = cluster_layers(flops, values, num_layers)
+def test_equals_brute_force(program: tuple[list[int], list[Value], list[bool], int]) -> None:
+    flops, values, heavy, num_layers = program
+    layers = cluster_layers(flops, values, num_layers, heavy=heavy)
     assert [a for a, _ in layers] == [0, *(b + 1 for _, b in layers[:-1])]
     assert layers[-1][1] == len(flops) - 1 and all(a <= b for a, b in layers)
-    assert score(flops, values, layers) == brute_force(flops, values, num_layers)
+    assert score(flops, values, layers) == brute_force(flops, values, heavy, num_layers)
 
 
 def test_a_transformer_is_cut_between_its_blocks() -> None:
