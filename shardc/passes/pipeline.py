@@ -4,6 +4,7 @@ from shardc.ir.pass_manager import Pass
 from shardc.passes.annotate_for_xla import AnnotateForXla
 from shardc.passes.apply_shardings import ApplyShardings
 from shardc.passes.assign_meshes import AssignMeshes
+from shardc.passes.batch_indices import BatchIndices
 from shardc.passes.canonicalize import Canonicalize
 from shardc.passes.cse import Cse
 from shardc.passes.inline_calls import InlineCalls
@@ -15,6 +16,7 @@ from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pin_layouts import PinLayouts
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
+from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.strip_shardings import StripShardings
 from shardc.passes.widen_floats import WidenFloats
@@ -26,6 +28,10 @@ NORMALIZE: tuple[Pass, ...] = (
     StripShardings(),
     # Because CHLO ops have no sharding rules; their StableHLO expansions have.
     LegalizeChlo(),
+    # Because what a loop only carries along would hide from later passes what it is.
+    SimplifyLoops(),
+    # Because an op that indexes the batch by its own position seems to need all of it.
+    BatchIndices(),
     # Because the expansions and JAX leave dead ops that would each cost a decision, and constants
     # inside loops that the next pass can only merge outside.
     Canonicalize(),
@@ -62,6 +68,8 @@ PASSES: dict[str, type[Pass]] = {
         InlineCalls,
         StripShardings,
         LegalizeChlo,
+        SimplifyLoops,
+        BatchIndices,
         Canonicalize,
         Cse,
         SplitMicrobatches,

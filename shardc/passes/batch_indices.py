@@ -1,0 +1,216 @@
+"""Tell gathers and scatters which of their dims are batch dims."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from shardc.ir.constants import is_zero
+from shardc.ir.pass_manager import Pass
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import functions, walk
+
+
+@dataclass(frozen=True)
+class BatchIndices(Pass):
+    """Makes a batch dim of each dim that a gather or scatter indexes by its own position.
+
+    `x[arange(n), i]` becomes `x[b, i[b]]` for every b: the column of indices that counts along one
+    of their dims goes, and the dim of the operand that it indexes belongs to that one. So the op
+    can run on a part of the batch. One column of indices stays, whatever it holds. A second run
+    changes nothing.
+
+        %i = stablehlo.concatenate %iota, %labels, dim = 1
+        "stablehlo.gather"(%x, %i) <{collapsed_slice_dims = [0, 1], start_index_map = [0, 1], ..}>
+    becomes
+        "stablehlo.gather"(%x, %labels) <{collapsed_slice_dims = [1], operand_batching_dims = [0],
+            start_indices_batching_dims = [0], start_index_map = [1], ..}>
+    """
+
+    name = "shardc-batch-indices"
+    never_refuses = "an op whose indices are all data is left alone"
+
+    def apply(self, module: ir.Operation) -> None:
+        for function in functions(module):
+            for op in list(walk(function)):
+                if op.name in ("stablehlo.gather", "stablehlo.scatter"):
+                    with op.location:
+                        _rewrite(op)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The dimension numbers of a gather or scatter, by their names in a gather."""
+
+    offset_dims: list[int]
+    collapsed: list[int]
+    operand_batching: list[int]
+    indices_batching: list[int]
+    index_map: list[int]
+    index_vector_dim: int
+
+
+def _rewrite(op: ir.Operation) -> None:
+    numbers = _numbers(op)
+    position = 1 if op.name == "stablehlo.gather" else len(op.results)
+    indices = op.operands[position]
+    columns = _columns(indices, numbers.index_vector_dim)
+    operand = shape_of(op.operands[0])
+    batch: dict[int, int] = {}  # column -> dim of the indices
+    for column, value in enumerate(columns):
+        dim = None if value is None else _counts_along(value)
+        if dim is None or dim == numbers.index_vector_dim or len(batch) == len(columns) - 1:
+            continue
+        target = numbers.index_map[column]
+        taken = dim in (*numbers.indices_batching, *batch.values())
+        if target in numbers.collapsed and not taken and operand[target] == shape_of(indices)[dim]:
+            batch[column] = dim
+    if not batch:
+        return
+    kept = [column for column in range(len(columns)) if column not in batch]
+    with ir.InsertionPoint(op):
+        op.operands[position] = _joined(indices, columns, kept)
+    pairs = sorted(
+        [
+            *zip(numbers.operand_batching, numbers.indices_batching, strict=True),
+            *((numbers.index_map[column], dim) for column, dim in batch.items()),
+        ]
+    )
+    _set_numbers(
+        op,
+        _Numbers(
+            numbers.offset_dims,
+            [d for d in numbers.collapsed if d not in {d for d, _ in pairs}],
+            [d for d, _ in pairs],
+            [d for _, d in pairs],
+            [numbers.index_map[column] for column in kept],
+            numbers.index_vector_dim,
+        ),
+    )
+
+
+def _numbers(op: ir.Operation) -> _Numbers:
+    if op.name == "stablehlo.gather":
+        n = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+        return _Numbers(
+            list(n.offset_dims),
+            list(n.collapsed_slice_dims),
+            list(n.operand_batching_dims),
+            list(n.start_indices_batching_dims),
+            list(n.start_index_map),
+            n.index_vector_dim,
+        )
+    s = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    return _Numbers(
+        list(s.update_window_dims),
+        list(s.inserted_window_dims),
+        list(s.input_batching_dims),
+        list(s.scatter_indices_batching_dims),
+        list(s.scattered_dims_to_operand_dims),
+        s.index_vector_dim,
+    )
+
+
+def _set_numbers(op: ir.Operation, n: _Numbers) -> None:
+    numbers = (
+        n.offset_dims,
+        n.collapsed,
+        n.operand_batching,
+        n.indices_batching,
+        n.index_map,
+        n.index_vector_dim,
+    )
+    if op.name == "stablehlo.gather":
+        op.attributes["dimension_numbers"] = stablehlo.GatherDimensionNumbers.get(*numbers)
+    else:
+        attribute = stablehlo.ScatterDimensionNumbers.get(*numbers)
+        op.attributes["scatter_dimension_numbers"] = attribute
+
+
+def _columns(indices: ir.Value, dim: int) -> list[ir.Value | None]:
+    """What each column of the index vectors is; None for columns that are made together.
+
+    [] where the indices are not put together from columns, or the vectors are not the last dim.
+    """
+    op = indices.owner
+    if isinstance(op, ir.Block) or op.operation.name != "stablehlo.concatenate":
+        return []
+    made = op.operation
+    if int(ir.IntegerAttr(made.attributes["dimension"]).value) != dim:
+        return []
+    if dim != len(shape_of(indices)) - 1:
+        return []
+    found: list[ir.Value | None] = []
+    for piece in made.operands:
+        size = shape_of(piece)[dim]
+        found += [piece] if size == 1 else [None] * size
+    return found
+
+
+def _joined(indices: ir.Value, columns: Sequence[ir.Value | None], kept: Sequence[int]) -> ir.Value:
+    """The index vectors with the columns that are kept."""
+    dim = len(shape_of(indices)) - 1
+    pieces = []
+    for column in kept:
+        piece = columns[column]
+        if piece is None:
+            shape = shape_of(indices)
+            start, limit = [0] * len(shape), list(shape)
+            start[dim], limit[dim] = column, column + 1
+            piece = stablehlo.SliceOp(indices, start, limit, [1] * len(shape)).result
+        pieces.append(piece)
+    if len(pieces) == 1:
+        return pieces[0]
+    joined = [*shape_of(indices)[:-1], len(pieces)]
+    element = ir.RankedTensorType(indices.type).element_type
+    return ir.Operation.create(
+        "stablehlo.concatenate",
+        results=[ir.RankedTensorType.get(joined, element)],
+        operands=pieces,
+        attributes={"dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)},
+    ).results[0]
+
+
+def _counts_along(value: ir.Value) -> int | None:
+    """The dim d in which each element of `value` is its own position; None if there is none."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return None
+    op = owner.operation
+    if op.name == "stablehlo.iota":
+        return int(ir.IntegerAttr(op.attributes["iota_dimension"]).value)
+    if op.name == "stablehlo.convert":
+        integers = isinstance(ir.RankedTensorType(value.type).element_type, ir.IntegerType)
+        return _counts_along(op.operands[0]) if integers else None
+    if op.name == "stablehlo.select":  # of an index that may be negative
+        return _counts_along(op.operands[2]) if _is_wrapped(op) else None
+    if op.name not in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
+        return None
+    dim = _counts_along(op.operands[0])
+    if dim is None:
+        return None
+    before, after = shape_of(op.operands[0]), shape_of(value)
+    if op.name == "stablehlo.broadcast_in_dim":
+        target = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))[dim]
+        return target if before[dim] == after[target] else None
+    return _same_dim(before, after, dim)
+
+
+def _same_dim(before: Sequence[int], after: Sequence[int], dim: int) -> int | None:
+    """Where a reshape that only adds or drops dims of size 1 puts a dim."""
+    old = [d for d, size in enumerate(before) if size != 1]
+    new = [d for d, size in enumerate(after) if size != 1]
+    if [before[d] for d in old] != [after[d] for d in new] or dim not in old:
+        return None
+    return new[old.index(dim)]
+
+
+def _is_wrapped(op: ir.Operation) -> bool:
+    """Whether a select gives what is not negative as it is: `i < 0 ? anything : i`."""
+    owner = op.operands[0].owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.compare":
+        return False
+    compare = owner.operation
+    below = "LT" in str(compare.attributes["comparison_direction"])
+    return below and compare.operands[0] == op.operands[2] and is_zero(compare.operands[1])

@@ -1,0 +1,63 @@
+// RUN: shardc-opt %s --passes=shardc-simplify-loops | filecheck %s
+// RUN: shardc-opt %s --passes=shardc-simplify-loops,shardc-simplify-loops | filecheck %s
+
+// What each round hands on as it got it is used from outside, after the loop too; so is a value that
+// each round replaces by what the loop started from.
+// CHECK-LABEL: func.func @carried_along
+//       CHECK:   %[[LOOP:.*]]:2 = stablehlo.while(%[[I:.*]] = %arg0, %[[V:.*]] = %arg2) : tensor<i32>, tensor<8xf32>
+//       CHECK:     stablehlo.compare LT, %[[I]], %arg1
+//       CHECK:     %[[NEXT:.*]] = stablehlo.add %[[I]], %arg4
+//       CHECK:     %[[SUM:.*]] = stablehlo.add %[[V]], %arg3
+//       CHECK:     stablehlo.return %[[NEXT]], %[[SUM]] : tensor<i32>, tensor<8xf32>
+//       CHECK:   return %[[LOOP]]#1, %arg3
+func.func @carried_along(%i: tensor<i32>, %n: tensor<i32>, %v: tensor<8xf32>, %w: tensor<8xf32>,
+    %one: tensor<i32>) -> (tensor<8xf32>, tensor<8xf32>) {
+  %0:5 = stablehlo.while(%a = %i, %b = %n, %c = %v, %d = %w, %e = %one)
+    : tensor<i32>, tensor<i32>, tensor<8xf32>, tensor<8xf32>, tensor<i32>
+  cond {
+    %1 = stablehlo.compare LT, %a, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %1 : tensor<i1>
+  } do {
+    %1 = stablehlo.add %a, %e : tensor<i32>
+    %2 = stablehlo.add %c, %d : tensor<8xf32>
+    stablehlo.return %1, %b, %2, %d, %one
+      : tensor<i32>, tensor<i32>, tensor<8xf32>, tensor<8xf32>, tensor<i32>
+  }
+  return %0#2, %0#3 : tensor<8xf32>, tensor<8xf32>
+}
+
+// Values that change places are not the same in each round.
+// CHECK-LABEL: func.func @swapped
+//       CHECK:   stablehlo.while(%{{.*}} = %arg0, %{{.*}} = %arg1, %{{.*}} = %arg2)
+func.func @swapped(%a: tensor<f32>, %b: tensor<f32>, %go: tensor<i1>) -> tensor<f32> {
+  %0:3 = stablehlo.while(%x = %a, %y = %b, %z = %go) : tensor<f32>, tensor<f32>, tensor<i1>
+  cond {
+    stablehlo.return %z : tensor<i1>
+  } do {
+    %1 = stablehlo.not %z : tensor<i1>
+    stablehlo.return %y, %x, %1 : tensor<f32>, tensor<f32>, tensor<i1>
+  }
+  return %0#0 : tensor<f32>
+}
+
+// An inner loop first, so that the outer one sees what it no longer changes.
+// CHECK-LABEL: func.func @nested
+//       CHECK:   stablehlo.while(%[[I:.*]] = %arg0) : tensor<i32>
+//       CHECK:     stablehlo.while(%{{.*}} = %[[I]]) : tensor<i32>
+//       CHECK:   return %arg1
+func.func @nested(%i: tensor<i32>, %w: tensor<8xf32>, %go: tensor<i1>) -> tensor<8xf32> {
+  %0:2 = stablehlo.while(%a = %i, %b = %w) : tensor<i32>, tensor<8xf32>
+  cond {
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %1:2 = stablehlo.while(%c = %a, %d = %b) : tensor<i32>, tensor<8xf32>
+    cond {
+      stablehlo.return %go : tensor<i1>
+    } do {
+      %2 = stablehlo.negate %c : tensor<i32>
+      stablehlo.return %2, %d : tensor<i32>, tensor<8xf32>
+    }
+    stablehlo.return %1#0, %1#1 : tensor<i32>, tensor<8xf32>
+  }
+  return %0#1 : tensor<8xf32>
+}
