@@ -21,7 +21,7 @@ from shardc.analysis.sharding_rules import OpRule
 from shardc.analysis.step_program import IDENTITIES
 from shardc.ir.clone import inputs
 from shardc.ir.constants import is_zero
-from shardc.ir.walk import CONTROL_FLOW
+from shardc.ir.walk import CONTROL_FLOW, last_op
 
 Rules = Mapping[ir.Value, OpRule]  # by the first result of an op inside a region
 
@@ -120,7 +120,7 @@ def analyse_branch(
         out = _run_block(block, branch, set())
         if out is None:
             return None
-        ends = block.operations[len(block.operations) - 1].operation.operands
+        ends = last_op(block).operands
         outs.append([(state, is_zero(value)) for state, value in zip(out, ends, strict=True)])
     joined = [_agreement(each) for each in zip(*outs, strict=True)]
     agreed = [state for state in joined if state is not None]

@@ -25,7 +25,7 @@ from shardc.cost.roofline import op_time_s
 from shardc.ir.attributes import get_str
 from shardc.ir.local_ops import BARRIER
 from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, sum_itemsize
-from shardc.ir.walk import CONTROL_FLOW, RETURN, body, ops, terminator
+from shardc.ir.walk import CONTROL_FLOW, RETURN, body, last_op, ops, terminator
 
 FUSED_TRAFFIC = 0.5  # an elementwise op is usually fused: it writes, or reads, but not both
 
@@ -168,7 +168,7 @@ class FunctionNodes:
             for value, result, index in zip(block.arguments, op.results, nodes, strict=True):
                 self._define(value, (index, 0), trips, self._unreduced[result])
             self._block(block, trips, block == condition)
-        for handed_on, index in zip(_returned(inside), nodes, strict=True):
+        for handed_on, index in zip(last_op(inside).operands, nodes, strict=True):
             self._connect(handed_on, index, self.graph.nodes[index].results[0])
         return tuple(nodes), tuple(chosen)
 
@@ -194,7 +194,7 @@ class FunctionNodes:
             chosen.append(strategies)
         for region in op.regions:
             self._block(region.blocks[0], repeats)
-            for value, index in zip(_returned(region.blocks[0]), nodes[1:], strict=True):
+            for value, index in zip(last_op(region.blocks[0]).operands, nodes[1:], strict=True):
                 self._connect(value, index, self.graph.nodes[index].results[0])
         return tuple(nodes), tuple(chosen)
 
@@ -249,11 +249,6 @@ class FunctionNodes:
                 seconds += all_reduce_over_s(pairs, bytes_each)
             found.append(seconds * repeats)
         return found
-
-
-def _returned(block: ir.Block) -> list[ir.Value]:
-    """What a region hands on."""
-    return list(block.operations[len(block.operations) - 1].operation.operands)
 
 
 def _result_bytes(results: Sequence[ir.Value], columns: StrategyColumns) -> list[int]:

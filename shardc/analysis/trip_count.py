@@ -3,6 +3,7 @@
 from jax.extend.mlir import ir
 
 from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import last_op
 
 
 def trip_count(loop: ir.Operation) -> int | None:
@@ -11,7 +12,7 @@ def trip_count(loop: ir.Operation) -> int | None:
     That is how `lax.scan` and `lax.fori_loop` with static bounds are lowered.
     """
     condition, body = (region.blocks[0] for region in loop.regions)
-    done = _terminator(condition).operands[0]
+    done = last_op(condition).operands[0]
     compare = _defining(done)
     if compare is None or compare.name != "stablehlo.compare":
         return None
@@ -22,7 +23,7 @@ def trip_count(loop: ir.Operation) -> int | None:
     if position is None or limit is None:
         return None
     start = _constant(loop.operands[position])
-    step = _step(_terminator(body).operands[position], body, position)
+    step = _step(last_op(body).operands[position], body, position)
     if start is None or not step:
         return None
     return _count(start, limit, step, direction)
@@ -54,10 +55,6 @@ def _step(value: ir.Value, body: ir.Block, position: int) -> int | None:
     if _argument(left, body) == position:
         return _constant(right)
     return _constant(left) if _argument(right, body) == position else None
-
-
-def _terminator(block: ir.Block) -> ir.Operation:
-    return block.operations[len(block.operations) - 1].operation
 
 
 def _defining(value: ir.Value) -> ir.Operation | None:

@@ -1,6 +1,6 @@
 """Copying ops with their operands replaced, values captured inside regions included."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jax.extend.mlir import ir
 
@@ -43,3 +43,16 @@ def clone_op(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> ir.Opera
     copy = op.operation.clone(ip=ir.InsertionPoint.current).operation
     replace_inputs(copy, mapping)
     return copy
+
+
+def hollow_copy(
+    op: ir.Operation, operands: Sequence[ir.Value], result_types: Sequence[ir.Type]
+) -> ir.Operation:
+    """An op like `op` at the current insertion point, its regions still without blocks."""
+    return ir.Operation.create(
+        op.name,
+        results=list(result_types),
+        operands=list(operands),
+        attributes={name: op.attributes[name] for name in op.attributes},
+        regions=len(op.regions),
+    )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from jax.extend.mlir import ir
 
+from shardc.ir.clone import hollow_copy
 from shardc.ir.local_ops import make_local
 from shardc.ir.walk import CONTROL_FLOW
 
@@ -29,13 +30,7 @@ def make_local_control_flow(
         operand_cut: where a whole operand of an op inside (or of a region's return) must be cut.
         cut_value: makes the part of a whole value.
     """
-    local = ir.Operation.create(
-        op.name,
-        results=[part_type(result) for result in op.results],
-        operands=list(operands),
-        attributes={name: op.attributes[name] for name in op.attributes},
-        regions=len(op.regions),
-    )
+    local = hollow_copy(op, operands, [part_type(result) for result in op.results])
     for old_region, new_region in zip(op.regions, local.regions, strict=True):
         old = old_region.blocks[0]
         types = [part_type(argument) for argument in old.arguments]

@@ -59,7 +59,11 @@ def planned_ops(function: ir.Operation) -> list[ir.Operation]:
 
 def terminator(function: ir.Operation) -> ir.Operation:
     """The func.return of a function."""
-    block = body(function)
+    return last_op(body(function))
+
+
+def last_op(block: ir.Block) -> ir.Operation:
+    """The op that ends a block."""
     return block.operations[len(block.operations) - 1].operation
 
 

@@ -19,7 +19,7 @@ from shardc.ir.attributes import (
     set_arg_attrs,
     set_result_attrs,
 )
-from shardc.ir.clone import replace_inputs
+from shardc.ir.clone import hollow_copy, replace_inputs
 from shardc.ir.constants import splat_text
 from shardc.ir.local_collectives import DeviceProgram
 from shardc.ir.local_ops import BARRIER, make_local
@@ -144,13 +144,7 @@ class _Localizer:
         self, op: ir.Operation, operands: list[ir.Value], types: list[ir.Type]
     ) -> Sequence[ir.Value]:
         """A loop or branch around the local twins of the ops inside."""
-        local = ir.Operation.create(
-            op.name,
-            results=types,
-            operands=operands,
-            attributes={name: op.attributes[name] for name in op.attributes},
-            regions=len(op.regions),
-        )
+        local = hollow_copy(op, operands, types)
         outermost = self.device.control_flow is None
         if outermost:
             self.device.control_flow = local

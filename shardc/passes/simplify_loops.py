@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.ir.attributes import SHARDING
+from shardc.ir.clone import hollow_copy
 from shardc.ir.pass_manager import Pass
-from shardc.ir.walk import functions, walk
+from shardc.ir.walk import functions, last_op, walk
 
 
 @dataclass(frozen=True)
@@ -15,8 +17,8 @@ class SimplifyLoops(Pass):
     """Removes what every round of a `stablehlo.while` hands on as it got it.
 
     The loop then uses the value from outside, of which later passes can tell more than of one that
-    a loop carries: that it is a constant, an iota, or the same for all microbatches. A second run
-    changes nothing.
+    a loop carries: that it is a constant, an iota, or the same for all microbatches. Loops with
+    shardings of their own stay as they are. A second run changes nothing.
     """
 
     name = "shardc-simplify-loops"
@@ -31,23 +33,17 @@ class SimplifyLoops(Pass):
 
 def _simplify(op: ir.Operation) -> None:
     inside = op.regions[1].blocks[0]
-    returned = list(_end(inside).operands)
+    returned = list(last_op(inside).operands)
     kept = [
         p
         for p, (argument, value) in enumerate(zip(inside.arguments, returned, strict=True))
         if value not in (argument, op.operands[p])
     ]
-    if len(kept) == len(returned):
+    if len(kept) == len(returned) or SHARDING in op.attributes:  # which counts all values
         return
     gone = [p for p in range(len(returned)) if p not in kept]
     with ir.InsertionPoint(op), op.location:
-        new = ir.Operation.create(
-            op.name,
-            results=[op.results[p].type for p in kept],
-            operands=[op.operands[p] for p in kept],
-            attributes={name: op.attributes[name] for name in op.attributes},
-            regions=len(op.regions),
-        )
+        new = hollow_copy(op, [op.operands[p] for p in kept], [op.results[p].type for p in kept])
     for p in gone:
         op.results[p].replace_all_uses_with(op.operands[p])
     for position, p in enumerate(kept):
@@ -63,13 +59,9 @@ def _simplify(op: ir.Operation) -> None:
     op.erase()
 
 
-def _end(block: ir.Block) -> ir.Operation:
-    return block.operations[len(block.operations) - 1].operation
-
-
 def _return(block: ir.Block, kept: Sequence[int]) -> None:
     """Lets a block hand on those of its values only."""
-    end = _end(block)
+    end = last_op(block)
     with ir.InsertionPoint(end), end.location:
         stablehlo.ReturnOp([end.operands[p] for p in kept])
     end.erase()

@@ -61,3 +61,19 @@ func.func @nested(%i: tensor<i32>, %w: tensor<8xf32>, %go: tensor<i1>) -> tensor
   }
   return %0#1 : tensor<8xf32>
 }
+
+// A loop with shardings of its own, one per value, stays as it is.
+sdy.mesh @mesh = <["x"=2]>
+// CHECK-LABEL: func.func @sharded
+//       CHECK:   stablehlo.while(%{{.*}} = %arg0, %{{.*}} = %arg1)
+func.func @sharded(%a: tensor<8xf32>, %b: tensor<8xf32>, %go: tensor<i1>) -> tensor<8xf32> {
+  %0:2 = stablehlo.while(%x = %a, %y = %b) : tensor<8xf32>, tensor<8xf32>
+    attributes {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}]>, <@mesh, [{"x"}]>]>}
+  cond {
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %1 = stablehlo.add %x, %y : tensor<8xf32>
+    stablehlo.return %1, %y : tensor<8xf32>, tensor<8xf32>
+  }
+  return %0#0 : tensor<8xf32>
+}
