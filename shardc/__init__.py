@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from shardc.api import gather as gather
     from shardc.api import jit as jit
     from shardc.cluster import Cluster as Cluster
+    from shardc.errors import RequestWarning as RequestWarning
     from shardc.errors import ShardcError as ShardcError
     from shardc.plan import Plan as Plan
 
@@ -16,6 +17,7 @@ _HOMES = {
     "gather": "shardc.api",
     "Cluster": "shardc.cluster",
     "Plan": "shardc.plan",
+    "RequestWarning": "shardc.errors",
     "ShardcError": "shardc.errors",
 }
 

@@ -18,7 +18,7 @@ from shardc.options import PlanOptions
 from shardc.plan import Executable, Plan, StageProgram
 from shardc.planner import INTERRUPTED, plan_program
 from shardc.report import explain
-from shardc.request import check_plan_fits
+from shardc.request import check_plan_fits, warn_of_unmet
 from shardc.runtime.interpreter import Interpreter
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ class Lowered:
     def plan(self) -> "Planned":
         """Chooses microbatches, stages, meshes and shardings, or takes the plan that was given.
 
+        Warns (RequestWarning) where the program cannot be cut as was asked.
+
         Raises:
             ShardcError: what the planner refuses; SHARDC-200 a given plan is for another program.
         """
@@ -103,6 +105,8 @@ class Lowered:
         compiler.prepare(prepared)
         plan = self._given_plan or find_plan(prepared, self.cluster, self.options)
         check_plan_fits(plan, self._devices, len(self.imported.arguments))
+        if self._given_plan is None:
+            warn_of_unmet(plan)
         return Planned(self.imported, prepared, plan, self._devices, self.options.lowering)
 
     def compile(self) -> "Compiled":

@@ -110,9 +110,19 @@ class MicrobatchError(InputError):
 
 
 class StageError(InputError):
-    """The program cannot be cut into the stages asked for."""
+    """The program cannot be cut into the stages asked for.
+
+    Attributes:
+        most: how many it can be cut into, where the program decides that; the planner then takes so
+            many and says so.
+    """
 
     code = "SHARDC-160"
+    most: int | None = None
+
+
+class RequestWarning(UserWarning):
+    """Something that was asked for cannot be had; less is done instead, with the same numbers."""
 
 
 class PlanError(InputError):

@@ -241,6 +241,7 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         shardings: name of a stage function -> the shardings in it.
         notes: what was replicated or fell short, in the user's words.
+        unmet: of the notes, those on what was asked for and could not be had.
         batch_arguments: flat arguments that are cut into microbatches.
         batch_dims: the dim of each of them that is cut.
         fingerprint: digest of program, cluster, options and version that this plan was made for.
@@ -257,6 +258,7 @@ class Plan(msgspec.Struct, frozen=True):
     lower_bound: float
     planning_time_s: float
     notes: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
     batch_arguments: tuple[int, ...] = ()
     batch_dims: tuple[int, ...] = ()
     fingerprint: str = ""

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from shardc.analysis.arguments import cut_dims
 from shardc.analysis.mesh_fit import check_mesh_divides
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, cut, shard, shardings_of, split, work_of
 from shardc.cost.submeshes import mesh_of, mesh_views
-from shardc.errors import InfeasibleError, MicrobatchError, PlanError, StageError
+from shardc.errors import InfeasibleError, MicrobatchError, PlanError, ShardcError, StageError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan import Plan, Predicted, StagePlan, StageReport
@@ -75,11 +77,14 @@ def plan_program(
 ) -> Plan:
     """The best plan that was found for a prepared module; `module` is not changed.
 
+    Where the program cannot be cut into the microbatches or stages that were asked for, the plan
+    has one microbatch, or as many stages as there are layers, and says so in `unmet`.
     Ctrl-C returns the best plan so far.
 
     Raises:
-        MicrobatchError: the microbatches that were asked for cannot be cut.
-        StageError: SHARDC-160, more stages than layers.
+        MicrobatchError: SHARDC-142, the batch does not divide into the microbatches asked for, but
+            into others; SHARDC-141, the batch arguments that were named cannot be the batch.
+        StageError: SHARDC-162, more stages than devices.
         InfeasibleError: SHARDC-220, no shape fits into the memory limit.
         KeyboardInterrupt: interrupted before there was any plan.
     """
@@ -94,6 +99,7 @@ class _Planner:
         self.progress = progress
         self.start_s = time.monotonic()
         self.notes: list[str] = []
+        self.unmet: list[str] = []
         self.splits: dict[int, Module] = {}
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
 
@@ -163,19 +169,18 @@ class _Planner:
 
     def _proposals(self) -> list[Proposal]:
         """Shapes worth planning exactly, the most promising first."""
-        found: list[Proposal] = []
+        self._check_stages()
         counts = self._microbatch_counts()
         if self.options.mesh != "auto":
             check_mesh_divides(self.splits[counts[0]], self.options.mesh)
-        if self.cluster.num_devices == 1 or self.options.stages == 1:
-            for count in counts:
-                found += self._one_stage(count, self._schedule())
-        elif self.options.stages != "auto" and self.options.microbatches != "auto":
-            found += even_proposals(
-                self.splits[counts[0]], self.cluster, self.options, counts[0], self._schedule()
-            )
-        else:
-            found += self._estimated(counts)
+        try:
+            found = self._shapes(counts)
+        except StageError as error:
+            if error.most is None:
+                raise
+            self._note_fewer("stages", error.most, error)
+            self.options = msgspec.structs.replace(self.options, stages=error.most)
+            found = self._shapes(counts)
         found = [p for p in found if math.isfinite(p.step_time_s)]
         found.sort(key=lambda proposal: proposal.step_time_s)
         if not found:
@@ -186,53 +191,70 @@ class _Planner:
             )
         return found
 
+    def _shapes(self, counts: list[int]) -> list[Proposal]:
+        found: list[Proposal] = []
+        if self.cluster.num_devices == 1 or self.options.stages == 1:
+            for count in counts:
+                found += self._one_stage(count, self._schedule())
+        elif self.options.stages != "auto" and self.options.microbatches != "auto":
+            found += even_proposals(
+                self.splits[counts[0]], self.cluster, self.options, counts[0], self._schedule()
+            )
+        else:
+            found += self._estimated(counts)
+        return found
+
+    def _check_stages(self) -> None:
+        asked, devices = self.options.stages, self.cluster.num_devices
+        if asked != "auto" and asked > devices:
+            raise StageError(
+                f"{asked} stages were asked for, and cluster '{self.cluster.name}' has {devices}"
+                f" device{'s' * (devices != 1)}",
+                help=f"ask for at most {devices} stages, or for a larger cluster",
+                code="SHARDC-162",
+            )
+
+    def _note_fewer(self, name: str, count: int, why: ShardcError) -> None:
+        """Notes that there are only `count` stages or microbatches."""
+        asked = getattr(self.options, name)
+        reason = why.message if why.where is None else f"{why.message} ({why.where})"
+        one = {"stages": "stage", "microbatches": "microbatch"}
+        planned = f"{count} {name if count > 1 else one[name]}"
+        if asked == "auto":
+            self.notes.append(f"{planned}: {reason}")
+        else:
+            self.unmet.append(f"{planned} instead of {asked}: {reason}")
+
     def _estimated(self, counts: list[int]) -> list[Proposal]:
         """Proposals from the cost of layers, taken at one count and scaled to the others."""
         reference = max(
             count for count in counts if count <= REFERENCE_MICROBATCHES or count == counts[0]
         )
         self.progress("estimating the layers")
-        table = self._layer_table(reference)
+        table = layer_table(self.splits[reference], self.cluster, self._mesh_shape(), self.options)
         found = []
         for count in counts:
-            if table is None:
-                found += self._one_stage(count, self._schedule())
-                continue
-            module = self.splits[count]
-            scaled = table.for_microbatches(reference / count, module, self.options)
+            scaled = table.for_microbatches(reference / count, self.splits[count], self.options)
             found += self._proposals_for(count, scaled)
         return found
-
-    def _layer_table(self, count: int) -> LayerTable | None:
-        """What layers cost; None where stages="auto" and there are no layers to cut."""
-        shape = self._mesh_shape()
-        try:
-            return layer_table(self.splits[count], self.cluster, shape, self.options)
-        except StageError as error:
-            if self.options.stages != "auto":
-                raise
-            self.notes.append(f"one stage: {error.message}")
-            return None
 
     def _microbatch_counts(self) -> list[int]:
         """The counts to try; those that the program allows, for "auto"."""
         asked, batch_args = self.options.microbatches, self.options.batch_args
-        if asked != "auto":
-            self.splits[asked] = split(self.module, asked, batch_args)
-            return [asked]
-        self.splits[1] = split(self.module, 1, batch_args)
-        found = [1]
-        count = 2
-        while count <= MOST_MICROBATCHES and self.options.stages != 1:
+        most = MOST_MICROBATCHES if self.options.stages != 1 else 1
+        doubling = [2**k for k in range(most.bit_length())]
+        for count in doubling if asked == "auto" else [asked]:
             try:
                 self.splits[count] = split(self.module, count, batch_args)
             except MicrobatchError as error:
-                if count == 2:
-                    self.notes.append(f"one microbatch: {error.message}")
+                no_batch = error.code == "SHARDC-141" and batch_args is None
+                if asked != "auto" and not (no_batch or error.code == "SHARDC-140"):
+                    raise
+                if not self.splits.keys() - {1}:
+                    self._note_fewer("microbatches", 1, error)
+                    self.splits[1] = split(self.module, 1, batch_args)
                 break
-            found.append(count)
-            count *= 2
-        return found
+        return list(self.splits)
 
     def _schedule(self) -> str:
         schedule = self.options.schedule
@@ -330,7 +352,7 @@ class _Planner:
             )
             for stage, mesh in enumerate(shape.meshes)
         )
-        notes = list(self.notes)
+        notes = [*self.unmet, *self.notes]
         for name in sorted({note for report in reports for note in report.notes}):
             notes.append(f"replicated for want of a sharding rule: {name}")
         sent = sum(
@@ -355,6 +377,7 @@ class _Planner:
             lower_bound=sum(report.lower_bound for report in reports),
             planning_time_s=time.monotonic() - self.start_s,
             notes=tuple(notes),
+            unmet=tuple(self.unmet),
             cluster=self.cluster,
             batch_arguments=tuple(batch),
             batch_dims=tuple(batch.values()),

@@ -1,5 +1,6 @@
 """What the caller of `shardc.jit` or of the command asked for, checked."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import jax
 
 from shardc.cluster import Cluster
-from shardc.errors import ClusterError, InputError, PlanError
+from shardc.errors import ClusterError, InputError, PlanError, RequestWarning
 from shardc.jax_version import usable_lowering
 from shardc.options import PlanOptions
 from shardc.plan import Plan
@@ -126,6 +127,12 @@ def resolve_devices(
             code="SHARDC-101",
         )
     return cluster, own[: cluster.num_devices]
+
+
+def warn_of_unmet(plan: Plan) -> None:
+    """A RequestWarning, at the caller's line, for each request that the plan could not meet."""
+    for text in plan.unmet:
+        warnings.warn(text, RequestWarning, skip_file_prefixes=(str(Path(__file__).parent),))
 
 
 def check_plan_fits(plan: Plan, devices: Sequence[jax.Device], num_arguments: int) -> None:

@@ -224,16 +224,18 @@ def layer_positions(
     aliases = state_aliases(main)
     forward = forward_ops(flow, facts, set(aliases.values()))
     if forward is None:
-        raise StageError(
+        error = StageError(
             "no result tells where the forward pass ends, so there is nothing to cut into stages",
             code="SHARDC-161",
             help="return the loss from the step, or use stages=1",
         )
+        error.most = 1
+        raise error
     order = sorted(forward - cloneable_ops(flow, facts, set(aliases)))
     if exactly is not None:
         return (order[0] if order else 0, *balanced_cuts(flow, order, exactly))
     asked = options.stages if isinstance(options.stages, int) else 1
-    return tuple(layer_starts(flow, order, MOST_LAYERS, at_least=asked))
+    return tuple(layer_starts(flow, order, max(MOST_LAYERS, asked), at_least=asked))
 
 
 def _bytes_of_layers(

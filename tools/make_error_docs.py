@@ -28,6 +28,11 @@ In Python they are `shardc.ShardcError`; `code`, `message`, `where` and `help` a
 The command prints them on standard error and exits with 2 (bad input or usage), 3 (no feasible
 plan) or 4 (a bug of shardc).
 
+Where a program does not allow the stages or microbatches that were asked for (SHARDC-140, 141
+without named batch arguments, 160 and 161), that ends single passes only: `shardc.jit` and the
+command plan what the program allows, and say so in a `shardc.RequestWarning` and in the plan's
+notes.
+
 This page is written by `tools/make_error_docs.py` from the places in the source that raise the
 errors; what stands in braces is filled in with names and numbers.
 """

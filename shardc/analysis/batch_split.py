@@ -289,5 +289,5 @@ def _not_divisible(function: ir.Operation, flow: BatchFlow, count: int) -> Micro
         f" told apart: it does not divide into {count} microbatches",
         where=where(ops[i]),
         help=use,
-        code="SHARDC-142",
+        code="SHARDC-142" if flow.parts > 1 else "SHARDC-140",
     )

@@ -35,12 +35,14 @@ def layer_starts(
     """
     heavy = count_heavy_ops(flow, order)
     if at_least > max(heavy, 1):
-        raise StageError(
+        error = StageError(
             f"{at_least} stages were asked for, but the forward pass has {heavy}"
             f" layer{'s' * (heavy != 1)} (matrix products and convolutions)",
             code="SHARDC-160",
             help=f"ask for at most {heavy} stages" if heavy > 1 else "use stages=1",
         )
+        error.most = max(heavy, 1)
+        raise error
     if not order:
         return []
     flops = [op_cost(flow.ops[i]).flops for i in order]

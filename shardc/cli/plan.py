@@ -37,6 +37,6 @@ def command(
     if output is not None:
         save_plan(plan, output)
     if output_format == "json":
-        print_json(plan_summary(plan))
+        print_json(plan_summary(plan, options))
     else:
         click.echo(explain(plan), nl=False)

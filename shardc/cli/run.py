@@ -12,7 +12,7 @@ from shardc.aot import find_plan
 from shardc.cli.devices import default_platform, start_devices
 from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import from_flags, plan_options
-from shardc.cli.summary import check_batch_args
+from shardc.cli.summary import check_batch_args, requested
 from shardc.cluster import Cluster
 from shardc.importer.from_file import import_file
 from shardc.importer.program import Imported
@@ -86,6 +86,7 @@ def command(
     got = verify.outputs(executable, values, verify.result_names(imported), steps, own)
 
     answer: dict[str, Any] = {
+        **requested(options),
         "num_stages": plan.num_stages,
         "num_microbatches": plan.num_microbatches,
         "num_devices": sum(len(stage.mesh.device_ids) for stage in plan.stages),

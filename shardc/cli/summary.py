@@ -4,12 +4,19 @@ from typing import Any
 
 from shardc.errors import InputError
 from shardc.importer.program import Imported
+from shardc.options import PlanOptions
 from shardc.plan import Plan
 
 
-def plan_summary(plan: Plan) -> dict[str, Any]:
+def requested(options: PlanOptions) -> dict[str, Any]:
+    """What was asked for, in JSON; the plan may have less (`notes` say why)."""
+    return {"requested": {"stages": options.stages, "microbatches": options.microbatches}}
+
+
+def plan_summary(plan: Plan, options: PlanOptions) -> dict[str, Any]:
     """The JSON of `shardc plan`; numbers in seconds, bytes and floating-point operations."""
     return {
+        **requested(options),
         "num_stages": plan.num_stages,
         "num_microbatches": plan.num_microbatches,
         "schedule": plan.schedule,

@@ -1,6 +1,8 @@
-"""What cannot be cut or does not fit is refused in the user's words, with a code and a way out."""
+"""What a program does not allow is not done and said so; what makes no sense or does not fit is
+refused in the user's words, with a code and a way out."""
 
 import functools
+import re
 from typing import Any
 
 import jax
@@ -42,11 +44,13 @@ def decay(params: jax.Array) -> tuple[jax.Array, jax.Array]:
 DECAY = Program(decay, (np.ones((16, 16), np.float32),))
 
 
-def test_batch_norm_names_its_op_and_line() -> None:
-    error = refusal(build("mlp_batch_norm"), microbatches=2, **ONE_STAGE)
-    assert error.code == "SHARDC-140"
-    assert "stablehlo." in error.message
-    assert "programs.py:" in str(error.where)
+def test_batch_norm_runs_with_one_microbatch_and_names_its_op_and_line() -> None:
+    with pytest.warns(shardc.RequestWarning, match="1 microbatch instead of 2") as caught:
+        made = plan(build("mlp_batch_norm"), microbatches=2, **ONE_STAGE)
+    assert made.num_microbatches == 1
+    assert list(made.unmet) == [str(warning.message) for warning in caught]
+    assert re.search(r"'stablehlo\.\w+' needs a sum .*\(programs\.py:\d+", made.unmet[0])
+    assert made.unmet[0] in made.notes
 
 
 def test_batch_that_does_not_divide_names_the_argument_and_sizes() -> None:
@@ -57,16 +61,44 @@ def test_batch_that_does_not_divide_names_the_argument_and_sizes() -> None:
     assert "4" in error.message
 
 
-def test_no_batch_argument() -> None:
-    error = refusal(DECAY, microbatches=2, **ONE_STAGE)
+def test_a_step_without_a_batch_runs_with_one_microbatch() -> None:
+    with pytest.warns(shardc.RequestWarning, match="1 microbatch instead of 2: no argument"):
+        assert plan(DECAY, microbatches=2, **ONE_STAGE).num_microbatches == 1
+    made = plan(DECAY, microbatches="auto", mesh=(8,))
+    assert made.num_microbatches == 1
+    assert not made.unmet
+
+
+def test_named_batch_that_is_none_is_refused() -> None:
+    error = refusal(build("mlp"), microbatches=2, batch_argnums=(0, 1), **ONE_STAGE)
     assert error.code == "SHARDC-141"
-    assert plan(DECAY, microbatches="auto", mesh=(8,)).num_microbatches == 1
 
 
-def test_more_stages_than_layers() -> None:
-    error = refusal(build("mlp"), stages=8, microbatches=2, mesh=(1,))
-    assert error.code == "SHARDC-160"
-    assert "8" in error.message
+@pytest.mark.parametrize("microbatches", [2, "auto"])
+def test_more_stages_than_layers(microbatches: Any) -> None:
+    with pytest.warns(shardc.RequestWarning, match="stages instead of 8.* the forward pass has"):
+        made = plan(build("mlp"), stages=8, microbatches=microbatches, mesh=(1,))
+    assert 1 < made.num_stages < 8
+
+
+def test_neither_stages_nor_microbatches() -> None:
+    with pytest.warns(shardc.RequestWarning) as caught:
+        made = plan(DECAY, stages=2, microbatches=2)
+    assert (made.num_stages, made.num_microbatches) == (1, 1)
+    assert len(caught) == len(made.unmet) == 2
+    assert caught[0].filename == __file__
+
+
+def test_more_stages_than_devices() -> None:
+    error = refusal(build("mlp"), stages=9, microbatches=2)
+    assert error.code == "SHARDC-162"
+    assert "8 devices" in error.message
+
+
+def test_stages_whose_meshes_need_more_devices() -> None:
+    for microbatches in (2, "auto"):
+        error = refusal(build("mlp"), stages=2, microbatches=microbatches, mesh=(8,))
+        assert error.code == "SHARDC-101"
 
 
 def test_mesh_that_is_larger_than_the_cluster() -> None:

@@ -19,6 +19,7 @@ def test_json_has_the_words_of_the_contract_and_the_file_is_a_plan(tmp_path: Pat
     plan = Plan.load(output)
     assert data["num_stages"] == plan.num_stages == 2
     assert data["num_microbatches"] == 2
+    assert data["requested"] == {"stages": 2, "microbatches": 2}
     assert data["schedule"] == "gpipe"
     assert data["predicted_step_time_s"] == plan.predicted.step_time_s > 0
     assert data["predicted_peak_bytes_per_device"] == plan.predicted.peak_bytes_per_device > 0

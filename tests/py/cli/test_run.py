@@ -38,7 +38,20 @@ def test_json_has_the_words_of_the_contract(tmp_path: Path) -> None:
     assert data["nonfinite_reference_values"] == 0
     assert (data["num_stages"], data["num_microbatches"], data["num_devices"]) == (2, 2, 4)
     assert data["step_time_s"] > 0
+    assert data["requested"] == {"stages": 2, "microbatches": 2}
     assert data["notes"] == []
+
+
+def test_more_stages_than_layers_run_with_fewer_and_say_so(tmp_path: Path) -> None:
+    (file := tmp_path / "sine.mlir").write_text(
+        "func.func public @main(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {\n"
+        "  %y = stablehlo.sine %x : tensor<8x4xf32>\n  return %y : tensor<8x4xf32>\n}"
+    )
+    result = shardc("run", file, "--devices", 2, "--stages", 2, "--check", "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    data = json.loads(result.stdout)
+    assert (data["requested"]["stages"], data["num_stages"]) == (2, 1)
+    assert any(note.startswith("1 stage instead of 2: ") for note in data["notes"])
 
 
 def test_a_plan_from_a_file_and_inputs_from_a_file(tmp_path: Path) -> None:
