@@ -9,6 +9,7 @@ import jax
 import msgspec
 
 from shardc import compiler, plan_cache
+from shardc.backend.meshes import no_context_mesh
 from shardc.backend.programs import CompiledProgram, compile_programs
 from shardc.cluster import Cluster
 from shardc.errors import InputError
@@ -16,7 +17,7 @@ from shardc.importer.program import Imported
 from shardc.ir.copy import copy_module
 from shardc.options import PlanOptions
 from shardc.plan import Executable, Plan, StageProgram
-from shardc.planner import INTERRUPTED, plan_program
+from shardc.planner import INTERRUPTED, asked_prices, plan_program
 from shardc.report import explain
 from shardc.request import check_plan_fits, warn_of_unmet
 from shardc.runtime.interpreter import Interpreter
@@ -107,7 +108,9 @@ class Lowered:
         check_plan_fits(plan, self._devices, len(self.imported.arguments))
         if self._given_plan is None:
             warn_of_unmet(plan)
-        return Planned(self.imported, prepared, plan, self._devices, self.options.lowering)
+        return Planned(
+            self.imported, prepared, plan, self._devices, self.options, plan.cluster or self.cluster
+        )
 
     def compile(self) -> "Compiled":
         """Plans and compiles."""
@@ -127,25 +130,34 @@ class Planned:
         prepared: "Module",
         plan: Plan,
         devices: Sequence[jax.Device],
-        lowering: str,
+        options: PlanOptions,
+        cluster: Cluster,
     ) -> None:
         self.plan = plan
         self._imported = imported
         self._prepared = prepared
         self._devices = tuple(devices)
-        self._lowering = lowering
+        self._options, self._cluster = options, cluster
 
     @functools.cached_property
     def executable(self) -> Executable:
         """The stage programs and the order in which they run."""
         sharded = compiler.replay(self._prepared, self.plan)
         return compiler.lower(
-            sharded, self.plan.num_microbatches, self.plan.schedule, lowering=self._lowering
+            sharded, self.plan.num_microbatches, self.plan.schedule, lowering=self._options.lowering
         )
 
     def explain(self) -> str:
         """The plan as a table for people."""
         return explain(self.plan, self.executable)
+
+    def sharding_prices(self) -> dict[str, float]:
+        """What each sharding that was asked for costs, in predicted seconds per step.
+
+        By who asks: a pattern, an argument or result, the source position of a constraint. The
+        pipeline of the plan is solved again without each of them.
+        """
+        return asked_prices(self._prepared, self.plan, self._cluster, self._options)
 
     def as_text(self, stage: int | None = None) -> str:
         """MLIR of the programs of `stage` (of all stages for None)."""
@@ -156,8 +168,9 @@ class Planned:
 
     def compile(self) -> "Compiled":
         """Has XLA compile every stage program for its devices."""
-        programs = compile_programs(self.executable, self._devices)
-        return Compiled(self._imported, self.plan, self.executable, programs)
+        with no_context_mesh():
+            programs = compile_programs(self.executable, self._devices)
+            return Compiled(self._imported, self.plan, self.executable, programs)
 
 
 class Compiled:
@@ -208,7 +221,8 @@ class Compiled:
         """One step on the leaves of `(args, kwargs)`."""
         for i in self._keys_in:
             leaves[i] = jax.random.key_data(leaves[i])
-        return self._results(self.interpreter(leaves))
+        with no_context_mesh():
+            return self._results(self.interpreter(leaves))
 
     @property
     def unreturned_results(self) -> Any:

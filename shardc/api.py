@@ -4,7 +4,7 @@ import functools
 import threading
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ import numpy as np
 from shardc.aot import Compiled, Lowered, Planned
 from shardc.cluster import Cluster
 from shardc.errors import InputError
+from shardc.importer.asked_arguments import ask_as_they_lie, ask_by_patterns
 from shardc.importer.from_jax import import_function
 from shardc.importer.static_arguments import CallArguments, split_static, static_parameters
 from shardc.options import PlanOptions
 from shardc.plan import Plan
-from shardc.request import given_plan, plan_options, resolve_cluster, resolve_devices
+from shardc.request import asked_axes, given_plan, plan_options, resolve_cluster, resolve_devices
 from shardc.runtime.gather import gather
 
 __all__ = ["Compiled", "Lowered", "Planned", "ShardedFunction", "gather", "jit"]
@@ -48,6 +49,7 @@ def jit(
     microbatches: Any = "auto",
     schedule: str = "auto",
     mesh: Any = "auto",
+    shardings: Mapping[str, Any] | None = None,
     batch_argnums: int | Sequence[int] | None = None,
     memory_limit_bytes: int | None = None,
     plan: Plan | str | Path | None = None,
@@ -64,15 +66,20 @@ def jit(
         fun: a function of pytrees, as `jax.jit` takes it. It may use any library inside.
         static_argnums, static_argnames, donate_argnums, donate_argnames: as of `jax.jit`.
         keep_unused, inline: accepted and without effect: unused arguments go nowhere.
-        in_shardings, out_shardings, device, backend, compiler_options: only None; the plan says
-            where values lie.
+        in_shardings, out_shardings: as of `jax.jit`; what they leave open is planned. Like
+            `jax.lax.with_sharding_constraint` in `fun`, they fix the mesh of every stage: its axes
+            are those of the user's mesh. Arrays that arrive in parts ask for their sharding, too.
+        device, backend, compiler_options: only None; the plan says where values lie.
         cluster: what to plan for: a Cluster, the name of a built-in one, or a JSON file; None: the
             JAX devices of this job.
         devices: JAX devices that stand for the cluster's devices, in its order; None: all.
         stages: stages of the pipeline; 1: no pipeline; "auto".
         microbatches: parts into which the batch is cut; "auto".
         schedule: "gpipe", "1f1b" or "auto".
-        mesh: shape of every stage's mesh, such as (2, 4); "auto".
+        mesh: shape of every stage's mesh, such as (2, 4); with names, {"data": 2, "model": 4} or a
+            JAX mesh, of which only the axes count; "auto".
+        shardings: pattern -> PartitionSpec or NamedSharding of every argument that it fits, such as
+            {"params.*.kernel": P(None, "model")}.
         batch_argnums: positions of the arguments that hold the batch in all their leaves but
             scalars; None: found by analysis.
         memory_limit_bytes: per device; None: what the cluster says.
@@ -87,8 +94,6 @@ def jit(
             decided; 185, an argument of `jax.jit` that cannot be honoured.
     """
     refused = {
-        "in_shardings": in_shardings,
-        "out_shardings": out_shardings,
         "device": device,
         "backend": backend,
         "compiler_options": compiler_options,
@@ -112,6 +117,8 @@ def jit(
         lowering=lowering,
     )
     jit_options = {
+        "in_shardings": in_shardings,
+        "out_shardings": out_shardings,
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,
         "donate_argnums": donate_argnums,
@@ -124,6 +131,8 @@ def jit(
         options=options,
         cluster=resolve_cluster(cluster),
         devices=devices,
+        shardings=dict(shardings or {}),
+        axes=asked_axes(mesh),
         batch_argnums=None if batch is None else tuple(batch),
         plan=given_plan(plan, options),
     )
@@ -141,6 +150,8 @@ class ShardedFunction:
         options: PlanOptions,
         cluster: Cluster | None,
         devices: Sequence[jax.Device] | None,
+        shardings: dict[str, Any],
+        axes: tuple[tuple[str, int], ...],
         batch_argnums: tuple[int, ...] | None,
         plan: Plan | None,
     ) -> None:
@@ -155,6 +166,7 @@ class ShardedFunction:
         self._options = options
         self._cluster = cluster
         self._devices = devices
+        self._shardings, self._axes = shardings, axes
         self._batch_argnums = batch_argnums
         self._plan = plan
         self._static = {name: jit_options[name] for name in ("static_argnums", "static_argnames")}
@@ -211,6 +223,9 @@ class ShardedFunction:
         cluster, devices = resolve_devices(self._cluster, self._devices)
         imported = import_function(self._fun, args, kwargs, **self._jit_options)
         options = self._options
+        ask_by_patterns(imported, self._shardings, self._axes)
+        mesh = None if options.mesh == "auto" else options.mesh
+        ask_as_they_lie(imported, jax.tree.leaves((call.args, call.kwargs)), mesh)
         if self._batch_argnums is not None:
             positions = self._batch_positions(args, call)
             options = msgspec.structs.replace(options, batch_args=positions)

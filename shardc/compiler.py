@@ -113,10 +113,12 @@ def shard(
     effort_s: float,
     seed: int,
     gap: float,
+    ignored: Sequence[str] = (),
 ) -> tuple[Module, tuple[StageReport, ...]]:
     """Solves the shardings of every stage; the module with them written in, and the reports.
 
-    Limits and efforts are those of `shardc.solver.solve`, for each stage.
+    Limits and efforts are those of `shardc.solver.solve`, for each stage. Shardings that the user
+    asks for under the names `ignored` do not hold.
     """
     planned = _after(
         cut_module,
@@ -129,6 +131,7 @@ def shard(
                 effort=effort_s,
                 seed=seed,
                 gap=gap,
+                ignored=tuple(ignored),
             )
         ],
     )

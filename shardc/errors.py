@@ -27,6 +27,8 @@ CODES: dict[str, str] = {
     "SHARDC-200": "a plan does not belong to the program",
     "SHARDC-201": "an op and its planned shardings disagree",
     "SHARDC-202": "a sharding annotation is in a form that shardc does not read",
+    "SHARDC-203": "a sharding that was asked for does not fit its value",
+    "SHARDC-204": "shardings that were asked for contradict each other",
     "SHARDC-210": "a value cannot be resharded as a plan says",
     "SHARDC-220": "no plan fits the memory limit",
     "SHARDC-221": "no choice of strategies is allowed",

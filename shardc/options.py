@@ -15,6 +15,7 @@ class PlanOptions(msgspec.Struct, frozen=True):
         microbatches: into how many equal parts the batch is cut.
         schedule: "gpipe", "1f1b" or "auto".
         mesh: shape of every stage's mesh such as (2, 4), or "auto".
+        mesh_axes: names of its axes; () for x, y, z, w.
         batch_args: flat positions of the arguments that hold the batch; None: found by analysis.
         memory_limit_bytes: per device; None: the cluster's.
         time_limit_s: for the whole planning.
@@ -26,6 +27,7 @@ class PlanOptions(msgspec.Struct, frozen=True):
     microbatches: int | Auto = "auto"
     schedule: str = "auto"
     mesh: tuple[int, ...] | Auto = "auto"
+    mesh_axes: tuple[str, ...] = ()
     batch_args: tuple[int, ...] | None = None
     memory_limit_bytes: int | None = None
     time_limit_s: float = 60.0

@@ -8,13 +8,14 @@ shortest wins.
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from shardc.analysis.arguments import cut_dims
-from shardc.analysis.mesh_fit import check_mesh_divides
+from shardc.analysis.mesh_fit import check_mesh_divides, on_asked_mesh
+from shardc.analysis.stage_table import asked_names
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, cut, shard, shardings_of, split, work_of
 from shardc.cost.submeshes import mesh_of, mesh_views
@@ -91,11 +92,23 @@ def plan_program(
     return _Planner(module, cluster, options, progress or (lambda text: None)).run()
 
 
+def asked_prices(
+    module: Module, plan: Plan, cluster: Cluster, options: PlanOptions
+) -> dict[str, float]:
+    """What each sharding that the user asks for costs: name -> seconds per step.
+
+    The predicted step time of the plan's pipeline with it less that without it, each solved anew;
+    so it may be off by as much as the solver may miss the optimum (1 %), below zero too.
+    """
+    return _Planner(module, cluster, options, lambda text: None).prices(plan)
+
+
 class _Planner:
     def __init__(
         self, module: Module, cluster: Cluster, options: PlanOptions, progress: Progress
     ) -> None:
-        self.module, self.cluster, self.options = module, cluster, options
+        self.module, self.cluster = module, cluster
+        self.options = on_asked_mesh(module, options)
         self.progress = progress
         self.start_s = time.monotonic()
         self.notes: list[str] = []
@@ -122,7 +135,7 @@ class _Planner:
             self.notes.append(INTERRUPTED)
         if best is None:
             assert infeasible is not None
-            raise infeasible
+            raise self._in_conflict(proposals[0], infeasible)
         return self._plan(best)
 
     def _compete(
@@ -163,6 +176,52 @@ class _Planner:
         except InfeasibleError:  # found in time the first time only
             return best
         return min(best, again, key=lambda planned: planned.seconds)
+
+    def _in_conflict(self, proposal: Proposal, error: InfeasibleError) -> InfeasibleError:
+        """`error`, with the shardings that the user asks for that leave too little memory."""
+        names = self._asked(proposal)
+        in_the_way = [name for name in names if self._fits(proposal, [name])]
+        if not in_the_way and len(names) > 1 and self._fits(proposal, names):
+            in_the_way = [f"all of {', '.join(names)} together"]
+        if not in_the_way:
+            return error
+        return InfeasibleError(
+            f"{error.message}; it would fit without what is asked for by {' or '.join(in_the_way)}",
+            where=error.where,
+            help="split that further, leave it to the planner, or raise the memory limit",
+        )
+
+    def _asked(self, proposal: Proposal) -> list[str]:
+        outlined = cut(self.splits[proposal.shape.num_microbatches], proposal.shape)
+        with outlined.context:
+            return asked_names(outlined.operation)
+
+    def _fits(self, proposal: Proposal, ignored: Sequence[str]) -> bool:
+        try:
+            self._plan_exactly(proposal, CHOOSING_GAP, CHOOSING_EFFORT_S, ignored)
+        except InfeasibleError:
+            return False
+        return True
+
+    def prices(self, plan: Plan) -> dict[str, float]:
+        """See `asked_prices`."""
+        count = plan.num_microbatches
+        self.splits[count] = split(self.module, count, plan.batch_arguments, plan.batch_dims)
+        shape = Shape(
+            count,
+            tuple(stage.cut for stage in plan.stages[1:]),
+            tuple(stage.mesh for stage in plan.stages),
+            plan.schedule,
+            plan.batch_arguments,
+        )
+        proposal = Proposal(shape, 0.0, tuple(stage.layers for stage in plan.stages))
+
+        def step_s(ignored: Sequence[str]) -> float:
+            return self._plan_exactly(proposal, FINAL_GAP, FINAL_EFFORT_S, ignored).seconds
+
+        names = self._asked(proposal)
+        whole_s = step_s(()) if names else 0.0
+        return {name: whole_s - step_s([name]) for name in names}
 
     def _seconds_left(self) -> float:
         return self.options.time_limit_s - (time.monotonic() - self.start_s)
@@ -288,7 +347,7 @@ class _Planner:
                     help="use a smaller mesh or a larger cluster",
                     code="SHARDC-101",
                 )
-            views = [mesh_of(shape, range(math.prod(shape)))]
+            views = [mesh_of(shape, range(math.prod(shape)), self.options.mesh_axes)]
         else:
             views = mesh_views(self.cluster, 0, self.cluster.num_devices)
         return [
@@ -300,7 +359,9 @@ class _Planner:
             for view in views
         ]
 
-    def _plan_exactly(self, proposal: Proposal, gap: float, effort_s: float) -> _Planned:
+    def _plan_exactly(
+        self, proposal: Proposal, gap: float, effort_s: float, ignored: Sequence[str] = ()
+    ) -> _Planned:
         shape = proposal.shape
         sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.meshes)
         self.progress(
@@ -319,6 +380,7 @@ class _Planner:
             effort_s=effort_s,
             seed=self.options.seed,
             gap=gap,
+            ignored=ignored,
         )
         transfers = crossing(module, self.cluster)
         times = [

@@ -1,7 +1,7 @@
 """What the caller of `shardc.jit` or of the command asked for, checked."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,19 @@ def plan_options(
     _check_count("microbatches", microbatches)
     if schedule != "auto":
         schedule_named(schedule)
+    mesh_axes: tuple[str, ...] = ()
+    if isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+        mesh = dict(mesh.shape)
+    if isinstance(mesh, Mapping):
+        named = {name: size for name, size in mesh.items() if size != 1}
+        mesh_axes, mesh = tuple(map(str, named)), tuple(named.values()) or (1,)
     if mesh != "auto":
         sizes = (mesh,) if isinstance(mesh, int) else mesh
         if isinstance(sizes, str) or not all(_is_count(size) for size in sizes):
             raise InputError(
                 f"mesh={mesh!r} is not the shape of a mesh",
-                help='give sizes such as mesh=(2, 4), or mesh="auto"',
+                help="give sizes such as mesh=(2, 4), axes such as mesh={'data': 2, 'model': 4},"
+                " or mesh='auto'",
             )
         mesh = tuple(sizes)
     for name, number in (
@@ -55,6 +62,7 @@ def plan_options(
         microbatches=microbatches,
         schedule=schedule,
         mesh=mesh,
+        mesh_axes=mesh_axes,
         batch_args=None if batch_args is None else tuple(batch_args),
         memory_limit_bytes=memory_limit_bytes,
         time_limit_s=float(time_limit_s),
@@ -155,3 +163,10 @@ def check_plan_fits(plan: Plan, devices: Sequence[jax.Device], num_arguments: in
             f" has {num_arguments} arguments",
             help="plan again: this plan was made for another program",
         )
+
+
+def asked_axes(mesh: Any) -> tuple[tuple[str, int], ...]:
+    """Names and sizes of the axes in `mesh=`, also those of size 1; () where it has no names."""
+    if isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+        mesh = dict(mesh.shape)
+    return tuple(mesh.items()) if isinstance(mesh, Mapping) else ()

@@ -131,7 +131,7 @@ def layer_table(
     """Plans every layer on every view of every submesh that a stage may get."""
     starts = layer_positions(split_module, options)
     views = (
-        [mesh_of(mesh_shape, range(math.prod(mesh_shape)))]
+        [mesh_of(mesh_shape, range(math.prod(mesh_shape)), options.mesh_axes)]
         if mesh_shape is not None
         else [view for size in _sizes(cluster, options) for view in mesh_views(cluster, 0, size)]
     )
@@ -172,7 +172,7 @@ def even_proposals(
     count = options.stages
     if options.mesh != "auto":
         size = math.prod(options.mesh)
-        views = [mesh_of(options.mesh, range(size))]
+        views = [mesh_of(options.mesh, range(size), options.mesh_axes)]
     else:
         size = max(n for n in submesh_sizes(cluster) if n * count <= cluster.num_devices)
         views = mesh_views(cluster, 0, size)
@@ -183,7 +183,7 @@ def even_proposals(
             Shape(
                 num_microbatches,
                 cuts,
-                tuple(mesh_of(view.shape, range(d, d + size)) for d in firsts),
+                tuple(mesh_of(view.shape, range(d, d + size), options.mesh_axes) for d in firsts),
                 schedule,
                 options.batch_args,
             ),
@@ -232,8 +232,14 @@ def layer_positions(
         error.most = 1
         raise error
     order = sorted(forward - cloneable_ops(flow, facts, set(aliases)))
+    if not order:
+        raise StageError(
+            "the program computes nothing that could be cut into stages",
+            code="SHARDC-161",
+            help="use stages=1",
+        )
     if exactly is not None:
-        return (order[0] if order else 0, *balanced_cuts(flow, order, exactly))
+        return (order[0], *balanced_cuts(flow, order, exactly))
     asked = options.stages if isinstance(options.stages, int) else 1
     return tuple(layer_starts(flow, order, max(MOST_LAYERS, asked), at_least=asked))
 
@@ -280,10 +286,11 @@ def propose(
     num_layers = len(table.starts)
     sizes = sorted({math.prod(shape) for shape in table.seconds})
     asked = options.stages if isinstance(options.stages, int) else None
+    most = cluster.num_devices // (sizes[0] if options.mesh != "auto" else 1)
     counts = (
         [asked]
         if asked is not None
-        else [n for n in (2, 4, 8, 16, 32, 64) if n <= min(num_layers, cluster.num_devices)]
+        else [n for n in (2, 4, 8, 16, 32, 64) if n <= min(num_layers, most)]
     )
     half = max(cluster.num_devices // 2, 1)
     link = transfer_link(
@@ -342,6 +349,7 @@ def _proposal(
         mesh_of(
             table.best_view(first, last, size, num_microbatches)[1],
             range(device, device + size),
+            options.mesh_axes,
         )
         for (first, last, size), device in zip(stages, firsts, strict=True)
     )

@@ -11,6 +11,7 @@ from shardc.analysis.reshard_tables import Column, StrategyColumns
 from shardc.analysis.sharding_rules import OpRule
 from shardc.analysis.strategies import (
     Strategy,
+    asked_strategies,
     can_be_unreduced,
     can_start_sums,
     identity_strategies,
@@ -22,10 +23,11 @@ from shardc.analysis.trip_count import trip_count
 from shardc.cluster import Cluster
 from shardc.cost.collectives import all_reduce_over_s
 from shardc.cost.roofline import op_time_s
+from shardc.ir.asked import CONSTRAINT, Asked, asked_of
 from shardc.ir.attributes import get_str
 from shardc.ir.local_ops import BARRIER
 from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, sum_itemsize
-from shardc.ir.walk import CONTROL_FLOW, RETURN, body, last_op, ops, terminator
+from shardc.ir.walk import CONTROL_FLOW, RETURN, body, last_op, ops, terminator, where
 
 FUSED_TRAFFIC = 0.5  # an elementwise op is usually fused: it writes, or reads, but not both
 
@@ -40,6 +42,8 @@ class FunctionNodes:
     others. The ops inside loops and branches are nodes too. They cost as much as the loop's trips
     (one, where they are not known) times themselves; both branches of an `if` count.
 
+    Args:
+        ignored: positions of constraints of the user's that are not to hold.
     Attributes:
         nodes: of each of the function's `planned_ops`.
         options: the strategies of each of these nodes.
@@ -55,7 +59,9 @@ class FunctionNodes:
         rules: Sequence[OpRule | None],
         start: int,
         repeats: int,
+        ignored: frozenset[str] = frozenset(),
     ) -> None:
+        self.ignored = ignored
         self.graph, self.cluster, self.function = graph, cluster, function
         self.start, self.repeats = start, repeats
         self.nodes: list[tuple[int, ...]] = []
@@ -101,6 +107,8 @@ class FunctionNodes:
         self.options.append(())
         if op.name == BARRIER:
             parts, options = self._barrier(op, time, repeats)
+        elif op.name == CONSTRAINT:
+            parts, options = self._constraint(op, time, repeats)
         elif op.name == "stablehlo.while":
             parts, options = self._loop(op, time, repeats)
         elif op.name in CONTROL_FLOW:
@@ -146,6 +154,19 @@ class FunctionNodes:
             nodes.append(index)
             chosen.append(strategies)
         return tuple(nodes), tuple(chosen)
+
+    def _constraint(
+        self, op: ir.Operation, time: int, repeats: int
+    ) -> tuple[tuple[int, ...], Options]:
+        """What the user asks for; nothing, if its price is being asked for."""
+        operand, result = op.operands[0], op.results[0]
+        asked = asked_of(op.attributes["sharding"])
+        if where(op) in self.ignored:
+            asked = Asked(((),) * len(asked.dims), (True,) * len(asked.dims))
+        strategies = asked_strategies(operand, self.graph.mesh, asked)
+        index = self._pass_on(operand, strategies, (time, time))
+        self._define(result, (index, 0), repeats)
+        return (index,), (strategies,)
 
     def _loop(self, op: ir.Operation, time: int, repeats: int) -> tuple[tuple[int, ...], Options]:
         """A loop carries each value in one sharding; what its condition reads is whole, so that

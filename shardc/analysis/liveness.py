@@ -2,6 +2,7 @@
 
 from jax.extend.mlir import ir
 
+from shardc.ir.asked import CONSTRAINT
 from shardc.ir.local_ops import BARRIER
 from shardc.ir.walk import CONTROL_FLOW, body, ops
 
@@ -9,7 +10,7 @@ from shardc.ir.walk import CONTROL_FLOW, body, ops
 FREE = frozenset(
     f"stablehlo.{name}"
     for name in "constant iota broadcast_in_dim reshape transpose convert slice".split()
-)
+) | {CONSTRAINT}
 
 
 class Liveness:

@@ -6,7 +6,8 @@ activation, an accumulator (strategies: every even sharding). An edge prices the
 where a value is made and where it is used, by the same function that will emit it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from jax.extend.mlir import ir
 
@@ -15,6 +16,7 @@ from shardc.analysis.problem_graph import Node, ProblemGraph
 from shardc.analysis.reshard_tables import Column
 from shardc.analysis.sharding_rules import OpRule
 from shardc.analysis.stage_problem import StageProblem
+from shardc.analysis.stage_table import AskedValue
 from shardc.analysis.strategies import value_shardings
 from shardc.cluster import Cluster
 from shardc.cost.links import axis_links
@@ -34,6 +36,8 @@ class ProblemBuilder:
         num_microbatches: how often forward and backward run per step.
         stashes: microbatches whose stashed activations are alive at once.
         same: pairs of value ids that must lie alike (an argument and its next state).
+        asked: value id -> the sharding that the user asks for.
+        ignored: names of those, and positions of constraints, that are not to hold.
     """
 
     def __init__(
@@ -45,11 +49,27 @@ class ProblemBuilder:
         num_microbatches: int,
         stashes: int,
         same: dict[str, str],
+        asked: Mapping[str, AskedValue] = MappingProxyType({}),
+        ignored: frozenset[str] = frozenset(),
     ) -> None:
         self.functions = list(functions)
         self.rules = rules
         self.mesh, self.cluster = mesh, cluster
-        self.num_microbatches, self.stashes, self.same = num_microbatches, stashes, same
+        self.num_microbatches, self.stashes = num_microbatches, stashes
+        self.ignored = ignored
+        self.asked = {v: each.asked for v, each in asked.items() if each.name not in ignored}
+        # An argument and its next state need not lie alike where the user asks for two shardings.
+        self.same = {
+            value: argument
+            for value, argument in same.items()
+            if (one := self.asked.get(value)) is None
+            or (other := self.asked.get(argument)) is None
+            or one == other
+        }
+        for value, argument in self.same.items():
+            for a, b in ((value, argument), (argument, value)):
+                if a in self.asked:
+                    self.asked[b] = self.asked[a]
         self.graph = ProblemGraph(mesh, axis_links(cluster, mesh))
         self.value_nodes: dict[str, int] = {}
         self.value_options: dict[str, Column] = {}
@@ -87,7 +107,13 @@ class ProblemBuilder:
     ) -> FunctionNodes:
         name = self.graph.function = symbol(function)
         nodes = FunctionNodes(
-            self.graph, self.cluster, function, self.rules[name], start, self._repeats(function)
+            self.graph,
+            self.cluster,
+            function,
+            self.rules[name],
+            start,
+            self._repeats(function),
+            self.ignored,
         )
         nodes.run(
             [(self.value_nodes[value], value.startswith("acc")) for value in args],
@@ -138,7 +164,10 @@ class ProblemBuilder:
             shape, bytes_each = shape_of(value), num_bytes(value)
             sizes = itemsize(dtype_of(value)), sum_itemsize(value)
             sums = name.startswith("acc")
-            options = self.graph.reshards.intern(value_shardings(shape, self.mesh.axes, sums))
+            options = value_shardings(shape, self.mesh.axes, sums)
+            if name in self.asked:
+                options = self.asked[name].only(options)
+            options = self.graph.reshards.intern(options)
             copies = self.stashes if many else 1
             shards = [self.mesh.num_shards(option.axes) for option in options]
             free = name in in_place

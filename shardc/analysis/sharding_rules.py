@@ -8,6 +8,7 @@ from enum import Enum
 
 from jax.extend.mlir import ir
 
+from shardc.ir.asked import CONSTRAINT
 from shardc.ir.attributes import ACCUMULATE, call_target
 from shardc.ir.pass_manager import run_registered
 from shardc.ir.walk import body, functions, main_function, planned_ops, symbol
@@ -75,7 +76,8 @@ def parse_rule(text: str) -> OpRule:
 
 def identity_rule(op: ir.Operation) -> OpRule | None:
     """The rule of an op whose result i lies like its operand i, which Shardy has none for."""
-    if op.name != "stablehlo.optimization_barrier" and call_target(op) != ACCUMULATE:
+    known = op.name in ("stablehlo.optimization_barrier", CONSTRAINT)
+    if not known and call_target(op) != ACCUMULATE:
         return None
     shapes = [list(ir.RankedTensorType(value.type).shape) for value in op.operands]
     if [list(ir.RankedTensorType(value.type).shape) for value in op.results] != shapes:

@@ -1,10 +1,16 @@
 """Reading back the table of arguments and results that shardc-outline-stages wrote."""
 
+from dataclasses import dataclass
+
 from jax.extend.mlir import ir
+
+from shardc.ir.asked import CONSTRAINT, Asked, asked_of
+from shardc.ir.walk import functions, walk, where
 
 ARGUMENTS = "shardc.arguments"  # module: one dict per argument of the user's function
 RESULTS = "shardc.results"  # module: value id of each result
 RESULT_TYPES = "shardc.result_types"  # module: type of each result
+RESULT_SHARDINGS = "shardc.result_shardings"  # module: what the user asks of each result, or unit
 RESULT_STAGES = "shardc.result_stages"  # module: stage that returns it
 
 
@@ -26,3 +32,43 @@ def next_states(module: ir.Operation) -> dict[str, str]:
             if value.startswith("v"):
                 found[value] = f"arg{n}"
     return found
+
+
+@dataclass(frozen=True)
+class AskedValue:
+    """A sharding that the user asks for of an argument or result of the step.
+
+    Attributes:
+        name: who asks, such as "argument 'state['w']'".
+    """
+
+    asked: Asked
+    name: str
+
+
+def asked_values(module: ir.Operation) -> dict[str, AskedValue]:
+    """Value id -> the sharding that it must have, as an argument or as a result."""
+    if ARGUMENTS not in module.attributes:
+        return {}
+    found = {}
+    if RESULT_SHARDINGS in module.attributes:
+        wanted = ir.ArrayAttr(module.attributes[RESULT_SHARDINGS])
+        for n, (value, attr) in enumerate(zip(result_values(module), wanted, strict=True)):
+            if not isinstance(attr, ir.UnitAttr):
+                found[value] = AskedValue(asked_of(attr), f"result {n}")
+    for n, entry in enumerate(ir.ArrayAttr(module.attributes[ARGUMENTS])):
+        row = ir.DictAttr(entry)
+        if "sharding" in row:
+            name = f"argument '{ir.StringAttr(row['name']).value}'"
+            if "asked_by" in row:
+                name = str(ir.StringAttr(row["asked_by"]).value)
+            found[f"arg{n}"] = AskedValue(asked_of(row["sharding"]), name)
+    return found
+
+
+def asked_names(module: ir.Operation) -> list[str]:
+    """Who asks for shardings in stage functions: patterns, arguments, results, and the source
+    positions of constraints."""
+    names = [each.name for each in asked_values(module).values()]
+    names += [where(op) for f in functions(module) for op in walk(f) if op.name == CONSTRAINT]
+    return list(dict.fromkeys(names))

@@ -13,7 +13,7 @@ from shardc.ir.constants import is_zero
 from shardc.ir.walk import main_function
 
 # Results are operands, one by one.
-IDENTITIES = {"stablehlo.optimization_barrier", "sdy.sharding_constraint"}
+IDENTITIES = {"stablehlo.optimization_barrier"}
 # Ops that may stand before or after the microbatches only if they do not work on the batch.
 HEAVY = {
     "stablehlo.while",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.sharding_rules import FactorKind, OpRule
+from shardc.ir.asked import Asked
 from shardc.ir.constants import is_zero
 from shardc.ir.local_ops import allowed_factors
 from shardc.ir.reducers import reducer
@@ -103,6 +104,11 @@ def identity_strategies(operand: ir.Value, mesh: Mesh, unreduced: bool) -> tuple
     return _identity_strategies(_shape(operand), mesh.axes, unreduced)
 
 
+def asked_strategies(operand: ir.Value, mesh: Mesh, asked: Asked) -> tuple[Strategy, ...]:
+    """The ways to hand `operand` on that lie as the user asks."""
+    return _asked_strategies(_shape(operand), mesh.axes, asked)
+
+
 def result_strategies(result: ir.Value, mesh: Mesh) -> tuple[Strategy, ...]:
     """The ways in which a result of a branch can lie, whatever it is made from."""
     return _result_strategies(_shape(result), mesh.axes)
@@ -121,10 +127,19 @@ def _shape(value: ir.Value) -> tuple[int, ...]:
 def _identity_strategies(
     shape: tuple[int, ...], axes: Axes, unreduced: bool
 ) -> tuple[Strategy, ...]:
+    return _passing_on(value_shardings(shape, axes, unreduced), axes)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _asked_strategies(shape: tuple[int, ...], axes: Axes, asked: Asked) -> tuple[Strategy, ...]:
+    return _passing_on(asked.only(value_shardings(shape, axes)), axes)
+
+
+def _passing_on(ways: tuple[TensorSharding, ...], axes: Axes) -> tuple[Strategy, ...]:
     sizes = dict(axes)
     return tuple(
         Strategy((lies,), (lies,), (), math.prod(sizes[axis] for axis in lies.axes))
-        for lies in value_shardings(shape, axes, unreduced)
+        for lies in ways
     )
 
 

@@ -7,10 +7,12 @@ import click
 from shardc import compiler
 from shardc.aot import find_plan
 from shardc.cli.output import format_option, print_json, save_plan
-from shardc.cli.plan_options import from_flags, plan_options
+from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
 from shardc.cli.summary import check_batch_args, plan_summary
 from shardc.cluster import Cluster
+from shardc.importer.asked_arguments import ask_by_patterns
 from shardc.importer.from_file import import_file
+from shardc.planner import asked_prices
 from shardc.report import explain
 
 
@@ -19,10 +21,17 @@ from shardc.report import explain
 @click.option("--cluster", required=True, help="A built-in cluster by name, or a JSON file.")
 @plan_options
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the plan here.")
+@click.option("--prices", is_flag=True, help="Say what each sharding costs that is asked for.")
 @click.option("--no-cache", is_flag=True, help="Plan anew, whatever was planned before.")
 @format_option
 def command(
-    file: str, cluster: str, output: str | None, no_cache: bool, output_format: str, **flags: Any
+    file: str,
+    cluster: str,
+    output: str | None,
+    prices: bool,
+    no_cache: bool,
+    output_format: str,
+    **flags: Any,
 ) -> None:
     """Plan FILE (StableHLO text or bytecode; - reads standard input) for a cluster.
 
@@ -32,11 +41,17 @@ def command(
     machine = Cluster.load(cluster)
     imported = import_file(file)
     check_batch_args(options.batch_args, imported)
+    shardings = argument_shardings(flags["sharding"])
+    ask_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
     compiler.prepare(imported.module)
     plan = find_plan(imported.module, machine, options, use_cache=not no_cache)
     if output is not None:
         save_plan(plan, output)
+    costs = asked_prices(imported.module, plan, machine, options) if prices else {}
     if output_format == "json":
-        print_json(plan_summary(plan, options))
-    else:
-        click.echo(explain(plan), nl=False)
+        more = {"sharding_prices_s": costs} if prices else {}
+        print_json({**plan_summary(plan, options), **more})
+        return
+    click.echo(explain(plan), nl=False)
+    for name, price_s in costs.items():
+        click.echo(f"asked for by {name}: costs {price_s:.3g} s per step")

@@ -1,10 +1,11 @@
 """The options with which `plan` and `run` ask for a plan."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+from jax.sharding import PartitionSpec
 
 from shardc import request
 from shardc.errors import InputError
@@ -21,7 +22,16 @@ def plan_options[Command: Callable[..., Any]](command: Command) -> Command:
             click.option("--stages", help="Stages of the pipeline: a number, or auto."),
             click.option("--microbatches", help="Parts of the batch: a number, or auto."),
             click.option("--schedule", help="gpipe, 1f1b or auto."),
-            click.option("--mesh", help="Shape of every stage's mesh, such as 2x4, or auto."),
+            click.option(
+                "--mesh",
+                help="Mesh of every stage: 2x4, with names data=2,model=4, or auto.",
+            ),
+            click.option(
+                "--sharding",
+                multiple=True,
+                metavar="PATTERN=SPEC",
+                help="How arguments lie, such as 'params.*.kernel=-,model'; may be repeated.",
+            ),
             click.option("--batch-args", help="Arguments that hold the batch, such as 3,4."),
             click.option("--memory-limit", help="Of each device, such as 16GiB."),
             click.option("--time-limit", type=float, help="Of planning, in seconds."),
@@ -39,7 +49,7 @@ def from_flags(flags: dict[str, Any]) -> PlanOptions:
     Raises:
         InputError: SHARDC-180, a value has no meaning.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
+    given = {name: v for name, v in flags.items() if v is not None and name != "sharding"}
     if "memory_limit" in given:
         given["memory_limit_bytes"] = num_bytes(given.pop("memory_limit"))
     if "time_limit" in given:
@@ -47,12 +57,49 @@ def from_flags(flags: dict[str, Any]) -> PlanOptions:
     for name in ("stages", "microbatches"):
         if given.get(name, "auto") != "auto":
             given[name] = _whole(f"--{name}", given[name])
-    if given.get("mesh", "auto") != "auto":
+    if "=" in given.get("mesh", ""):
+        given["mesh"] = dict(mesh_axes(given["mesh"]))
+    elif given.get("mesh", "auto") != "auto":
         given["mesh"] = tuple(_whole("--mesh", size) for size in given["mesh"].split("x"))
     if "batch_args" in given:
         parts = given["batch_args"].split(",")
         given["batch_args"] = tuple(_whole("--batch-args", part, least=0) for part in parts)
     return request.plan_options(**given)
+
+
+def mesh_axes(text: str | None) -> tuple[tuple[str, int], ...]:
+    """The axes that `--mesh data=2,model=4` names; () for a mesh without names."""
+    if text is None or "=" not in text:
+        return ()
+    pairs = (item.partition("=") for item in text.split(","))
+    return tuple((name.strip(), _whole("--mesh", size)) for name, _, size in pairs)
+
+
+def argument_shardings(texts: Sequence[str]) -> dict[str, PartitionSpec]:
+    """What `--sharding PATTERN=SPEC` asks for.
+
+    SPEC has one word per dim: axes joined by `*`, `-` for a whole dim, `?` for one that is left to
+    the planner, as in `params.*.kernel=-,data*model`.
+
+    Raises:
+        InputError: SHARDC-180, no SPEC.
+    """
+    found = {}
+    for text in texts:
+        pattern, equals, spec = text.rpartition("=")
+        if not equals or not pattern:
+            raise InputError(
+                f"'{text}' in --sharding is not a pattern and a sharding",
+                help="write, for example, --sharding 'params.*.kernel=-,model'",
+            )
+        found[pattern] = PartitionSpec(*(_entry(word.strip()) for word in spec.split(",")))
+    return found
+
+
+def _entry(word: str) -> Any:
+    if word in ("-", ""):
+        return None
+    return PartitionSpec.UNCONSTRAINED if word == "?" else tuple(word.split("*"))
 
 
 def _whole(option: str, text: str, least: int = 1) -> int:

@@ -11,9 +11,10 @@ from shardc.analysis.index_ranges import index_limits
 from shardc.aot import find_plan
 from shardc.cli.devices import default_platform, start_devices
 from shardc.cli.output import format_option, print_json
-from shardc.cli.plan_options import from_flags, plan_options
+from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
 from shardc.cli.summary import check_batch_args, requested
 from shardc.cluster import Cluster
+from shardc.importer.asked_arguments import ask_by_patterns
 from shardc.importer.from_file import import_file
 from shardc.importer.program import Imported
 from shardc.inputs import Array, load_inputs, seeded_inputs
@@ -76,6 +77,8 @@ def command(
     machine, own = resolve_devices(Cluster.load(cluster) if cluster else None, own)
     imported = import_file(file)
     check_batch_args(options.batch_args, imported)
+    shardings = argument_shardings(flags["sharding"])
+    ask_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
     prepared = copy_module(imported.module)
     compiler.prepare(prepared)
     plan = given_plan(plan_file, options) or find_plan(prepared, machine, options)

@@ -109,8 +109,8 @@ def mesh_views(
     return [mesh_of(shape, device_ids) for shape in shapes]
 
 
-def mesh_of(shape: Sequence[int], device_ids: Sequence[int]) -> Mesh:
-    """The mesh of that shape over those devices, axes named x, y, z, w.
+def mesh_of(shape: Sequence[int], device_ids: Sequence[int], axes: Sequence[str] = ()) -> Mesh:
+    """The mesh of that shape over those devices, axes named as given, or x, y, z, w.
 
     Raises:
         ClusterError: SHARDC-101, more than 4 axes, or a shape that has not as many devices.
@@ -124,4 +124,4 @@ def mesh_of(shape: Sequence[int], device_ids: Sequence[int]) -> Mesh:
             help=f"give up to {len(AXIS_NAMES)} axes whose product is {len(device_ids)}",
             code="SHARDC-101",
         )
-    return Mesh(tuple(zip(AXIS_NAMES, shape, strict=False)), tuple(device_ids))
+    return Mesh(tuple(zip(axes or AXIS_NAMES, shape, strict=False)), tuple(device_ids))

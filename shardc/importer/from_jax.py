@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.mlir import ir
+from jax.sharding import AxisType, NamedSharding
 
 from shardc.errors import InputError
 from shardc.importer.program import (
@@ -39,7 +40,8 @@ def abstract(tree: Any) -> Any:
 
     Python scalars stay (they are weakly typed), and so does every tree without arrays, which may
     be a static argument. Arrays of one state may lie on the devices of different stages, which
-    `jax.jit` would refuse.
+    `jax.jit` would refuse. On a mesh in context whose axes are explicit, where an array lies is
+    part of its type, and stays.
     """
     if not any(map(_is_array, jax.tree.leaves(tree))):
         return tree
@@ -48,8 +50,13 @@ def abstract(tree: Any) -> Any:
         if not _is_array(x):
             return x
         aval = jax.typeof(x) if not isinstance(x, jax.ShapeDtypeStruct) else x
+        lies = getattr(x, "sharding", None)
+        if explicit and isinstance(lies, NamedSharding) and lies.mesh.abstract_mesh == context:
+            return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=lies)
         return _struct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
+    context = jax.sharding.get_abstract_mesh()
+    explicit = AxisType.Explicit in context.axis_types
     return jax.tree.map(leaf, tree)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.ir.asked import CONSTRAINT
 from shardc.ir.attributes import ACCUMULATE, call_target
 from shardc.ir.constants import is_zero, splat_text
 from shardc.ir.reducers import splits_into_partial_results, sums_numbers
@@ -147,6 +148,7 @@ _reduce_window_guard = _all_of(
 
 # (op, kind of the factor) -> when axes may split such a factor.
 ALLOWED: dict[tuple[str, str], Guard] = {
+    (CONSTRAINT, "pass_through"): _always,
     **{(f"stablehlo.{name}", "pass_through"): _always for name in ELEMENTWISE},
     ("stablehlo.bitcast_convert", "pass_through"): _always,
     ("stablehlo.broadcast_in_dim", "pass_through"): _always,

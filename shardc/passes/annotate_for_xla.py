@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
+from shardc.ir.asked import CONSTRAINT
 from shardc.ir.attributes import (
     IN_SHARDINGS,
     REDUCE_AXES,
@@ -42,7 +43,10 @@ class AnnotateForXla(Pass):
                     if attribute in op.attributes:
                         del op.attributes[attribute]
                 shardings = result_shardings(op)
-                if op.name in CONTROL_FLOW and shardings is not None:
+                if op.name == CONSTRAINT and shardings is not None:
+                    op.attributes["sharding"] = to_attr(shardings[0], mesh)
+                    del op.attributes[SHARDING]
+                elif op.name in CONTROL_FLOW and shardings is not None:
                     del op.attributes[SHARDING]
                 elif shardings is not None:
                     set_result_shardings(op, [_whole(s) for s in shardings], mesh)

@@ -5,15 +5,20 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.errors import PlanError
-from shardc.ir.attributes import NUM_STAGES, get_int
+from shardc.ir.asked import CONSTRAINT, USER_MESH, asked_attr, asked_of
+from shardc.ir.attributes import NUM_STAGES, STAGE, get_int
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import add_mesh, meshes, write_mesh_devices
+from shardc.ir.walk import functions, walk
 from shardc.plan import Mesh
 
 
 @dataclass(frozen=True)
 class AssignMeshes(Pass):
     """Adds `sdy.mesh @stage{s}` for every stage and says on which devices it lies.
+
+    Shardings that the user asks for in the functions then refer to the mesh of the stage, which
+    must have their axes; `sdy.mesh @user` goes.
 
     Options:
         meshes: one mesh per stage such as `x=2,y=2@0,1,2,3` (axes, then device ids), separated
@@ -33,15 +38,40 @@ class AssignMeshes(Pass):
                 help="give one mesh per stage, separated by '/'",
                 code="SHARDC-101",
             )
-        if meshes(module):
+        declared = meshes(module)
+        user = declared.pop(USER_MESH, None)
+        if declared:
             raise PlanError(
                 "the module already declares meshes",
                 help="run shardc-assign-meshes once, on a module without sdy.mesh",
                 code="SHARDC-101",
             )
+        if user is not None:
+            _move_constraints(module, user, wanted)
         for stage, mesh in reversed(list(enumerate(wanted))):
             add_mesh(module, f"stage{stage}", mesh)
         write_mesh_devices(module, {f"stage{s}": mesh for s, mesh in enumerate(wanted)})
+
+
+def _move_constraints(module: ir.Operation, user: Mesh, wanted: tuple[Mesh, ...]) -> None:
+    """Lets the user's shardings refer to the meshes of the stages."""
+    for mesh in wanted:
+        if not set(user.axes) <= set(mesh.axes):
+            raise PlanError(
+                f"the program asks for shardings over the axes {dict(user.axes)}, and the mesh of"
+                f" a stage has {dict(mesh.axes)}",
+                help="use a mesh with these axes for every stage",
+                code="SHARDC-204",
+            )
+    for function in functions(module):
+        for op in walk(function):
+            if op.name == CONSTRAINT:
+                asked = asked_of(op.attributes["sharding"])
+                name = f"stage{get_int(function, STAGE) or 0}"
+                op.attributes["sharding"] = asked_attr(asked, name)
+    for op in list(module.regions[0].blocks[0].operations):
+        if op.operation.name == "sdy.mesh":
+            op.operation.erase()
 
 
 def print_meshes(wanted: tuple[Mesh, ...]) -> str:

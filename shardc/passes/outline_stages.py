@@ -6,9 +6,16 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
 from shardc.analysis.stage_functions import StageFunction, is_per_microbatch, stage_functions
-from shardc.analysis.stage_table import ARGUMENTS, RESULT_STAGES, RESULT_TYPES, RESULTS
+from shardc.analysis.stage_table import (
+    ARGUMENTS,
+    RESULT_SHARDINGS,
+    RESULT_STAGES,
+    RESULT_TYPES,
+    RESULTS,
+)
 from shardc.analysis.state import argument_names, donated_args, state_aliases
 from shardc.errors import PlanError
+from shardc.ir.asked import ASKED_BY
 from shardc.ir.attributes import (
     ACCUMULATE,
     BATCH_DIM,
@@ -19,6 +26,7 @@ from shardc.ir.attributes import (
     PER_MICROBATCH,
     PHASE,
     ROUND,
+    SHARDING,
     STAGE,
     VALUE,
     arg_attrs,
@@ -131,6 +139,10 @@ def _write_tables(module: ir.Operation, main: ir.Operation, ids: dict[ir.Value, 
     module.attributes[RESULT_STAGES] = ir.ArrayAttr.get(
         [attrs.get(STAGE, int_attr(0)) for attrs in result_attrs(main)]
     )
+    if any(SHARDING in attrs for attrs in result_attrs(main)):
+        module.attributes[RESULT_SHARDINGS] = ir.ArrayAttr.get(
+            [attrs.get(SHARDING, ir.UnitAttr.get()) for attrs in result_attrs(main)]
+        )
     donated, aliases = donated_args(main), state_aliases(main)
     names = argument_names(main)
     rows = []
@@ -145,6 +157,10 @@ def _write_tables(module: ir.Operation, main: ir.Operation, ids: dict[ir.Value, 
             row["result"] = int_attr(aliases[n])
         if BATCH_DIM in attrs:
             row["batch_dim"] = attrs[BATCH_DIM]
+        if SHARDING in attrs:
+            row["sharding"] = attrs[SHARDING]
+        if ASKED_BY in attrs:
+            row["asked_by"] = attrs[ASKED_BY]
         rows.append(ir.DictAttr.get(row))
     module.attributes[ARGUMENTS] = ir.ArrayAttr.get(rows)
 

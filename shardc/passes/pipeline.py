@@ -1,6 +1,7 @@
 """The order of the passes, each with its reason, and every pass by its name."""
 
 from shardc.ir.pass_manager import Pass
+from shardc.passes.adopt_shardings import AdoptShardings
 from shardc.passes.annotate_for_xla import AnnotateForXla
 from shardc.passes.apply_shardings import ApplyShardings
 from shardc.passes.assign_meshes import AssignMeshes
@@ -26,6 +27,8 @@ NORMALIZE: tuple[Pass, ...] = (
     InlineCalls(),
     # Because a constraint on one device would stand between an op and its user as a barrier.
     StripShardings(),
+    # After it, because only shardings that say something must agree on a mesh.
+    AdoptShardings(),
     # Because CHLO ops have no sharding rules; their StableHLO expansions have.
     LegalizeChlo(),
     # Because what a loop only carries along would hide from later passes what it is.
@@ -67,6 +70,7 @@ PASSES: dict[str, type[Pass]] = {
     for each in (
         InlineCalls,
         StripShardings,
+        AdoptShardings,
         LegalizeChlo,
         SimplifyLoops,
         BatchIndices,

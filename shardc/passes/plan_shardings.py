@@ -10,7 +10,7 @@ from shardc.analysis.sharding_problem import ProblemBuilder
 from shardc.analysis.sharding_report import stage_report
 from shardc.analysis.sharding_rules import rules_of
 from shardc.analysis.stage_problem import StageProblem
-from shardc.analysis.stage_table import next_states
+from shardc.analysis.stage_table import asked_values, next_states
 from shardc.cluster import Cluster
 from shardc.errors import PlanError
 from shardc.ir.attributes import CLUSTER, NUM_MICROBATCHES, STAGE, get_int, str_attr
@@ -41,6 +41,7 @@ class PlanShardings(Pass):
         effort: work for each stage, in seconds of a slow machine (`shardc.solver.solve`).
         seed: of the solver.
         gap: the solver may stop when it has proven to be this close to the optimum.
+        ignored: shardings of the user's that are not to hold, by their names.
     """
 
     name = "shardc-plan-shardings"
@@ -52,6 +53,7 @@ class PlanShardings(Pass):
     effort: float = 20.0
     seed: int = 0
     gap: float = 0.01
+    ignored: tuple[str, ...] = ()
 
     def apply(self, module: ir.Operation) -> None:
         cluster = Cluster.parse(self.cluster)
@@ -59,7 +61,7 @@ class PlanShardings(Pass):
         num_microbatches = get_int(module, NUM_MICROBATCHES) or 1
         rules = rules_of(module)
         placed = meshes(module)
-        same = next_states(module)
+        same, asked = next_states(module), asked_values(module)
         by_stage: dict[int, list[ir.Operation]] = {}
         for function in functions(module):
             by_stage.setdefault(get_int(function, STAGE) or 0, []).append(function)
@@ -75,7 +77,15 @@ class PlanShardings(Pass):
             mesh = placed[f"stage{stage}"]
             stashes = self.stashes[stage] if self.stashes else num_microbatches
             built = ProblemBuilder(
-                stage_functions, rules, mesh, cluster, num_microbatches, stashes, same
+                stage_functions,
+                rules,
+                mesh,
+                cluster,
+                num_microbatches,
+                stashes,
+                same,
+                asked,
+                frozenset(self.ignored),
             ).build(limit)
             key = _digest(built)
             if key not in solved:
@@ -85,7 +95,7 @@ class PlanShardings(Pass):
                     effort_s=self.effort,
                     seed=self.seed,
                     gap=self.gap,
-                    hint=[0] * built.problem.num_nodes,  # everything replicated: always allowed
+                    hint=[0] * built.problem.num_nodes,  # whole, or as asked for: always allowed
                 )
             solution = solved[key]
             chosen = built.shardings(solution.choice)

@@ -11,10 +11,13 @@ from shardc.analysis.microbatch import BatchFlow
 from shardc.analysis.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
 from shardc.analysis.phases import plan_phases
 from shardc.analysis.state import ALIASING, STATE_RESULT
+from shardc.errors import MicrobatchError
+from shardc.ir.asked import CONSTRAINT, USER_MESH, asked_attr, asked_of, uneven_dim
 from shardc.ir.attributes import (
     BATCH_DIM,
     NUM_MICROBATCHES,
     PHASE,
+    SHARDING,
     arg_attrs,
     int_attr,
     set_arg_attrs,
@@ -25,8 +28,9 @@ from shardc.ir.local_control_flow import make_local_control_flow
 from shardc.ir.local_ops import make_local
 from shardc.ir.microbatch_ops import MicrobatchOps, create, with_shape
 from shardc.ir.pass_manager import Pass
+from shardc.ir.shardings import meshes
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import body, main_function, ops, terminator
+from shardc.ir.walk import body, main_function, ops, terminator, walk, where
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,37 @@ class SplitMicrobatches(Pass):
         for arg, dim in step.flow.batch_args.items():
             attrs[arg][BATCH_DIM] = int_attr(dim)
             attrs[arg].pop(ALIASING, None)  # the microbatches have another type than any result
+            if SHARDING in attrs[arg]:
+                attrs[arg][SHARDING] = asked_attr(asked_of(attrs[arg][SHARDING]).with_dim(dim))
         set_arg_attrs(function, attrs)
+        _check_parts(module, function, self.count)
+
+
+def _check_parts(module: ir.Operation, function: ir.Operation, count: int) -> None:
+    """Refuses a microbatch that a sharding of the user's does not divide any more."""
+    placed = meshes(module)
+    if USER_MESH not in placed:
+        return
+    asked = [
+        (asked_of(attrs[SHARDING]), value, function)
+        for value, attrs in zip(body(function).arguments, arg_attrs(function), strict=True)
+        if SHARDING in attrs
+    ] + [
+        (asked_of(op.attributes["sharding"]), op.results[0], op)
+        for op in walk(function)
+        if op.name == CONSTRAINT
+    ]
+    for each, value, place in asked:
+        dim = uneven_dim(each, placed[USER_MESH], shape_of(value))
+        if dim is not None:
+            axes = each.dims[dim]
+            raise MicrobatchError(
+                f"{count} microbatches leave {shape_of(value)[dim]} rows of a value that is to be"
+                f" split over {' and '.join(axes)}, {placed[USER_MESH].num_shards(axes)} devices",
+                where=where(place),
+                help="use fewer microbatches or a larger batch, or do not ask for that sharding",
+                code="SHARDC-142",
+            )
 
 
 class _Emitter:

@@ -221,7 +221,7 @@ def test_errors_while_tracing_are_those_of_jax() -> None:
         ({"schedule": "zigzag"}, "SHARDC-240"),
         ({"cluster": "nowhere"}, "SHARDC-100"),
         ({"plan": "nowhere.json"}, "SHARDC-200"),
-        ({"in_shardings": 1}, "SHARDC-185"),
+        ({"device": 1}, "SHARDC-185"),
         ({"compiler_options": {"a": 1}}, "SHARDC-185"),
     ],
 )

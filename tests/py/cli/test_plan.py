@@ -83,3 +83,20 @@ def test_ctrl_c_before_there_is_a_plan_exits_cleanly(
     result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", "--no-cache")
     assert result.exit_code == 130
     assert result.stderr.strip() == "interrupted"
+
+
+def test_shardings_may_be_asked_for_and_have_prices(tmp_path: Path) -> None:
+    file = write_mlp(tmp_path)
+    mesh = ["--stages", 1, "--microbatches", 1, "--mesh", "data=2,model=4"]
+    asked = ["--sharding", "argument 10=data,-", "--prices", "--no-cache", "--format", "json"]
+    result = shardc("plan", file, "--cluster", "cpu8", *mesh, *asked)
+    assert result.exit_code == 0, result.stderr
+    data = json.loads(result.stdout)
+    assert data["stages"][0]["axes"] == ["data", "model"]
+    assert list(data["sharding_prices_s"]) == ["shardings['argument 10']"]
+
+
+def test_a_sharding_without_a_spec_is_refused(tmp_path: Path) -> None:
+    result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", "--sharding", "argument 10")
+    assert result.exit_code == 2
+    assert "SHARDC-180" in result.stderr

@@ -140,7 +140,7 @@ def test_shardings_of_the_user_are_kept() -> None:
     split = jax.NamedSharding(mesh, jax.P("x"))
     imported = import_function(lambda a: a + 1, (jnp.ones(8),), in_shardings=split)
     run_passes(imported.module, NORMALIZE)
-    assert 'sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>' in str(imported.module)
+    assert 'sdy.sharding = #sdy.sharding<@user, [{"x"}]>' in str(imported.module)
 
 
 def test_shapes_are_enough() -> None:
