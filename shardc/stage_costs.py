@@ -233,11 +233,13 @@ def layer_positions(
         raise error
     order = sorted(forward - cloneable_ops(flow, facts, set(aliases)))
     if not order:
-        raise StageError(
+        error = StageError(
             "the program computes nothing that could be cut into stages",
             code="SHARDC-161",
             help="use stages=1",
         )
+        error.most = 1
+        raise error
     if exactly is not None:
         return (order[0], *balanced_cuts(flow, order, exactly))
     asked = options.stages if isinstance(options.stages, int) else 1

@@ -109,11 +109,11 @@ def references(
 
 
 def widen_array(value: Array) -> Array:
-    """The same numbers in float64 or complex128; integers stay."""
+    """The same numbers in float64 or complex128; integers and floats of 8 bits or less stay."""
     if value.dtype.kind == "c":
         return value.astype(np.complex128)
-    is_float = value.dtype.kind == "f" or "float" in value.dtype.name
-    return value.astype(np.float64) if is_float else value
+    narrow = value.dtype.name in ("float16", "bfloat16", "float32")  # as shardc-widen-floats
+    return value.astype(np.float64) if narrow else value
 
 
 def _repeat(

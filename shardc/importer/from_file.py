@@ -1,6 +1,7 @@
 """A StableHLO file, read without trusting it."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -10,10 +11,12 @@ from jax.extend.mlir import ir
 
 from shardc.errors import ImportFileError
 from shardc.importer import parse_module
-from shardc.importer.program import Imported, describe, name_arguments, refuse_host_calls
+from shardc.importer.check_ops import refuse_host_calls, refuse_other_dialects
+from shardc.importer.program import Imported, describe, name_arguments
 from shardc.ir.context import parse
 from shardc.ir.walk import main_function
 
+_QUANTISED = re.compile(r'!"?quant"?[.<]')
 _HELP = (
     "give StableHLO text or bytecode, such as `jax.jit(f).lower(...).as_text()`"
     " or `jax.export.export(jax.jit(f))(...).mlir_module()`"
@@ -35,8 +38,15 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def refused(name: str, message: str, line: int | None) -> ImportFileError:
-    """SHARDC-120 for a file that is not a module."""
+    """SHARDC-120 for a file that is not a module; SHARDC-124 where its types are quantised."""
     place = name if line is None else f"{name}:{line}"
+    if _QUANTISED.search(message):
+        return ImportFileError(
+            f"'{name}' has quantised types, which JAX does not run",
+            where=place,
+            code="SHARDC-124",
+            help="export the model in floating point, or with integers and explicit scales",
+        )
     return ImportFileError(f"'{name}' is not a module: {message}", where=place, help=_HELP)
 
 
@@ -72,12 +82,14 @@ def import_file(path: str | Path, *, timeout_s: float = 600.0) -> Imported:
 
     Raises:
         ImportFileError: SHARDC-120 the file is no module, SHARDC-121 it has no function to run,
-            SHARDC-123 it calls the host, SHARDC-124 it has a shape that is not static.
+            SHARDC-123 it calls the host, SHARDC-124 it has a shape that is not static or a
+            quantised type, SHARDC-125 it is a program of several devices.
     """
     name = "<stdin>" if str(path) == "-" else str(path)
     module = parse(parse_in_child(read_bytes(path), name, timeout_s))
     with module.context, ir.Location.unknown():
-        main = main_function(module.operation)
+        name_arguments(main_function(module.operation))
+        arguments, results = describe(module)
         refuse_host_calls(module.operation)
-        name_arguments(main)
-    return Imported(module, *describe(module))
+        refuse_other_dialects(module.operation)
+    return Imported(module, arguments, results)

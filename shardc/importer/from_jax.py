@@ -15,12 +15,12 @@ from jax.extend.mlir import ir
 from jax.sharding import AxisType, NamedSharding
 
 from shardc.errors import InputError
+from shardc.importer.check_ops import refuse_host_calls
 from shardc.importer.program import (
     Imported,
     describe,
     mark_donated,
     name_arguments,
-    refuse_host_calls,
 )
 from shardc.importer.static_arguments import split_static
 from shardc.ir.context import parse

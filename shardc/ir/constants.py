@@ -39,8 +39,10 @@ def splat_text(op: ir.Operation) -> str | None:
         text = str(op.get_asm(large_elements_limit=1))
         found = re.search(r"dense<(\([^()]*\))>", text)
         return found.group(1) if found else None
-    attribute = ir.DenseElementsAttr(op.attributes["value"])
-    return str(attribute.get_splat_value()) if attribute.is_splat else None
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
+        return str(attribute.get_splat_value())
+    return None  # many elements, or a resource
 
 
 def is_complex(value: ir.Value) -> bool:

@@ -13,7 +13,7 @@ from shardc.analysis.stage_problem import StageProblem
 from shardc.analysis.stage_table import asked_values, next_states
 from shardc.cluster import Cluster
 from shardc.errors import PlanError
-from shardc.ir.attributes import CLUSTER, NUM_MICROBATCHES, STAGE, get_int, str_attr
+from shardc.ir.attributes import CLUSTER, NUM_MICROBATCHES, NUM_STAGES, STAGE, get_int, str_attr
 from shardc.ir.pass_manager import Pass
 from shardc.ir.planned import write_shardings
 from shardc.ir.shardings import meshes
@@ -62,12 +62,17 @@ class PlanShardings(Pass):
         rules = rules_of(module)
         placed = meshes(module)
         same, asked = next_states(module), asked_values(module)
-        by_stage: dict[int, list[ir.Operation]] = {}
+        by_stage: dict[int, list[ir.Operation]] = {
+            stage: [] for stage in range(get_int(module, NUM_STAGES) or 1)
+        }
         for function in functions(module):
             by_stage.setdefault(get_int(function, STAGE) or 0, []).append(function)
         solved: dict[str, Solution] = {}
         reports: list[StageReport] = []
         for stage, stage_functions in sorted(by_stage.items()):
+            if not stage_functions:  # a program that only passes arguments on
+                reports.append(StageReport({}, 0, 0, 0, 0.0, 0.0))
+                continue
             if f"stage{stage}" not in placed:
                 raise PlanError(
                     f"stage {stage} has no mesh",

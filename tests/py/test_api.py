@@ -281,3 +281,9 @@ def test_few_programs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_jit_the_function_itself_runs() -> None:
     with jax.disable_jit():
         assert sharded(lambda x: x + 1)(1) == 2
+
+
+def test_programs_that_compute_nothing() -> None:
+    x = np.arange(4, dtype=np.int32)
+    for f in (lambda a: a, lambda a: (a, ()), lambda a: {}):
+        assert_same(shardc.jit(f, devices=DEVICES)(x), jax.jit(f)(x))

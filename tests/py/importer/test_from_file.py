@@ -132,20 +132,95 @@ def test_a_path_that_is_no_file_is_refused(name: str, tmp_path: Path) -> None:
         import_file(tmp_path / name)
 
 
+F2 = "tensor<2xf32>"
+QUANTISED = "tensor<2x!quant.uniform<i8:f32, 0.1:3>>"
+
+
+def main(argument: str, lines: str, result: str = F2) -> str:
+    """Text of a module whose @main takes %a and returns %r."""
+    return f"func.func @main(%a: {argument}) -> {result} {{\n{lines}\nreturn %r : {result}\n}}"
+
+
 REFUSED = {
-    "SHARDC-121": "module {}",
-    "SHARDC-123": "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n"
-    "  %0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%a)"
-    " : (tensor<2xf32>) -> tensor<2xf32>\n  return %0 : tensor<2xf32>\n}",
-    "SHARDC-124": "func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {\n"
-    "  return %a : tensor<?xf32>\n}",
+    "none": ("SHARDC-121", "module {}", "0 public functions"),
+    "callback": (
+        "SHARDC-123",
+        main(F2, f"%r = stablehlo.custom_call @xla_ffi_python_cpu_callback(%a) : ({F2}) -> {F2}"),
+        "calls the host",
+    ),
+    "dynamic argument": (
+        "SHARDC-124",
+        main("tensor<?xf32>", "%r = stablehlo.sine %a : tensor<?xf32>", "tensor<?xf32>"),
+        r"argument 0 .* is a tensor<\?xf32>",
+    ),
+    "unranked": (
+        "SHARDC-124",
+        "func.func @main(%a: tensor<*xf32>) { return }",
+        "known shape",
+    ),
+    "dynamic op": (
+        "SHARDC-124",
+        main(
+            "tensor<1xi32>",
+            "%c = stablehlo.constant dense<0.0> : tensor<f32>\n"
+            "%d = stablehlo.dynamic_broadcast_in_dim %c, %a, dims = [] :"
+            " (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>\n"
+            "%r = stablehlo.reduce(%d init: %c) applies stablehlo.add across dimensions = [0] :"
+            " (tensor<?xf32>, tensor<f32>) -> tensor<f32>",
+            "tensor<f32>",
+        ),
+        "'stablehlo.dynamic_broadcast_in_dim' is a",
+    ),
+    "quantised": (
+        "SHARDC-124",
+        main(F2, f"%r = stablehlo.uniform_quantize %a : ({F2}) -> {QUANTISED}", QUANTISED),
+        "quantised types",
+    ),
+    "wide integers": (
+        "SHARDC-124",
+        "func.func @main(%a: tensor<2xi128>) { return }",
+        "'i128' have no counterpart",
+    ),
+    "another dialect": (
+        "SHARDC-120",
+        main(F2, f"%r = arith.addf %a, %a : {F2}"),
+        "'arith.addf' is no op of StableHLO",
+    ),
+    "resource": (
+        "SHARDC-120",
+        main(F2, f"%r = stablehlo.constant dense_resource<blob> : {F2}")
+        + '\n{-# dialect_resources: { builtin: { blob: "0x040000000000803F00000040" } } #-}',
+        "is a resource",
+    ),
+    "several devices": (
+        "SHARDC-125",
+        main(F2, "%p = stablehlo.partition_id : tensor<ui32>\n%r = stablehlo.sine %a : " + F2),
+        "'stablehlo.partition_id'",
+    ),
 }
 
 
-@pytest.mark.parametrize("code", REFUSED)
-def test_a_module_that_cannot_be_planned_is_refused(code: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_module_that_cannot_be_planned_is_refused(case: str, tmp_path: Path) -> None:
+    code, text, message = REFUSED[case]
     file = tmp_path / "module.mlir"
-    file.write_text(REFUSED[code])
-    with pytest.raises(ImportFileError) as caught:
+    file.write_text(text)
+    with pytest.raises(ImportFileError, match=message) as caught:
         import_file(file)
     assert caught.value.code == code
+
+
+def test_any_public_function_and_any_producer(tmp_path: Path) -> None:
+    """A function of another name, and what `jax.export` serialises, for several platforms too."""
+    file = tmp_path / "module"
+    file.write_text(main(F2, f"%r = stablehlo.sine %a : {F2}").replace("@main", "@forward"))
+    assert import_file(file).arguments == (Argument("argument 0", (2,), "float32"),)
+    exported = jax.export.export(jax.jit(step), platforms=["cpu", "cuda"])
+    file.write_bytes(exported(jnp.ones(3), jnp.ones((2, 3))).mlir_module_serialized)
+    imported = import_file(file)
+    assert [argument.shape for argument in imported.arguments] == [(), (3,), (2, 3)]
+    run_passes(imported.module, NORMALIZE)
+    dynamic = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b, 3"), jnp.float32)
+    file.write_bytes(jax.export.export(jax.jit(step))(jnp.ones(3), dynamic).mlir_module_serialized)
+    with pytest.raises(ImportFileError, match=r"tensor<\?x3xf32>"):
+        import_file(file)

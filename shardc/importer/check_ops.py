@@ -1,0 +1,96 @@
+"""What a program must not contain: what only the host does, or no program of one device does."""
+
+import re
+
+from jax.extend.mlir import ir
+
+from shardc.errors import ImportFileError
+from shardc.ir.attributes import call_target
+from shardc.ir.constants import is_complex
+from shardc.ir.walk import walk, where
+
+_HOST_CALL = re.compile(r"python_\w*callback|callback_custom_call")
+_DIALECTS = {"builtin", "chlo", "func", "sdy", "stablehlo"}
+_COLLECTIVES = {
+    "stablehlo.all_gather",
+    "stablehlo.all_reduce",
+    "stablehlo.all_to_all",
+    "stablehlo.collective_broadcast",
+    "stablehlo.collective_permute",
+    "stablehlo.partition_id",
+    "stablehlo.reduce_scatter",
+    "stablehlo.replica_id",
+}
+
+
+def refuse_host_calls(module: ir.Operation) -> None:
+    """ImportFileError (SHARDC-123) if a program calls back into the process that wrote it."""
+    for op in walk(module):
+        target = call_target(op) or op.name
+        if _HOST_CALL.search(target) or target in ("stablehlo.infeed", "stablehlo.outfeed"):
+            raise ImportFileError(
+                f"the program calls the host ('{target}')",
+                where=where(op),
+                code="SHARDC-123",
+                help="return the value from the step and print or save it outside",
+            )
+
+
+def refuse_other_dialects(module: ir.Operation) -> None:
+    """Refuses what a file may hold and JAX never writes for a program of one device.
+
+    Raises:
+        ImportFileError: SHARDC-120, an op of another dialect, or a constant that is a resource;
+            124, a shape that is not static; 125, communication between devices (outside of a manual
+            computation).
+    """
+    for op in walk(module):
+        if op.name.split(".")[0] not in _DIALECTS:
+            raise ImportFileError(
+                f"'{op.name}' is no op of StableHLO",
+                where=where(op),
+                help="convert the module to StableHLO first, with the tools of the dialect",
+            )
+        for result in op.results:
+            if not _is_known(result.type):
+                raise ImportFileError(
+                    f"a result of '{op.name}' is a {result.type}, and only tensors of known shape"
+                    " can be planned",
+                    where=where(op),
+                    code="SHARDC-124",
+                    help="export the program with concrete shapes",
+                )
+        if op.name == "stablehlo.constant" and _is_resource(op):
+            raise ImportFileError(
+                "a constant is a resource, which XLA does not read",
+                where=where(op),
+                help="print the module with its constants, or pass them as arguments",
+            )
+        if op.name in _COLLECTIVES and not _is_manual(op):
+            raise ImportFileError(
+                f"the program communicates between devices ('{op.name}')",
+                where=where(op),
+                code="SHARDC-125",
+                help="give the program of one device, as `jax.jit` without shardings lowers it",
+            )
+
+
+def _is_known(type_: ir.Type) -> bool:
+    if isinstance(type_, ir.RankedTensorType):
+        return bool(type_.has_static_shape)
+    return not isinstance(type_, ir.UnrankedTensorType)
+
+
+def _is_resource(constant: ir.Operation) -> bool:
+    if is_complex(constant.results[0]):  # the bindings cannot read the value of these
+        return False
+    return not isinstance(constant.attributes["value"], ir.DenseElementsAttr)
+
+
+def _is_manual(op: ir.Operation) -> bool:
+    above: ir.Operation | ir.OpView | None = op.parent
+    while above is not None:
+        if above.operation.name == "sdy.manual_computation":
+            return True
+        above = above.operation.parent
+    return False
