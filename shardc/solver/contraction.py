@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardc.errors import InfeasibleError
-from shardc.solver.memory import Live, Memory, Terms, add_term, drop_safe_times
+from shardc.solver.memory import Live, Memory, Terms, drop_safe_times
 from shardc.solver.problem import Floats, Ints, Problem
 
 MOST_CELLS_OF_A_FOLD = 200_000  # work of folding one node into the edge between its two neighbours
@@ -134,6 +134,11 @@ def _to_fixpoint(graph: "_Graph") -> Reduced:
     return graph.reduced()
 
 
+def _changes(base: Ints) -> Ints:
+    """The steps of a profile: one more than it has times, so that an interval may end behind it."""
+    return np.diff(base, prepend=0, append=0)
+
+
 class _Graph:
     """The mutable graph behind `contract`; all costs are added, so order does not matter."""
 
@@ -146,15 +151,19 @@ class _Graph:
         if isinstance(start, Reduced):
             tables: Sequence[Floats] = start.tables
             self.limit = None if start.memory is None else start.memory.limit
-            self.base = np.zeros(0, np.int64) if start.memory is None else start.memory.base.copy()
+            base = np.zeros(0, np.int64) if start.memory is None else start.memory.base
             self.constant, self.steps = start.constant, list(start.steps)
         else:
-            self.base = np.zeros(len(live.times), np.int64)
+            base = np.zeros(len(live.times), np.int64)
             self.limit = start.usage_limit
             self.constant, self.steps, tables = 0.0, [], start.edge_costs
         self.times = live.times
-        self.terms: dict[int, Terms] = dict(zip(names, live.terms, strict=True))
-        self.fresh: dict[int, set[int]] = {v: set() for v in names}  # edges not looked at yet
+        self.base_change = _changes(base)
+        self.terms: dict[int, Terms] = {v: {} for v in names}
+        for v, terms in zip(names, live.terms, strict=True):
+            for span, usage in terms.items():
+                self.add_usage(v, span, usage)
+        self.fresh: dict[int, dict[int, None]] = {v: {} for v in names}  # edges not looked at yet
         self.changed: set[int] = set(names)  # nodes to look at for dominated strategies
         for (a, b), table in zip(start.edges, tables, strict=True):
             u, v = names[a], names[b]
@@ -163,8 +172,6 @@ class _Graph:
                 self.cost[u] = self.cost[u] + np.diagonal(matrix)
             else:
                 self.add_edge(u, v, matrix)
-        for v in names:
-            self.subtract_least_usage(v)
 
     def nodes(self) -> list[int]:
         return list(self.cost)
@@ -172,8 +179,8 @@ class _Graph:
     def add_edge(self, u: int, v: int, matrix: Floats) -> None:
         known = self.near[u].get(v)
         total = matrix if known is None else known + matrix
-        self.fresh[u].add(v)
-        self.fresh[v].add(u)
+        self.fresh[u][v] = None
+        self.fresh[v][u] = None
         self.near[u][v] = total
         self.near[v][u] = total.T
 
@@ -187,55 +194,65 @@ class _Graph:
             if v not in self.cost:
                 continue
             again = self.visit(v)
-            self.changed.update(again)
+            self.changed.update(again, (v,) if again else ())
             for u in again:
                 if u not in waiting:
                     waiting.add(u)
                     queue.append(u)
 
     def visit(self, v: int) -> list[int]:
-        """Applies the first rule that fits `v`; returns the nodes to look at again."""
-        near = self.near[v]
-        fresh = sorted(self.fresh[v] & near.keys())
-        allowed = {u: np.isfinite(near[u]) for u in fresh}
-        finite = np.isfinite(self.cost[v])
-        for cells in allowed.values():
-            finite = finite & cells.any(axis=1)
-        if not finite.all():
-            if not finite.any():
-                raise InfeasibleError(
-                    f"every strategy of node {v} is forbidden, by itself or by a neighbour",
-                    code="SHARDC-221",
-                    help="remove one of the sharding constraints on this op or its neighbours",
-                )
-            self.pick(v, np.flatnonzero(finite))
-            return [v, *near]
-        if len(finite) == 1:
-            neighbours = list(near)
-            self.steps.append(_Follows(v, (), np.zeros((), np.int64)))
-            self.remove(v, {u: near[u][0] for u in near})
-            return neighbours
-        for u, cells in allowed.items():
+        """Applies the rules to `v` until none fits; returns the nodes to look at again."""
+        near, fresh = self.near[v], self.fresh[v]
+        again: dict[int, None] = {}
+        self.forbid(v, np.isfinite(self.cost[v]), again)
+        while len(self.cost[v]) > 1 and fresh:
+            u = next(iter(fresh))
+            del fresh[u]
+            if u not in near:
+                continue
+            cells = np.isfinite(near[u])
             if cells.all():
                 if self.splits(near[u]):
-                    return self.split(v, u)
-            elif (cells.sum(axis=0) == 1).all():
-                both = (cells.sum(axis=1) == 1).all()
-                if both and len(self.near[u]) < len(near):  # move the fewer edges
-                    return self.absorb(u, v, np.argmax(cells, axis=1))
-                return self.absorb(v, u, np.argmax(cells, axis=0))
-            self.fresh[v].discard(u)
-        if not self.terms[v] and len(near) <= 2:
-            return self.eliminate(v)
-        return []
+                    self.split(v, u)
+                    again[u] = None
+                continue
+            if not self.forbid(v, cells.any(axis=1), again):
+                continue  # `v` is at once looked at again, as the edge is fresh from the other end
+            v_follows = bool((cells.sum(axis=0) == 1).all())
+            u_follows = bool((cells.sum(axis=1) == 1).all())
+            if u_follows and not (v_follows and len(self.near[u]) >= len(near)):
+                again.update(dict.fromkeys(self.absorb(u, v, np.argmax(cells, axis=1))))
+            elif v_follows:
+                again.update(dict.fromkeys(self.absorb(v, u, np.argmax(cells, axis=0))))
+                return list(again)
+        if len(self.cost[v]) == 1:
+            again.update(dict.fromkeys(near))
+            self.steps.append(_Follows(v, (), np.zeros((), np.int64)))
+            self.remove(v, {u: near[u][0] for u in near})
+        elif not self.terms[v] and len(near) <= 2:
+            again.update(dict.fromkeys(self.eliminate(v)))
+        return list(again)
 
-    def split(self, v: int, u: int) -> list[int]:
+    def forbid(self, v: int, allowed: npt.NDArray[np.bool_], again: dict[int, None]) -> bool:
+        """Keeps only the `allowed` strategies of `v`; returns whether all are."""
+        if allowed.all():
+            return True
+        if not allowed.any():
+            raise InfeasibleError(
+                f"every strategy of node {v} is forbidden, by itself or by a neighbour",
+                code="SHARDC-221",
+                help="remove one of the sharding constraints on this op or its neighbours",
+            )
+        self.pick(v, np.flatnonzero(allowed))
+        again.update(dict.fromkeys(self.near[v]))
+        return False
+
+    def split(self, v: int, u: int) -> None:
         """Replaces an edge that is a sum of node costs by these node costs."""
         matrix = self.near[v].pop(u)
         del self.near[u][v]
         self.cost[v] = self.cost[v] + matrix[:, 0]
         self.cost[u] = self.cost[u] + (matrix[0] - matrix[0, 0])
-        return [v, u]
 
     @staticmethod
     def splits(matrix: Floats) -> bool:
@@ -255,20 +272,24 @@ class _Graph:
         for u, matrix in self.near[v].items():
             self.near[v][u] = matrix[kept]
             self.near[u][v] = self.near[v][u].T
-            self.fresh[u].add(v)
-            self.fresh[v].add(u)
-        self.terms[v] = {span: usage[kept] for span, usage in self.terms[v].items()}
-        self.subtract_least_usage(v)
+            self.fresh[u][v] = None
+            self.fresh[v][u] = None
+        terms, self.terms[v] = self.terms[v], {}
+        for span, usage in terms.items():
+            self.add_usage(v, span, usage[kept])
 
-    def subtract_least_usage(self, v: int) -> None:
-        """Moves the bytes that all strategies of `v` hold into the base profile."""
-        terms: Terms = {}
-        for (lo, hi), usage in self.terms[v].items():
-            least = usage.min()
-            self.base[lo:hi] += least
-            if (usage > least).any():
-                terms[lo, hi] = usage - least
-        self.terms[v] = terms
+    def add_usage(self, v: int, span: tuple[int, int], usage: Ints) -> None:
+        """Adds bytes to `v`; what all its strategies hold goes into the base profile."""
+        terms = self.terms[v]
+        if span in terms:
+            usage = usage + terms.pop(span)
+        least = int(usage.min())
+        if least:
+            self.base_change[span[0]] += least
+            self.base_change[span[1]] -= least
+            usage = usage - least
+        if usage.any():
+            terms[span] = usage
 
     def remove(self, v: int, rows: dict[int, Floats]) -> None:
         """Takes the decided node `v` out; `rows` is what it adds to its neighbours' costs."""
@@ -291,9 +312,8 @@ class _Graph:
         for w, matrix in moved.items():
             del self.near[w][v]
             self.add_edge(u, w, matrix[follow])
-        for (lo, hi), usage in self.terms.pop(v).items():
-            add_term(self.terms[u], lo, hi, usage[follow])
-        self.subtract_least_usage(u)
+        for span, usage in self.terms.pop(v).items():
+            self.add_usage(u, span, usage[follow])
         return [u, *moved]
 
     def eliminate(self, v: int) -> list[int]:
@@ -339,8 +359,12 @@ class _Graph:
             return np.arange(len(cost))
         worse = cost[:, None] - cost[None, :]  # [s, t]: most that s can cost above t
         for matrix in self.near[v].values():
-            step = matrix[:, None, :] - np.where(np.isfinite(matrix), matrix, 0.0)[None, :, :]
-            step[np.broadcast_to(~np.isfinite(matrix)[None, :, :], step.shape)] = -np.inf
+            finite = np.isfinite(matrix)
+            if finite.all():
+                worse = worse + (matrix[:, None, :] - matrix[None, :, :]).max(axis=2)
+                continue
+            step = matrix[:, None, :] - np.where(finite, matrix, 0.0)[None, :, :]
+            step[np.broadcast_to(~finite[None, :, :], step.shape)] = -np.inf
             worse = worse + step.max(axis=2)
         beats = worse <= 0
         for usage in self.terms[v].values():
@@ -354,9 +378,11 @@ class _Graph:
     def update_times(self) -> list[int]:
         """Forgets the times that have become safe; returns the nodes that this freed."""
         fewer: list[int] = []
-        if self.limit is not None and len(self.base):
+        if self.limit is not None and len(self.times):
             before = self.terms
-            self.terms, self.base, kept = drop_safe_times(self.terms, self.base, self.limit)
+            base = np.cumsum(self.base_change)[:-1]
+            self.terms, base, kept = drop_safe_times(self.terms, base, self.limit)
+            self.base_change = _changes(base)
             self.times = self.times[kept]
             fewer = [v for v, terms in self.terms.items() if len(terms) < len(before[v])]
             self.changed.update(fewer)
@@ -368,9 +394,10 @@ class _Graph:
         edges = [(u, w) for u in names for w in self.near[u] if index[u] < index[w]]
         terms = tuple(self.terms[v] for v in names)
         memory = None
-        if self.limit is not None and len(self.base):
+        if self.limit is not None and len(self.times):
             sizes = [len(self.cost[v]) for v in names]
-            memory = Memory.build(terms, sizes, self.base, self.limit)
+            base = np.cumsum(self.base_change)[:-1]
+            memory = Memory.build(terms, sizes, base, self.limit)
         return Reduced(
             costs=tuple(self.cost[v] for v in names),
             edges=tuple((index[u], index[w]) for u, w in edges),

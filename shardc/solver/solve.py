@@ -15,6 +15,7 @@ from shardc.solver.oracle import Oracle
 from shardc.solver.polish import polish
 from shardc.solver.prices import least_memory, price_memory, raise_until_it_fits
 from shardc.solver.problem import Floats, Problem, Progress, Solution, evaluate
+from shardc.solver.rounds import descend, is_wide
 from shardc.solver.search import OutOfTimeError, Search
 
 MOST_CELLS_FOR_CP_SAT = 60_000  # pairs of strategies over all edges that CP-SAT is given
@@ -125,6 +126,11 @@ def _run(search: Search, seed: int) -> None:
             f" {len(search.problem.edges)} edges -> {len(search.reduced.edges)},"
             f" {len(search.reduced.times)} of {len(search.live.times)} times"
         )
+        if is_wide(search.reduced):
+            times |= set(search.live.times.tolist())
+            descend(search, prices, rng)
+            if search.settled() or is_wide(search.reduced):
+                return
         if _solve_relaxation(search, times, prices, rng, seed):
             return
         times |= search.missed if restart < MOST_RESTARTS else set(search.live.times.tolist())

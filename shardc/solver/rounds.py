@@ -1,0 +1,143 @@
+"""Rounds of descent, between which strategies that no better choice takes are removed."""
+
+import heapq
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from shardc.solver.contraction import Reduced, contract, contract_further
+from shardc.solver.descent import Descent
+from shardc.solver.network import Network
+from shardc.solver.problem import Floats
+from shardc.solver.search import Search
+
+NODES_TO_TABULATE = 1_000  # problems of fewer nodes are left to elimination and CP-SAT
+CELLS_TO_TABULATE = 1 << 24  # of one table: so are problems that need no larger one
+# Per round the shares of all work for messages, oscillation and polish, and how fast prices move
+# while messages pass: from, to.
+ROUNDS = (
+    (0.25, 0.10, 0.15, (0.3, 0.03)),
+    (0.10, 0.05, 0.10, (0.06, 0.02)),
+    (0.08, 0.05, 0.12, (0.06, 0.02)),
+)
+RATES_OF_OSCILLATION = (0.1, 0.01)
+LEAST_REMOVED = 0.1  # share of all strategies below which a new contraction does not pay
+
+
+def is_wide(reduced: Reduced) -> bool:
+    """Whether elimination would need too large tables, and there are too many nodes to split them.
+
+    Follows the order of least tables until one is too large.
+    """
+    sizes = reduced.sizes
+    if len(sizes) <= NODES_TO_TABULATE:
+        return False
+    return _needs_more_cells(sizes, reduced.edges, CELLS_TO_TABULATE)
+
+
+def _needs_more_cells(
+    sizes: Sequence[int], edges: Sequence[tuple[int, int]], most_cells: int
+) -> bool:
+    near: list[set[int]] = [set() for _ in sizes]
+    for u, v in edges:
+        near[u].add(v)
+        near[v].add(u)
+    log_size = [math.log(size) for size in sizes]
+
+    def weight(v: int) -> float:
+        return math.fsum(log_size[u] for u in near[v]) + log_size[v]
+
+    heap = [(weight(v), v) for v in range(len(sizes))]
+    heapq.heapify(heap)
+    done = [False] * len(sizes)
+    while heap:
+        key, v = heapq.heappop(heap)
+        if done[v]:
+            continue
+        now = weight(v)
+        if now > key + 1e-9:
+            heapq.heappush(heap, (now, v))
+            continue
+        if now > math.log(most_cells):
+            return True
+        done[v] = True
+        for u in near[v]:
+            near[u] |= near[v]
+            near[u] -= {u, v}
+        for u in near[v]:
+            heapq.heappush(heap, (weight(u), u))
+    return False
+
+
+def descend(search: Search, prices: Floats, rng: random.Random) -> None:
+    """Spends the budget of work on a wide problem, all times limited; ends early when it is solved
+    or has become small enough to be tabulated.
+
+    Args:
+        prices: of all times; changed to the last ones used.
+    """
+    search.begin("contract")
+    search.enter(contract(search.problem, search.live))
+    search.note(f"{len(search.reduced.costs)} nodes, all {len(search.reduced.times)} times")
+    whole = search.work_left
+    for messages, oscillation, polish, rates in ROUNDS:
+        reduced = search.reduced
+        descent = Descent(Network(reduced), search, prices[reduced.times], rng)
+        try:
+            search.begin("messages")
+            descent.pass_messages(messages * whole, rates)
+            _note(descent, search)
+            if search.settled():
+                return
+            search.begin("oscillate")
+            descent.oscillate(oscillation * whole, RATES_OF_OSCILLATION)
+            _note(descent, search)
+            search.begin("polish")
+            descent.polish(polish * whole)
+            _note(descent, search)
+        finally:
+            descent.report()
+            prices[reduced.times] = descent.prices
+        if search.settled():
+            return
+        _remove_strategies(descent, search)
+        if search.settled() or not is_wide(search.reduced):
+            return
+    reduced = search.reduced
+    descent = Descent(Network(reduced), search, prices[reduced.times], rng)
+    try:
+        while descent.best is None and search.work_left > 0:
+            descent.oscillate(oscillation * whole, RATES_OF_OSCILLATION)
+        search.begin("polish")
+        descent.polish(search.work_left)
+    finally:
+        descent.report()
+    search.note("the budget of work is spent")
+
+
+def _note(descent: Descent, search: Search) -> None:
+    descent.report()
+    search.note(f"{int((descent.prices > 0).sum())} times have a price")
+
+
+def _remove_strategies(descent: Descent, search: Search) -> None:
+    """Contracts without the strategies whose every choice is proven to be no better."""
+    if search.best is None:
+        return
+    least = descent.least_costs()
+    first = descent.network.first
+    kept = [
+        np.flatnonzero((least[a:b] <= search.best_cost - search.tolerance() / 2) & fits)
+        for a, b, fits in zip(
+            first[:-1], first[1:], search.reduced.fitting_strategies(), strict=True
+        )
+    ]
+    if not all(map(len, kept)):
+        search.raise_bound(search.best_cost - search.tolerance() / 2)
+        return
+    if sum(map(len, kept)) < (1.0 - LEAST_REMOVED) * len(least):
+        search.begin("remove strategies")
+        search.enter(contract_further(search.reduced, kept))
+        search.note(f"{len(search.reduced.costs)} nodes left")
