@@ -73,6 +73,7 @@ class Lowered:
         imported: the module with its arguments and results.
         cluster: what it will be planned for.
         options: what was asked of the planner.
+        in_tree, out_tree, args_info, out_info: as of `jax.stages.Lowered`.
     """
 
     def __init__(
@@ -82,12 +83,16 @@ class Lowered:
         devices: Sequence[jax.Device],
         options: PlanOptions,
         plan: Plan | None = None,
+        compiler_options: dict[str, Any] | None = None,
     ) -> None:
         self.imported = imported
         self.cluster = cluster
         self.options = options
         self._devices = tuple(devices)
         self._given_plan = plan
+        self._compiler_options = compiler_options
+        self.in_tree, self.out_tree = imported.in_tree, imported.out_tree
+        self.args_info, self.out_info = imported.args_info, imported.out_info
 
     def as_text(self, *, debug_info: bool = False) -> str:
         """The StableHLO module as JAX lowered it."""
@@ -109,7 +114,13 @@ class Lowered:
         if self._given_plan is None:
             warn_of_unmet(plan)
         return Planned(
-            self.imported, prepared, plan, self._devices, self.options, plan.cluster or self.cluster
+            self.imported,
+            prepared,
+            plan,
+            self._devices,
+            self.options,
+            plan.cluster or self.cluster,
+            self._compiler_options,
         )
 
     def compile(self) -> "Compiled":
@@ -132,12 +143,14 @@ class Planned:
         devices: Sequence[jax.Device],
         options: PlanOptions,
         cluster: Cluster,
+        compiler_options: dict[str, Any] | None = None,
     ) -> None:
         self.plan = plan
         self._imported = imported
         self._prepared = prepared
         self._devices = tuple(devices)
         self._options, self._cluster = options, cluster
+        self._compiler_options = compiler_options
 
     @functools.cached_property
     def executable(self) -> Executable:
@@ -169,7 +182,7 @@ class Planned:
     def compile(self) -> "Compiled":
         """Has XLA compile every stage program for its devices."""
         with no_context_mesh():
-            programs = compile_programs(self.executable, self._devices)
+            programs = compile_programs(self.executable, self._devices, self._compiler_options)
             return Compiled(self._imported, self.plan, self.executable, programs)
 
 

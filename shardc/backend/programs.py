@@ -1,5 +1,6 @@
 """Compile stage programs: MLIR text in, loaded XLA executables out."""
 
+import functools
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -49,7 +50,9 @@ class CompiledProgram:
 
 
 def compile_programs(
-    executable: Executable, devices: Sequence[jax.Device]
+    executable: Executable,
+    devices: Sequence[jax.Device],
+    compiler_options: dict[str, Any] | None = None,
 ) -> tuple[CompiledProgram, ...]:
     """Compiles every program of `executable`, in the order of `executable.programs`.
 
@@ -61,10 +64,11 @@ def compile_programs(
 
     Args:
         devices: the cluster's devices; `Mesh.device_ids` are positions in it.
+        compiler_options: XLA's, for every program.
     Raises:
         InputError: SHARDC-261, a program has 64-bit values and `jax_enable_x64` is off.
     """
-    platform = _platform(devices[0])
+    platform = lowering_platform(devices[0])
     orders = [_order(program, executable) for program in executable.programs]
     lowered: dict[_Key, jax.stages.Lowered] = {}
     placed: dict[tuple[_Key, tuple[int, ...]], int] = {}
@@ -79,8 +83,9 @@ def compile_programs(
         if job == len(jobs):
             jobs.append((lowered[key], mesh_devices(mesh, devices)))
         job_of_program.append(job)
+    compile_one = functools.partial(_compile, compiler_options)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        calls = list(pool.map(_compile, jobs))
+        calls = list(pool.map(compile_one, jobs))
     return tuple(
         _bundle(program, executable.meshes[program.stage], order, calls[job], devices)
         for program, order, job in zip(executable.programs, orders, job_of_program, strict=True)
@@ -148,7 +153,7 @@ def _order(program: StageProgram, executable: Executable) -> _Order:
     return _Order(tuple(args), tuple(results), donated)
 
 
-def _platform(device: jax.Device) -> str:
+def lowering_platform(device: jax.Device) -> str:
     """The name under which JAX lowers: devices say "gpu" where lowering says "cuda" or "rocm"."""
     return default_export_platform() if device.platform == "gpu" else device.platform
 
@@ -217,9 +222,11 @@ def _check_dtype(spec: ValueSpec, program: StageProgram) -> None:
         )
 
 
-def _compile(job: tuple[jax.stages.Lowered, tuple[jax.Device, ...]]) -> jax.stages.Compiled:
+def _compile(
+    options: dict[str, Any] | None, job: tuple[jax.stages.Lowered, tuple[jax.Device, ...]]
+) -> jax.stages.Compiled:
     lowered, devices = job
-    return lowered.compile(device_assignment=devices)
+    return lowered.compile(compiler_options=options, device_assignment=devices)
 
 
 def _bundle(

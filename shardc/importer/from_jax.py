@@ -1,10 +1,12 @@
 """A plain JAX function, as jax.jit would see it, in a context of ours."""
 
+import contextlib
+import contextvars
 import dataclasses
 import inspect
 import io
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,23 @@ def abstract(tree: Any) -> Any:
     return jax.tree.map(leaf, tree)
 
 
+_IMPORTING = contextvars.ContextVar("importing", default=False)
+
+
+def is_importing() -> bool:
+    """Whether JAX is tracing a function for shardc: what it calls is planned with it."""
+    return _IMPORTING.get()
+
+
+@contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    token = _IMPORTING.set(True)
+    try:
+        yield
+    finally:
+        _IMPORTING.reset(token)
+
+
 def _position(fun: Callable[..., Any]) -> str | None:
     function = inspect.unwrap(fun)
     code = getattr(function, "__code__", None)
@@ -106,7 +125,8 @@ def import_function(
     jitted = jax.jit(fun, **{**jit_options, "keep_unused": True})
     call_args = [abstract(arg) for arg in args]
     call_kwargs = {name: abstract(value) for name, value in kwargs.items()}
-    traced = jitted.trace(*call_args, **call_kwargs)
+    with _importing():
+        traced = jitted.trace(*call_args, **call_kwargs)
     if traced.effects:
         raise InputError(
             f"'{traced.fun_name}' has side effects on the host:"
@@ -149,7 +169,9 @@ def import_function(
         dataclasses.replace(r, weak_type=_weak(aval), key_impl=key_impl(aval))
         for r, aval in zip(results, traced.jaxpr.out_avals, strict=True)
     )
-    return Imported(module, arguments, results, in_tree, out_tree)
+    return Imported(
+        module, arguments, results, in_tree, out_tree, lowered.args_info, lowered.out_info
+    )
 
 
 def _weak(aval: Any) -> bool:

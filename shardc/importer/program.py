@@ -3,6 +3,7 @@
 import contextlib
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -62,6 +63,7 @@ class Imported:
         module: calls are not yet inlined and CHLO is not yet legalised; passes do that.
         in_tree: of `(dynamic args, kwargs)`, None for a file.
         out_tree: of the results, None for a file.
+        args_info, out_info: as of `jax.stages.Lowered`, None for a file.
     """
 
     module: ir.Module
@@ -69,6 +71,8 @@ class Imported:
     results: tuple[Result, ...]
     in_tree: jax.tree_util.PyTreeDef | None = None
     out_tree: jax.tree_util.PyTreeDef | None = None
+    args_info: Any = None
+    out_info: Any = None
 
 
 _COMPLEX = {"complex<f32>": "complex64", "complex<f64>": "complex128"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc import aot, api, jax_version
+from shardc import aot, jax_version, sharded_function
 from shardc.errors import ClusterError, InputError
 from shardc.plan import Plan
 
@@ -67,6 +67,9 @@ def test_ahead_of_time_stages_show_what_they_know() -> None:
     args = arguments()
     lowered = sharded(step, mesh=(2,)).lower(*args)
     assert "stablehlo.dot_general" in lowered.as_text()
+    assert lowered.out_tree == jax.tree.structure((args[0], 0))
+    assert jax.tree.map(lambda x: x.shape, lowered.out_info) == ({"w": (8, 4), "count": ()}, ())
+    assert [x.donated for x in jax.tree.leaves(lowered.args_info)] == [False] * 3
     planned = lowered.plan()
     assert isinstance(planned, aot.Planned)
     assert planned.plan.stages[0].mesh.shape == (2,)
@@ -187,12 +190,45 @@ def test_the_batch_is_named_by_position() -> None:
         sharded(lambda a: a + 1, batch_argnums=0).lower(np.float32(1))
 
 
-@pytest.mark.parametrize("transform", [jax.jit, jax.grad, jax.vmap])
-def test_use_inside_a_transformation_is_refused(transform: Any) -> None:
-    f = sharded(lambda x: jnp.sum(x**2))
-    with pytest.raises(InputError, match="inside a JAX transformation") as caught:
-        transform(lambda x: f(x))(np.ones(3, np.float32))
-    assert caught.value.code == "SHARDC-184"
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad, jax.vmap, jax.checkpoint])
+def test_inside_a_transformation_it_is_a_part_of_it(transform: Any) -> None:
+    def f(x: jax.Array, n: int = 2) -> jax.Array:
+        return jnp.sum(x**n)
+
+    x, own = np.arange(3, dtype=np.float32), sharded(f, static_argnums=1)
+    with pytest.warns(shardc.RequestWarning, match="'f' is called inside another"):
+        got = transform(lambda x: own(x, 3))(x)
+    assert_same(got, transform(lambda x: f(x, 3))(x))
+
+
+def test_inside_a_transformation_of_something_else_it_runs() -> None:
+    x, f = np.ones(4, np.float32), sharded(lambda a: a * 2)
+    assert_same(jax.vmap(lambda a: a + f(x))(x), jax.vmap(lambda a: a + 2 * x)(x))
+
+
+def test_functions_of_shardc_call_each_other() -> None:
+    inner = sharded(lambda a, b: a @ b)
+    outer = sharded(lambda a: jnp.sum(inner(a, a) ** 2))
+    x = np.ones((4, 4), np.float32)
+    assert_same(sharded(jax.grad(outer))(x), jax.grad(lambda a: jnp.sum((a @ a) ** 2))(x))
+    assert len(inner._compiled) == 0
+    assert inner.trace(x, x).jaxpr.out_avals[0].shape == (4, 4)
+
+
+def test_where_to_run_can_be_said_as_to_jax() -> None:
+    x = np.ones(4, np.float32)
+    for options in ({"device": DEVICES[1]}, {"backend": "cpu"}):
+        got = shardc.jit(lambda a: a + 1, stages=1, **options)(x)
+        assert_same(got, jnp.asarray(x + 1))
+    assert shardc.jit(lambda a: a + 1, device=DEVICES[1])(x).devices() == {DEVICES[1]}
+
+
+def test_options_of_xla_reach_every_program() -> None:
+    step = sharded(lambda a: a + 1, compiler_options={"xla_no_such_option": True})
+    with pytest.raises(jax.errors.JaxRuntimeError, match="xla_no_such_option"):
+        step(np.ones(4, np.float32))
+    same = sharded(lambda a: a + 1, compiler_options={"xla_cpu_enable_fast_math": False})
+    assert_same(same(np.ones(4, np.float32)), jnp.full(4, 2, np.float32))
 
 
 def test_errors_while_tracing_are_those_of_jax() -> None:
@@ -221,8 +257,8 @@ def test_errors_while_tracing_are_those_of_jax() -> None:
         ({"schedule": "zigzag"}, "SHARDC-240"),
         ({"cluster": "nowhere"}, "SHARDC-100"),
         ({"plan": "nowhere.json"}, "SHARDC-200"),
-        ({"device": 1}, "SHARDC-185"),
-        ({"compiler_options": {"a": 1}}, "SHARDC-185"),
+        ({"device": DEVICES[0], "devices": DEVICES}, "SHARDC-185"),
+        ({"backend": "cpu", "devices": DEVICES}, "SHARDC-185"),
     ],
 )
 def test_options_without_meaning_are_refused(options: dict[str, Any], code: str) -> None:
@@ -269,7 +305,7 @@ def test_an_unknown_jax_gets_the_other_lowering(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_few_programs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "MOST_COMPILED", 1)
+    monkeypatch.setattr(sharded_function, "MOST_COMPILED", 1)
     f = sharded(lambda x: x + 1)
     for size in (1, 2, 2):
         f(np.zeros(size, np.float32))
