@@ -9,7 +9,7 @@ from shardc.analysis.linear import keeps_partial
 from shardc.analysis.sharding_rules import FactorKind, OpRule
 from shardc.cost.reshard import describe, is_valid
 from shardc.ir.constants import is_zero
-from shardc.ir.local_ops import BARRIER, allowed_factors
+from shardc.ir.local_ops import BARRIER, splittable_factors
 from shardc.ir.reducers import reducer
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import CONTROL_FLOW
@@ -112,7 +112,7 @@ def _axes_of_factors(
         *zip(rule.operands, operands, strict=True),
         *zip(rule.results, results, strict=True),
     ]
-    allowed = allowed_factors(op, rule)
+    allowed = splittable_factors(op, rule)
     found: dict[int, tuple[str, ...]] = {}
     for mapping, sharding in tensors:
         for factors, axes in zip(mapping, sharding.dims, strict=True):

@@ -10,7 +10,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.sharding_rules import FactorKind, OpRule
 from shardc.ir.asked import Asked
 from shardc.ir.constants import is_zero
-from shardc.ir.local_ops import allowed_factors
+from shardc.ir.local_ops import indexed_factors, splittable_factors
 from shardc.ir.reducers import reducer
 from shardc.plan import Mesh, TensorSharding
 
@@ -76,12 +76,13 @@ def op_strategies(
         return (Strategy(*whole, (), 1),)
     allowed = tuple(
         bool(ok) and size > 1
-        for ok, size in zip(allowed_factors(op, rule), rule.sizes, strict=True)
+        for ok, size in zip(splittable_factors(op, rule), rule.sizes, strict=True)
     )
+    shares = tuple(not by_index for by_index in indexed_factors(op, rule))
     linear = LINEAR.get(op.name, "") if any(unreduced) and _keeps_sums(op) else ""
     if is_zero_for_a_loop(op):
         linear, unreduced = NO_OPERAND, ()
-    return _strategies(rule, allowed, mesh.axes, reduces_by_sum(op), linear, unreduced)
+    return _strategies(rule, allowed, shares, mesh.axes, reduces_by_sum(op), linear, unreduced)
 
 
 def is_zero_for_a_loop(op: ir.Operation) -> bool:
@@ -164,7 +165,7 @@ def can_be_unreduced(op: ir.Operation, rule: OpRule | None, unreduced: tuple[boo
         return True
     if reduces_by_sum(op) and any(
         kind is FactorKind.REDUCTION and ok and size > 1
-        for kind, ok, size in zip(rule.kinds, allowed_factors(op, rule), rule.sizes, strict=True)
+        for kind, ok, size in zip(rule.kinds, splittable_factors(op, rule), rule.sizes, strict=True)
     ):
         return True
     how = LINEAR.get(op.name)
@@ -200,11 +201,13 @@ def _sums(value: ir.Value) -> bool:
 def _strategies(
     rule: OpRule,
     allowed: tuple[bool, ...],
+    shares: tuple[bool, ...],
     axes: Axes,
     by_sum: bool,
     linear: str,
     unreduced: tuple[bool, ...],
 ) -> tuple[Strategy, ...]:
+    """`shares`: for each factor whether the devices that split it share the work."""
     found: dict[Strategy, None] = {}
     factors: list[int | None] = [None, *(f for f, ok in enumerate(allowed) if ok)]
     names = [name for name, _ in axes]
@@ -221,7 +224,7 @@ def _strategies(
                     rule.sizes[f] % math.prod(sizes[a] for a in on) for f, on in on_factor.items()
                 ):
                     continue
-                found[_strategy(rule, on_factor, sizes, by_sum, partial, patterns)] = None
+                found[_strategy(rule, on_factor, shares, sizes, by_sum, partial, patterns)] = None
     return tuple(found)
 
 
@@ -247,6 +250,7 @@ def _unreduced_patterns(linear: str, unreduced: tuple[bool, ...]) -> list[tuple[
 def _strategy(
     rule: OpRule,
     on_factor: dict[int, tuple[str, ...]],
+    shares: tuple[bool, ...],
     sizes: dict[str, int],
     by_sum: bool,
     partial: tuple[str, ...],
@@ -272,7 +276,7 @@ def _strategy(
         ),
         tuple(sharding(dims, sums) for dims in rule.results),
         () if by_sum else reduced,
-        math.prod(sizes[axis] for on in on_factor.values() for axis in on),
+        math.prod(sizes[axis] for factor, on in on_factor.items() if shares[factor] for axis in on),
     )
 
 

@@ -107,6 +107,41 @@ def _scattered(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
     return bool(_positions(rule.operands[-1], factor)) and _whole_window(op, rule, factor)
 
 
+def _rows_looked_up(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    """A dim of the operand of which a gather takes one entry at each index.
+
+    A device that has a part of it finds some of the entries and zeros for the others: the result
+    is a partial sum.
+    """
+    dims = _positions(rule.operands[0], factor)
+    numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    sizes = list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
+    return (
+        len(dims) == 1
+        and dims[0] in list(numbers.start_index_map)
+        and sizes[dims[0]] == 1
+        and not _positions(rule.operands[1], factor)
+        and not _positions(rule.results[0], factor)
+        and str(op.results[0].type.element_type) != "i1"
+    )
+
+
+def _rows_scattered_to(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    """A dim of the operand in which a scatter writes one entry at each index.
+
+    A device that has a part of it ignores the entries of the others.
+    """
+    dims = _positions(rule.results[0], factor)
+    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    others = rule.operands[len(op.results) :]  # the indices, and the updates of each operand
+    return (
+        len(dims) == 1
+        and dims[0] in list(numbers.scattered_dims_to_operand_dims)
+        and dims[0] in list(numbers.inserted_window_dims)
+        and not any(_positions(mapping, factor) for mapping in others)
+    )
+
+
 def _scattered_sum(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
     """Partial sums add up only if each device starts from zero."""
     return len(op.results) == 1 and sums_numbers(op) and is_zero(op.operands[0])
@@ -181,6 +216,24 @@ ALLOWED: dict[tuple[str, str], Guard] = {
     ("stablehlo.triangular_solve", "pass_through"): _always,
 }
 
+# The same for axes of devices only: the part is found by comparing indices with where it begins, as
+# `shardc.ir.local_indexing` does, and every device goes through all indices.
+ALLOWED_BY_INDEX: dict[tuple[str, str], Guard] = {
+    ("stablehlo.gather", "reduction"): _rows_looked_up,
+    ("stablehlo.scatter", "pass_through"): _rows_scattered_to,
+}
+
+
+def indexed_factors(op: ir.Operation, rule: "OpRule") -> tuple[bool, ...]:
+    """For each factor of `op`: may axes of devices split it because indices choose from it?"""
+    return _holding(ALLOWED_BY_INDEX, op, rule)
+
+
+def splittable_factors(op: ir.Operation, rule: "OpRule") -> tuple[bool, ...]:
+    """`allowed_factors` and `indexed_factors`: what axes of devices may split."""
+    both = zip(allowed_factors(op, rule), indexed_factors(op, rule), strict=True)
+    return tuple(one or other for one, other in both)
+
 
 def allowed_factors(op: ir.Operation, rule: "OpRule") -> tuple[bool, ...]:
     """For each factor of `op`: may axes split it (where their number divides its size)?
@@ -189,12 +242,17 @@ def allowed_factors(op: ir.Operation, rule: "OpRule") -> tuple[bool, ...]:
     `stablehlo.reduce`, asks for `shardc.reduce_axes` on the op. Splitting into as many parts as
     the axes have must still divide the factor evenly; that is the caller's to check.
     """
+    return _holding(ALLOWED, op, rule)
 
-    def allowed(factor: int) -> bool:
-        guard = ALLOWED.get((op.name, rule.kinds[factor].value))
+
+def _holding(
+    table: dict[tuple[str, str], Guard], op: ir.Operation, rule: "OpRule"
+) -> tuple[bool, ...]:
+    def holds(factor: int) -> bool:
+        guard = table.get((op.name, rule.kinds[factor].value))
         return guard is not None and rule.sizes[factor] > 1 and guard(op, rule, factor)
 
-    return tuple(allowed(factor) for factor in range(len(rule.sizes)))
+    return tuple(holds(factor) for factor in range(len(rule.sizes)))
 
 
 def make_local(
@@ -230,6 +288,14 @@ def make_local(
     elif op.name == "stablehlo.constant" and local.results[0].type != op.results[0].type:
         number = (splat_text(op) or "").split(" : ")[0]
         local.attributes["value"] = ir.Attribute.parse(f"dense<{number}> : {result_types[0]}")
+    return local
+
+
+def without_shardings(local: ir.Operation) -> ir.Operation:
+    """Drops what describes the whole op: a part has no sharding."""
+    for name in list(local.attributes):
+        if name.startswith(("sdy.", "shardc.")):
+            del local.attributes[name]
     return local
 
 

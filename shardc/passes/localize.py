@@ -22,7 +22,8 @@ from shardc.ir.attributes import (
 from shardc.ir.clone import hollow_copy, replace_inputs
 from shardc.ir.constants import splat_text
 from shardc.ir.local_collectives import DeviceProgram
-from shardc.ir.local_ops import BARRIER, make_local
+from shardc.ir.local_indexing import gather_part, looked_up, scatter_indices, scattered_to
+from shardc.ir.local_ops import BARRIER, make_local, without_shardings
 from shardc.ir.pass_manager import Pass
 from shardc.ir.reducers import reducer
 from shardc.ir.shardings import (
@@ -129,10 +130,18 @@ class _Localizer:
         types = [self._local_type(result) for result in op.results]
         if op.name in CONTROL_FLOW:
             return self._control_flow(op, operands, types)
+        if op.name == "stablehlo.gather":
+            found = looked_up(op, self._sharding(op.operands[0]).dims)
+            if found:
+                return [gather_part(self.device, op, operands, found, types[0])]
+        elif op.name == "stablehlo.scatter":
+            found = scattered_to(op, self._sharding(op.operands[0]).dims)
+            if found:
+                operands[len(op.results)] = scatter_indices(self.device, op, operands, found)
         if types != [self._part_type(result) for result in op.results]:
             operands = _as_wide_as_sums(op, operands)
         local = make_local(op, operands, types)
-        _strip(local)
+        without_shardings(local)
         if len(op.regions) > 0:
             replace_inputs(local, self.local)
         axes = _reduce_axes(op)
@@ -162,7 +171,7 @@ class _Localizer:
                         self._add(each.operation)
         if outermost:
             self.device.control_flow = None
-        return list(_strip(local).results)
+        return list(without_shardings(local).results)
 
     def _return(self, op: ir.Operation, end: ir.Operation) -> None:
         """Ends a region of `op`, if what it hands on lies as the op says."""
@@ -221,9 +230,11 @@ class _Localizer:
         """A filled tensor is made in part; any other one is sliced."""
         result = op.results[0]
         if splat_text(op) is not None:
-            value: ir.Value = _strip(make_local(op, [], [self._local_type(result)])).results[0]
+            value: ir.Value = without_shardings(
+                make_local(op, [], [self._local_type(result)])
+            ).results[0]
         else:
-            value = _strip(make_local(op, [], [result.type])).results[0]
+            value = without_shardings(make_local(op, [], [result.type])).results[0]
             for dim, axes in enumerate(self._sharding(result).dims):
                 if axes:
                     value = self.device.part(value, axes, dim)
@@ -262,14 +273,6 @@ def _as_wide_as_sums(op: ir.Operation, operands: Sequence[ir.Value]) -> list[ir.
     if op.name in ("stablehlo.dot_general", "stablehlo.convolution", BARRIER):
         return list(operands)
     return [_as_type(operand, sum_type(operand.type)) for operand in operands]
-
-
-def _strip(local: ir.Operation) -> ir.Operation:
-    """Drops what describes the whole op: a part has no sharding."""
-    for name in list(local.attributes):
-        if name.startswith(("sdy.", "shardc.")):
-            del local.attributes[name]
-    return local
 
 
 def _mesh_of(

@@ -164,6 +164,45 @@ INDEXED = {
           : (tensor<8x4xf32>, tensor<6x1xi32>) -> tensor<6x4xf32>
         return %0 : tensor<6x4xf32>""",
     ),
+    **{
+        name: program(
+            "%f: tensor<8x4xf32>, %n: tensor<6x1xi32>",
+            "tensor<6x4xf32>",
+            f"""%a = stablehlo.convert %f : (tensor<8x4xf32>) -> tensor<8x4x{element}>
+            %i = stablehlo.convert %n : (tensor<6x1xi32>) -> tensor<6x1x{index}>
+            %0 = "stablehlo.gather"(%a, %i) <{{dimension_numbers = #stablehlo.gather<
+              offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0],
+              index_vector_dim = 1>, slice_sizes = array<i64: 1, 4>}}> {{target}}
+              : (tensor<8x4x{element}>, tensor<6x1x{index}>) -> tensor<6x4x{element}>
+            %1 = stablehlo.convert %0 : (tensor<6x4x{element}>) -> tensor<6x4xf32>
+            return %1 : tensor<6x4xf32>""",
+        )
+        for name, element, index in [
+            ("gather_bfloat16", "bf16", "i64"),
+            ("gather_integers", "i32", "i8"),
+            ("gather_booleans", "i1", "i32"),
+            ("gather_by_bytes", "f32", "ui8"),
+            ("gather_by_unsigned", "f32", "ui32"),
+        ]
+    },
+    "gather_points": program(
+        "%a: tensor<8x4xf32>, %i: tensor<2x6xi32>",
+        "tensor<6xf32>",
+        """%0 = "stablehlo.gather"(%a, %i) <{dimension_numbers = #stablehlo.gather<
+          collapsed_slice_dims = [0, 1], start_index_map = [1, 0], index_vector_dim = 0>,
+          slice_sizes = array<i64: 1, 1>}> {target}
+          : (tensor<8x4xf32>, tensor<2x6xi32>) -> tensor<6xf32>
+        return %0 : tensor<6xf32>""",
+    ),
+    "gather_by_scalars": program(
+        "%a: tensor<8x4xf32>, %i: tensor<6xi32>",
+        "tensor<6x4xf32>",
+        """%0 = "stablehlo.gather"(%a, %i) <{dimension_numbers = #stablehlo.gather<
+          offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0],
+          index_vector_dim = 1>, slice_sizes = array<i64: 1, 4>}> {target}
+          : (tensor<8x4xf32>, tensor<6xi32>) -> tensor<6x4xf32>
+        return %0 : tensor<6x4xf32>""",
+    ),
     "gather_in_batches": program(
         "%a: tensor<2x8x4xf32>, %i: tensor<2x6x1xi32>",
         "tensor<2x6x4xf32>",
@@ -201,6 +240,15 @@ INDEXED = {
             ("scatter_max", "%zeros", MAX),
         ]
     },
+    "scatter_points": program(
+        "%a: tensor<8x4xf32>, %i: tensor<6x2xi32>, %u: tensor<6xf32>",
+        "tensor<8x4xf32>",
+        f"""%0 = "stablehlo.scatter"(%a, %i, %u) <{{scatter_dimension_numbers = #stablehlo.scatter<
+          inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [1, 0],
+          index_vector_dim = 1>}}> {ADD} {{target}}
+          : (tensor<8x4xf32>, tensor<6x2xi32>, tensor<6xf32>) -> tensor<8x4xf32>
+        return %0 : tensor<8x4xf32>""",
+    ),
     "scatter_in_batches": program(
         "%i: tensor<2x6x1xi32>, %u: tensor<2x6x4xf32>",
         "tensor<2x8x4xf32>",

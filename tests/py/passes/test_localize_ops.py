@@ -10,7 +10,7 @@ from shardc.analysis.strategies import Strategy
 from shardc.ir.asked import CONSTRAINT
 from shardc.ir.attributes import ACCUMULATE
 from shardc.ir.context import parse
-from shardc.ir.local_ops import ALLOWED
+from shardc.ir.local_ops import ALLOWED, ALLOWED_BY_INDEX
 from shardc.ir.walk import main_function, ops
 from shardc.plan import Mesh
 from tests.py.passes.localizable_ops import OPS, program
@@ -118,7 +118,10 @@ def split_factors(text: str) -> set[tuple[str, str]]:
 def test_each_entry_of_the_table_is_proved() -> None:
     texts = [*OPS.values(), *SUMS.values(), *ONLY_XLA.values(), IDENTITY]
     handed_on = {(CONSTRAINT, "pass_through")}  # tests/py/test_asked_shardings.py
-    assert set().union(*map(split_factors, texts)) == set(ALLOWED) - handed_on
+    assert (
+        set().union(*map(split_factors, texts))
+        == (set(ALLOWED) | set(ALLOWED_BY_INDEX)) - handed_on
+    )
 
 
 # Initial values that would count twice, reducers that do not combine, windows, chosen rows:
@@ -128,11 +131,11 @@ WHOLE = {
     "reduce_product_from_two": {(0, 1)},
     "reduce_xor": {(0, 1)},
     "argmax": {(0, 1), (1, 1)},
-    "scatter_add": {(0, 0), (1, 0), (2, 0)},
-    "scatter_max": {(0, 0), (1, 0), (2, 0)},
-    "scatter_add_to_zeros": {(0, 0)},
+    "scatter_add": {(1, 0), (2, 0)},
+    "scatter_max": {(1, 0), (2, 0)},
     "scatter_windows": {(0, 0), (0, 1)},
-    "gather_rows": {(0, 0)},
+    "gather_windows": {(0, 0)},
+    "gather_booleans": {(0, 0)},
     "convolution_whole_window": {(0, 1), (0, 2), (1, 0), (1, 1)},
     "convolution_in_groups": {(0, 3), (1, 2), (1, 3)},
     "convolution_in_batch_groups": {(0, 0), (0, 3), (1, 2), (1, 3)},
