@@ -6,18 +6,14 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.accumulations import analyse
-from shardc.analysis.arguments import BatchChoice, batch_choices, state_arguments
+from shardc.analysis.arguments import state_arguments
+from shardc.analysis.batch_guess import best_flow, with_other_batches
 from shardc.analysis.batch_state import INVARIANT, Cut, Kind, State
 from shardc.analysis.microbatch import BatchFlow
 from shardc.analysis.state import argument_names, donated_args
 from shardc.analysis.step_program import IDENTITIES, Program, program_of
 from shardc.errors import MicrobatchError
 from shardc.ir.walk import main_function, where
-
-MAX_RANK = 8  # dims that are tried as the batch dim
-MAX_LEAVES = 16  # a guess with more arguments is taken whole or not at all
-# A guess under which the microbatches do less than this share of all FLOPs is a poor one.
-LEAST_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,9 @@ def split_step(
     facts = _analysis(module, program, batch_args, batch_dims)
     flow = facts.flow
     if flow is not None and facts.obstacle is None and flow.parts % count == 0:
-        return StepSplit(flow, facts.state)
+        if batch_args is None and count > 1:
+            flow = with_other_batches(main_function(module), flow, set(facts.state), count)
+        return StepSplit(flow, {a: r for a, r in facts.state.items() if a not in flow.batch_args})
     if count == 1:
         return StepSplit(_in_one_piece(program, facts), facts.state)
     if flow is not None and facts.obstacle is None:
@@ -119,14 +117,14 @@ def _analysis(
         if batch_dims is not None:
             best = analyse(program, dict(zip(batch_args, batch_dims, strict=True)))
         else:
-            best = _best(function, program, wanted, together=True)
+            best = best_flow(function, program, wanted, together=True)
         missing = f"the batch arguments {wanted} have no dim of the same size"
         advice = "name arguments that share their batch dim"
     else:
-        best = _best(function, program, others)
+        best = best_flow(function, program, others)
         if not donated_args(function) and (best is None or best.obstacle):
             # A type may reappear by chance: that is no state.
-            other = _best(function, program, list(range(num_args)))
+            other = best_flow(function, program, list(range(num_args)))
             if other is not None and (best is None or other.obstacle is None):
                 best = other
         missing = "no argument of the step can be found that holds a batch"
@@ -146,78 +144,6 @@ def _check_positions(wanted: list[int], num_args: int) -> None:
                 help="count the leaves of all arguments, from 0",
                 code="SHARDC-141",
             )
-
-
-def _best(
-    function: ir.Operation, program: Program, allowed: list[int], together: bool = False
-) -> BatchFlow | None:
-    """The analysis of the best guess: no obstacle, then most work cut, then fewest gathers."""
-    found: list[BatchFlow] = []
-    for dim in range(MAX_RANK):
-        choices = batch_choices(function, allowed, dim)
-        if together:
-            choices = [c for c in choices if len(c.args) == len(allowed)]
-        useful: list[BatchFlow] = []
-        # Most likely first: a batch has few leaves and comes behind the parameters.
-        for choice in sorted(choices, key=lambda c: (len(c.args), -max(c.args))):
-            flow = _pruned(program, choice, together)
-            if together or flow.work_on_batch or not sum(program.heavy_flops):
-                useful.append(flow)
-            if _is_perfect(flow):
-                break
-        good = [f for f in useful if _rank(f) == 2]
-        if good:
-            return max(good, key=_score)
-        found += useful if dim == 0 or together else []
-    return max(found, key=_score, default=None)
-
-
-def _is_perfect(flow: BatchFlow) -> bool:
-    """Whether the microbatches share all the work and nothing is gathered."""
-    total = sum(flow.program.heavy_flops)
-    return flow.obstacle is None and not flow.wholes and 0 < total == flow.cut_flops
-
-
-def _rank(flow: BatchFlow) -> int:
-    """2: the microbatches share the work; 1: there is an obstacle; 0: they do little of it."""
-    if flow.obstacle is not None:
-        return 1
-    return 2 if flow.cut_flops >= LEAST_SHARE * sum(flow.program.heavy_flops) else 0
-
-
-def _score(flow: BatchFlow) -> tuple[int, int, int, int, int]:
-    return (
-        _rank(flow),
-        flow.cut_flops,
-        -len(flow.wholes),
-        len(flow.batch_args),
-        max(flow.batch_args),
-    )
-
-
-def _pruned(program: Program, choice: BatchChoice, together: bool) -> BatchFlow:
-    """The analysis of a guess, without arguments that are only ever used whole ([T, T] masks)."""
-    best = analyse(program, dict(choice.args))
-    imperfect = best.wholes or best.obstacle
-    if together or not imperfect or len(choice.args) > MAX_LEAVES:
-        return best
-    for a in choice.args:
-        fewer = {b: dim for b, dim in best.batch_args.items() if b != a}
-        if fewer and a in best.batch_args:
-            trial = analyse(program, fewer)
-            if _score(trial)[:3] > _score(best)[:3] and _covers(trial, choice):
-                best = trial
-    return best
-
-
-def _covers(flow: BatchFlow, choice: BatchChoice) -> bool:
-    """Whether the heavy ops that depend on a guess all depend on what is left of it."""
-    program = flow.program
-    guess = BatchFlow(program, dict(choice.args))
-    return not any(
-        heavy and any(guess.depends[u] for u in used) and not any(flow.depends[u] for u in used)
-        for heavy, used in zip(program.heavy, program.graph.uses, strict=True)
-    )
 
 
 def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:

@@ -1,0 +1,116 @@
+"""Guess which dims of which arguments are the batch: by what the microbatches would then share."""
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.accumulations import analyse
+from shardc.analysis.arguments import BatchChoice, batch_choices
+from shardc.analysis.microbatch import BatchFlow
+from shardc.analysis.step_program import Program
+
+MAX_RANK = 8  # dims that are tried as the batch dim
+MAX_LEAVES = 16  # a guess with more arguments is taken whole or not at all
+# A guess under which the microbatches do less than this share of all FLOPs is a poor one.
+LEAST_SHARE = 0.25
+
+
+def best_flow(
+    function: ir.Operation, program: Program, allowed: list[int], together: bool = False
+) -> BatchFlow | None:
+    """The analysis of the best guess: no obstacle, then most work cut, then fewest gathers."""
+    found: list[BatchFlow] = []
+    for dim in range(MAX_RANK):
+        choices = batch_choices(function, allowed, dim)
+        if together:
+            choices = [c for c in choices if len(c.args) == len(allowed)]
+        useful: list[BatchFlow] = []
+        # Most likely first: a batch has few leaves and comes behind the parameters.
+        for choice in sorted(choices, key=lambda c: (len(c.args), -max(c.args))):
+            flow = _pruned(program, choice, together)
+            if together or flow.work_on_batch or not sum(program.heavy_flops):
+                useful.append(flow)
+            if _is_perfect(flow):
+                break
+        good = [f for f in useful if _rank(f) == 2]
+        if good:
+            return max(good, key=_score)
+        found += useful if dim == 0 or together else []
+    return max(found, key=_score, default=None)
+
+
+def _is_perfect(flow: BatchFlow) -> bool:
+    """Whether the microbatches share all the work and nothing is gathered."""
+    total = sum(flow.program.heavy_flops)
+    return flow.obstacle is None and not flow.wholes and 0 < total == flow.cut_flops
+
+
+def _rank(flow: BatchFlow) -> int:
+    """2: the microbatches share the work; 1: there is an obstacle; 0: they do little of it."""
+    if flow.obstacle is not None:
+        return 1
+    return 2 if flow.cut_flops >= LEAST_SHARE * sum(flow.program.heavy_flops) else 0
+
+
+def _score(flow: BatchFlow) -> tuple[int, int, int, int, int]:
+    return (
+        _rank(flow),
+        flow.cut_flops,
+        -len(flow.wholes),
+        len(flow.batch_args),
+        max(flow.batch_args),
+    )
+
+
+def _pruned(program: Program, choice: BatchChoice, together: bool) -> BatchFlow:
+    """The analysis of a guess, without arguments that are only ever used whole ([T, T] masks)."""
+    best = analyse(program, dict(choice.args))
+    imperfect = best.wholes or best.obstacle
+    if together or not imperfect or len(choice.args) > MAX_LEAVES:
+        return best
+    for a in choice.args:
+        fewer = {b: dim for b, dim in best.batch_args.items() if b != a}
+        if fewer and a in best.batch_args:
+            trial = analyse(program, fewer)
+            if _score(trial)[:3] > _score(best)[:3] and _covers(trial, choice):
+                best = trial
+    return best
+
+
+def _covers(flow: BatchFlow, choice: BatchChoice) -> bool:
+    """Whether the heavy ops that depend on a guess all depend on what is left of it."""
+    program = flow.program
+    guess = BatchFlow(program, dict(choice.args))
+    return not any(
+        heavy and any(guess.depends[u] for u in used) and not any(flow.depends[u] for u in used)
+        for heavy, used in zip(program.heavy, program.graph.uses, strict=True)
+    )
+
+
+def with_other_batches(
+    function: ir.Operation, best: BatchFlow, state: set[int], count: int
+) -> BatchFlow:
+    """`best`, with arguments of other sizes cut, too, along which the rest of the work runs.
+
+    A step may have several batches that never meet but in sums: labelled and unlabelled examples.
+    """
+    program = best.program
+    free = [a for a in range(program.graph.num_args) if a not in state]
+    for dim in range(MAX_RANK):
+        for choice in batch_choices(function, [a for a in free if a not in best.batch_args], dim):
+            if _is_perfect(best):
+                return best
+            if choice.size % count or not _has_work_of_its_own(best, choice):
+                continue
+            flow = analyse(program, {**best.batch_args, **choice.args})
+            more = flow.cut_flops > best.cut_flops and len(flow.wholes) <= len(best.wholes)
+            if flow.obstacle is None and flow.parts % count == 0 and more:
+                best = flow
+    return best
+
+
+def _has_work_of_its_own(best: BatchFlow, choice: BatchChoice) -> bool:
+    """Whether a heavy op depends on the arguments of `choice`, and on nothing that `best` cuts."""
+    guess = BatchFlow(best.program, dict(choice.args))
+    return any(
+        heavy and any(guess.depends[u] for u in used) and not any(best.depends[u] for u in used)
+        for heavy, used in zip(best.program.heavy, best.program.graph.uses, strict=True)
+    )

@@ -1,0 +1,210 @@
+"""Steps of every kind that people write are cut, and compute the same: a function for each kind."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from shardc.ir.pass_manager import run_passes
+from shardc.passes.split_microbatches import SplitMicrobatches
+from tests.py.programs import Program
+from tests.py.split_evaluator import copy_of, flops_of, normalized, run_module, run_split
+
+ROWS = 8
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape)
+
+
+W = {"in": random(6, 10), "hidden": random(10, 10), "out": random(10, 4)}
+X, Y = random(ROWS, 6), random(ROWS, 4)
+LABELS = np.arange(ROWS, dtype=np.int32) % 4
+MASK = (np.arange(ROWS) % 3 > 0).astype(np.float64)
+
+
+def net(w: Any, x: Any) -> Any:
+    return jnp.tanh(jnp.tanh(x @ w["in"]) @ w["hidden"]) @ w["out"]
+
+
+def squares(w: Any, x: Any, y: Any) -> Any:
+    return jnp.mean((net(w, x) - y) ** 2)
+
+
+def cross_entropy(logits: Any, labels: Any) -> Any:
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], -1)[:, 0]
+
+
+def descend(w: Any, gradient: Any, rate: float = 0.1) -> Any:
+    return jax.tree.map(lambda p, g: p - rate * g, w, gradient)
+
+
+def norm(tree: Any) -> Any:
+    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))
+
+
+def evaluation(w: Any, x: Any, labels: Any) -> Any:
+    logits = net(w, x)
+    best, where = jax.lax.top_k(logits, 2)
+    hits = jnp.any(where == labels[:, None], -1)
+    return best, where, jnp.sum(hits), jnp.mean(cross_entropy(logits, labels)), x.shape[0]
+
+
+def several_batch_sizes(w: Any, x: Any, y: Any, unlabelled: Any) -> Any:
+    def loss(w: Any) -> Any:
+        return squares(w, x, y) + jnp.mean(net(w, unlabelled) ** 2)
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return descend(w, gradient), value
+
+
+def several_per_example(w: Any, x: Any, others: Any, y: Any) -> Any:
+    def loss(w: Any) -> Any:
+        scores = jnp.sum(net(w, x)[:, None] * net(w, others), -1)
+        return jnp.mean(jax.nn.softplus(scores)) + squares(w, others.reshape(-1, 6), y)
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return descend(w, gradient), value
+
+
+def metrics_with_and_without_a_batch_dim(w: Any, x: Any, y: Any) -> Any:
+    def loss(w: Any) -> Any:
+        predicted = net(w, x)
+        each = jnp.mean((predicted - y) ** 2, -1)
+        norm = jnp.sqrt(jnp.sum(predicted**2))
+        spread = jnp.std(predicted, 0), jnp.max(each), jnp.sum(each > 0.5)
+        return jnp.mean(each), (each, predicted, norm, spread)
+
+    (value, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(w)
+    return descend(w, gradient), value, metrics
+
+
+def loss_scaling(state: Any, x: Any, y: Any) -> Any:
+    value, scaled = jax.value_and_grad(lambda w: squares(w, x, y) * state["scale"])(state["w"])
+    gradient = jax.tree.map(lambda g: g / state["scale"], scaled)
+    fine = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradient)]))
+    new = jax.tree.map(
+        lambda n, p: jnp.where(fine, n, p), descend(state["w"], gradient), state["w"]
+    )
+    scale = jnp.where(fine, state["scale"] * 2, state["scale"] / 2)
+    return {"w": new, "scale": scale}, value / state["scale"]
+
+
+def clipping(w: Any, x: Any, y: Any) -> Any:
+    value, gradient = jax.value_and_grad(squares)(w, x, y)
+    size = norm(gradient)
+    clipped = jax.tree.map(lambda g: g * jnp.minimum(1.0, 0.01 / size), gradient)
+    return descend(w, clipped), value, size
+
+
+def average_that_teaches(state: Any, x: Any, y: Any) -> Any:
+    def loss(w: Any) -> Any:
+        return jnp.mean((net(w, x) - net(state["mean"], x)) ** 2) + squares(w, x, y)
+
+    value, gradient = jax.value_and_grad(loss)(state["w"])
+    new = descend(state["w"], gradient)
+    mean = jax.tree.map(lambda m, p: 0.9 * m + 0.1 * p, state["mean"], new)
+    return {"w": new, "mean": mean}, value
+
+
+def mask(w: Any, x: Any, labels: Any, weights: Any) -> Any:
+    def loss(w: Any) -> Any:
+        logits = net(w, x)
+        right = (jnp.argmax(logits, -1) == labels) * weights
+        total = jnp.maximum(jnp.sum(weights), 1.0)
+        return jnp.sum(cross_entropy(logits, labels) * weights) / total, jnp.sum(right) / total
+
+    (value, accuracy), gradient = jax.value_and_grad(loss, has_aux=True)(w)
+    return descend(w, gradient), value, accuracy
+
+
+def several_losses(w: Any, x: Any, y: Any) -> Any:
+    first, one = jax.value_and_grad(squares)(w, x, y)
+    second, two = jax.value_and_grad(lambda w: jnp.mean(jnp.abs(net(w, x))))(w)
+    return descend(descend(w, one), two, 0.01), first, second
+
+
+def two_players(state: Any, x: Any, y: Any) -> Any:
+    def judge(w: Any, z: Any) -> Any:
+        return jnp.tanh(z @ w["out"].T) @ w["hidden"]
+
+    def made(w: Any) -> Any:
+        return jnp.mean(jax.nn.softplus(-judge(state["judge"], net(w, x))))
+
+    def told(w: Any) -> Any:
+        false = jax.nn.softplus(judge(w, net(state["maker"], x)))
+        return jnp.mean(false + jax.nn.softplus(-judge(w, y)))
+
+    loss, gradient = jax.value_and_grad(made)(state["maker"])
+    other, theirs = jax.value_and_grad(told)(state["judge"])
+    new = {"maker": descend(state["maker"], gradient), "judge": descend(state["judge"], theirs)}
+    return new, loss, other
+
+
+def loss_that_is_no_output(w: Any, x: Any, y: Any) -> Any:
+    return descend(w, jax.grad(squares)(w, x, y))
+
+
+def gradients_alone(w: Any, x: Any, y: Any) -> Any:
+    return jax.grad(squares)(w, x, y)
+
+
+def gradient_of_each_example(w: Any, x: Any, y: Any) -> Any:
+    each = jax.vmap(jax.grad(squares), (None, 0, 0))(w, x, y)
+    sizes = jax.vmap(norm)(each)
+
+    def clipped_mean(g: Any) -> Any:
+        return jnp.tensordot(jnp.minimum(1.0, 0.1 / sizes), g, 1) / ROWS
+
+    return descend(w, jax.tree.map(clipped_mean, each)), sizes
+
+
+def derivative_of_the_gradient(w: Any, x: Any, y: Any) -> Any:
+    gradient, curved = jax.jvp(lambda w: jax.grad(squares)(w, x, y), (w,), (w,))
+    return descend(w, gradient), curved
+
+
+def batch_behind_the_features(w: Any, x: Any, y: Any) -> Any:
+    value, gradient = jax.value_and_grad(squares)(w, x.T, y)
+    return descend(w, gradient), value
+
+
+KINDS: dict[Callable[..., Any], tuple[Any, ...]] = {
+    evaluation: (W, X, LABELS),
+    several_batch_sizes: (W, X, Y, random(2 * ROWS, 6)),
+    several_per_example: (W, X, random(ROWS, 3, 6), random(3 * ROWS, 4)),
+    metrics_with_and_without_a_batch_dim: (W, X, Y),
+    loss_scaling: ({"w": W, "scale": np.float64(1024)}, X, Y),
+    clipping: (W, X, Y),
+    average_that_teaches: ({"w": W, "mean": W}, X, Y),
+    mask: (W, X, LABELS, MASK),
+    several_losses: (W, X, Y),
+    two_players: ({"maker": W, "judge": W}, X, Y),
+    loss_that_is_no_output: (W, X, Y),
+    gradients_alone: (W, X, Y),
+    gradient_of_each_example: (W, X, Y),
+    derivative_of_the_gradient: (W, X, Y),
+    batch_behind_the_features: (W, X.T, Y),
+}
+STATELESS = (evaluation, gradients_alone)
+
+
+@pytest.fixture(autouse=True)
+def _x64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_step_of_this_kind_is_cut(kind: Callable[..., Any]) -> None:
+    donate = () if kind in STATELESS else (0,)
+    module, flat = normalized(Program(kind, KINDS[kind], donate))
+    cut = copy_of(module)
+    run_passes(cut, [SplitMicrobatches(4)])
+    for got, want in zip(run_split(cut, flat), run_module(module, flat), strict=True):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+    assert flops_of(cut, "body") * 4 == pytest.approx(flops_of(module), rel=0.02)
