@@ -9,6 +9,7 @@ import jax
 import msgspec
 
 from shardc import compiler, plan_cache
+from shardc.asked_shardings import asked_prices
 from shardc.backend.meshes import no_context_mesh
 from shardc.backend.programs import CompiledProgram, compile_programs
 from shardc.cluster import Cluster
@@ -17,7 +18,7 @@ from shardc.importer.program import Imported
 from shardc.ir.copy import copy_module
 from shardc.options import PlanOptions
 from shardc.plan import Executable, Plan, StageProgram
-from shardc.planner import INTERRUPTED, asked_prices, plan_program
+from shardc.planner import INTERRUPTED, plan_program
 from shardc.report import explain
 from shardc.request import check_plan_fits, warn_of_unmet
 from shardc.runtime.interpreter import Interpreter

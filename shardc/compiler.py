@@ -80,16 +80,6 @@ def outline(split_module: Module, cuts: Sequence[int]) -> Module:
     )
 
 
-def on_meshes(outlined: Module, wanted: Sequence[Mesh]) -> Module:
-    """The stage functions that `outline` gave, on a mesh each."""
-    return _after(outlined, [AssignMeshes(print_meshes(tuple(wanted)))])
-
-
-def cut(split_module: Module, shape: Shape) -> Module:
-    """Stage functions on their meshes, from a module that `split` gave."""
-    return on_meshes(outline(split_module, shape.cuts), shape.meshes)
-
-
 def work_of(module: Module, num_microbatches: int) -> Work:
     """What one step of outlined stage functions has to do."""
     kinds = {get_str(f, KIND) for f in functions(module.operation)}
@@ -103,8 +93,15 @@ def work_of(module: Module, num_microbatches: int) -> Work:
     )
 
 
+def cut(split_module: Module, shape: Shape) -> Module:
+    """Stage functions on their meshes, from a module that `split` gave."""
+    outlined = outline(split_module, shape.cuts)
+    return _after(outlined, [AssignMeshes(print_meshes(shape.meshes))])
+
+
 def shard(
-    cut_module: Module,
+    outlined: Module,
+    wanted: Sequence[Mesh],
     cluster: Cluster,
     *,
     stashes: Sequence[int],
@@ -115,14 +112,18 @@ def shard(
     gap: float,
     ignored: Sequence[str] = (),
 ) -> tuple[Module, tuple[StageReport, ...]]:
-    """Solves the shardings of every stage; the module with them written in, and the reports.
+    """Puts the stage functions that `outline` gave on a mesh each, and solves their shardings.
+
+    Returns:
+        A copy of the module with the shardings written in, and the reports of the stages.
 
     Limits and efforts are those of `shardc.solver.solve`, for each stage. Shardings that the user
     asks for under the names `ignored` do not hold.
     """
     planned = _after(
-        cut_module,
+        outlined,
         [
+            AssignMeshes(print_meshes(tuple(wanted))),
             PlanShardings(
                 cluster=msgspec.json.encode(cluster).decode(),
                 memory_limit=memory_limit_bytes or 0,
@@ -132,7 +133,7 @@ def shard(
                 seed=seed,
                 gap=gap,
                 ignored=tuple(ignored),
-            )
+            ),
         ],
     )
     with planned.context:

@@ -192,6 +192,24 @@ class FunctionSharding(msgspec.Struct, frozen=True):
     ops: tuple[OpSharding, ...]
 
 
+class Replicated(msgspec.Struct, frozen=True):
+    """The ops of one name that every device of a stage runs whole.
+
+    Attributes:
+        op: `stablehlo.add`, or `stablehlo.custom_call @target`.
+        why: "rule" where none says how to split it, "strategy" where no split of these shapes is
+            possible or allowed, "choice" where another one would cost more.
+        num_ops: how many there are.
+        seconds, num_flops: of all of them, per step, on one device.
+    """
+
+    op: str
+    why: str
+    num_ops: int
+    seconds: float
+    num_flops: int
+
+
 class StageReport(msgspec.Struct, frozen=True):
     """What the cost model says about one stage under its chosen shardings.
 
@@ -202,7 +220,8 @@ class StageReport(msgspec.Struct, frozen=True):
         num_flops: of one step, over all devices.
         objective: seconds per step that the solver minimised.
         lower_bound: proven: no choice of shardings costs less.
-        notes: what was replicated for want of a rule.
+        replicated: what every device runs whole.
+        ideal_s: seconds per step if all ops were split evenly and nothing were sent.
     """
 
     seconds: dict[str, float]
@@ -211,7 +230,8 @@ class StageReport(msgspec.Struct, frozen=True):
     num_flops: int
     objective: float
     lower_bound: float
-    notes: tuple[str, ...] = ()
+    replicated: tuple[Replicated, ...] = ()
+    ideal_s: float = 0.0
 
 
 class StagePlan(msgspec.Struct, frozen=True):
@@ -221,6 +241,7 @@ class StagePlan(msgspec.Struct, frozen=True):
         layers: indices of the layers it holds, contiguous.
         cut: position in the split @main of its first forward op (0 for the first stage).
         num_flops: floating-point operations per step, over all its devices.
+        num_whole_flops: of these in ops that every device runs whole (counted once).
         time_s: seconds per microbatch, forward and backward.
         peak_bytes: per device.
     """
@@ -233,6 +254,7 @@ class StagePlan(msgspec.Struct, frozen=True):
     peak_bytes: int = 0
     objective: float = 0.0
     lower_bound: float = 0.0
+    num_whole_flops: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True):

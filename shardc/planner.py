@@ -1,73 +1,49 @@
 """Choose the shape of the pipeline: microbatches, stages, their meshes and the schedule.
 
-Alpa's two levels: what each layer costs on each submesh comes from the intra-operator solver, a
-dynamic program joins layers into stages on submeshes (`shardc.stage_costs`), and the few best
-shapes are planned exactly, as they will run, memory included. The one whose simulated schedule is
-shortest wins.
+First all devices as one stage, planned exactly, on each view of them as a mesh, in as few
+microbatches as fit. Then, where a pipeline can still be faster, Alpa's two levels: what each layer
+costs on each submesh comes from the intra-operator solver, a dynamic program joins layers into
+stages on submeshes (`shardc.stage_costs`), and the few best shapes are planned exactly, as they
+will run, memory included. The shape whose simulated schedule is shortest wins.
+
+Every step asks whether the time limit leaves room for it: large programs get fewer shapes.
 """
 
+import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from shardc.analysis.arguments import cut_dims
 from shardc.analysis.mesh_fit import check_mesh_divides, on_asked_mesh
-from shardc.analysis.stage_table import asked_names
+from shardc.asked_shardings import in_conflict
+from shardc.candidate import Candidate, plan_exactly
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, cut, shard, shardings_of, split, work_of
+from shardc.compiler import Shape, outline, split
 from shardc.cost.submeshes import mesh_of, mesh_views
 from shardc.errors import InfeasibleError, MicrobatchError, PlanError, ShardcError, StageError
 from shardc.ir.context import Module
+from shardc.ir.tensor_types import num_bytes
+from shardc.ir.walk import body, main_function
 from shardc.options import PlanOptions
-from shardc.plan import Plan, Predicted, StagePlan, StageReport
-from shardc.schedule.registry import SCHEDULES, generate, schedule_named
-from shardc.schedule.simulate import Simulation, Times, simulate
-from shardc.stage_costs import (
-    Crossing,
-    LayerTable,
-    Proposal,
-    crossing,
-    even_proposals,
-    layer_table,
-    propose,
-)
+from shardc.plan import Mesh, Plan
+from shardc.schedule.registry import schedule_named
+from shardc.solver.solve import LimitError
+from shardc.stage_costs import Proposal, even_proposals, layer_table, propose
 
-MOST_CANDIDATES = 3  # shapes that are planned and fit, before the best of them is chosen
-MOST_MISFITS = 6  # shapes that are planned and do not fit, likewise
-PROMISING = 2.0  # the first shape of a number of stages may be estimated so much slower
+MOST_PIPELINES = 9  # that are planned exactly, before the best of them is chosen
+PROMISING = 1.1  # a pipeline may be estimated so much slower than the best plan so far
 CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0  # of solving a stage while shapes compete
 FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0  # of solving a stage of the shape that won
 REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scaled from there
-MOST_MICROBATCHES = 16  # tried for microbatches="auto"; more only helps deeper pipelines
+MOST_MICROBATCHES = 16  # tried for pipelines; more only helps deeper ones
+MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit
+# Shares of the time limit after which no more counts, whole meshes and pipelines are begun.
+SPLITTING, ONE_STAGE, ONE_PIPELINE = 0.1, 0.5, 0.8
 INTERRUPTED = "planning was interrupted; this is the best plan found until then"
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class _Planned:
-    proposal: Proposal
-    module: Module
-    reports: tuple[StageReport, ...]
-    simulation: Simulation
-    transfers: Crossing
-
-    @property
-    def shape(self) -> Shape:
-        return self.proposal.shape
-
-    @property
-    def seconds(self) -> float:
-        """Predicted step time."""
-        return self.simulation.makespan_s
-
-    @property
-    def gap(self) -> float:
-        """The largest share of any stage's cost by which it may miss the optimum."""
-        return max(1.0 - r.lower_bound / r.objective if r.objective else 0.0 for r in self.reports)
 
 
 def plan_program(
@@ -92,17 +68,6 @@ def plan_program(
     return _Planner(module, cluster, options, progress or (lambda text: None)).run()
 
 
-def asked_prices(
-    module: Module, plan: Plan, cluster: Cluster, options: PlanOptions
-) -> dict[str, float]:
-    """What each sharding that the user asks for costs: name -> seconds per step.
-
-    The predicted step time of the plan's pipeline with it less that without it, each solved anew;
-    so it may be off by as much as the solver may miss the optimum (1 %), below zero too.
-    """
-    return _Planner(module, cluster, options, lambda text: None).prices(plan)
-
-
 class _Planner:
     def __init__(
         self, module: Module, cluster: Cluster, options: PlanOptions, progress: Progress
@@ -111,157 +76,54 @@ class _Planner:
         self.options = on_asked_mesh(module, options)
         self.progress = progress
         self.start_s = time.monotonic()
+        self.longest_s = 0.0  # of planning one shape exactly
         self.notes: list[str] = []
         self.unmet: list[str] = []
         self.splits: dict[int, Module] = {}
+        self.outlined: tuple[tuple[int, tuple[int, ...]], Module] | None = None  # the last one
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
+        self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
+        schedule_named(self.schedule)
+        self.best: Candidate | None = None
+        self.infeasible: InfeasibleError | None = None
+        self.first: Proposal | None = None  # that was planned
 
     def run(self) -> Plan:
-        best: _Planned | None = None
-        infeasible: InfeasibleError | None = None
+        self._check_stages()
+        self._settle_microbatches()
+        views = self._whole_views()
+        pipelines = self.cluster.num_devices > 1 and self.options.stages != 1
+        whole = not pipelines or self.options.stages == "auto"
+        alone = not pipelines and len(views) == 1
         try:
-            proposals = self._proposals()
-            alone = len(proposals) == 1
-            for planned in self._compete(proposals, CHOOSING_GAP if not alone else FINAL_GAP):
-                if isinstance(planned, InfeasibleError):
-                    infeasible = infeasible or planned
-                elif best is None or planned.seconds < best.seconds:
-                    best = planned
-            if best is not None and best.gap > FINAL_GAP and not alone:
-                best = self._refined(best)
+            if self.options.mesh != "auto":
+                check_mesh_divides(self._split(self._first_count()), self.options.mesh)
+            if whole:
+                self._plan_whole(views, alone)
+            if pipelines and not (self._only_whole_batches() or self._near_ideal()):
+                self._plan_pipelines()
+            if self.best is not None and self.best.gap > FINAL_GAP and not alone:
+                self._try(self.best.proposal, FINAL_GAP, FINAL_EFFORT_S)
         except KeyboardInterrupt:
-            if best is None:
+            if self.best is None:
                 raise
             self.notes.append(INTERRUPTED)
-        if best is None:
-            assert infeasible is not None
-            raise self._in_conflict(proposals[0], infeasible)
-        return self._plan(best)
-
-    def _compete(
-        self, proposals: list[Proposal], gap: float
-    ) -> Iterator[_Planned | InfeasibleError]:
-        """Plans the most promising shapes; of those that do not fit it yields the reason.
-
-        The first of each number of stages comes first: estimates know no memory limit but a sum.
-        """
-        effort_s = CHOOSING_EFFORT_S if gap == CHOOSING_GAP else FINAL_EFFORT_S
-        first = {len(p.shape.meshes): p for p in reversed(proposals)}  # of each number of stages
-        promising = [
-            proposal
-            for proposal in sorted(first.values(), key=lambda p: p.step_time_s)
-            if proposal.step_time_s <= PROMISING * proposals[0].step_time_s
-        ]
-        others = [proposal for proposal in proposals if proposal not in promising]
-        fitting = 0
-        misfits: list[Shape] = []
-        for proposal in [*promising, *others]:
-            if any(_needs_no_less(proposal.shape, other) for other in misfits):
-                continue
-            if fitting and proposal in others:
-                late = self._seconds_left() < self.options.time_limit_s / 2
-                if late or fitting >= MOST_CANDIDATES or len(misfits) >= MOST_MISFITS:
-                    break
-            try:
-                yield self._plan_exactly(proposal, gap, effort_s)
-                fitting += 1
-            except InfeasibleError as error:
-                misfits.append(proposal.shape)
-                yield error
-
-    def _refined(self, best: _Planned) -> _Planned:
-        """The shape that won, with its shardings closer to the optimum."""
-        try:
-            again = self._plan_exactly(best.proposal, FINAL_GAP, FINAL_EFFORT_S)
-        except InfeasibleError:  # found in time the first time only
-            return best
-        return min(best, again, key=lambda planned: planned.seconds)
-
-    def _in_conflict(self, proposal: Proposal, error: InfeasibleError) -> InfeasibleError:
-        """`error`, with the shardings that the user asks for that leave too little memory."""
-        names = self._asked(proposal)
-        in_the_way = [name for name in names if self._fits(proposal, [name])]
-        if not in_the_way and len(names) > 1 and self._fits(proposal, names):
-            in_the_way = [f"all of {', '.join(names)} together"]
-        if not in_the_way:
-            return error
-        return InfeasibleError(
-            f"{error.message}; it would fit without what is asked for by {' or '.join(in_the_way)}",
-            where=error.where,
-            help="split that further, leave it to the planner, or raise the memory limit",
+        if self.best is None:
+            assert self.infeasible is not None
+            if self.first is None:
+                raise self.infeasible
+            with_all = functools.partial(self._exactly, self.first)
+            outlined = self._outline(self.first.shape)
+            raise in_conflict(outlined, self.infeasible, with_all)
+        plan = self.best.plan(
+            self.splits[self.best.shape.num_microbatches],
+            self.cluster,
+            [*self.unmet, *self.notes],
+            self._seconds_spent(),
         )
+        return msgspec.structs.replace(plan, unmet=tuple(self.unmet))
 
-    def _asked(self, proposal: Proposal) -> list[str]:
-        outlined = cut(self.splits[proposal.shape.num_microbatches], proposal.shape)
-        with outlined.context:
-            return asked_names(outlined.operation)
-
-    def _fits(self, proposal: Proposal, ignored: Sequence[str]) -> bool:
-        try:
-            self._plan_exactly(proposal, CHOOSING_GAP, CHOOSING_EFFORT_S, ignored)
-        except InfeasibleError:
-            return False
-        return True
-
-    def prices(self, plan: Plan) -> dict[str, float]:
-        """See `asked_prices`."""
-        count = plan.num_microbatches
-        self.splits[count] = split(self.module, count, plan.batch_arguments, plan.batch_dims)
-        shape = Shape(
-            count,
-            tuple(stage.cut for stage in plan.stages[1:]),
-            tuple(stage.mesh for stage in plan.stages),
-            plan.schedule,
-            plan.batch_arguments,
-        )
-        proposal = Proposal(shape, 0.0, tuple(stage.layers for stage in plan.stages))
-
-        def step_s(ignored: Sequence[str]) -> float:
-            return self._plan_exactly(proposal, FINAL_GAP, FINAL_EFFORT_S, ignored).seconds
-
-        names = self._asked(proposal)
-        whole_s = step_s(()) if names else 0.0
-        return {name: whole_s - step_s([name]) for name in names}
-
-    def _seconds_left(self) -> float:
-        return self.options.time_limit_s - (time.monotonic() - self.start_s)
-
-    def _proposals(self) -> list[Proposal]:
-        """Shapes worth planning exactly, the most promising first."""
-        self._check_stages()
-        counts = self._microbatch_counts()
-        if self.options.mesh != "auto":
-            check_mesh_divides(self.splits[counts[0]], self.options.mesh)
-        try:
-            found = self._shapes(counts)
-        except StageError as error:
-            if error.most is None:
-                raise
-            self._note_fewer("stages", error.most, error)
-            self.options = msgspec.structs.replace(self.options, stages=error.most)
-            found = self._shapes(counts)
-        found = [p for p in found if math.isfinite(p.step_time_s)]
-        found.sort(key=lambda proposal: proposal.step_time_s)
-        if not found:
-            raise InfeasibleError(
-                f"no pipeline of {self.options.stages} stages fits into"
-                f" {self.limit:,} bytes on each of {self.cluster.num_devices} devices",
-                help="raise the memory limit, or use more devices, stages or microbatches",
-            )
-        return found
-
-    def _shapes(self, counts: list[int]) -> list[Proposal]:
-        found: list[Proposal] = []
-        if self.cluster.num_devices == 1 or self.options.stages == 1:
-            for count in counts:
-                found += self._one_stage(count, self._schedule())
-        elif self.options.stages != "auto" and self.options.microbatches != "auto":
-            found += even_proposals(
-                self.splits[counts[0]], self.cluster, self.options, counts[0], self._schedule()
-            )
-        else:
-            found += self._estimated(counts)
-        return found
+    # ---- what was asked for ----
 
     def _check_stages(self) -> None:
         asked, devices = self.options.stages, self.cluster.num_devices
@@ -272,6 +134,20 @@ class _Planner:
                 help=f"ask for at most {devices} stages, or for a larger cluster",
                 code="SHARDC-162",
             )
+
+    def _settle_microbatches(self) -> None:
+        """One microbatch where the program cannot be cut into those that were asked for."""
+        asked = self.options.microbatches
+        if asked == "auto":
+            return
+        try:
+            self._split(asked)
+        except MicrobatchError as error:
+            no_batch = error.code == "SHARDC-141" and self.options.batch_args is None
+            if not (no_batch or error.code == "SHARDC-140"):
+                raise
+            self._note_fewer("microbatches", 1, error)
+            self.options = msgspec.structs.replace(self.options, microbatches=1)
 
     def _note_fewer(self, name: str, count: int, why: ShardcError) -> None:
         """Notes that there are only `count` stages or microbatches."""
@@ -284,166 +160,278 @@ class _Planner:
         else:
             self.unmet.append(f"{planned} instead of {asked}: {reason}")
 
-    def _estimated(self, counts: list[int]) -> list[Proposal]:
+    # ---- time ----
+
+    def _seconds_spent(self) -> float:
+        return time.monotonic() - self.start_s
+
+    def _seconds_left(self) -> float:
+        return self.options.time_limit_s - self._seconds_spent()
+
+    def _time_for_another(self, share: float = 1.0) -> bool:
+        """Whether one more shape can be planned within this share of the time limit."""
+        return self._seconds_spent() + self.longest_s < share * self.options.time_limit_s
+
+    # ---- one stage ----
+
+    def _whole_views(self) -> list[Mesh]:
+        """All devices as one mesh, in every way or in the one that was asked for; those whose last
+        axis is a node, or all of it, come first."""
+        asked = self.options.mesh
+        if asked == "auto":
+            per_node = self.cluster.num_devices_per_node
+            views = mesh_views(self.cluster, 0, self.cluster.num_devices)
+            return sorted(views, key=lambda view: view.shape[-1] != per_node)
+        if math.prod(asked) > self.cluster.num_devices:
+            raise PlanError(
+                f"the mesh {'x'.join(map(str, asked))} needs {math.prod(asked)} devices and"
+                f" cluster '{self.cluster.name}' has {self.cluster.num_devices}",
+                help="use a smaller mesh or a larger cluster",
+                code="SHARDC-101",
+            )
+        return [mesh_of(asked, range(math.prod(asked)), self.options.mesh_axes)]
+
+    def _plan_whole(self, views: list[Mesh], alone: bool) -> None:
+        """Plans one stage on each view, in the fewest microbatches that fit."""
+        gap, effort_s = (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
+        count: int | None = self._first_count()
+        while count is not None:
+            for number, proposal in enumerate(self._whole_proposals(count, views)):
+                if number > 0 and not self._time_for_another(ONE_STAGE):
+                    break
+                error = self._try(proposal, gap, effort_s)
+                if isinstance(error, LimitError) and error.peak_bytes is None:
+                    break  # however it is split over the devices, it is too much
+            count = self._next_count(count) if self.best is None else None
+
+    def _whole_proposals(self, count: int, views: list[Mesh]) -> list[Proposal]:
+        batch = self.options.batch_args
+        return [
+            Proposal(Shape(count, (), (view,), self.schedule, batch), 0.0, ((),)) for view in views
+        ]
+
+    def _first_count(self) -> int:
+        asked = self.options.microbatches
+        return 1 if asked == "auto" else asked
+
+    def _next_count(self, count: int) -> int | None:
+        """The next number of microbatches that may make the step fit; None if there is none."""
+        if self.options.microbatches != "auto" or not isinstance(self.infeasible, LimitError):
+            return None
+        state = self._state_bytes(count) / self.cluster.num_devices
+        if state >= self.limit:
+            return None
+        # At most the rest shrinks with the microbatches.
+        over = (self.infeasible.least_bytes - state) / (self.limit - state)
+        more = 2 * count
+        while more < count * over:
+            more *= 2
+        while more <= MOST_TO_FIT:
+            if self._can_split(more):
+                return more
+            more *= 2
+        return None
+
+    def _state_bytes(self, count: int) -> int:
+        """Bytes of the arguments, which every number of microbatches has to hold."""
+        function = main_function(self._split(count).operation)
+        return sum(num_bytes(argument) for argument in body(function).arguments)
+
+    # ---- pipelines ----
+
+    def _only_whole_batches(self) -> bool:
+        """Whether all is left to the planner, and the batch cannot be cut for a pipeline."""
+        asked = self.options
+        return asked.stages == asked.microbatches == "auto" and not self._can_split(2)
+
+    def _near_ideal(self) -> bool:
+        """Whether the best plan is as fast as the bubble alone allows any pipeline to be."""
+        if self.best is None:
+            return False
+        return self.best.seconds <= self.best.ideal_s * (1.0 + 1.0 / MOST_MICROBATCHES)
+
+    def _plan_pipelines(self) -> None:
+        """Plans the most promising shape of each number of stages exactly (all, where nothing is
+        estimated), and from each that is the best so far, or before anything fits, on to those
+        with half and twice as many microbatches.
+
+        Estimates know no memory limit but a sum, and no time that does not shrink with the batch.
+        """
+        if self.best is not None and not self._time_for_another(ONE_STAGE):
+            return
+        proposals = self._proposals()
+        leading = [
+            proposal
+            for n, proposal in enumerate(proposals)
+            if not any(_as_many_stages(proposal, p) and p.step_time_s > 0 for p in proposals[:n])
+        ]
+        alone = len(proposals) == 1 and self.best is None
+        gap, effort_s = (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
+        misfits: list[Shape] = []
+        tried: list[Proposal] = []
+        while leading and len(tried) < MOST_PIPELINES:
+            proposal = leading.pop(0)
+            tried.append(proposal)
+            if any(_needs_no_less(proposal.shape, other) for other in misfits):
+                continue
+            if self.best is not None:
+                if proposal.step_time_s > PROMISING * self.best.seconds:
+                    continue
+                if not self._time_for_another(ONE_PIPELINE):
+                    break
+            before = self.best
+            if self._try(proposal, gap, effort_s) is not None:
+                misfits.append(proposal.shape)
+            if self.best is not before or before is None:  # as good, or need less memory
+                near = [p for p in proposals if _is_near(p, proposal)]
+                leading += [p for p in near if p not in tried and p not in leading]
+
+    def _proposals(self) -> list[Proposal]:
+        """Shapes worth planning exactly, the most promising first; none if one stage is enough."""
+        asked = self.options
+        try:
+            found = self._shapes()
+        except StageError as error:
+            if error.most is None:
+                raise
+            self._note_fewer("stages", error.most, error)
+            if asked.stages == "auto":
+                return []
+            asked = self.options = msgspec.structs.replace(asked, stages=error.most)
+            found = self._shapes()
+        found = [p for p in found if math.isfinite(p.step_time_s)]
+        found.sort(key=lambda proposal: proposal.step_time_s)
+        if not found and asked.stages != "auto":
+            raise InfeasibleError(
+                f"no pipeline of {asked.stages} stages fits into"
+                f" {self.limit:,} bytes on each of {self.cluster.num_devices} devices",
+                help="raise the memory limit, or use more devices, stages or microbatches",
+            )
+        return found
+
+    def _shapes(self) -> list[Proposal]:
+        asked = self.options
+        if asked.stages == 1:
+            return self._whole_proposals(self._first_count(), self._whole_views())
+        if asked.stages == "auto" or asked.microbatches == "auto":
+            return self._estimated()
+        split_module = self._split(asked.microbatches)
+        return even_proposals(split_module, self.cluster, asked, asked.microbatches, self.schedule)
+
+    def _estimated(self) -> list[Proposal]:
         """Proposals from the cost of layers, taken at one count and scaled to the others."""
+        counts = self._counts_of_pipelines()
+        if not counts:
+            return []
         reference = max(
             count for count in counts if count <= REFERENCE_MICROBATCHES or count == counts[0]
         )
         self.progress("estimating the layers")
-        table = layer_table(self.splits[reference], self.cluster, self._mesh_shape(), self.options)
+        shape = None if self.options.mesh == "auto" else tuple(self.options.mesh)
+        seconds = max(self._seconds_left() / 2, 1.0)
+        table = layer_table(self._split(reference), self.cluster, shape, self.options, seconds)
         found = []
         for count in counts:
-            scaled = table.for_microbatches(reference / count, self.splits[count], self.options)
-            found += self._proposals_for(count, scaled)
+            scaled = table.for_microbatches(reference / count, self._split(count), self.options)
+            found += propose(scaled, self.cluster, self.options, count, self.schedule, self.limit)
         return found
 
-    def _microbatch_counts(self) -> list[int]:
-        """The counts to try; those that the program allows, for "auto"."""
-        asked, batch_args = self.options.microbatches, self.options.batch_args
-        most = MOST_MICROBATCHES if self.options.stages != 1 else 1
-        doubling = [2**k for k in range(most.bit_length())]
-        for count in doubling if asked == "auto" else [asked]:
-            try:
-                self.splits[count] = split(self.module, count, batch_args)
-            except MicrobatchError as error:
-                no_batch = error.code == "SHARDC-141" and batch_args is None
-                if asked != "auto" and not (no_batch or error.code == "SHARDC-140"):
-                    raise
-                if not self.splits.keys() - {1}:
-                    self._note_fewer("microbatches", 1, error)
-                    self.splits[1] = split(self.module, 1, batch_args)
+    def _counts_of_pipelines(self) -> list[int]:
+        """The numbers of microbatches to try; those that the program allows, for "auto"."""
+        asked = self.options.microbatches
+        if asked != "auto":
+            return [asked]
+        found = [] if self.options.stages == "auto" else [1]
+        start_s = time.monotonic()
+        count = 2
+        while count <= MOST_MICROBATCHES and self._can_split(count):
+            found.append(count)
+            count *= 2
+            late = time.monotonic() - start_s > SPLITTING * self.options.time_limit_s
+            if late and count > REFERENCE_MICROBATCHES:
                 break
-        return list(self.splits)
-
-    def _schedule(self) -> str:
-        schedule = self.options.schedule
-        if schedule == "auto":
-            return "1f1b"
-        schedule_named(schedule)
-        return schedule
-
-    def _proposals_for(self, count: int, table: LayerTable) -> list[Proposal]:
-        schedule, asked = self._schedule(), self.options.stages
-        found = []
-        if asked == "auto":
-            found += self._one_stage(count, schedule, table)
-        if asked != "auto" or count > 1:
-            found += propose(table, self.cluster, self.options, count, schedule, self.limit)
         return found
 
-    def _mesh_shape(self) -> tuple[int, ...] | None:
-        return None if self.options.mesh == "auto" else tuple(self.options.mesh)
+    # ---- one shape ----
 
-    def _one_stage(
-        self, count: int, schedule: str, table: LayerTable | None = None
-    ) -> list[Proposal]:
-        """All devices as one mesh; every view of it, or the one that was asked for."""
-        shape = self._mesh_shape()
-        if shape is not None:
-            if math.prod(shape) > self.cluster.num_devices:
-                raise PlanError(
-                    f"the mesh {'x'.join(map(str, shape))} needs {math.prod(shape)} devices and"
-                    f" cluster '{self.cluster.name}' has {self.cluster.num_devices}",
-                    help="use a smaller mesh or a larger cluster",
-                    code="SHARDC-101",
-                )
-            views = [mesh_of(shape, range(math.prod(shape)), self.options.mesh_axes)]
-        else:
-            views = mesh_views(self.cluster, 0, self.cluster.num_devices)
-        return [
-            Proposal(
-                Shape(count, (), (view,), schedule, self.options.batch_args),
-                table.one_stage_s(view, count, schedule, self.limit) if table is not None else 0.0,
-                ((),),
-            )
-            for view in views
-        ]
+    def _split(self, count: int) -> Module:
+        """The module cut into `count` microbatches, made once."""
+        if count not in self.splits:
+            self.splits[count] = split(self.module, count, self.options.batch_args)
+        return self.splits[count]
 
-    def _plan_exactly(
-        self, proposal: Proposal, gap: float, effort_s: float, ignored: Sequence[str] = ()
-    ) -> _Planned:
+    def _can_split(self, count: int) -> bool:
+        try:
+            self._split(count)
+        except MicrobatchError as error:
+            if not self.splits.keys() - {1} and not self.notes:
+                self._note_fewer("microbatches", 1, error)
+            return False
+        return True
+
+    def _outline(self, shape: Shape) -> Module:
+        """The stage functions of a shape; the last are kept, for its other meshes."""
+        key = shape.num_microbatches, shape.cuts
+        if self.outlined is None or self.outlined[0] != key:
+            self.outlined = key, outline(self._split(shape.num_microbatches), shape.cuts)
+        return self.outlined[1]
+
+    def _try(self, proposal: Proposal, gap: float, effort_s: float) -> InfeasibleError | None:
+        """Plans a shape exactly, and keeps it if it is the best; why, if it does not fit."""
+        start_s = time.monotonic()
+        self.first = self.first or proposal
         shape = proposal.shape
         sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.meshes)
         self.progress(
             f"planning {len(shape.meshes)} stages on {sizes}, {shape.num_microbatches} microbatches"
         )
-        outlined = cut(self.splits[shape.num_microbatches], shape)
-        work = work_of(outlined, shape.num_microbatches)
-        kind = SCHEDULES[shape.schedule]
-        stashes = [kind.peak_activations(stage, work) for stage in range(work.num_stages)]
-        module, reports = shard(
-            outlined,
+        try:
+            found = self._exactly(proposal, gap=gap, effort_s=effort_s)
+        except InfeasibleError as error:
+            if self.infeasible is None or _says_more(error, self.infeasible):
+                self.infeasible = error
+            return error
+        finally:
+            self.longest_s = max(self.longest_s, time.monotonic() - start_s)
+        if self.best is None or found.seconds < self.best.seconds:
+            self.best = found
+        return None
+
+    def _exactly(
+        self,
+        proposal: Proposal,
+        *,
+        gap: float = CHOOSING_GAP,
+        effort_s: float = CHOOSING_EFFORT_S,
+        ignored: Sequence[str] = (),
+    ) -> Candidate:
+        return plan_exactly(
+            self._outline(proposal.shape),
+            proposal,
             self.cluster,
-            stashes=stashes,
-            memory_limit_bytes=self.limit,
+            self.options,
             time_limit_s=max(self._seconds_left() / 2, 1.0),
             effort_s=effort_s,
-            seed=self.options.seed,
             gap=gap,
             ignored=ignored,
         )
-        transfers = crossing(module, self.cluster)
-        times = [
-            Times(
-                forward_s=report.seconds.get("forward", 0.0),
-                backward_s=report.seconds.get("backward", 0.0),
-                weight_s=0.0,
-                prologue_s=report.seconds.get("before", 0.0),
-                update_s=report.seconds.get("update", 0.0),
-            )
-            for report in reports
-        ]
-        schedule = generate(shape.schedule, work)
-        simulation = simulate(schedule, work, times, transfers.slowest_s)
-        return _Planned(proposal, module, reports, simulation, transfers)
 
-    def _plan(self, best: _Planned) -> Plan:
-        shape, reports = best.shape, best.reports
-        cuts = (0, *shape.cuts)
-        stages = tuple(
-            StagePlan(
-                mesh=mesh,
-                layers=best.proposal.layers[stage],
-                cut=cuts[stage],
-                num_flops=reports[stage].num_flops,
-                time_s=reports[stage].seconds.get("forward", 0.0)
-                + reports[stage].seconds.get("backward", 0.0),
-                peak_bytes=reports[stage].peak_bytes,
-                objective=reports[stage].objective,
-                lower_bound=reports[stage].lower_bound,
-            )
-            for stage, mesh in enumerate(shape.meshes)
-        )
-        notes = [*self.unmet, *self.notes]
-        for name in sorted({note for report in reports for note in report.notes}):
-            notes.append(f"replicated for want of a sharding rule: {name}")
-        sent = sum(
-            report.communication_bytes * len(mesh.device_ids)
-            for report, mesh in zip(reports, shape.meshes, strict=True)
-        )
-        batch = cut_dims(self.splits[shape.num_microbatches].operation)
-        return Plan(
-            num_stages=len(stages),
-            num_microbatches=shape.num_microbatches,
-            schedule=shape.schedule,
-            stages=stages,
-            shardings=shardings_of(best.module),
-            predicted=Predicted(
-                step_time_s=best.seconds,
-                peak_bytes_per_device=max(report.peak_bytes for report in reports),
-                communication_bytes=sent + best.transfers.num_bytes * shape.num_microbatches,
-                compute_s=max(report.objective for report in reports),
-                bubble_fraction=best.simulation.bubble_ratio,
-            ),
-            objective=sum(report.objective for report in reports),
-            lower_bound=sum(report.lower_bound for report in reports),
-            planning_time_s=time.monotonic() - self.start_s,
-            notes=tuple(notes),
-            unmet=tuple(self.unmet),
-            cluster=self.cluster,
-            batch_arguments=tuple(batch),
-            batch_dims=tuple(batch.values()),
-        )
+
+def _says_more(error: InfeasibleError, other: InfeasibleError) -> bool:
+    """Whether `error` tells of less memory that is missing."""
+    if not isinstance(error, LimitError) or not isinstance(other, LimitError):
+        return isinstance(error, LimitError)
+    return (error.peak_bytes or error.least_bytes) < (other.peak_bytes or other.least_bytes)
+
+
+def _as_many_stages(one: Proposal, other: Proposal) -> bool:
+    return len(one.shape.cuts) == len(other.shape.cuts)
+
+
+def _is_near(one: Proposal, other: Proposal) -> bool:
+    """Whether two shapes have as many stages, and one half the microbatches of the other."""
+    counts = sorted((one.shape.num_microbatches, other.shape.num_microbatches))
+    return _as_many_stages(one, other) and 2 * counts[0] == counts[1]
 
 
 def _needs_no_less(shape: Shape, other: Shape) -> bool:

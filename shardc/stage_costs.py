@@ -6,6 +6,7 @@ fits if its state and stash, split evenly, do.
 """
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from shardc.analysis.stage_cuts import balanced_cuts, layer_starts
 from shardc.analysis.state import state_aliases
 from shardc.backend.extract import function_values
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, on_meshes, outline, shard
+from shardc.compiler import Shape, outline, shard
 from shardc.cost.collectives import transfer_s
 from shardc.cost.links import transfer_link
 from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
@@ -79,16 +80,6 @@ class LayerTable:
     stash_bytes: np.ndarray
     boundary_bytes: tuple[int, ...]
 
-    def one_stage_s(self, view: Mesh, num_microbatches: int, schedule: str, limit: int) -> float:
-        """Estimated step time of all layers as one stage on `view`; inf if they cannot fit."""
-        if view.shape not in self.seconds:
-            return math.inf
-        in_flight = num_microbatches if schedule == "gpipe" else 1
-        if self.held_bytes(0, len(self.starts) - 1, in_flight) > limit * math.prod(view.shape):
-            return math.inf
-        each = float(self.seconds[view.shape].sum())
-        return each * num_microbatches + float(self.once_s[view.shape].sum())
-
     def held_bytes(self, first: int, last: int, in_flight: int) -> float:
         """State of layers first..last and their stash of `in_flight` microbatches, all devices."""
         part = slice(first, last + 1)
@@ -127,26 +118,37 @@ def layer_table(
     cluster: Cluster,
     mesh_shape: tuple[int, ...] | None,
     options: PlanOptions,
+    seconds_left: float,
 ) -> LayerTable:
-    """Plans every layer on every view of every submesh that a stage may get."""
+    """Plans every layer on the views of the submeshes that a stage may get.
+
+    Views of equal stages come first, and of these the ones that lie along nodes; when
+    `seconds_left` are spent, the table ends with those it has.
+    """
+    deadline_s = time.monotonic() + seconds_left
     starts = layer_positions(split_module, options)
     views = (
         [mesh_of(mesh_shape, range(math.prod(mesh_shape)), options.mesh_axes)]
         if mesh_shape is not None
-        else [view for size in _sizes(cluster, options) for view in mesh_views(cluster, 0, size)]
+        else _views(cluster, options)
     )
     seconds: dict[tuple[int, ...], np.ndarray] = {}
     once: dict[tuple[int, ...], np.ndarray] = {}
     outlined = outline(split_module, starts[1:])
     state, stash, boundary = _bytes_of_layers(outlined, len(starts))
     _drop_updates(outlined)
+    longest_s = 0.0
     for view in views:
+        start_s = time.monotonic()
+        if seconds and start_s + longest_s > deadline_s:
+            break
         _, reports = shard(
-            on_meshes(outlined, [view] * len(starts)),
+            outlined,
+            [view] * len(starts),
             cluster,
             stashes=[1] * len(starts),
             memory_limit_bytes=1 << 62,
-            time_limit_s=options.time_limit_s / 4,
+            time_limit_s=max((deadline_s - start_s) / 2, 1.0),
             effort_s=ESTIMATE_EFFORT_S,
             seed=options.seed,
             gap=ESTIMATE_GAP,
@@ -157,6 +159,7 @@ def layer_table(
         once[view.shape] = np.array(
             [r.seconds.get("before", 0.0) + r.seconds.get("update", 0.0) for r in reports]
         )
+        longest_s = max(longest_s, time.monotonic() - start_s)
     return LayerTable(starts, seconds, once, state, stash, boundary)
 
 
@@ -202,12 +205,19 @@ def _drop_updates(outlined: Module) -> None:
                 function.erase()
 
 
-def _sizes(cluster: Cluster, options: PlanOptions) -> list[int]:
-    sizes = [n for n in submesh_sizes(cluster) if n <= cluster.num_devices]
+def _views(cluster: Cluster, options: PlanOptions) -> list[Mesh]:
+    """Views of the submeshes of a pipeline, the most promising first."""
+    sizes = [n for n in submesh_sizes(cluster) if n < cluster.num_devices]
     if isinstance(options.stages, int) and cluster.num_devices % options.stages == 0:
-        even = cluster.num_devices // options.stages
-        return sorted({even, *([] if options.stages == 1 else [n for n in sizes if n == even])})
-    return sizes
+        sizes = [cluster.num_devices // options.stages]
+
+    def doubt(view: Mesh) -> tuple[bool, bool, int]:
+        size = math.prod(view.shape)
+        inside = view.shape == (size,) and size <= cluster.num_devices_per_node
+        along = inside or view.shape[-1] == cluster.num_devices_per_node
+        return cluster.num_devices % size != 0, not along, -size
+
+    return sorted((v for size in sizes for v in mesh_views(cluster, 0, size)), key=doubt)
 
 
 def layer_positions(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.flops import heavy_flops, op_cost
+from shardc.analysis.flops import HEAVY, OpCost, op_cost
 from shardc.analysis.liveness import FREE, Liveness, is_in_place
 from shardc.analysis.problem_graph import Node, ProblemGraph
 from shardc.analysis.reshard_tables import Column, StrategyColumns
@@ -24,7 +24,7 @@ from shardc.cluster import Cluster
 from shardc.cost.collectives import all_reduce_over_s
 from shardc.cost.roofline import op_time_s
 from shardc.ir.asked import CONSTRAINT, Asked, asked_of
-from shardc.ir.attributes import get_str
+from shardc.ir.attributes import call_target
 from shardc.ir.local_ops import BARRIER
 from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, sum_itemsize
 from shardc.ir.walk import CONTROL_FLOW, RETURN, body, last_op, ops, terminator, where
@@ -48,7 +48,7 @@ class FunctionNodes:
         nodes: of each of the function's `planned_ops`.
         options: the strategies of each of these nodes.
         num_flops: of one step, over all devices.
-        replicated: ops that have no rule.
+        ruleless: nodes of ops that have no rule, constants and iotas excepted.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class FunctionNodes:
         self.nodes: list[tuple[int, ...]] = []
         self.options: list[Options] = []
         self.num_flops = 0
-        self.replicated: list[str] = []
+        self.ruleless: list[int] = []
         self._rules: Iterator[OpRule | None] = iter(rules)
         self._live = Liveness(function)
         self._crossing = set(terminator(function).operands)
@@ -115,7 +115,8 @@ class FunctionNodes:
             parts, options = self._branch(op, time, repeats)
         else:
             parts, options = self._op(op, None if inside_condition else rule, time, repeats)
-            self._note(op, rule)
+            if rule is None and op.name not in ("stablehlo.constant", "stablehlo.iota"):
+                self.ruleless += parts
         self.nodes[time], self.options[time] = parts, options
 
     def _op(
@@ -125,14 +126,18 @@ class FunctionNodes:
         strategies = op_strategies(op, rule, self.graph.mesh, flags)
         columns = self.graph.reshards.columns(strategies)
         num_result_bytes = _result_bytes(op.results, columns)
+        cost = op_cost(op)
+        self.num_flops += cost.flops * repeats
         keep = not (op.name in FREE or is_in_place(op) or self._crossing.intersection(op.results))
         live = max((self._live.last_use(result, time) for result in op.results), default=time)
         index = self.graph.add(
             Node(
                 columns.results,
-                self._op_costs(op, strategies, num_result_bytes, repeats),
+                self._op_costs(op, cost, strategies, num_result_bytes, repeats),
                 num_result_bytes if keep else [0] * len(strategies),
                 (self.start + time, self.start + live + 1),
+                _full_name(op),
+                cost.flops * repeats,
             )
         )
         for position, operand in enumerate(op.operands):
@@ -239,22 +244,16 @@ class FunctionNodes:
         self._connect(operand, index, columns.operands[0])
         return index
 
-    def _note(self, op: ir.Operation, rule: OpRule | None) -> None:
-        target = get_str(op, "call_target_name")
-        if rule is None and op.name not in ("stablehlo.constant", "stablehlo.iota"):
-            self.replicated.append(f"{op.name} @{target}" if target else op.name)
-
     def _op_costs(
         self,
         op: ir.Operation,
+        cost: OpCost,
         strategies: tuple[Strategy, ...],
         num_result_bytes: list[int],
         repeats: int,
     ) -> list[float]:
-        cost = op_cost(op)
         dtype = dtype_of(op.operands[0]) if len(op.operands) else dtype_of(op.results[0])
-        heavy = heavy_flops(op) > 0
-        self.num_flops += cost.flops * repeats
+        heavy = op.name in HEAVY
         traffic = (cost.bytes_read + cost.bytes_written) * (1.0 if heavy else FUSED_TRAFFIC)
         if op.name in FREE:
             traffic = 0.0
@@ -270,6 +269,12 @@ class FunctionNodes:
                 seconds += all_reduce_over_s(pairs, bytes_each)
             found.append(seconds * repeats)
         return found
+
+
+def _full_name(op: ir.Operation) -> str:
+    """`stablehlo.add`, or `stablehlo.custom_call @target`."""
+    target = call_target(op)
+    return f"{op.name} @{target}" if target else op.name
 
 
 def _result_bytes(results: Sequence[ir.Value], columns: StrategyColumns) -> list[int]:

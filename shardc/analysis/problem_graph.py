@@ -23,12 +23,16 @@ class Node:
         costs: seconds of each strategy.
         usages: bytes of each strategy while the node is live.
         interval: when it is live, end excluded.
+        op: name of the op that it is; "" for values and for what control flow carries.
+        num_flops: of all devices together, per step.
     """
 
     results: tuple[Column, ...]
     costs: Sequence[float]
     usages: Sequence[int]
     interval: tuple[int, int]
+    op: str = ""
+    num_flops: int = 0
 
 
 class ProblemGraph:

@@ -97,8 +97,9 @@ class ProblemBuilder:
             {name: tuple(ids) for name, ids in args.items()},
             {symbol(f): self._repeats(f) for f in self.functions},
             sum(each.num_flops for each in added.values()),
-            tuple(dict.fromkeys(name for each in added.values() for name in each.replicated)),
+            frozenset(node for each in added.values() for node in each.ruleless),
             self.graph.node_functions,
+            [(node.op, node.num_flops) for node in self.graph.nodes],
             self.graph.edge_reshards,
         )
 

@@ -4,7 +4,7 @@ from shardc.analysis.stage_problem import StageProblem
 from shardc.cluster import Cluster
 from shardc.cost.links import axis_links
 from shardc.cost.reshard import reshard
-from shardc.plan import Mesh, StageReport
+from shardc.plan import Mesh, Replicated, StageReport
 from shardc.solver.problem import Solution, evaluate
 
 
@@ -45,5 +45,46 @@ def stage_report(
         num_flops=built.num_flops,
         objective=solution.objective,
         lower_bound=solution.lower_bound,
-        notes=built.replicated,
+        replicated=_replicated(built, choice),
+        ideal_s=_ideal_s(built) / len(mesh.device_ids),
     )
+
+
+def _ideal_s(built: StageProblem) -> float:
+    """Seconds per step of all ops on one device, as if nothing hindered their even split."""
+    total = 0.0
+    for name, nodes_of_ops in built.op_nodes.items():
+        for nodes, options in zip(nodes_of_ops, built.op_strategies[name], strict=True):
+            for node, strategies in zip(nodes, options, strict=True):
+                costs = built.problem.costs[node].tolist()
+                total += min(c * s.num_shards for c, s in zip(costs, strategies, strict=True))
+    return total
+
+
+def _replicated(built: StageProblem, choice: tuple[int, ...]) -> tuple[Replicated, ...]:
+    """What runs whole on every device, the costliest first; ops on single numbers are left out."""
+    found: dict[tuple[str, str], Replicated] = {}
+    for name, nodes_of_ops in built.op_nodes.items():
+        for nodes, options in zip(nodes_of_ops, built.op_strategies[name], strict=True):
+            for node, strategies in zip(nodes, options, strict=True):
+                op, num_flops = built.node_ops[node]
+                seconds = float(built.problem.costs[node][choice[node]])
+                if not op or strategies[choice[node]].num_shards > 1:
+                    continue
+                if node in built.ruleless:
+                    why = "rule"
+                elif all(strategy.num_shards == 1 for strategy in strategies):
+                    why = "strategy"
+                else:
+                    why = "choice"
+                if why != "rule" and not seconds and not num_flops:
+                    continue
+                known = found.get((op, why), Replicated(op, why, 0, 0.0, 0))
+                found[op, why] = Replicated(
+                    op,
+                    why,
+                    known.num_ops + 1,
+                    known.seconds + seconds,
+                    known.num_flops + num_flops,
+                )
+    return tuple(sorted(found.values(), key=lambda each: (-each.seconds, each.op, each.why)))

@@ -36,8 +36,9 @@ class StageProblem:
         function_args: function name -> value id of each argument.
         function_repeats: function name -> how often it runs per step.
         num_flops: of one step, over all devices.
-        replicated: ops that have no rule.
+        ruleless: nodes of ops that have no rule, constants and iotas excepted.
         node_functions: function that each op node is in; "" for values.
+        node_ops: name and FLOPs per step of the op that each node is; "" where it is none.
         edge_reshards: of the first edges of `problem`; the others tie values together.
     """
 
@@ -50,8 +51,9 @@ class StageProblem:
     function_args: dict[str, tuple[str, ...]]
     function_repeats: dict[str, int]
     num_flops: int
-    replicated: tuple[str, ...]
+    ruleless: frozenset[int]
     node_functions: list[str]
+    node_ops: list[tuple[str, int]]
     edge_reshards: list[EdgeReshard]
 
     def shardings(self, choice: Sequence[int]) -> dict[str, FunctionSharding]:

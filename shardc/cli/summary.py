@@ -35,6 +35,7 @@ def plan_summary(plan: Plan, options: PlanOptions) -> dict[str, Any]:
                 "devices": list(stage.mesh.device_ids),
                 "layers": list(stage.layers),
                 "num_flops": stage.num_flops,
+                "num_whole_flops": stage.num_whole_flops,
                 "time_s": stage.time_s,
                 "peak_bytes": stage.peak_bytes,
                 "objective": stage.objective,

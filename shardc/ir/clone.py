@@ -9,25 +9,30 @@ from shardc.ir.walk import walk
 
 def captures(op: ir.Operation) -> list[ir.Value]:
     """The values from outside that the ops in the regions of `op` use, once each."""
-    if len(op.regions) == 0:
-        return []
     inside: set[ir.Value] = set()
     used: dict[ir.Value, None] = {}
-    for inner in walk(op):
-        block = inner.block
-        inside.update(block.arguments)
-        inside.update(inner.results)
-        for region in inner.regions:
-            for nested in region.blocks:
-                inside.update(nested.arguments)
-        used.update(dict.fromkeys(inner.operands))
+
+    def enter(outer: ir.Operation) -> None:
+        for region in outer.regions:
+            for block in region.blocks:
+                inside.update(block.arguments)
+                for each in block.operations:
+                    inner = each.operation
+                    inside.update(inner.results)
+                    used.update(dict.fromkeys(inner.operands))
+                    enter(inner)
+
+    enter(op)
     return [v for v in used if v not in inside]
 
 
 def inputs(op: ir.Operation) -> list[ir.Value]:
     """The values `op` uses: its operands, then what its regions capture and are no operands."""
     found = list(op.operands)
-    return found + [v for v in captures(op) if v not in found]
+    if len(op.regions) == 0:
+        return found
+    known = set(found)
+    return found + [v for v in captures(op) if v not in known]
 
 
 def replace_inputs(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> None:

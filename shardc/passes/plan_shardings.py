@@ -19,8 +19,8 @@ from shardc.ir.planned import write_shardings
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, symbol
 from shardc.plan import StageReport
-from shardc.solver.problem import Solution
-from shardc.solver.solve import solve
+from shardc.solver.problem import Solution, least_peak
+from shardc.solver.solve import LimitError, solve
 
 REPORTS = "shardc.stage_reports"  # module: JSON of one StageReport per stage
 
@@ -93,6 +93,8 @@ class PlanShardings(Pass):
                 frozenset(self.ignored),
             ).build(limit)
             key = _digest(built)
+            if (least := least_peak(built.problem)) > limit:
+                raise LimitError(limit, None, least)  # at once: a search would find nothing
             if key not in solved:
                 solved[key] = solve(
                     built.problem,

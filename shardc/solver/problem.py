@@ -71,17 +71,29 @@ def evaluate(problem: Problem, choice: Sequence[int] | Ints) -> Evaluation:
     for (u, v), table in zip(problem.edges, problem.edge_costs, strict=True):
         terms.append(float(table[picks[u], picks[v]]))
     cost = math.fsum(terms) if all(map(math.isfinite, terms)) else math.inf
+    held = [int(usage[c]) for usage, c in zip(problem.usages, picks, strict=False)]
+    peak = _peak(held, problem.intervals)
+    fits = problem.usage_limit is None or peak <= problem.usage_limit
+    return Evaluation(cost, peak, math.isfinite(cost) and fits)
+
+
+def least_peak(problem: Problem) -> int:
+    """Bytes of the worst time if each node took the least it can: no choice has a smaller peak."""
+    return _peak([int(usage.min()) for usage in problem.usages], problem.intervals)
+
+
+def _peak(held: Sequence[int], intervals: Sequence[tuple[int, int]]) -> int:
+    """The most bytes live at one time, where node v holds `held[v]` while it is live."""
     changes: dict[int, int] = {}
-    for usage, (lo, hi), c in zip(problem.usages, problem.intervals, picks, strict=False):
+    for num_bytes, (lo, hi) in zip(held, intervals, strict=False):
         if lo < hi:
-            changes[lo] = changes.get(lo, 0) + int(usage[c])
-            changes[hi] = changes.get(hi, 0) - int(usage[c])
+            changes[lo] = changes.get(lo, 0) + num_bytes
+            changes[hi] = changes.get(hi, 0) - num_bytes
     peak = live = 0
     for time in sorted(changes):
         live += changes[time]
         peak = max(peak, live)
-    fits = problem.usage_limit is None or peak <= problem.usage_limit
-    return Evaluation(cost, peak, math.isfinite(cost) and fits)
+    return peak
 
 
 @dataclass(frozen=True)

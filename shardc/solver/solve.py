@@ -31,22 +31,25 @@ class LimitError(InfeasibleError):
     """No choice meets the memory limit.
 
     Attributes:
-        peak_bytes: smallest peak of any choice that was found.
+        peak_bytes: smallest peak of any choice that was found; None: none was looked for.
         least_bytes: no choice has a smaller peak (proven); up to the limit: it may yet be met.
     """
 
-    def __init__(self, limit: int, peak_bytes: int, least_bytes: int) -> None:
+    def __init__(self, limit: int, peak_bytes: int | None, least_bytes: int) -> None:
         self.peak_bytes = peak_bytes
         self.least_bytes = least_bytes
-        if least_bytes >= peak_bytes:
-            proof = "and none can do better"
+        found = "the smallest peak found is"
+        if peak_bytes is None:
+            found, peak_bytes, proof = "every choice needs at least", least_bytes, ""
+        elif least_bytes >= peak_bytes:
+            proof = ", and none can do better"
         elif least_bytes > limit:
-            proof = f"and every choice needs at least {least_bytes:,} bytes"
+            proof = f", and every choice needs at least {least_bytes:,} bytes"
         else:
-            proof = "which is not proven to be the smallest possible"
+            proof = ", which is not proven to be the smallest possible"
         super().__init__(
-            f"no choice of shardings fits into {limit:,} bytes per device: the smallest peak found"
-            f" is {peak_bytes:,} bytes, {peak_bytes - limit:,} too many, {proof}",
+            f"no choice of shardings fits into {limit:,} bytes per device: {found}"
+            f" {peak_bytes:,} bytes, {peak_bytes - limit:,} too many{proof}",
             code="SHARDC-220",
             help="raise the memory limit, use more devices or stages, or use more microbatches",
         )

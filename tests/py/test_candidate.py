@@ -1,0 +1,31 @@
+"""What a plan says of the ops that every device runs whole."""
+
+from shardc.candidate import replication_notes
+from shardc.plan import Replicated, StageReport
+
+
+def report(*replicated: Replicated) -> StageReport:
+    """A stage of one second and a thousand FLOPs."""
+    return StageReport({"forward": 1.0}, 0, 0, 1000, 1.0, 1.0, replicated)
+
+
+def test_notes_tell_why_and_what_it_costs_over_all_stages() -> None:
+    notes = replication_notes(
+        [
+            report(
+                Replicated("stablehlo.sort", "strategy", 1, 0.1, 10),
+                Replicated("stablehlo.custom_call @strange", "rule", 1, 0.0, 0),
+            ),
+            report(Replicated("stablehlo.sort", "strategy", 2, 0.3, 10)),
+        ]
+    )
+    assert notes == [
+        "replicated for want of a strategy: stablehlo.sort (3 times),"
+        " 400 ms per step (20.0%), 1.0% of the FLOPs",
+        "replicated for want of a sharding rule: stablehlo.custom_call @strange,"
+        " 0 ms per step (0.0%), 0.0% of the FLOPs",
+    ]
+
+
+def test_what_costs_next_to_nothing_is_not_named() -> None:
+    assert replication_notes([report(Replicated("stablehlo.add", "choice", 9, 1e-4, 1))]) == []
