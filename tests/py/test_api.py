@@ -292,9 +292,7 @@ def test_stages_need_a_loss_and_auto_does_without() -> None:
     f = functools.partial(sharded, lambda state: 2 * state, donate_argnums=0)
     with pytest.warns(shardc.RequestWarning, match="no result tells"):
         assert f(stages=2).lower(x).plan().plan.num_stages == 1
-    plan = f(stages="auto").lower(x).plan().plan
-    assert plan.num_stages == 1
-    assert any("1 stage: " in note for note in plan.notes)
+    assert f(stages="auto").lower(x).plan().plan.num_stages == 1
 
 
 def test_an_unknown_jax_gets_the_other_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
