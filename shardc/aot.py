@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import msgspec
+import numpy as np
 
 from shardc import compiler, plan_cache
 from shardc.asked_shardings import asked_prices
@@ -16,11 +17,12 @@ from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.program import Imported
 from shardc.ir.copy import copy_module
+from shardc.ir.host_calls import hoisted_calls, silent_calls
 from shardc.options import PlanOptions
 from shardc.plan import Executable, Plan, StageProgram
 from shardc.planner import INTERRUPTED, plan_program
 from shardc.report import explain
-from shardc.request import check_plan_fits, warn_of_unmet
+from shardc.request import check_plan_fits, warn_of_silent_calls, warn_of_unmet
 from shardc.runtime.interpreter import Interpreter
 
 if TYPE_CHECKING:
@@ -112,6 +114,8 @@ class Lowered:
         compiler.prepare(prepared)
         plan = self._given_plan or find_plan(prepared, self.cluster, self.options)
         check_plan_fits(plan, self._devices, len(self.imported.arguments))
+        with prepared.context:
+            warn_of_silent_calls(silent_calls(prepared.operation))
         if self._given_plan is None:
             warn_of_unmet(plan)
         return Planned(
@@ -184,14 +188,17 @@ class Planned:
         """Has XLA compile every stage program for its devices."""
         with no_context_mesh():
             programs = compile_programs(self.executable, self._devices, self._compiler_options)
-            return Compiled(self._imported, self.plan, self.executable, programs)
+            with self._prepared.context:
+                host_calls = hoisted_calls(self._prepared.operation)
+            return Compiled(self._imported, self.plan, self.executable, programs, host_calls)
 
 
 class Compiled:
     """A step ready to run: `compiled(*args, **kwargs)`, without the static arguments.
 
-    If a call is left by an exception (Ctrl-C, a NaN under `jax_debug_nans`) after the update has
-    begun, `unreturned_results` has the results in place of donated arguments that are gone.
+    If a call is left by an exception (Ctrl-C, a NaN under `jax_debug_nans`, an error in a callback)
+    after the update has begun, `unreturned_results` has the results in place of donated arguments
+    that are gone.
 
     Attributes:
         plan: the decisions behind it.
@@ -206,6 +213,7 @@ class Compiled:
         plan: Plan,
         executable: Executable,
         programs: Sequence[CompiledProgram],
+        host_calls: Sequence[tuple[int, Sequence[int]]] = (),
     ) -> None:
         assert imported.in_tree is not None and imported.out_tree is not None
         self.in_tree = imported.in_tree
@@ -220,6 +228,9 @@ class Compiled:
         )
         self._weak_out = _positions(imported.results, "weak_type")
         self._weaken: dict[int, jax.stages.Compiled] = {}
+        self._num_results = len(imported.results)
+        self._host_calls = [(imported.host_calls[index], taken) for index, taken in host_calls]
+        self._unheard: list[jax.Array] | None = None  # results while callbacks run
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = jax.tree.flatten((args, kwargs))
@@ -236,15 +247,22 @@ class Compiled:
         for i in self._keys_in:
             leaves[i] = jax.random.key_data(leaves[i])
         with no_context_mesh():
-            return self._results(self.interpreter(leaves))
+            results = self.interpreter(leaves)
+            if self._host_calls:
+                self._unheard = results
+                for callback, taken in self._host_calls:
+                    callback(*(np.asarray(results[i]) for i in taken))
+                self._unheard = None
+            return self._results(results)
 
     @property
     def unreturned_results(self) -> Any:
         """Results of a step that an exception kept from returning; None otherwise."""
-        results = self.interpreter.unreturned_results
+        results = self._unheard or self.interpreter.unreturned_results
         return None if results is None else self._results(list(results))
 
     def _results(self, results: list[Any]) -> Any:
+        results = results[: self._num_results]
         for i in self._weak_out:
             results[i] = self._as_weak(i, results[i])
         for i, impl in self._keys_out:

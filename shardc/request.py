@@ -143,6 +143,17 @@ def warn_of_unmet(plan: Plan) -> None:
         warnings.warn(text, RequestWarning, skip_file_prefixes=(str(Path(__file__).parent),))
 
 
+def warn_of_silent_calls(places: Sequence[str]) -> None:
+    """A RequestWarning for each callback that cannot be called."""
+    for place in places:
+        warnings.warn(
+            f"the callback at {place} is inside a loop or a branch, where shardc does not call the"
+            " host: it does nothing",
+            RequestWarning,
+            skip_file_prefixes=(str(Path(__file__).parent),),
+        )
+
+
 def check_plan_fits(plan: Plan, devices: Sequence[jax.Device], num_arguments: int) -> None:
     """Refuses a plan that cannot be for this program or these devices.
 

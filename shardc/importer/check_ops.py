@@ -1,15 +1,13 @@
 """What a program must not contain: what only the host does, or no program of one device does."""
 
-import re
-
 from jax.extend.mlir import ir
 
 from shardc.errors import ImportFileError
 from shardc.ir.attributes import call_target
 from shardc.ir.constants import is_complex
+from shardc.ir.host_calls import is_host_call
 from shardc.ir.walk import walk, where
 
-_HOST_CALL = re.compile(r"python_\w*callback|callback_custom_call")
 _DIALECTS = {"builtin", "chlo", "func", "sdy", "stablehlo"}
 _COLLECTIVES = {
     "stablehlo.all_gather",
@@ -23,13 +21,16 @@ _COLLECTIVES = {
 }
 
 
-def refuse_host_calls(module: ir.Operation) -> None:
-    """ImportFileError (SHARDC-123) if a program calls back into the process that wrote it."""
+def refuse_host_calls(module: ir.Operation, *, silent: bool = True) -> None:
+    """ImportFileError (SHARDC-123) if a program calls back into the process that wrote it.
+
+    Args:
+        silent: also where nothing comes back (`jax.debug.print`).
+    """
     for op in walk(module):
-        target = call_target(op) or op.name
-        if _HOST_CALL.search(target) or target in ("stablehlo.infeed", "stablehlo.outfeed"):
+        if is_host_call(op) and (silent or op.results):
             raise ImportFileError(
-                f"the program calls the host ('{target}')",
+                f"the program calls the host ('{call_target(op) or op.name}')",
                 where=where(op),
                 code="SHARDC-123",
                 help="return the value from the step and print or save it outside",

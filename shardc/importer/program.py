@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,7 @@ class Imported:
         in_tree: of `(dynamic args, kwargs)`, None for a file.
         out_tree: of the results, None for a file.
         args_info, out_info: as of `jax.stages.Lowered`, None for a file.
+        host_calls: the callbacks of the program's host calls, by their number.
     """
 
     module: ir.Module
@@ -73,6 +75,7 @@ class Imported:
     out_tree: jax.tree_util.PyTreeDef | None = None
     args_info: Any = None
     out_info: Any = None
+    host_calls: tuple[Callable[..., Any], ...] = ()
 
 
 _COMPLEX = {"complex<f32>": "complex64", "complex<f64>": "complex128"}

@@ -7,6 +7,8 @@ from jax.extend.mlir import ir
 NUM_MICROBATCHES = "shardc.num_microbatches"  # module: int
 NUM_STAGES = "shardc.num_stages"  # module: int
 CLUSTER = "shardc.cluster"  # module: JSON of the cluster that it was planned for
+HOST_CALLS = "shardc.host_calls"  # module: [array<i64: number of a callback, results it takes>]
+SILENT_CALLS = "shardc.silent_calls"  # module: source positions of callbacks that are left out
 NAME = "shardc.name"  # argument: the user's name for it
 BATCH_DIM = "shardc.batch_dim"  # argument, accumulate: int
 PHASE = "shardc.phase"  # op: "before" | "body" | "after"

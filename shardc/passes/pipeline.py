@@ -8,6 +8,7 @@ from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.batch_indices import BatchIndices
 from shardc.passes.canonicalize import Canonicalize
 from shardc.passes.cse import Cse
+from shardc.passes.hoist_host_calls import HoistHostCalls
 from shardc.passes.inline_calls import InlineCalls
 from shardc.passes.insert_reshards import InsertReshards
 from shardc.passes.legalize_chlo import LegalizeChlo
@@ -25,6 +26,9 @@ from shardc.passes.widen_floats import WidenFloats
 NORMALIZE: tuple[Pass, ...] = (
     # First, because every later pass reads one flat function and nothing else.
     InlineCalls(),
+    # Right after, because what is printed is known once there are no calls, and has no place in a
+    # program that is cut into parts.
+    HoistHostCalls(),
     # Because a constraint on one device would stand between an op and its user as a barrier.
     StripShardings(),
     # After it, because only shardings that say something must agree on a mesh.
@@ -69,6 +73,7 @@ PASSES: dict[str, type[Pass]] = {
     each.name: each
     for each in (
         InlineCalls,
+        HoistHostCalls,
         StripShardings,
         AdoptShardings,
         LegalizeChlo,

@@ -321,3 +321,52 @@ def test_programs_that_compute_nothing() -> None:
     x = np.arange(4, dtype=np.int32)
     for f in (lambda a: a, lambda a: (a, ()), lambda a: {}):
         assert_same(shardc.jit(f, devices=DEVICES)(x), jax.jit(f)(x))
+
+
+def test_prints_come_after_the_step_with_the_values_of_the_whole_batch(capsys: Any) -> None:
+    def talking(state: dict[str, Any], x: jax.Array) -> Any:
+        def loss_fn(w: jax.Array) -> jax.Array:
+            y = jnp.tanh(x @ w)
+            jax.debug.print("y {} of {w}", jnp.round(y[:, 0], 2), w=w.shape)
+            return jnp.mean((y - 1) ** 2)
+
+        loss, gradient = jax.value_and_grad(loss_fn)(state["w"])
+        jax.debug.print("loss {:.4f}", loss)
+        jax.debug.print("done")
+        return {"w": state["w"] - 0.1 * gradient, "count": state["count"] + 1}, loss
+
+    args = arguments()
+    want = jax.jit(talking)(*args)
+    jax.effects_barrier()
+    printed = sorted(capsys.readouterr().out.splitlines())
+    f = shardc.jit(talking, devices=DEVICES, stages=1, microbatches=4)
+    assert_same(f(*args), want)
+    assert len(printed) > 2
+    assert sorted(capsys.readouterr().out.splitlines()) == printed
+
+
+def test_an_error_in_a_callback_loses_nothing() -> None:
+    def refuse(count: Any) -> None:
+        raise RuntimeError(f"enough at {count}")
+
+    def f(x: jax.Array) -> jax.Array:
+        jax.debug.callback(refuse, jnp.sum(x))
+        return x + 1
+
+    x = jnp.zeros(4, jnp.int32)
+    compiled = sharded(f, donate_argnums=0).lower(x).compile()
+    with pytest.raises(RuntimeError, match="enough at 0"):
+        compiled(x)
+    assert np.asarray(compiled.unreturned_results).tolist() == [1, 1, 1, 1]
+
+
+def test_a_print_inside_a_loop_is_left_out_and_said_so() -> None:
+    def f(x: jax.Array) -> jax.Array:
+        def body(_: int, x: jax.Array) -> jax.Array:
+            jax.debug.print("{}", x)
+            return x + 1
+
+        return jax.lax.fori_loop(0, x.shape[0], body, x)
+
+    with pytest.warns(shardc.RequestWarning, match=r"test_api\.py:\d+ .* is inside a loop"):
+        assert np.asarray(sharded(f)(np.zeros(2, np.int32))).tolist() == [2, 2]

@@ -192,8 +192,8 @@ def test_ops_remember_the_users_line_through_inlined_calls() -> None:
     assert {place.partition(":")[0] for place in placed} == {"test_from_jax.py"}
 
 
-def prints(x: jax.Array) -> jax.Array:
-    jax.debug.print("x = {}", x)
+def prints_in_order(x: jax.Array) -> jax.Array:
+    jax.debug.print("x = {}", x, ordered=True)
     return x
 
 
@@ -205,7 +205,7 @@ def calls_back_in_order(x: jax.Array) -> jax.Array:
     return jax.experimental.io_callback(np.sin, x, x, ordered=True)
 
 
-@pytest.mark.parametrize("talkative", [prints, calls_back, calls_back_in_order])
+@pytest.mark.parametrize("talkative", [prints_in_order, calls_back, calls_back_in_order])
 def test_a_function_that_talks_to_the_host_is_refused(talkative: Any) -> None:
     with pytest.raises(ShardcError, match="host") as caught:
         import_function(talkative, (TABLE,))

@@ -1,0 +1,34 @@
+"""Calls back into the process that wrote the program, as JAX lowers them."""
+
+import re
+
+from jax.extend.mlir import ir
+
+from shardc.ir.attributes import HOST_CALLS, SILENT_CALLS, call_target
+
+_TARGET = re.compile(r"python_\w*callback|callback_custom_call")
+
+
+def is_host_call(op: ir.Operation) -> bool:
+    """Whether an op is a callback of JAX's, or moves data to and from the host."""
+    target = call_target(op) or op.name
+    return bool(_TARGET.search(target)) or target in ("stablehlo.infeed", "stablehlo.outfeed")
+
+
+def hoisted_calls(module: ir.Operation) -> list[tuple[int, tuple[int, ...]]]:
+    """What shardc-hoist-host-calls found: number of a callback, and the results that it takes."""
+    if HOST_CALLS not in module.attributes:
+        return []
+    numbers = [
+        list(ir.DenseI64ArrayAttr(each)) for each in ir.ArrayAttr(module.attributes[HOST_CALLS])
+    ]
+    return [(index, tuple(positions)) for index, *positions in numbers]
+
+
+def silent_calls(module: ir.Operation) -> list[str]:
+    """Source positions of the calls that it could not hoist."""
+    if SILENT_CALLS not in module.attributes:
+        return []
+    return [
+        str(ir.StringAttr(each).value) for each in ir.ArrayAttr(module.attributes[SILENT_CALLS])
+    ]

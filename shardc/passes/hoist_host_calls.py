@@ -1,0 +1,66 @@
+"""Take calls of the host out of the program: what they are given becomes results."""
+
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func
+
+from shardc.ir.attributes import (
+    HOST_CALLS,
+    SILENT_CALLS,
+    named_attributes,
+    result_attrs,
+    set_result_attrs,
+    str_array,
+)
+from shardc.ir.host_calls import is_host_call
+from shardc.ir.pass_manager import Pass
+from shardc.ir.walk import body, main_function, terminator, walk, where
+
+
+@dataclass(frozen=True)
+class HoistHostCalls(Pass):
+    """Removes calls of the host that give nothing back (`jax.debug.print`, `jax.debug.callback`).
+
+    What a call is given is appended to the results of @main, and `shardc.host_calls` on the module
+    says which: `array<i64: 0, 3, 4>` means that callback 0 takes results 3 and 4, once the step is
+    done. A call inside a loop or a branch has no such value: it falls silent, and
+    `shardc.silent_calls` has its source position. A second run changes nothing.
+    """
+
+    name = "shardc-hoist-host-calls"
+    never_refuses = "calls that give something back are the importer's to refuse"
+
+    def apply(self, module: ir.Operation) -> None:
+        main = main_function(module)
+        calls = [op for op in walk(main) if is_host_call(op) and not op.results]
+        if not calls:
+            return
+        end = terminator(main)
+        values = list(end.operands)
+        hoisted, silent = [], []
+        for call in calls:
+            if call.block != body(main):
+                silent.append(where(call))
+            else:
+                positions = range(len(values), len(values) + len(call.operands))
+                hoisted.append(ir.DenseI64ArrayAttr.get([_index(call), *positions]))
+                values += call.operands
+            call.erase()
+        attrs = result_attrs(main)
+        attrs += [{} for _ in range(len(values) - len(attrs))]
+        with ir.InsertionPoint(end), end.location:
+            func.ReturnOp(values)
+        end.erase()
+        old = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        new = ir.FunctionType.get(old.inputs, [value.type for value in values])
+        main.attributes["function_type"] = ir.TypeAttr.get(new)
+        set_result_attrs(main, attrs)
+        module.attributes[HOST_CALLS] = ir.ArrayAttr.get(hoisted)
+        module.attributes[SILENT_CALLS] = str_array(silent)
+
+
+def _index(call: ir.Operation) -> int:
+    """Number of the callback among those of its program."""
+    config = named_attributes(call.attributes["mhlo.backend_config"])
+    return int(ir.IntegerAttr(config["index"]).value)
