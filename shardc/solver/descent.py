@@ -16,12 +16,13 @@ from shardc.solver.messages import Messages
 from shardc.solver.neighbourhood import improve
 from shardc.solver.network import Network
 from shardc.solver.problem import Floats, Ints
-from shardc.solver.search import Search
+from shardc.solver.search import EXACT, Search
 
 CELLS_PER_LOOK = 20_000  # work of scoring one choice
 UNPRICED_PASSES = 10
 BALL_SIZES = (20, 60, 150, 400, 1200)
 CELLS_OF_TABLES = (1_000, 5_000, 20_000)
+MOST_IDLE = 1_000
 STEP_BELOW_LIMIT = 5e-4  # per look at all nodes that finds nothing that fits
 MOST_RAISES = 3  # of the prices, to make one ball fit
 REPORTS = 20  # of the best choice to the search, per descent
@@ -35,6 +36,7 @@ class Descent:
         here: the choice of the phase, feasible or not.
         best, best_cost: cheapest feasible choice so far; None, inf before the first.
         bound: proven so far (constant included).
+        scale: size of the costs, from which prices begin: of the cheapest choice so far.
         target: bytes that the prices aim at: the limit, or less while no choice meets it.
     """
 
@@ -48,6 +50,8 @@ class Descent:
         self.best_cost = search.here_cost
         self.reported = search.here_cost
         self.bound = -math.inf
+        self.least_scale = max(float(np.abs(network.flat).max(initial=0.0)), 1e-300)
+        self.scale = math.inf
         self.target = math.inf if self.memory is None else float(self.memory.limit)
         self.spare: Floats = np.zeros(0)
         if self.memory is not None:
@@ -59,6 +63,7 @@ class Descent:
         self.search.work_left -= CELLS_PER_LOOK
         self.search.check_time()
         cost = self.network.cost(choice)
+        self.scale = min(self.scale, max(abs(cost), self.least_scale))
         profile = None
         if self.memory is not None:
             profile = self.memory.profile(choice)
@@ -78,40 +83,53 @@ class Descent:
             self.reported = self.best_cost
             self.search.offer(self.best)
 
-    def adjust(self, profile: Ints | None, rate: float, scale: float) -> None:
+    def unit(self) -> float:
+        """Price at which memory up to the limit costs as much as a cheap choice."""
+        scale = self.scale if self.scale < math.inf else self.least_scale
+        return scale / max(self.target, 1.0)
+
+    def closed(self) -> bool:
+        """Whether the best choice is proven to be as good as was asked for."""
+        self.search.raise_bound(self.bound)
+        if self.best_cost < self.reported and self.best_cost - self.search.lower_bound <= (
+            self.search.gap * abs(self.best_cost)
+        ):
+            self.report()
+        return self.search.closed()
+
+    def adjust(self, profile: Ints | None, rate: float) -> None:
         """Prices go up by up to exp(rate) where the profile is above the limit, down where it is
         below, and begin at the worst times of what is above without a price."""
         memory = self.memory
         if memory is None or profile is None:
             return
         priced = self.prices > 0
-        over = (profile[priced] - self.target) / self.target
+        over = (profile[priced] - self.target) / max(self.target, 1.0)
         self.prices[priced] *= np.exp(rate * np.clip(20.0 * over, -1.0, 1.0))
         peaks = memory.peaks(profile, len(profile))
         peaks = peaks[self.prices[peaks] == 0.0]
         if len(peaks):
-            self.prices[peaks] = max(0.01 * self.prices.sum(), 0.003 * scale / memory.limit)
+            least = 0.003 * self.unit()
+            self.prices[peaks] = max(0.01 * float(self.prices.sum()), least)
         self.prices[self.prices < 1e-6 * self.prices.max(initial=0.0)] = 0.0
 
     def pass_messages(self, work: float, rates: tuple[float, float]) -> None:
         """The first phase: leaves its last choice in `here`."""
         search = self.search
         end = search.work_left - work
-        scale = 0.0
         unpriced = 0 if self.prices.any() else UNPRICED_PASSES
         count = 0
-        while search.work_left > end:
+        while search.work_left > end and not self.closed():
             bound, choice = self.one_pass(forward=count % 2 == 0)
             self.bound = max(self.bound, bound)
-            cost, profile = self.look(choice)
+            _, profile = self.look(choice)
             self.here = choice
             count += 1
             if count <= unpriced:
-                scale = abs(cost)
                 continue
             share = 1.0 - (search.work_left - end) / max(work, 1.0)
             rate = rates[0] * (rates[1] / rates[0]) ** min(share, 1.0)
-            self.adjust(profile, rate, scale or abs(cost))
+            self.adjust(profile, rate)
         search.raise_bound(self.bound)
 
     def one_pass(self, *, forward: bool, slacks: Floats | None = None) -> tuple[float, Ints]:
@@ -140,7 +158,7 @@ class Descent:
         search, rng = self.search, self.rng
         num_nodes = len(self.network.sizes)
         end = search.work_left - work
-        while search.work_left > end:
+        while search.work_left > end and not self.closed():
             share = 1.0 - (search.work_left - end) / max(work, 1.0)
             size = max(1, int(num_nodes * rng.choice((0.1, 0.3, 1.0))))
             free = self.ball(size) if size < num_nodes else list(range(num_nodes))
@@ -149,15 +167,15 @@ class Descent:
                 self.network, costs, self.here, free, rng.choice(CELLS_OF_TABLES), rng
             )
             search.work_left -= spent
-            cost, profile = self.look(self.here)
+            _, profile = self.look(self.here)
             rate = rates[0] * (rates[1] / rates[0]) ** min(share, 1.0)
             if self.best is None:
                 rate = rates[0]
                 self.target *= 1.0 - STEP_BELOW_LIMIT * len(free) / num_nodes
-            self.adjust(profile, rate * len(free) / num_nodes, abs(cost))
+            self.adjust(profile, rate * len(free) / num_nodes)
 
     def polish(self, work: float) -> None:
-        """The third phase, from the best choice."""
+        """The third phase, from the best choice. Ends early after many balls without a gain."""
         search, rng, memory = self.search, self.rng, self.memory
         end = search.work_left - work
         kinds = [("near", size) for size in BALL_SIZES]
@@ -166,12 +184,16 @@ class Descent:
         for kind in kinds:
             self.gains.setdefault(kind, 1.0)
         unreported = work / REPORTS
-        while self.best is not None and search.work_left > end:
+        idle = 0
+        while self.best is not None and search.work_left > end and idle < MOST_IDLE:
+            if self.closed():
+                break
             before, before_work = self.best_cost, search.work_left
             kind = rng.choices(kinds, [self.gains[k] for k in kinds])[0]
             free = self.ball(kind[1]) if kind[0] == "near" else self.live_at_a_peak(kind[1])
             self.refine(free)
             spent = before_work - search.work_left
+            idle = 0 if self.best_cost < before - EXACT * abs(before) else idle + 1
             gain = (before - self.best_cost) / max(abs(before), 1e-300) / spent
             unit = 1e-6 / (0.01 * work)
             self.gains[kind] = max(0.9 * self.gains[kind], 0.1, min(gain / unit, 5.0))
@@ -201,7 +223,7 @@ class Descent:
             peaks = memory.peaks(profile, len(profile))
             if len(peaks) == 0:
                 return
-            least = max(float(self.prices.max(initial=0.0)), 1e-3 * abs(best_cost) / memory.limit)
+            least = max(float(self.prices.max(initial=0.0)), 1e-3 * self.unit())
             prices[peaks] = np.maximum(prices[peaks] * 2.0, least * 0.3)
 
     def ball(self, size: int) -> list[int]:

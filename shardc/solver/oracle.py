@@ -1,8 +1,5 @@
 """One question, asked many times: which choice minimises cost plus priced memory?"""
 
-import heapq
-import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -89,63 +86,6 @@ class Oracle:
         bound, choice = eliminate(self.order, costs, tables, self.check_time)
         return bound + float(weights @ memory.base), choice
 
-    def improve(
-        self,
-        costs: Sequence[Floats],
-        choice: Ints,
-        free: Sequence[int],
-        most_cells: int,
-        rng: random.Random,
-    ) -> tuple[Ints, int]:
-        """Best choice for the nodes `free`, all others and a few random ones held where they are.
-
-        Exact on what is not held, so it hardly ever gets worse; the caller compares.
-
-        Returns:
-            The choice, and the work in cells.
-        """
-        is_free = np.zeros(len(choice), bool)
-        is_free[list(free)] = True
-        inner: list[tuple[int, int]] = []
-        inner_tables: list[Floats] = []
-        local: dict[int, Floats] = {v: costs[v] for v in free}
-        for v in free:
-            for u, table in self.near(v):
-                if not is_free[u]:
-                    local[v] = local[v] + table[:, choice[u]]
-                elif v < u:
-                    inner.append((v, u))
-                    inner_tables.append(table)
-        held = _nodes_to_hold(list(free), inner, self.sizes, most_cells, rng)
-        for (u, v), table in zip(inner, inner_tables, strict=True):
-            if u in held and v not in held:
-                local[v] = local[v] + table[choice[u]]
-            elif v in held and u not in held:
-                local[u] = local[u] + table[:, choice[v]]
-        names = [v for v in free if v not in held]
-        index = {v: i for i, v in enumerate(names)}
-        kept = [i for i, (u, v) in enumerate(inner) if u in index and v in index]
-        order = plan_order(
-            [self.sizes[v] for v in names],
-            [(index[inner[i][0]], index[inner[i][1]]) for i in kept],
-            4 * most_cells,
-        )
-        inside = [local[v] for v in names]
-        _, found = eliminate(order, inside, [inner_tables[i] for i in kept], self.check_time)
-        better = choice.copy()
-        better[names] = found
-        return better, order.num_cells + 200 * len(free)
-
-    def near(self, v: int) -> list[tuple[int, Floats]]:
-        """Neighbours of `v`, each with the table [strategies of v, strategies of it]."""
-        if not hasattr(self, "_near"):
-            near: list[list[tuple[int, Floats]]] = [[] for _ in self.sizes]
-            for (u, w), table in zip(self.reduced.edges, self.reduced.tables, strict=True):
-                near[u].append((w, table))
-                near[w].append((u, table.T))
-            self._near = near
-        return self._near[v]
-
 
 def _affordable_order(
     sizes: Sequence[int],
@@ -168,50 +108,3 @@ def _affordable_order(
         else:
             large = middle
     return small, best or plan_order(sizes, edges, 1 << small)
-
-
-def _nodes_to_hold(
-    free: list[int],
-    edges: list[tuple[int, int]],
-    sizes: Sequence[int],
-    most_cells: int,
-    rng: random.Random,
-) -> set[int]:
-    """Nodes to hold so that eliminating the others needs no table above `most_cells`.
-
-    Eliminates in order of table size; whenever a table would be too large, a node of it is held,
-    one with many neighbours more often than one with few.
-    """
-    near: dict[int, set[int]] = {v: set() for v in free}
-    for u, v in edges:
-        near[u].add(v)
-        near[v].add(u)
-    degree = {v: len(near[v]) for v in free}
-    most_log = math.log2(most_cells)
-    log_size = {v: math.log2(sizes[v]) for v in free}
-    noise = {v: rng.random() * 2 for v in free}
-    held: set[int] = set()
-
-    def weight(v: int) -> float:
-        return math.fsum(log_size[u] for u in near[v]) + log_size[v]
-
-    heap = [(weight(v) + noise[v], v) for v in free]
-    heapq.heapify(heap)
-    while heap:
-        key, v = heapq.heappop(heap)
-        if v not in near:
-            continue
-        if weight(v) + noise[v] > key:
-            heapq.heappush(heap, (weight(v) + noise[v], v))
-            continue
-        while v in near and near[v] and weight(v) > most_log:
-            target = max([*sorted(near[v]), v], key=lambda u: degree[u] * rng.random())
-            held.add(target)
-            for u in near.pop(target):
-                near[u].discard(target)
-                heapq.heappush(heap, (weight(u) + noise[u], u))
-        around = near.pop(v, set())
-        for u in around:
-            near[u] |= around
-            near[u] -= {u, v}
-    return held

@@ -3,12 +3,11 @@
 import heapq
 import math
 import random
-from collections.abc import Sequence
 
 import numpy as np
 
 from shardc.solver.contraction import Reduced, contract, contract_further
-from shardc.solver.descent import Descent
+from shardc.solver.descent import CELLS_PER_LOOK, Descent
 from shardc.solver.network import Network
 from shardc.solver.problem import Floats
 from shardc.solver.search import Search
@@ -22,24 +21,23 @@ ROUNDS = (
     (0.10, 0.05, 0.10, (0.06, 0.02)),
     (0.08, 0.05, 0.12, (0.06, 0.02)),
 )
+LOOKS_OF_REFINEMENT = 200
+REFINEMENT = (0.2, 0.2, 0.6, (0.06, 0.02))  # of a choice that other phases found
 RATES_OF_OSCILLATION = (0.1, 0.01)
+RATES_IN_NEED = (1.0, 1.0)  # where nothing was found that fits
 LEAST_REMOVED = 0.1  # share of all strategies below which a new contraction does not pay
 
 
 def is_wide(reduced: Reduced) -> bool:
-    """Whether elimination would need too large tables, and there are too many nodes to split them.
-
-    Follows the order of least tables until one is too large.
-    """
-    sizes = reduced.sizes
-    if len(sizes) <= NODES_TO_TABULATE:
+    """Whether elimination needs too large tables, of too many nodes to split them."""
+    if len(reduced.sizes) <= NODES_TO_TABULATE:
         return False
-    return _needs_more_cells(sizes, reduced.edges, CELLS_TO_TABULATE)
+    return _needs_more_cells(reduced, CELLS_TO_TABULATE)
 
 
-def _needs_more_cells(
-    sizes: Sequence[int], edges: Sequence[tuple[int, int]], most_cells: int
-) -> bool:
+def _needs_more_cells(reduced: Reduced, most_cells: int) -> bool:
+    """Whether eliminating nodes in the order of least tables makes a table above `most_cells`."""
+    sizes, edges = reduced.sizes, reduced.edges
     near: list[set[int]] = [set() for _ in sizes]
     for u, v in edges:
         near[u].add(v)
@@ -108,13 +106,39 @@ def descend(search: Search, prices: Floats, rng: random.Random) -> None:
     reduced = search.reduced
     descent = Descent(Network(reduced), search, prices[reduced.times], rng)
     try:
-        while descent.best is None and search.work_left > 0:
-            descent.oscillate(oscillation * whole, RATES_OF_OSCILLATION)
+        if descent.best is None:
+            descent.oscillate(search.work_left / 2, RATES_IN_NEED)
         search.begin("polish")
         descent.polish(search.work_left)
     finally:
         descent.report()
     search.note("the budget of work is spent")
+
+
+def refine(search: Search, prices: Floats, rng: random.Random, share: float) -> None:
+    """Looks for a better choice of a problem of any width, and for a bound.
+
+    Args:
+        share: of the work left, most that may be spent; below 1 it ends after a few hundred looks
+            at the whole problem.
+        prices: of all times; changed to the last ones used.
+    """
+    reduced = search.reduced
+    messages, oscillation, polish, rates = REFINEMENT
+    descent = Descent(Network(reduced), search, prices[reduced.times], rng)
+    work = share * search.work_left
+    if share < 1.0:
+        work = min(work, LOOKS_OF_REFINEMENT * (CELLS_PER_LOOK + descent.messages.work))
+    if not descent.prices.any():
+        rates = ROUNDS[0][3]
+    try:
+        descent.pass_messages(messages * work, rates)
+        if reduced.memory is not None:
+            descent.oscillate(oscillation * work, RATES_OF_OSCILLATION)
+        descent.polish(polish * work)
+    finally:
+        descent.report()
+        prices[reduced.times] = descent.prices
 
 
 def _note(descent: Descent, search: Search) -> None:

@@ -12,10 +12,9 @@ from shardc.errors import InfeasibleError
 from shardc.solver.certify import certify
 from shardc.solver.contraction import contract, contract_further
 from shardc.solver.oracle import Oracle
-from shardc.solver.polish import polish
 from shardc.solver.prices import least_memory, price_memory, raise_until_it_fits
 from shardc.solver.problem import Floats, Problem, Progress, Solution, evaluate
-from shardc.solver.rounds import descend, is_wide
+from shardc.solver.rounds import descend, is_wide, refine
 from shardc.solver.search import OutOfTimeError, Search
 
 MOST_CELLS_FOR_CP_SAT = 60_000  # pairs of strategies over all edges that CP-SAT is given
@@ -24,6 +23,8 @@ MOST_CELLS = 16 * FIRST_CELLS
 MOST_RESTARTS = 6  # with times added; the next one limits memory at all times
 CELLS_PER_SECOND = 20_000_000  # turns an effort into a budget of work; slower than machines are
 LEAST_CELLS = 1_000_000
+REFINING_FIRST = 0.1  # share of the work left that looks for a better choice in the first round
+REFINING = 0.02  # and in the next ones, when strategies that nothing better takes are gone
 PASSES = 3  # at least, that the budget of work must be enough for
 
 
@@ -132,7 +133,7 @@ def _run(search: Search, seed: int) -> None:
         if is_wide(search.reduced):
             times |= set(search.live.times.tolist())
             descend(search, prices, rng)
-            if search.settled() or is_wide(search.reduced):
+            if search.settled() or (search.best is not None and is_wide(search.reduced)):
                 return
         if _solve_relaxation(search, times, prices, rng, seed):
             return
@@ -154,6 +155,7 @@ def _solve_relaxation(
     """
     most_cells = int(min(MOST_CELLS, max(search.work_left / PASSES, LEAST_CELLS)))
     cells = min(FIRST_CELLS, most_cells)
+    share = REFINING_FIRST
     while True:
         reduced = search.reduced
         if not reduced.costs:
@@ -191,7 +193,8 @@ def _solve_relaxation(
         search.raise_bound(bound)
         search.offer(choice)
         if not search.settled():
-            polish(oracle, search, here, rng, 10)
+            refine(search, prices, rng, share)
+            share = REFINING
         exact = "exact" if oracle.order.exact else "mini-buckets"
         search.note(f"{len(reduced.costs)} nodes, {exact}, {oracle.order.num_cells:,} cells")
         if search.settled():
@@ -209,7 +212,7 @@ def _solve_relaxation(
         removed = 1.0 - sum(map(len, kept)) / len(oracle.flat)
         last = oracle.order.exact or cells >= most_cells or search.work_left < 0
         if removed < 0.02 and last:
-            _finish(oracle, search, here, seed, rng)
+            _finish(search, prices, seed, rng)
             return search.settled() or not search.missed - times
         if removed < 0.3 and not last:
             cells = min(4 * cells, most_cells)
@@ -218,9 +221,7 @@ def _solve_relaxation(
             search.enter(contract_further(reduced, kept))
 
 
-def _finish(
-    oracle: Oracle, search: Search, prices: Floats | None, seed: int, rng: random.Random
-) -> None:
+def _finish(search: Search, prices: Floats, seed: int, rng: random.Random) -> None:
     """Closes what gap is left: CP-SAT where it can, local search until the budget is spent."""
     cells = sum(int(np.isfinite(table).sum()) for table in search.reduced.tables)
     if cells <= MOST_CELLS_FOR_CP_SAT:
@@ -229,9 +230,9 @@ def _finish(
         search.note(f"CP-SAT on {cells:,} pairs")
         if search.settled():
             return
-    search.begin("polish")
-    steps = polish(oracle, search, prices, rng, 1000)
-    search.note(f"{steps} steps")
+    search.begin("refine")
+    refine(search, prices, rng, 1.0)
+    search.note("the budget of work is spent")
 
 
 def _meet_limit(oracle: Oracle, search: Search, prices: Floats) -> Floats:

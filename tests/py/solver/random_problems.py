@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
+from shardc.solver.contraction import Reduced
 from shardc.solver.problem import Problem, evaluate
 
 
@@ -67,6 +68,27 @@ def problems(
     starts = [draw(st.integers(0, 4)) for _ in nodes]
     intervals = [(lo, lo + draw(st.integers(0, 4))) for lo in starts]
     return Problem(costs, edges, tables, usages, intervals, draw(st.integers(0, 25)))
+
+
+@st.composite
+def graphs(draw: st.DrawFn, *, most_nodes: int = 6) -> Reduced:
+    """Finite costs, at most one edge per pair, no memory."""
+    sizes = draw(st.lists(st.integers(2, 3), min_size=1, max_size=most_nodes))
+    pairs = list(itertools.combinations(range(len(sizes)), 2))
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    return Reduced(
+        costs=tuple(rng.random(size) for size in sizes),
+        edges=tuple(edges),
+        tables=tuple(rng.random((sizes[u], sizes[v])) for u, v in edges),
+        memory=None,
+        constant=1.0,
+        times=np.zeros(0, np.int64),
+        names=tuple(range(len(sizes))),
+        terms=tuple({} for _ in sizes),
+        num_nodes=len(sizes),
+        steps=(),
+    )
 
 
 def training_chain(num_layers: int, seed: int, share: float | None) -> Problem:

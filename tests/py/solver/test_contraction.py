@@ -97,3 +97,42 @@ def test_a_node_without_a_choice_is_an_error() -> None:
     forbidden = np.full((2, 2), np.inf)
     with pytest.raises(InfeasibleError, match="SHARDC-221"):
         contract(Problem([np.zeros(2)] * 2, [(0, 1)], [forbidden]))
+
+
+def test_removed_strategies_keep_their_numbers_in_the_whole_choice() -> None:
+    """Strategy 0 is dominated: what is left is strategies 1 and 2 of each node, not 0 and 1."""
+    costs = [np.array([9.0, 1.0, 2.0])] * 3
+    table = np.array([[5.0, 5.0, 5.0], [5.0, 4.0, 0.0], [5.0, 0.0, 4.0]])
+    usages = [np.array([5, 5, 4])] * 3
+    problem = Problem(
+        costs, [(0, 1), (1, 2), (0, 2)], [table] * 3, usages, [(0, 9), (1, 8), (2, 7)], 14
+    )
+    reduced = contract(problem)
+    for choice in itertools.product(*(range(size) for size in reduced.sizes)):
+        full = reduced.expand(np.array(choice, np.int64))
+        assert 0 not in full
+        assert evaluate(problem, full).cost == reduced.cost(np.array(choice, np.int64))
+
+
+def test_a_hub_looks_at_each_edge_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that a hub absorbs, each with an edge of its own, must not make it start again."""
+    looks = 0
+    isfinite = np.isfinite
+
+    def counted(values: np.ndarray) -> np.ndarray:
+        nonlocal looks
+        looks += 1
+        return isfinite(values)
+
+    num_leaves = 300
+    same = np.where(np.eye(3, dtype=bool), 0.0, np.inf)
+    costs = [np.array([1.0, 2.0, 3.0])] * (num_leaves + 1)
+    usages = [np.array([3, 2, 1])] * len(costs)
+    spans = [(v, v + 2) for v in range(len(costs))]
+    problem = Problem(
+        costs, [(0, v) for v in range(1, len(costs))], [same] * num_leaves, usages, spans, 4
+    )
+    monkeypatch.setattr("shardc.solver.contraction.np.isfinite", counted)
+    reduced = contract(problem)
+    assert len(reduced.costs) <= 1
+    assert looks < 10 * num_leaves

@@ -1,0 +1,64 @@
+"""The phases of a descent keep their promises alone, and with no work at all."""
+
+import random
+import time
+
+import numpy as np
+
+from shardc.solver.contraction import contract
+from shardc.solver.descent import Descent
+from shardc.solver.network import Network
+from shardc.solver.problem import Problem, evaluate
+from shardc.solver.search import Search
+from shardc.solver.solve import solve
+from tests.py.solver.random_problems import training_chain
+
+
+def descent_on(problem: Problem) -> Descent:
+    search = Search(problem, 1e9, 1.0, None, time.monotonic(), 1e9, 0.0)
+    search.enter(contract(problem, search.live))
+    network = Network(search.reduced)
+    return Descent(network, search, np.zeros(len(search.reduced.times)), random.Random(0))
+
+
+def test_all_phases_together_come_near_the_optimum() -> None:
+    problem = training_chain(5, 0, 0.4)
+    best = solve(problem)
+    descent = descent_on(problem)
+    descent.pass_messages(2e6, (0.3, 0.03))
+    assert -np.inf < descent.bound <= best.objective + 1e-9
+    descent.oscillate(1e6, (0.1, 0.01))
+    descent.polish(4e6)
+    descent.report()
+    search = descent.search
+    assert search.best is not None
+    score = evaluate(problem, search.best)
+    assert score.feasible and search.best_cost <= 1.02 * best.objective
+    assert (descent.least_costs().min()) <= best.objective + 1e-9
+
+
+def test_strategies_of_the_optimum_are_never_ruled_out() -> None:
+    problem = training_chain(5, 1, 0.4)
+    best = solve(problem)
+    descent = descent_on(problem)
+    descent.pass_messages(2e6, (0.3, 0.03))
+    reduced = descent.search.reduced
+    here = reduced.restrict(np.array(best.choice))
+    assert evaluate(problem, reduced.expand(here)).cost <= best.objective + 1e-9
+    least = descent.least_costs()[descent.network.first[:-1] + here]
+    assert (least <= best.objective + 1e-9).all()
+
+
+def test_without_any_message_prices_stay_finite() -> None:
+    """Prices begin from the size of the costs, which must not come from a bound of -inf."""
+    descent = descent_on(training_chain(5, 2, 0.3))
+    descent.pass_messages(0.0, (0.3, 0.03))
+    descent.oscillate(1e6, (0.5, 0.5))
+    assert np.isfinite(descent.prices).all() and descent.prices.any()
+
+
+def test_a_first_choice_is_reported_at_once() -> None:
+    """The clock may stop the search at any look: it must know that something fits."""
+    descent = descent_on(training_chain(4, 3, None))
+    descent.look(np.zeros(len(descent.network.sizes), np.int64))
+    assert descent.search.best is not None

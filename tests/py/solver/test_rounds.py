@@ -1,0 +1,69 @@
+"""Wide problems, made of narrow ones by lowering what counts as wide."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from shardc.errors import InfeasibleError
+from shardc.solver.contraction import contract
+from shardc.solver.problem import Problem, evaluate
+from shardc.solver.rounds import is_wide
+from shardc.solver.solve import solve
+from tests.py.solver.random_problems import brute_force, problems, training_chain
+
+
+@pytest.fixture(autouse=True)
+def everything_is_wide() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shardc.solver.rounds.NODES_TO_TABULATE", 0)
+        patch.setattr("shardc.solver.rounds.CELLS_TO_TABULATE", 1)
+        yield
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(problems(limited=True, most_nodes=5))
+def test_bound_and_choice_enclose_the_optimum(problem: Problem) -> None:
+    best = brute_force(problem).cost
+    if best is None:
+        with pytest.raises(InfeasibleError):
+            solve(problem, effort_s=0.02)
+        return
+    solution = solve(problem, effort_s=0.05)
+    score = evaluate(problem, solution.choice)
+    assert score.feasible and score.cost == solution.objective
+    assert solution.lower_bound <= best + 1e-6 <= solution.objective + 2e-6
+
+
+def test_order_of_nodes_and_scale_of_costs_hardly_matter() -> None:
+    problem = training_chain(8, 2, 0.3)
+    to = np.random.default_rng(0).permutation(problem.num_nodes)
+    back = np.argsort(to)
+    scale = 3 * 2.0**40  # sums far above 2**53 units of the smallest cost
+    moved = Problem(
+        [problem.costs[v] * scale for v in back],
+        [(int(to[u]), int(to[v])) for u, v in problem.edges],
+        [table * scale for table in problem.edge_costs],
+        [problem.usages[v] for v in back],
+        [problem.intervals[v] for v in back],
+        problem.usage_limit,
+    )
+    one, other = solve(problem, effort_s=0.5), solve(moved, effort_s=0.5)
+    assert other.objective / scale == pytest.approx(one.objective, rel=5e-3)
+
+
+def test_same_seed_gives_the_same_answer() -> None:
+    problem = training_chain(8, 3, 0.3)
+    first, second = (solve(problem, seed=7, effort_s=0.2) for _ in range(2))
+    assert (first.choice, first.lower_bound) == (second.choice, second.lower_bound)
+
+
+def test_width_is_that_of_the_largest_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    reduced = contract(training_chain(8, 4, 0.3))
+    assert is_wide(reduced)
+    monkeypatch.setattr("shardc.solver.rounds.CELLS_TO_TABULATE", 1 << 60)
+    assert not is_wide(reduced)
+    monkeypatch.setattr("shardc.solver.rounds.CELLS_TO_TABULATE", 1)
+    monkeypatch.setattr("shardc.solver.rounds.NODES_TO_TABULATE", len(reduced.sizes))
+    assert not is_wide(reduced)
