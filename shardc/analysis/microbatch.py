@@ -204,7 +204,8 @@ class BatchFlow:
         for p in sorted(varying, key=lambda p: not self.behind_heavy[used[p]]):
             cut = self.states[used[p]].cut
             assert cut is not None
-            mine = to_factor(rule, rule.operands[p], cut) if rule and self._ruled(i) else None
+            ruled = rule is not None and p < len(rule.operands)  # no capture of a region
+            mine = to_factor(rule, rule.operands[p], cut) if rule and ruled else None
             if rule and mine and chosen is None:
                 kind = self.program.may_cut(i, rule, mine)
                 chosen = mine if kind else None
@@ -222,6 +223,3 @@ class BatchFlow:
         if kind is Kind.PARTIAL:
             return [State(kind)] * len(graph.results[i])
         return [State(kind, level, from_factor(rule, m, chosen)) for m in rule.results]
-
-    def _ruled(self, i: int) -> bool:
-        return len(self.program.graph.uses[i]) == len(self.program.graph.ops[i].operands)

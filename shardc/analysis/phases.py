@@ -199,7 +199,7 @@ class _Planner:
             return None
         if op.name in ("stablehlo.constant", "stablehlo.iota"):
             return FactorCut(-1) if self._makes_part(v, cut) else None
-        if rule is None or len(self.graph.results[i]) != 1 or self._captures(i):
+        if rule is None or len(self.graph.results[i]) != 1:
             return None
         factor = to_factor(rule, rule.results[0], cut)
         if factor is None or rule.kinds[factor.factor] is not FactorKind.PASS_THROUGH:
@@ -233,9 +233,6 @@ class _Planner:
             return get_int(op, "iota_dimension") != cut.dim
         return splat_text(op) is not None
 
-    def _captures(self, i: int) -> bool:
-        return len(self.graph.uses[i]) != len(self.graph.ops[i].operands)
-
     def _copy(self, i: int, need: Need, cut: FactorCut | None = None) -> Source:
         """Plans a copy of op i for `need` of one of its results, unless there is one."""
         for copy in self.plan.copies[i]:
@@ -257,6 +254,7 @@ class _Planner:
         """Forms of the operands of a body copy."""
         rule = self.flow.program.rules[i]
         loop = self.flow.loops.get(i)
+        own = len(self.graph.ops[i].operands)  # what regions capture has no factors
         found = []
         for p, u in enumerate(self.graph.uses[i]):
             state = self.flow.states[u]
@@ -265,7 +263,7 @@ class _Planner:
                 found.append(Need(Phase.BODY, loop.carries[p].cut))
             elif state.varies and (i, u) not in self.flow.wholes:
                 found.append(Need(Phase.BODY, state.cut))
-            elif cut and rule and cut.factor >= 0 and state.kind is Kind.INVARIANT:
+            elif cut and rule and cut.factor >= 0 and state.kind is Kind.INVARIANT and p < own:
                 found.append(Need(Phase.BODY, from_factor(rule, rule.operands[p], cut)))
             else:
                 found.append(BODY)

@@ -10,7 +10,9 @@ from jax.extend.mlir import ir
 
 from shardc.ir.asked import CONSTRAINT
 from shardc.ir.attributes import ACCUMULATE, call_target
+from shardc.ir.library_calls import num_batch_dims
 from shardc.ir.pass_manager import run_registered
+from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, functions, main_function, planned_ops, symbol
 
 
@@ -74,13 +76,19 @@ def parse_rule(text: str) -> OpRule:
     return OpRule(mappings(operands), mappings(results), tuple(size_of), tuple(kind_of))
 
 
-def identity_rule(op: ir.Operation) -> OpRule | None:
-    """The rule of an op whose result i lies like its operand i, which Shardy has none for."""
+def own_rule(op: ir.Operation) -> OpRule | None:
+    """The rule of an op that Shardy has none for, but we do: result i of some lies like operand i;
+    calls of libraries map over leading dims."""
     known = op.name in ("stablehlo.optimization_barrier", CONSTRAINT)
-    if not known and call_target(op) != ACCUMULATE:
-        return None
-    shapes = [list(ir.RankedTensorType(value.type).shape) for value in op.operands]
-    if [list(ir.RankedTensorType(value.type).shape) for value in op.results] != shapes:
+    if known or call_target(op) == ACCUMULATE:
+        return _identity_rule(op)
+    count = num_batch_dims(op)
+    return _batched_rule(op, count) if count else None
+
+
+def _identity_rule(op: ir.Operation) -> OpRule | None:
+    shapes = [shape_of(value) for value in op.operands]
+    if [shape_of(value) for value in op.results] != shapes:
         return None  # concatenated over the microbatches
     sizes = tuple(size for shape in shapes for size in shape)
     factors = iter(range(len(sizes)))
@@ -89,6 +97,22 @@ def identity_rule(op: ir.Operation) -> OpRule | None:
         for shape in shapes
     )
     return OpRule(dims, dims, sizes, (FactorKind.PASS_THROUGH,) * len(sizes))
+
+
+def _batched_rule(op: ir.Operation, count: int) -> OpRule:
+    """Factor d < `count` is dim d of every operand and result; every other dim is needed whole."""
+    sizes = list(shape_of((*op.operands, *op.results)[0])[:count])
+
+    def dims(value: ir.Value) -> tuple[tuple[int, ...], ...]:
+        shape = shape_of(value)
+        own = range(len(sizes), len(sizes) + len(shape) - count)
+        sizes.extend(shape[count:])
+        factors = (*range(count), *own)
+        return tuple(() if size == 1 else (f,) for f, size in zip(factors, shape, strict=True))
+
+    operands, results = tuple(map(dims, op.operands)), tuple(map(dims, op.results))
+    whole = (FactorKind.NEED_REPLICATION,) * (len(sizes) - count)
+    return OpRule(operands, results, tuple(sizes), (FactorKind.PASS_THROUGH,) * count + whole)
 
 
 def rules_of(module: ir.Operation) -> dict[str, list[OpRule | None]]:
@@ -107,7 +131,7 @@ def rules_of(module: ir.Operation) -> dict[str, list[OpRule | None]]:
         symbol(function): [
             parse_rule(str(op.attributes["sdy.sharding_rule"]))
             if "sdy.sharding_rule" in op.attributes
-            else identity_rule(op)
+            else own_rule(op)
             for op in planned_ops(function)
         ]
         for function in functions(clone)

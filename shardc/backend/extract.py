@@ -17,6 +17,7 @@ from shardc.ir.attributes import (
     get_str,
     result_attrs,
 )
+from shardc.ir.library_calls import called_computations
 from shardc.ir.shardings import from_attr
 from shardc.ir.tensor_types import dtype_name
 from shardc.ir.walk import body, functions, symbol
@@ -101,7 +102,8 @@ def _specs(function: ir.Operation) -> tuple[tuple[ValueSpec, ...], tuple[ValueSp
 
 
 def _text(module: ir.Operation, function: ir.Operation) -> str:
-    """A module with this function and the meshes only."""
+    """A module with this function, its mesh, and the functions that its custom calls name."""
+    named = called_computations(module, function)
     with module.context, function.location:
         alone = ir.Module.create()
         with ir.InsertionPoint(alone.body):
@@ -110,7 +112,8 @@ def _text(module: ir.Operation, function: ir.Operation) -> str:
                 wanted = f"stage{get_int(function, STAGE) or 0}"
                 if mesh and ir.StringAttr(op.operation.attributes["sym_name"]).value == wanted:
                     op.operation.clone()
-            function.clone()
+            for each in (function, *named):
+                each.clone()
         return str(alone.operation.get_asm(enable_debug_info=False))
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.ir import convolutions, library_calls
 from shardc.ir.asked import CONSTRAINT
-from shardc.ir.attributes import ACCUMULATE, call_target
 from shardc.ir.constants import is_zero, splat_text
 from shardc.ir.reducers import splits_into_partial_results, sums_numbers
 
@@ -147,28 +147,6 @@ def _scattered_sum(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
     return len(op.results) == 1 and sums_numbers(op) and is_zero(op.operands[0])
 
 
-def _channel_or_batch(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
-    """Batch and features split, windows do not; with groups only the batch does."""
-    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    lhs = {numbers.input_batch_dimension: "b", numbers.input_feature_dimension: "f"}
-    rhs = {
-        numbers.kernel_input_feature_dimension: "i",
-        numbers.kernel_output_feature_dimension: "o",
-    }
-    out = {numbers.output_batch_dimension: "b", numbers.output_feature_dimension: "f"}
-    names = {
-        dims.get(d, "window")
-        for dims, mapping in ((lhs, rule.operands[0]), (rhs, rule.operands[1]))
-        for d in _positions(mapping, factor)
-    }
-    outputs = {out.get(d, "window") for d in _positions(rule.results[0], factor)}
-    if ir.IntegerAttr(op.attributes["batch_group_count"]).value != 1:
-        return False
-    if ir.IntegerAttr(op.attributes["feature_group_count"]).value != 1:
-        return names == {"b"} and outputs == {"b"}
-    return (names, outputs) in [({"b"}, {"b"}), ({"o"}, {"f"}), ({"f", "i"}, set())]
-
-
 def _one_operand(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
     return splits_into_partial_results(op)
 
@@ -189,9 +167,9 @@ ALLOWED: dict[tuple[str, str], Guard] = {
     ("stablehlo.broadcast_in_dim", "pass_through"): _always,
     ("stablehlo.cholesky", "pass_through"): _always,
     ("stablehlo.concatenate", "pass_through"): _always,
-    ("stablehlo.convolution", "pass_through"): _channel_or_batch,
-    ("stablehlo.convolution", "reduction"): _channel_or_batch,
-    ("stablehlo.custom_call", "pass_through"): lambda op, rule, f: call_target(op) == ACCUMULATE,
+    ("stablehlo.convolution", "pass_through"): convolutions.is_divisible,
+    ("stablehlo.convolution", "reduction"): convolutions.is_divisible,
+    ("stablehlo.custom_call", "pass_through"): library_calls.is_divisible,
     ("stablehlo.dot_general", "pass_through"): _always,
     ("stablehlo.dot_general", "reduction"): _always,
     ("stablehlo.dynamic_slice", "pass_through"): _whole_window,
@@ -260,9 +238,9 @@ def make_local(
 ) -> ir.Operation:
     """A copy of `op` at the current insertion point that works on a part of its operands.
 
-    Attributes that repeat sizes (limits of a slice, sizes of gathered slices, splat constants)
-    follow the new types; regions and every other attribute are copied. A reducer follows the
-    element type of the result.
+    Attributes that repeat sizes (limits of a slice, sizes of gathered slices, splat constants,
+    groups of convolutions) follow the new types; regions and every other attribute are copied.
+    A reducer follows the element type of the result.
     """
     local = op.operation.clone(ip=ir.InsertionPoint.current).operation
     for position, operand in enumerate(operands):
@@ -285,6 +263,8 @@ def make_local(
         local.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(sizes)
     elif op.name == "stablehlo.dynamic_slice":
         local.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(_shape(local.results[0]))
+    elif op.name == "stablehlo.convolution":
+        convolutions.set_groups(local, op)
     elif op.name == "stablehlo.constant" and local.results[0].type != op.results[0].type:
         number = (splat_text(op) or "").split(" : ")[0]
         local.attributes["value"] = ir.Attribute.parse(f"dense<{number}> : {result_types[0]}")

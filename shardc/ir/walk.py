@@ -11,10 +11,25 @@ _OWN_FILES = str(Path(__file__).parents[1]) + "/"
 
 
 def functions(module: ir.Operation) -> Iterator[ir.Operation]:
+    """The functions of a module that run by themselves, in order: no private ones.
+
+    What is private after calls are inlined belongs to the custom calls that name it.
+    """
+    return (f for f in all_functions(module) if not is_private(f))
+
+
+def all_functions(module: ir.Operation) -> Iterator[ir.Operation]:
     """The func.func ops of a module, in order."""
     for op in list(module.regions[0].blocks[0].operations):
         if op.operation.name == "func.func":
             yield op.operation
+
+
+def is_private(function: ir.Operation) -> bool:
+    """Whether only other functions of the module can run this one."""
+    if "sym_visibility" not in function.attributes:
+        return False
+    return str(ir.StringAttr(function.attributes["sym_visibility"]).value) == "private"
 
 
 def body(function: ir.Operation) -> ir.Block:
@@ -83,12 +98,7 @@ def symbol(function: ir.Operation) -> str:
 
 def main_function(module: ir.Operation) -> ir.Operation:
     """The function to run: `@main`, or the only public one; ImportFileError if there is none."""
-    public = [
-        f
-        for f in functions(module)
-        if "sym_visibility" not in f.attributes
-        or ir.StringAttr(f.attributes["sym_visibility"]).value == "public"
-    ]
+    public = list(functions(module))
     named = [f for f in public if symbol(f) == "main"]
     if named or len(public) == 1:
         return (named or public)[0]

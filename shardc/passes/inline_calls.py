@@ -8,7 +8,7 @@ from jax.extend.mlir import ir
 from shardc.errors import ImportFileError
 from shardc.ir.attributes import str_attr
 from shardc.ir.pass_manager import Pass, run_registered
-from shardc.ir.walk import body, functions, main_function, symbol, terminator, walk, where
+from shardc.ir.walk import all_functions, body, main_function, symbol, terminator, walk, where
 
 _MOST_OPS = 5_000_000
 _CALLEE = {"func.call": "callee", "stablehlo.composite": "decomposition"}
@@ -55,7 +55,7 @@ def refused(op: ir.Operation, message: str) -> ImportFileError:
 class _Inliner:
     def __init__(self, module: ir.Operation) -> None:
         self.end = ir.InsertionPoint(module.regions[0].blocks[0])
-        self.functions = {symbol(function): function for function in functions(module)}
+        self.functions = {symbol(function): function for function in all_functions(module)}
         self.calls: dict[str, list[tuple[ir.Operation, str]]] = {}
 
     def find_calls(self, name: str) -> Iterator[tuple[ir.Operation, str]]:
@@ -129,7 +129,7 @@ class InlineCalls(Pass):
         for name in inliner.callees_first(symbol(main)):
             for call, callee in inliner.calls[name]:
                 inliner.inline(call, callee)
-        for function in functions(module):
+        for function in all_functions(module):
             if symbol(function) != symbol(main):
                 function.attributes["sym_visibility"] = str_attr("private")
         run_registered(module, "symbol-dce")

@@ -62,6 +62,7 @@ class PlanShardings(Pass):
         rules = rules_of(module)
         placed = meshes(module)
         same, asked = next_states(module), asked_values(module)
+        # A stage may have nothing to do: a step without results.
         by_stage: dict[int, list[ir.Operation]] = {
             stage: [] for stage in range(get_int(module, NUM_STAGES) or 1)
         }

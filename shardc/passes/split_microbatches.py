@@ -23,7 +23,7 @@ from shardc.ir.attributes import (
     set_arg_attrs,
     str_attr,
 )
-from shardc.ir.clone import clone_op
+from shardc.ir.clone import replace_inputs
 from shardc.ir.local_control_flow import make_local_control_flow
 from shardc.ir.local_ops import make_local
 from shardc.ir.microbatch_ops import MicrobatchOps, create, with_shape
@@ -163,15 +163,15 @@ class _Emitter:
                 made = create(op.name, [n.type for n in new], new, attributes)
             elif i in self.flow.loops and copy.need.phase is Phase.BODY:
                 made = self._loop(i, new)
-            elif len(used) == len(op.operands):
+            else:
                 types = [
                     self._part_type(v, need.cut)
                     for v, need in zip(results, copy.results, strict=True)
                 ]
-                made = make_local(op, new, types)
-            else:  # an op with regions that capture values
-                old = [self.graph.values[u] for u in used]
-                made = clone_op(op, dict(zip(old, new, strict=True)))
+                own = len(op.operands)
+                made = make_local(op, new[:own], types)
+                captured = [self.graph.values[u] for u in used[own:]]
+                replace_inputs(made, dict(zip(captured, new[own:], strict=True)))
         made.attributes[PHASE] = str_attr(copy.need.phase.value)
         for v, need, value in zip(results, copy.results, made.results, strict=True):
             self.env[v, need] = value

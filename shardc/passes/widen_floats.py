@@ -9,7 +9,7 @@ from jax.extend.mlir.dialects import sdy, stablehlo
 from shardc.errors import InputError
 from shardc.ir.attributes import IN_SHARDINGS, SHARDING, call_target
 from shardc.ir.pass_manager import Pass
-from shardc.ir.walk import functions, walk
+from shardc.ir.walk import all_functions, walk
 
 _NARROW = ("f16", "bf16", "f32")
 
@@ -167,6 +167,6 @@ class WidenFloats(Pass):
             if not _keeps_types(op):
                 _forget_precision(op)
         widening.attributes(module)
-        for function in functions(module):
+        for function in all_functions(module):
             widening.signature(function)
             widening.attributes(function)

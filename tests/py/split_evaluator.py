@@ -29,6 +29,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.context import parse
+from shardc.ir.library_calls import called_computations
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import body, main_function, ops, terminator
 from shardc.passes.canonicalize import Canonicalize
@@ -124,6 +125,9 @@ class _Phase:
                     del copy.attributes[PHASE]
                     mapping.update(zip(op.results, copy.results, strict=True))
                 func.ReturnOp([mapping[v] for v in self.gives])
+            with ir.InsertionPoint(outlined.body):
+                for named in called_computations(module.operation, outlined.operation):
+                    named.clone()
             outlined.operation.verify()
         return outlined
 

@@ -8,7 +8,7 @@ from jax import lax
 from shardc.analysis.flops import heavy_flops, is_heavy, op_cost
 from shardc.analysis.trip_count import trip_count
 from shardc.ir.context import make_context, parse
-from shardc.ir.walk import functions, main_function, ops, walk
+from shardc.ir.walk import all_functions, main_function, ops, walk
 
 
 def lowered_ops(function, *args):
@@ -126,7 +126,10 @@ def test_reversed_scan_has_the_same_trip_count():
 
     module, _found = lowered_ops(jax.grad(total), ones(7))
     loops = [
-        op for f in functions(module.operation) for op in walk(f) if op.name == "stablehlo.while"
+        op
+        for f in all_functions(module.operation)
+        for op in walk(f)
+        if op.name == "stablehlo.while"
     ]
     assert [trip_count(loop) for loop in loops] == [7] * len(loops)
     assert loops
@@ -191,7 +194,7 @@ def test_sort_fft_and_solves_count_something():
     module = parse(text)
     found = {
         op.name: op_cost(op).flops
-        for f in functions(module.operation)
+        for f in all_functions(module.operation)
         for op in walk(f)
         if op.name in ("stablehlo.sort", "stablehlo.fft", "stablehlo.triangular_solve")
     }

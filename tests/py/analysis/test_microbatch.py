@@ -174,3 +174,18 @@ def test_wrong_batch_arguments() -> None:
     assert facts.obstacle is not None and facts.obstacle.code == "SHARDC-141"
     with pytest.raises(MicrobatchError, match="there is no argument 5"):
         batch_analysis(module.operation, (5,))
+
+
+def test_a_comparator_that_uses_a_constant_from_outside_still_sorts_rows() -> None:
+    flow = flow_of(
+        DOT
+        + """%c = stablehlo.constant dense<0.0> : tensor<f32>
+        %s = "stablehlo.sort"(%y) <{dimension = 1 : i64}> ({
+        ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+          %m = stablehlo.maximum %l, %c : tensor<f32>
+          %p = stablehlo.compare LT, %m, %r : (tensor<f32>, tensor<f32>) -> tensor<i1>
+          stablehlo.return %p : tensor<i1>
+        }) : (tensor<8x6xf32>) -> tensor<8x6xf32>"""
+    )
+    assert not flow.wholes
+    assert flow.states[-1].cut == Cut(0)

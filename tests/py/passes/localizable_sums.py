@@ -91,6 +91,16 @@ CONTRACTIONS = {
             ),
             ("convolution_in_groups", "2x4x4x4", "3x3x2x4", "2x4x4x4", NHWC, "1,1", (1, 2)),
             ("convolution_depthwise", "2x4x4x4", "3x3x1x4", "2x4x4x4", NHWC, "1,1", (1, 4)),
+            ("convolution_in_four_groups", "2x4x4x8", "3x3x2x8", "2x4x4x8", NHWC, "1,1", (1, 4)),
+            (
+                "convolution_depthwise_weight_gradient",
+                "4x4x4x8",
+                "4x4x4x8",
+                "3x3x1x8",
+                GRADIENT,
+                "1,1",
+                (8, 1),
+            ),
             ("convolution_in_batch_groups", "4x4x4x4", "3x3x4x4", "2x4x4x4", NHWC, "1,1", (2, 1)),
         ]
     },

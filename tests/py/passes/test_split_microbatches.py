@@ -430,3 +430,22 @@ def test_batch_arguments_without_a_common_dim() -> None:
         split(module, 2, (0, 10))
     with pytest.raises(MicrobatchError, match="there is no argument 99"):
         split(module, 2, (99,))
+
+
+def test_rows_are_sorted_and_searched_in_parts() -> None:
+    """The comparators use constants from outside; the searches call libraries row by row."""
+
+    def step(w: jax.Array, x: jax.Array) -> Any:
+        def loss_fn(w: jax.Array) -> jax.Array:
+            y = jnp.sort(x @ w)[:, ::-1] + jnp.argsort(x @ w)
+            best, _ = jax.lax.top_k(y, 2)
+            return jnp.mean(best) + jnp.mean(jax.lax.approx_max_k(y, 2)[0] ** 2)
+
+        loss, gradient = jax.value_and_grad(loss_fn)(w)
+        return w - 0.1 * gradient, loss
+
+    random = np.random.default_rng(0)
+    found = check(step, random.normal(size=(6, 5)), random.normal(size=(8, 6)))
+    assert {
+        get_str(op, PHASE) for op in ops(main_function(found.operation)) if "sort" in op.name
+    } == {"body"}

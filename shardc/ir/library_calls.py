@@ -1,0 +1,63 @@
+"""Calls of libraries that work on many small problems at once: which of their dims split."""
+
+from typing import TYPE_CHECKING
+
+from jax.extend.mlir import ir
+
+from shardc.ir.attributes import ACCUMULATE, call_target, named_attributes
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import all_functions, symbol, walk
+
+if TYPE_CHECKING:
+    from shardc.analysis.sharding_rules import OpRule
+
+APPROX_TOP_K = "ApproxTopK"
+_COMPUTATIONS = "called_computations"
+_NUM_BATCH_DIMS = "num_batch_dims"  # JAX's and XLA's word on what a foreign function maps over
+
+
+def called_computations(module: ir.Operation, function: ir.Operation) -> list[ir.Operation]:
+    """The functions of `module` that the custom calls in `function` name, directly or not."""
+    by_name = {symbol(f): f for f in all_functions(module)}
+    found: dict[str, ir.Operation] = {}
+    waiting = [function]
+    while waiting:
+        for op in walk(waiting.pop()):
+            if call_target(op) is None or _COMPUTATIONS not in op.attributes:
+                continue
+            for reference in ir.ArrayAttr(op.attributes[_COMPUTATIONS]):
+                name = str(ir.FlatSymbolRefAttr(reference).value)
+                if name not in found:
+                    found[name] = by_name[name]
+                    waiting.append(by_name[name])
+    return list(found.values())
+
+
+def num_batch_dims(call: ir.Operation) -> int:
+    """How many leading dims of all operands and results a foreign function maps over.
+
+    JAX writes it on the calls of LAPACK and its like, and on those of `jax.ffi` that
+    `vmap_method="broadcast_all"` and such have given a batch. 0 where nothing is known.
+    """
+    if "mhlo.frontend_attributes" not in call.attributes:
+        return 0
+    known = named_attributes(call.attributes["mhlo.frontend_attributes"])
+    if _NUM_BATCH_DIMS not in known:
+        return 0
+    count = int(ir.StringAttr(known[_NUM_BATCH_DIMS]).value)
+    shapes = [shape_of(value) for value in (*call.operands, *call.results)]
+    return count if len({shape[:count] for shape in shapes}) == 1 <= len(shapes) else 0
+
+
+def is_divisible(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
+    """Whether the factor tells independent problems apart: the call works on any of them alone."""
+    if call_target(op) == ACCUMULATE:
+        return True
+    mappings = [m for m in (*rule.operands, *rule.results) if m]
+    dims = {d for m in mappings for d, factors in enumerate(m) if factor in factors}
+    if not all(any(factor in factors for factors in m) for m in mappings):
+        return False
+    if call_target(op) == APPROX_TOP_K:
+        config = named_attributes(op.attributes["mhlo.backend_config"])
+        return int(ir.IntegerAttr(config["reduction_dim"]).value) not in dims
+    return max(dims) < num_batch_dims(op)
