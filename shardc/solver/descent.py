@@ -163,10 +163,7 @@ class Descent:
             size = max(1, int(num_nodes * rng.choice((0.1, 0.3, 1.0))))
             free = self.ball(size) if size < num_nodes else list(range(num_nodes))
             costs = self.network.priced(self.prices)
-            self.here, spent = improve(
-                self.network, costs, self.here, free, rng.choice(CELLS_OF_TABLES), rng
-            )
-            search.work_left -= spent
+            self.here = self.choose_again(self.here, costs, free)
             _, profile = self.look(self.here)
             rate = rates[0] * (rates[1] / rates[0]) ** min(share, 1.0)
             if self.best is None:
@@ -208,15 +205,7 @@ class Descent:
         rng, memory, best, best_cost = self.rng, self.memory, self.best, self.best_cost
         prices = self.prices * (rng.lognormvariate(0.0, 0.7) if rng.random() > 0.2 else 0.0)
         for _ in range(MOST_RAISES + 1):
-            choice, spent = improve(
-                self.network,
-                self.network.priced(prices),
-                best,
-                free,
-                rng.choice(CELLS_OF_TABLES),
-                rng,
-            )
-            self.search.work_left -= spent
+            choice = self.choose_again(best, self.network.priced(prices), free)
             _, profile = self.look(choice)
             if memory is None or profile is None or self.best_cost < best_cost:
                 return
@@ -225,6 +214,15 @@ class Descent:
                 return
             least = max(float(self.prices.max(initial=0.0)), 1e-3 * self.unit())
             prices[peaks] = np.maximum(prices[peaks] * 2.0, least * 0.3)
+
+    def choose_again(self, choice: Ints, costs: Floats, free: list[int]) -> Ints:
+        """The best choice for the nodes `free` at priced costs, or a good one."""
+        cells = self.rng.choice(CELLS_OF_TABLES)
+        found, work = improve(
+            self.network, costs, choice, free, cells, self.rng, self.search.check_time
+        )
+        self.search.work_left -= work
+        return found
 
     def ball(self, size: int) -> list[int]:
         """About `size` nodes around a random one, breadth first."""

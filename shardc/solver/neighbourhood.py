@@ -7,7 +7,7 @@ they are, so the result is exact on all others and never dearer than the choice 
 import heapq
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -100,6 +100,7 @@ def improve(
     free: Sequence[int],
     most_cells: int,
     rng: random.Random,
+    check_time: Callable[[], None] = lambda: None,
 ) -> tuple[Ints, int]:
     """Best choice for the nodes `free`, all others and a few random ones of them held.
 
@@ -108,6 +109,7 @@ def improve(
 
     Args:
         costs: of all strategies, priced.
+        check_time: called now and then; may raise.
     Returns:
         The choice, and the work in cells.
     """
@@ -142,6 +144,8 @@ def improve(
             now = weight(v) if v in ball.near else 0.0
         if v not in ball.near:
             continue
+        if len(done) % 256 == 255:
+            check_time()
         others, table = ball.total(v)
         done.append((v, others, table))
         work += table.size // 2 + CELLS_PER_NODE

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from shardc.errors import InfeasibleError
 from shardc.solver.contraction import contract
-from shardc.solver.problem import Problem, evaluate
+from shardc.solver.problem import Problem, Progress, evaluate
 from shardc.solver.rounds import is_wide
 from shardc.solver.solve import solve
 from tests.py.solver.random_problems import brute_force, problems, training_chain
@@ -51,6 +51,22 @@ def test_order_of_nodes_and_scale_of_costs_hardly_matter() -> None:
     )
     one, other = solve(problem, effort_s=0.5), solve(moved, effort_s=0.5)
     assert other.objective / scale == pytest.approx(one.objective, rel=5e-3)
+
+
+@pytest.mark.parametrize("stop", ["interrupt", "clock"])
+def test_whatever_stops_it_leaves_the_best_so_far(stop: str) -> None:
+    problem = training_chain(8, 5, 0.4)
+
+    def interrupt(progress: Progress) -> None:
+        if progress.objective is not None:
+            raise KeyboardInterrupt
+
+    if stop == "interrupt":
+        solution = solve(problem, progress=interrupt)
+    else:
+        solution = solve(problem, time_limit_s=0.0, effort_s=5.0)
+    assert evaluate(problem, solution.choice).feasible
+    assert ("interrupted" if stop == "interrupt" else "time limit") in solution.log[-1]
 
 
 def test_same_seed_gives_the_same_answer() -> None:
