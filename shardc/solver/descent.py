@@ -22,7 +22,7 @@ CELLS_PER_LOOK = 20_000  # work of scoring one choice
 UNPRICED_PASSES = 10
 BALL_SIZES = (20, 60, 150, 400, 1200)
 CELLS_OF_TABLES = (1_000, 5_000, 20_000)
-MOST_IDLE = 1_000
+MOST_IDLE = 1_000  # balls in a row without a gain
 STEP_BELOW_LIMIT = 5e-4  # per look at all nodes that finds nothing that fits
 MOST_RAISES = 3  # of the prices, to make one ball fit
 REPORTS = 20  # of the best choice to the search, per descent
@@ -32,7 +32,7 @@ class Descent:
     """What the phases share.
 
     Attributes:
-        prices: per byte and kept time; None: nothing is limited.
+        prices: per byte and kept time; none where nothing is limited.
         here: the choice of the phase, feasible or not.
         best, best_cost: cheapest feasible choice so far; None, inf before the first.
         bound: proven so far (constant included).
@@ -180,6 +180,7 @@ class Descent:
             kinds += [("peak", size) for size in BALL_SIZES]
         for kind in kinds:
             self.gains.setdefault(kind, 1.0)
+        charges = self.network.priced(self.prices) - self.network.flat
         unreported = work / REPORTS
         idle = 0
         while self.best is not None and search.work_left > end and idle < MOST_IDLE:
@@ -188,7 +189,7 @@ class Descent:
             before, before_work = self.best_cost, search.work_left
             kind = rng.choices(kinds, [self.gains[k] for k in kinds])[0]
             free = self.ball(kind[1]) if kind[0] == "near" else self.live_at_a_peak(kind[1])
-            self.refine(free)
+            self.refine(free, charges)
             spent = before_work - search.work_left
             idle = 0 if self.best_cost < before - EXACT * abs(before) else idle + 1
             gain = (before - self.best_cost) / max(abs(before), 1e-300) / spent
@@ -199,13 +200,18 @@ class Descent:
                 self.report()
                 unreported = work / REPORTS
 
-    def refine(self, free: list[int]) -> None:
-        """Tries to re-choose the nodes `free` of the best choice."""
+    def refine(self, free: list[int], charges: Floats) -> None:
+        """Tries to re-choose the nodes `free` of the best choice.
+
+        Args:
+            charges: of all strategies, what their memory costs at the prices.
+        """
         assert self.best is not None
-        rng, memory, best, best_cost = self.rng, self.memory, self.best, self.best_cost
-        prices = self.prices * (rng.lognormvariate(0.0, 0.7) if rng.random() > 0.2 else 0.0)
+        memory, best, best_cost = self.memory, self.best, self.best_cost
+        factor = self.rng.lognormvariate(0.0, 0.7) if self.rng.random() > 0.2 else 0.0
+        prices, costs = factor * self.prices, self.network.flat + factor * charges
         for _ in range(MOST_RAISES + 1):
-            choice = self.choose_again(best, self.network.priced(prices), free)
+            choice = self.choose_again(best, costs, free)
             _, profile = self.look(choice)
             if memory is None or profile is None or self.best_cost < best_cost:
                 return
@@ -214,6 +220,7 @@ class Descent:
                 return
             least = max(float(self.prices.max(initial=0.0)), 1e-3 * self.unit())
             prices[peaks] = np.maximum(prices[peaks] * 2.0, least * 0.3)
+            costs = self.network.priced(prices)
 
     def choose_again(self, choice: Ints, costs: Floats, free: list[int]) -> Ints:
         """The best choice for the nodes `free` at priced costs, or a good one."""

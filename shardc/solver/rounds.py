@@ -80,35 +80,29 @@ def descend(search: Search, prices: Floats, rng: random.Random) -> None:
     search.enter(contract(search.problem, search.live))
     search.note(f"{len(search.reduced.costs)} nodes, all {len(search.reduced.times)} times")
     whole = search.work_left
-    for messages, oscillation, polish, rates in ROUNDS:
-        reduced = search.reduced
-        descent = Descent(Network(reduced), search, prices[reduced.times], rng)
-        try:
+    descent = Descent(Network(search.reduced), search, prices[search.reduced.times], rng)
+    try:
+        for messages, oscillation, polish, rates in ROUNDS:
             search.begin("messages")
             descent.pass_messages(messages * whole, rates)
             _note(descent, search)
-            if search.settled():
-                return
             search.begin("oscillate")
             descent.oscillate(oscillation * whole, RATES_OF_OSCILLATION)
             _note(descent, search)
             search.begin("polish")
             descent.polish(polish * whole)
             _note(descent, search)
-        finally:
-            descent.report()
-            prices[reduced.times] = descent.prices
-        if search.settled():
-            return
-        _remove_strategies(descent, search)
-        if search.settled() or not is_wide(search.reduced):
-            return
-    reduced = search.reduced
-    descent = Descent(Network(reduced), search, prices[reduced.times], rng)
-    try:
+            if search.settled():
+                return
+            prices[search.reduced.times] = descent.prices
+            _remove_strategies(descent, search)
+            if search.settled() or not is_wide(search.reduced):
+                return
+            if search.reduced is not descent.network.reduced:
+                start = prices[search.reduced.times]
+                descent = Descent(Network(search.reduced), search, start, rng)
         if descent.best is None:
             descent.oscillate(search.work_left / 2, RATES_IN_NEED)
-        search.begin("polish")
         descent.polish(search.work_left)
     finally:
         descent.report()
