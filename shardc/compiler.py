@@ -13,7 +13,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from shardc.analysis.arguments import state_arguments
 from shardc.analysis.planned_shardings import function_sharding
+from shardc.analysis.row_flow import even_cuts, row_flow
+from shardc.analysis.stage_cuts import Origin, origins_at, positions_of
 from shardc.backend.extract import argument_specs, result_specs, stage_programs
 from shardc.cluster import Cluster
 from shardc.ir.attributes import KIND, STAGE, get_int, get_str
@@ -21,9 +24,10 @@ from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import Pass, run_passes
 from shardc.ir.shardings import meshes
-from shardc.ir.walk import functions, symbol
+from shardc.ir.walk import functions, main_function, symbol
 from shardc.passes.apply_shardings import ApplyShardings
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.cut_loops import CutLoops
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE, XLA_LOWERING
 from shardc.passes.plan_shardings import REPORTS as STAGE_REPORTS
@@ -48,6 +52,8 @@ class Shape(msgspec.Struct, frozen=True):
         meshes: one per stage.
         schedule: name of the schedule.
         batch_args: flat arguments that are cut; None: found by analysis.
+        loop_cuts: where loops over layers are cut, as `shardc-cut-loops` takes them; `cuts` are
+            positions after that.
     """
 
     num_microbatches: int
@@ -55,6 +61,7 @@ class Shape(msgspec.Struct, frozen=True):
     meshes: tuple[Mesh, ...]
     schedule: str
     batch_args: tuple[int, ...] | None = None
+    loop_cuts: tuple[int, ...] = ()
 
 
 def prepare(module: Module) -> None:
@@ -67,10 +74,36 @@ def split(
     num_microbatches: int,
     batch_args: Sequence[int] | None,
     batch_dims: Sequence[int] = (),
+    loop_cuts: Sequence[int] = (),
 ) -> Module:
-    """A copy of a prepared module cut into microbatches; without dims, they are found."""
+    """A copy of a prepared module cut into microbatches; without dims, they are found.
+
+    Args:
+        loop_cuts: where loops over layers are cut first, as in `Shape`.
+    """
     batch = tuple(batch_args or ()), tuple(batch_dims)
-    return _after(module, [SplitMicrobatches(num_microbatches, *batch)])
+    return _after(module, [CutLoops(tuple(loop_cuts)), SplitMicrobatches(num_microbatches, *batch)])
+
+
+def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:
+    """Where to cut the loops over layers of a prepared module into parts of even work."""
+    with module.context:
+        return even_cuts(
+            row_flow(module.operation, state_arguments(main_function(module.operation))), pieces
+        )
+
+
+def recut(split_module: Module, cuts: Sequence[int]) -> tuple[tuple[Origin, ...], tuple[int, ...]]:
+    """What begins at the positions `cuts`, and the only loop cuts that these need."""
+    with split_module.context:
+        origins = origins_at(main_function(split_module.operation), cuts)
+    return tuple(origins), tuple(sorted(first for _, first in origins if first > 0))
+
+
+def find(split_module: Module, origins: Sequence[Origin]) -> tuple[int, ...]:
+    """The positions in another split module of what `recut` gave."""
+    with split_module.context:
+        return positions_of(main_function(split_module.operation), origins)
 
 
 def outline(split_module: Module, cuts: Sequence[int]) -> Module:
@@ -160,8 +193,11 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
         tuple(stage.mesh for stage in plan.stages),
         plan.schedule,
         plan.batch_arguments,
+        plan.loop_cuts,
     )
-    split_module = split(module, plan.num_microbatches, plan.batch_arguments, plan.batch_dims)
+    split_module = split(
+        module, plan.num_microbatches, plan.batch_arguments, plan.batch_dims, plan.loop_cuts
+    )
     cut_module = cut(split_module, shape)
     text = msgspec.json.encode(plan.shardings).decode()
     cluster = "" if plan.cluster is None else msgspec.json.encode(plan.cluster).decode()

@@ -120,6 +120,8 @@ class ArgumentSpec(msgspec.Struct, frozen=True):
         stage: owner stage; other stages that use it are sent copies each step (-1: unused).
         batch_dim: None, or the dim d that is cut: the programs see [.., M, B / M, ..] there.
         aliased_result: flat result that may reuse its buffer, or None.
+        piece: None, or (argument, dim): no argument of the user's, but the rows along `dim` of a
+            stacked one that follow those that the programs know by that argument's number.
     """
 
     name: str
@@ -129,6 +131,7 @@ class ArgumentSpec(msgspec.Struct, frozen=True):
     batch_dim: int | None = None
     donated: bool = False
     aliased_result: int | None = None
+    piece: tuple[int, int] | None = None
 
 
 class ResultSpec(msgspec.Struct, frozen=True):
@@ -137,6 +140,7 @@ class ResultSpec(msgspec.Struct, frozen=True):
     Attributes:
         value: id of the value that it is (may be "arg3": returned unchanged).
         batch_dim: None, or d where the program gives [.., M, B / M, ..] that is merged again.
+        piece: as of an argument.
     """
 
     value: str
@@ -144,6 +148,7 @@ class ResultSpec(msgspec.Struct, frozen=True):
     dtype: str
     stage: int
     batch_dim: int | None = None
+    piece: tuple[int, int] | None = None
 
 
 class Executable(msgspec.Struct, frozen=True):
@@ -266,6 +271,8 @@ class Plan(msgspec.Struct, frozen=True):
         unmet: of the notes, those on what was asked for and could not be had.
         batch_arguments: flat arguments that are cut into microbatches.
         batch_dims: the dim of each of them that is cut.
+        loop_cuts: iterations of loops over layers (counted over all such loops) at which they are
+            cut into stages.
         fingerprint: digest of program, cluster, options and version that this plan was made for.
         cluster: what the plan was made for; its links decide between sequences of collectives.
     """
@@ -283,6 +290,7 @@ class Plan(msgspec.Struct, frozen=True):
     unmet: tuple[str, ...] = ()
     batch_arguments: tuple[int, ...] = ()
     batch_dims: tuple[int, ...] = ()
+    loop_cuts: tuple[int, ...] = ()
     fingerprint: str = ""
     cluster: Cluster | None = None
 

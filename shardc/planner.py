@@ -13,6 +13,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -20,7 +21,7 @@ from shardc.analysis.mesh_fit import check_mesh_divides, on_asked_mesh
 from shardc.asked_shardings import in_conflict
 from shardc.candidate import Candidate, plan_exactly
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, outline, split
+from shardc.compiler import Shape, outline
 from shardc.cost.submeshes import mesh_of, mesh_views
 from shardc.errors import InfeasibleError, MicrobatchError, PlanError, ShardcError, StageError
 from shardc.ir.context import Module
@@ -30,7 +31,8 @@ from shardc.options import PlanOptions
 from shardc.plan import Mesh, Plan
 from shardc.schedule.registry import schedule_named
 from shardc.solver.solve import LimitError
-from shardc.stage_costs import Proposal, even_proposals, layer_table, propose
+from shardc.splits import Splits
+from shardc.stage_costs import MOST_LAYERS, Proposal, even_proposals, layer_table, propose
 
 MOST_PIPELINES = 9  # that are planned exactly, before the best of them is chosen
 PROMISING = 1.1  # a pipeline may be estimated so much slower than the best plan so far
@@ -79,8 +81,8 @@ class _Planner:
         self.longest_s = 0.0  # of planning one shape exactly
         self.notes: list[str] = []
         self.unmet: list[str] = []
-        self.splits: dict[int, Module] = {}
-        self.outlined: tuple[tuple[int, tuple[int, ...]], Module] | None = None  # the last one
+        self.splits = Splits(module, options.batch_args)
+        self.outlined: tuple[Shape, Module] | None = None  # the last one, and its cuts
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
         self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
         schedule_named(self.schedule)
@@ -97,7 +99,7 @@ class _Planner:
         alone = not pipelines and len(views) == 1
         try:
             if self.options.mesh != "auto":
-                check_mesh_divides(self._split(self._first_count()), self.options.mesh)
+                check_mesh_divides(self.splits.whole(self._first_count()), self.options.mesh)
             if whole:
                 self._plan_whole(views, alone)
             if pipelines and not (self._only_whole_batches() or self._near_ideal()):
@@ -116,7 +118,7 @@ class _Planner:
             outlined = self._outline(self.first.shape)
             raise in_conflict(outlined, self.infeasible, with_all)
         plan = self.best.plan(
-            self.splits[self.best.shape.num_microbatches],
+            self.splits.of(self.best.shape),
             self.cluster,
             [*self.unmet, *self.notes],
             self._seconds_spent(),
@@ -141,7 +143,7 @@ class _Planner:
         if asked == "auto":
             return
         try:
-            self._split(asked)
+            self.splits.whole(asked)
         except MicrobatchError as error:
             no_batch = error.code == "SHARDC-141" and self.options.batch_args is None
             if not (no_batch or error.code == "SHARDC-140"):
@@ -234,7 +236,7 @@ class _Planner:
 
     def _state_bytes(self, count: int) -> int:
         """Bytes of the arguments, which every number of microbatches has to hold."""
-        function = main_function(self._split(count).operation)
+        function = main_function(self.splits.whole(count).operation)
         return sum(num_bytes(argument) for argument in body(function).arguments)
 
     # ---- pipelines ----
@@ -313,10 +315,15 @@ class _Planner:
         asked = self.options
         if asked.stages == 1:
             return self._whole_proposals(self._first_count(), self._whole_views())
+        self.splits.cut_loops(MOST_LAYERS if asked.stages == "auto" else asked.stages)
         if asked.stages == "auto" or asked.microbatches == "auto":
-            return self._estimated()
-        split_module = self._split(asked.microbatches)
-        return even_proposals(split_module, self.cluster, asked, asked.microbatches, self.schedule)
+            found = self._estimated()
+        else:
+            count = asked.microbatches
+            module = self.splits.in_layers(count)
+            found = even_proposals(module, self.cluster, asked, count, self.schedule)
+        cuts = self.splits.loop_cuts
+        return [replace(p, shape=msgspec.structs.replace(p.shape, loop_cuts=cuts)) for p in found]
 
     def _estimated(self) -> list[Proposal]:
         """Proposals from the cost of layers, taken at one count and scaled to the others."""
@@ -329,10 +336,12 @@ class _Planner:
         self.progress("estimating the layers")
         shape = None if self.options.mesh == "auto" else tuple(self.options.mesh)
         seconds = max(self._seconds_left() / 2, 1.0)
-        table = layer_table(self._split(reference), self.cluster, shape, self.options, seconds)
+        module = self.splits.in_layers(reference)
+        table = layer_table(module, self.cluster, shape, self.options, seconds)
         found = []
         for count in counts:
-            scaled = table.for_microbatches(reference / count, self._split(count), self.options)
+            module = self.splits.in_layers(count)
+            scaled = table.for_microbatches(reference / count, module, self.options)
             found += propose(scaled, self.cluster, self.options, count, self.schedule, self.limit)
         return found
 
@@ -354,33 +363,28 @@ class _Planner:
 
     # ---- one shape ----
 
-    def _split(self, count: int) -> Module:
-        """The module cut into `count` microbatches, made once."""
-        if count not in self.splits:
-            self.splits[count] = split(self.module, count, self.options.batch_args)
-        return self.splits[count]
-
     def _can_split(self, count: int) -> bool:
         try:
-            self._split(count)
+            self.splits.whole(count)
         except MicrobatchError as error:
-            if not self.splits.keys() - {1} and not self.notes:
+            if not self.splits.counts - {1} and not self.notes:
                 self._note_fewer("microbatches", 1, error)
             return False
         return True
 
     def _outline(self, shape: Shape) -> Module:
         """The stage functions of a shape; the last are kept, for its other meshes."""
-        key = shape.num_microbatches, shape.cuts
+        key = msgspec.structs.replace(shape, meshes=())
         if self.outlined is None or self.outlined[0] != key:
-            self.outlined = key, outline(self._split(shape.num_microbatches), shape.cuts)
+            self.outlined = key, outline(self.splits.of(shape), shape.cuts)
         return self.outlined[1]
 
     def _try(self, proposal: Proposal, gap: float, effort_s: float) -> InfeasibleError | None:
         """Plans a shape exactly, and keeps it if it is the best; why, if it does not fit."""
         start_s = time.monotonic()
+        shape = self.splits.recut(proposal.shape)
+        proposal = replace(proposal, shape=shape)
         self.first = self.first or proposal
-        shape = proposal.shape
         sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.meshes)
         self.progress(
             f"planning {len(shape.meshes)} stages on {sizes}, {shape.num_microbatches} microbatches"

@@ -133,7 +133,7 @@ def state_of(executable: Executable) -> dict[int, int]:
     return {
         i: argument.aliased_result
         for i, argument in enumerate(executable.arguments)
-        if argument.aliased_result is not None
+        if argument.aliased_result is not None and argument.piece is None
     }
 
 

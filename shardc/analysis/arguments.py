@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.state import argument_names, donated_args, state_aliases
-from shardc.ir.attributes import BATCH_DIM, arg_attrs, result_attrs
+from shardc.analysis.state import STATE_RESULT, argument_names, donated_args, state_aliases
+from shardc.ir.attributes import BATCH_DIM, PIECE, arg_attrs, result_attrs
 from shardc.ir.walk import body, main_function, terminator
 
 _KEY_SHAPES = {(2,), (4,)}  # raw random keys (threefry, rbg), of ui32
@@ -19,7 +19,10 @@ def state_arguments(function: ir.Operation) -> dict[int, int]:
     Where arguments are donated, the state is those of them that have a result of their type.
     Without donation it is the arguments whose structure reappears in the results: all leaves of an
     argument under one prefix of the results, or, in files without names, a run of equal types.
+    What a pass has written down (`shardc.state_result`) is not guessed again.
     """
+    if any(STATE_RESULT in attrs for attrs in arg_attrs(function)):
+        return state_aliases(function)
     arguments = [str(a.type) for a in body(function).arguments]
     results = [str(v.type) for v in terminator(function).operands]
     donated = donated_args(function)
@@ -109,10 +112,10 @@ def batch_choices(function: ir.Operation, allowed: list[int], dim: int = 0) -> l
 
 
 def cut_dims(split_module: ir.Operation) -> dict[int, int]:
-    """Flat arguments that a split has cut into microbatches -> the dim that is cut."""
+    """The user's flat arguments that a split has cut into microbatches -> the dim that is cut."""
     attrs = arg_attrs(main_function(split_module))
     return {
         n: int(ir.IntegerAttr(each[BATCH_DIM]).value)
         for n, each in enumerate(attrs)
-        if BATCH_DIM in each
+        if BATCH_DIM in each and PIECE not in each
     }

@@ -13,6 +13,7 @@ from shardc.analysis.microbatch import BatchFlow
 from shardc.analysis.state import argument_names, donated_args
 from shardc.analysis.step_program import IDENTITIES, Program, program_of
 from shardc.errors import MicrobatchError
+from shardc.ir.attributes import PIECE, arg_attrs
 from shardc.ir.walk import main_function, where
 
 
@@ -100,6 +101,20 @@ def split_step(
     raise facts.obstacle
 
 
+def _with_pieces(
+    function: ir.Operation, batch_args: Sequence[int], batch_dims: Sequence[int] | None
+) -> tuple[list[int], list[int] | None]:
+    """The arguments that are named and those that go on with their rows."""
+    args, dims = list(batch_args), None if batch_dims is None else list(batch_dims)
+    for a, attrs in enumerate(arg_attrs(function)):
+        first = ir.DenseI64ArrayAttr(attrs[PIECE])[0] if PIECE in attrs else a
+        if first != a and first in batch_args:
+            args.append(a)
+            if batch_dims is not None and dims is not None:
+                dims.append(batch_dims[list(batch_args).index(first)])
+    return args, dims
+
+
 def _analysis(
     module: ir.Operation,
     program: Program,
@@ -111,6 +126,7 @@ def _analysis(
     num_args = program.graph.num_args
     others = [a for a in range(num_args) if a not in state]
     if batch_args is not None:
+        batch_args, batch_dims = _with_pieces(function, batch_args, batch_dims)
         wanted = sorted(set(batch_args))
         _check_positions(wanted, num_args)
         best: BatchFlow | None

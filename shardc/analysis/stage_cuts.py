@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 
+from jax.extend.mlir import ir
+
 from shardc.analysis.dataflow import Dataflow
 from shardc.analysis.flops import is_heavy, op_cost
 from shardc.errors import StageError
+from shardc.ir.attributes import ORIGIN, PHASE, get_str
 from shardc.ir.tensor_types import num_bytes
+from shardc.ir.walk import ops
 from shardc.solver.layers import Value, cluster_layers
 
 STAGE_DELTA = 0.2  # a stage may have so much more work than the mean, if fewer bytes cross then
@@ -75,3 +79,29 @@ def crossing_values(flow: Dataflow, order: Sequence[int]) -> list[Value]:
             size = sum(num_bytes(result) for result in flow.ops[op].results)
             found.append(Value(place[op], consumers, size))
     return found
+
+
+Origin = tuple[int, int]  # position of an op before loops were cut, and its first iteration
+
+
+def origins_at(main: ir.Operation, cuts: Sequence[int]) -> list[Origin]:
+    """What begins at these positions of a split @main, however its loops are cut."""
+    origins = [_origin(op) for op in ops(main)]
+    return [next(origin for origin in origins[cut:] if origin is not None) for cut in cuts]
+
+
+def positions_of(main: ir.Operation, origins: Sequence[Origin]) -> tuple[int, ...]:
+    """Where that begins in a @main whose loops may be cut in other places."""
+    found: dict[Origin, int] = {}
+    for i, op in enumerate(ops(main)):
+        origin = _origin(op)
+        if origin is not None and get_str(op, PHASE) == "body":
+            found.setdefault(origin, i)
+    return tuple(found[origin] for origin in origins)
+
+
+def _origin(op: ir.Operation) -> Origin | None:
+    if ORIGIN not in op.attributes:
+        return None
+    position, first = ir.DenseI64ArrayAttr(op.attributes[ORIGIN])
+    return position, first

@@ -12,6 +12,7 @@ RESULTS = "shardc.results"  # module: value id of each result
 RESULT_TYPES = "shardc.result_types"  # module: type of each result
 RESULT_SHARDINGS = "shardc.result_shardings"  # module: what the user asks of each result, or unit
 RESULT_STAGES = "shardc.result_stages"  # module: stage that returns it
+RESULT_PIECES = "shardc.result_pieces"  # module: [result, dim] whose rows it goes on with, or []
 
 
 def result_values(module: ir.Operation) -> list[str]:

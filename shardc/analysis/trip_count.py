@@ -3,7 +3,7 @@
 from jax.extend.mlir import ir
 
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import last_op
+from shardc.ir.walk import last_op, made_by
 
 
 def trip_count(loop: ir.Operation) -> int | None:
@@ -11,9 +11,15 @@ def trip_count(loop: ir.Operation) -> int | None:
 
     That is how `lax.scan` and `lax.fori_loop` with static bounds are lowered.
     """
-    condition, body = (region.blocks[0] for region in loop.regions)
+    counted = count_of(loop)
+    return None if counted is None else counted[0]
+
+
+def count_of(loop: ir.Operation) -> tuple[int, int] | None:
+    """Iterations, and the position of the counter among what is carried; None as `trip_count`."""
+    condition = loop.regions[0].blocks[0]
     done = last_op(condition).operands[0]
-    compare = _defining(done)
+    compare = made_by(done)
     if compare is None or compare.name != "stablehlo.compare":
         return None
     counter, bound = compare.operands
@@ -22,14 +28,20 @@ def trip_count(loop: ir.Operation) -> int | None:
     limit = _constant(bound)
     if position is None or limit is None:
         return None
+    counted = counts_from(loop, position)
+    trips = None if counted is None else _count(*counted, limit, direction)
+    return None if trips is None else (trips, position)
+
+
+def counts_from(loop: ir.Operation, position: int) -> tuple[int, int] | None:
+    """Start and step of an integer that a loop carries at `position` and that only counts."""
+    body = loop.regions[1].blocks[0]
     start = _constant(loop.operands[position])
     step = _step(last_op(body).operands[position], body, position)
-    if start is None or not step:
-        return None
-    return _count(start, limit, step, direction)
+    return None if start is None or not step else (start, step)
 
 
-def _count(start: int, limit: int, step: int, direction: str) -> int | None:
+def _count(start: int, step: int, limit: int, direction: str) -> int | None:
     if direction == "LT" and step > 0:
         return len(range(start, limit, step))
     if direction == "LE" and step > 0:
@@ -45,7 +57,7 @@ def _count(start: int, limit: int, step: int, direction: str) -> int | None:
 
 def _step(value: ir.Value, body: ir.Block, position: int) -> int | None:
     """The constant that the body adds to its argument `position`."""
-    op = _defining(value)
+    op = made_by(value)
     if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
     left, right = op.operands
@@ -57,11 +69,6 @@ def _step(value: ir.Value, body: ir.Block, position: int) -> int | None:
     return _constant(left) if _argument(right, body) == position else None
 
 
-def _defining(value: ir.Value) -> ir.Operation | None:
-    owner = value.owner
-    return None if isinstance(owner, ir.Block) else owner.operation
-
-
 def _argument(value: ir.Value, block: ir.Block) -> int | None:
     """Position of `value` among the arguments of `block`."""
     if not isinstance(value.owner, ir.Block) or value.owner != block:
@@ -71,7 +78,7 @@ def _argument(value: ir.Value, block: ir.Block) -> int | None:
 
 def _constant(value: ir.Value) -> int | None:
     """The integer that a scalar constant holds."""
-    op = _defining(value)
+    op = made_by(value)
     if op is None or op.name != "stablehlo.constant" or shape_of(value) != ():
         return None
     if not isinstance(ir.RankedTensorType(value.type).element_type, ir.IntegerType):

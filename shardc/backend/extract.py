@@ -3,7 +3,13 @@
 import msgspec
 from jax.extend.mlir import ir
 
-from shardc.analysis.stage_table import ARGUMENTS, RESULT_STAGES, RESULT_TYPES, RESULTS
+from shardc.analysis.stage_table import (
+    ARGUMENTS,
+    RESULT_PIECES,
+    RESULT_STAGES,
+    RESULT_TYPES,
+    RESULTS,
+)
 from shardc.ir.attributes import (
     GLOBAL_TYPE,
     KIND,
@@ -168,6 +174,7 @@ def argument_specs(module: ir.Operation) -> tuple[ArgumentSpec, ...]:
                 batch_dim=dim,
                 donated=bool(ir.BoolAttr(row["donated"]).value),
                 aliased_result=ir.IntegerAttr(row["result"]).value if "result" in row else None,
+                piece=_piece(row["piece"]) if "piece" in row else None,
             )
         )
     return tuple(found)
@@ -178,7 +185,15 @@ def result_specs(module: ir.Operation) -> tuple[ResultSpec, ...]:
     types = [ir.TypeAttr(t).value for t in ir.ArrayAttr(module.attributes[RESULT_TYPES])]
     values = [ir.StringAttr(v).value for v in ir.ArrayAttr(module.attributes[RESULTS])]
     stages = [ir.IntegerAttr(s).value for s in ir.ArrayAttr(module.attributes[RESULT_STAGES])]
+    pieces: list[tuple[int, int] | None] = [None] * len(values)
+    if RESULT_PIECES in module.attributes:
+        pieces = [_piece(p) for p in ir.ArrayAttr(module.attributes[RESULT_PIECES])]
     return tuple(
-        ResultSpec(value, tuple(ir.RankedTensorType(t).shape), _dtype(t), stage)
-        for value, t, stage in zip(values, types, stages, strict=True)
+        ResultSpec(value, tuple(ir.RankedTensorType(t).shape), _dtype(t), stage, piece=piece)
+        for value, t, stage, piece in zip(values, types, stages, pieces, strict=True)
     )
+
+
+def _piece(attribute: ir.Attribute) -> tuple[int, int] | None:
+    numbers = list(ir.DenseI64ArrayAttr(attribute))
+    return (numbers[0], numbers[1]) if numbers else None

@@ -39,7 +39,7 @@ def body(function: ir.Operation) -> ir.Block:
 
 def ops(function: ir.Operation) -> list[ir.Operation]:
     """The top-level ops of a function's body without its terminator (a list: safe to edit)."""
-    return [op.operation for op in body(function).operations][:-1]
+    return ops_of(body(function))[:-1]
 
 
 RETURN = "stablehlo.return"  # ends a region
@@ -72,6 +72,11 @@ def planned_ops(function: ir.Operation) -> list[ir.Operation]:
     return [op for op in nested_ops(function) if op.name != RETURN]
 
 
+def ops_of(block: ir.Block) -> list[ir.Operation]:
+    """The ops of a block with its terminator (a list: safe to edit)."""
+    return [op.operation for op in block.operations]
+
+
 def terminator(function: ir.Operation) -> ir.Operation:
     """The func.return of a function."""
     return last_op(body(function))
@@ -80,6 +85,12 @@ def terminator(function: ir.Operation) -> ir.Operation:
 def last_op(block: ir.Block) -> ir.Operation:
     """The op that ends a block."""
     return block.operations[len(block.operations) - 1].operation
+
+
+def made_by(value: ir.Value) -> ir.Operation | None:
+    """The op whose result `value` is; None of an argument of a block."""
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
 
 
 def walk(op: ir.Operation) -> Iterator[ir.Operation]:

@@ -8,6 +8,7 @@ from jax.extend.mlir.dialects import func, stablehlo
 from shardc.analysis.stage_functions import StageFunction, is_per_microbatch, stage_functions
 from shardc.analysis.stage_table import (
     ARGUMENTS,
+    RESULT_PIECES,
     RESULT_SHARDINGS,
     RESULT_STAGES,
     RESULT_TYPES,
@@ -23,8 +24,10 @@ from shardc.ir.attributes import (
     KIND,
     MICROBATCH_INDEX,
     NUM_MICROBATCHES,
+    ORIGIN,
     PER_MICROBATCH,
     PHASE,
+    PIECE,
     ROUND,
     SHARDING,
     STAGE,
@@ -143,6 +146,9 @@ def _write_tables(module: ir.Operation, main: ir.Operation, ids: dict[ir.Value, 
         module.attributes[RESULT_SHARDINGS] = ir.ArrayAttr.get(
             [attrs.get(SHARDING, ir.UnitAttr.get()) for attrs in result_attrs(main)]
         )
+    module.attributes[RESULT_PIECES] = ir.ArrayAttr.get(
+        [attrs.get(PIECE, ir.DenseI64ArrayAttr.get([])) for attrs in result_attrs(main)]
+    )
     donated, aliases = donated_args(main), state_aliases(main)
     names = argument_names(main)
     rows = []
@@ -161,6 +167,8 @@ def _write_tables(module: ir.Operation, main: ir.Operation, ids: dict[ir.Value, 
             row["sharding"] = attrs[SHARDING]
         if ASKED_BY in attrs:
             row["asked_by"] = attrs[ASKED_BY]
+        if PIECE in attrs:
+            row["piece"] = attrs[PIECE]
         rows.append(ir.DictAttr.get(row))
     module.attributes[ARGUMENTS] = ir.ArrayAttr.get(rows)
 
@@ -219,7 +227,7 @@ class _FunctionWriter:
             self.mapping[op.results[0]] = self._accumulated(op)
         else:
             copy = clone_op(op, self.mapping)
-            for attribute in (STAGE, PHASE, DIRECTION):
+            for attribute in (STAGE, PHASE, DIRECTION, ORIGIN):
                 if attribute in copy.attributes:
                     del copy.attributes[attribute]
             self.mapping.update(zip(op.results, copy.results, strict=True))

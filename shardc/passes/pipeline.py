@@ -8,6 +8,7 @@ from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.batch_indices import BatchIndices
 from shardc.passes.canonicalize import Canonicalize
 from shardc.passes.cse import Cse
+from shardc.passes.cut_loops import CutLoops
 from shardc.passes.hoist_host_calls import HoistHostCalls
 from shardc.passes.inline_calls import InlineCalls
 from shardc.passes.insert_reshards import InsertReshards
@@ -47,7 +48,8 @@ NORMALIZE: tuple[Pass, ...] = (
 )
 
 # Between these two lists stand the passes that carry decisions, run by `shardc.compiler` in the
-# order of its functions: split-microbatches (before stages, which are planned for one microbatch),
+# order of its functions: cut-loops (before microbatches, which then accumulate each stage's rows by
+# themselves), split-microbatches (before stages, which are planned for one microbatch),
 # plan-stages and outline-stages (before shardings, so that a stage is planned with all uses of its
 # parameters), assign-meshes, plan-shardings or apply-shardings.
 
@@ -81,6 +83,7 @@ PASSES: dict[str, type[Pass]] = {
         BatchIndices,
         Canonicalize,
         Cse,
+        CutLoops,
         SplitMicrobatches,
         PlanStages,
         OutlineStages,

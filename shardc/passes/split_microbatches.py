@@ -70,6 +70,7 @@ class SplitMicrobatches(Pass):
             attrs[arg][STATE_RESULT] = int_attr(result)
         for arg, dim in step.flow.batch_args.items():
             attrs[arg][BATCH_DIM] = int_attr(dim)
+            attrs[arg].pop(STATE_RESULT, None)
             attrs[arg].pop(ALIASING, None)  # the microbatches have another type than any result
             if SHARDING in attrs[arg]:
                 attrs[arg][SHARDING] = asked_attr(asked_of(attrs[arg][SHARDING]).with_dim(dim))

@@ -15,6 +15,7 @@ from shardc.runtime.interrupts import deferred_interrupt
 from shardc.runtime.nan_checks import check_values, wanted_checks
 from shardc.runtime.placement import ArgumentPlacer
 from shardc.runtime.programs import Call, Program
+from shardc.runtime.stacks import Stacks
 from shardc.runtime.tape import Instruction, Slot, build_tape
 from shardc.runtime.transfers import Transfer, Transfers
 
@@ -108,6 +109,13 @@ class Interpreter:
             [None if slot is None else tape.slots[slot].shape for slot in tape.primary],
             self._transfers,
         )
+        self._stacks = Stacks(
+            executable.arguments,
+            executable.results,
+            self.argument_shardings,
+            [None if slot is None else self._shardings[slot] for slot in tape.results],
+            self._transfers,
+        )
         self._results = tape.results
         self._finishers = [_finisher(executable, i) for i in range(len(executable.results))]
         self.last_trace: list[tuple[str, int]] = []
@@ -117,9 +125,10 @@ class Interpreter:
         """One step.
 
         Args:
-            arguments: flat, one per `Executable.arguments`; arrays of JAX or NumPy, or scalars.
+            arguments: flat, one per `Executable.arguments` that is no piece of another; arrays of
+                JAX or NumPy, or scalars.
         Returns:
-            One array per `Executable.results`.
+            One array per `Executable.results` that is no piece of another.
         Raises:
             InputError: SHARDC-262, 263, 264, an argument is not usable; nothing has run.
             FloatingPointError: under jax_debug_nans or jax_debug_infs.
@@ -136,10 +145,11 @@ class Interpreter:
 
     def _step(
         self,
-        arguments: Sequence[Any],
+        given: Sequence[Any],
         trace: list[tuple[str, int]],
         checks: tuple[bool, bool] | None,
     ) -> list[jax.Array]:
+        arguments = self._stacks.take_apart(given)
         env = self._template.copy()
         for slot, array in zip(self._primary, self._placer.place(arguments), strict=True):
             if slot is not None:
@@ -158,8 +168,9 @@ class Interpreter:
                         _dispatch(run, env, trace, checks)
                     except FloatingPointError as error:
                         found = found or error
-                results = self._finish(env, arguments)
+                results = self._stacks.put_together(self._finish(env, arguments))
                 self._delete_donated(arguments)
+                self._stacks.delete_donated(given)
             except BaseException as error:
                 error.add_note("shardc: the updates had begun: donated arguments may be gone")
                 raise

@@ -12,6 +12,40 @@ from shardc.plan import ArgumentSpec
 from shardc.runtime.transfers import Transfers
 
 
+def checked_array(i: int, argument: ArgumentSpec, value: Any) -> Any:
+    """`value` as an array of the declared type, a new one of NumPy's if it is not JAX's.
+
+    JAX on CPU may use a NumPy array's memory instead of copying it (jax 0.12 does so even with
+    may_alias=False), while the user may write to it as soon as the step returns.
+
+    Raises:
+        InputError: SHARDC-262, argument number `i` is gone; 263, it has another shape or dtype.
+    """
+    wanted = np.dtype(argument.dtype)
+    if isinstance(value, jax.Array):
+        if value.is_deleted():
+            raise InputError(
+                f"argument {i} ('{argument.name}') was donated by an earlier call and is gone",
+                help="use the value that the earlier call returned in its place",
+                code="SHARDC-262",
+            )
+        dtype = value.dtype
+    elif isinstance(value, np.ndarray | np.generic):
+        dtype = jax.dtypes.canonicalize_dtype(value.dtype)
+        value = np.array(value, dtype=dtype)
+    else:
+        value = np.array(value, dtype=wanted)
+        dtype = value.dtype
+    if value.shape != argument.shape or dtype != wanted:
+        raise InputError(
+            f"argument {i} ('{argument.name}') is {dtype}{list(value.shape)}; the step was"
+            f" compiled for {argument.dtype}{list(argument.shape)}",
+            help="lower, plan and compile again for these types",
+            code="SHARDC-263",
+        )
+    return value
+
+
 class ArgumentPlacer:
     """Places flat user arguments on their owner stages.
 
@@ -36,7 +70,6 @@ class ArgumentPlacer:
         self._shardings = tuple(shardings)
         self._shapes = tuple(shapes)
         self._transfers = transfers
-        self._dtypes = tuple(np.dtype(argument.dtype) for argument in arguments)
         self._cut = tuple(
             shape is not None and shape != argument.shape
             for argument, shape in zip(arguments, shapes, strict=True)
@@ -60,7 +93,7 @@ class ArgumentPlacer:
         placed: list[jax.Array | None] = []
         waiting: list[tuple[int, Any, NamedSharding]] = []
         for i, value in enumerate(values):
-            own = self._check(i, value)
+            own = checked_array(i, self._arguments[i], value)
             target = self._shardings[i]
             if target is None:
                 placed.append(None)
@@ -97,36 +130,6 @@ class ArgumentPlacer:
         if self._cut[i]:
             value = self._transfers.reshape(value, shape, target)
         return self._transfers.find(value.sharding, target, shape, value.dtype.name)(value)
-
-    def _check(self, i: int, value: Any) -> Any:
-        """`value` as an array of the declared type, a new one of NumPy's if it is not JAX's.
-
-        JAX on CPU may use a NumPy array's memory instead of copying it (jax 0.12 does so even with
-        may_alias=False), while the user may write to it as soon as the step returns.
-        """
-        argument = self._arguments[i]
-        if isinstance(value, jax.Array):
-            if value.is_deleted():
-                raise InputError(
-                    f"argument {i} ('{argument.name}') was donated by an earlier call and is gone",
-                    help="use the value that the earlier call returned in its place",
-                    code="SHARDC-262",
-                )
-            dtype = value.dtype
-        elif isinstance(value, np.ndarray | np.generic):
-            dtype = jax.dtypes.canonicalize_dtype(value.dtype)
-            value = np.array(value, dtype=dtype)
-        else:
-            value = np.array(value, dtype=self._dtypes[i])
-            dtype = value.dtype
-        if value.shape != argument.shape or dtype != self._dtypes[i]:
-            raise InputError(
-                f"argument {i} ('{argument.name}') is {dtype}{list(value.shape)}; the step was"
-                f" compiled for {argument.dtype}{list(argument.shape)}",
-                help="lower, plan and compile again for these types",
-                code="SHARDC-263",
-            )
-        return value
 
     def _check_donated_once(self, values: Sequence[Any]) -> None:
         if not self._donated:

@@ -1,0 +1,90 @@
+"""One loop as several that follow each other, each over some of the iterations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from shardc.ir.clone import replace_inputs
+from shardc.ir.walk import last_op, made_by, ops_of
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one piece of a counting loop takes in place of what the whole loop takes.
+
+    Attributes:
+        counter: position of what the loop counts by among what it carries.
+        step, bound: of the counter.
+        starts: of the counter, and of other numbers that only count, by position.
+        first_row: what is subtracted from the number of a row.
+        operands: what goes in.
+        reads: position of a `dynamic_slice` in the body -> (the dim of its rows, the rows of the
+            piece, which it reads in place of its operand).
+        writes: position of a carried stack -> the dim of its rows; its operand has the rows of
+            the piece only.
+        captured: other values from outside -> what stands for them.
+    """
+
+    counter: int
+    step: int
+    bound: int
+    starts: Mapping[int, int]
+    first_row: int
+    operands: Sequence[ir.Value]
+    reads: Mapping[int, tuple[int, ir.Value]]
+    writes: Mapping[int, int]
+    captured: Mapping[ir.Value, ir.Value]
+
+
+def make_piece(loop: ir.Operation, piece: Piece) -> ir.Operation:
+    """A copy of a `stablehlo.while` at the current insertion point that runs `piece` only."""
+    starts = {p: _integer(loop.operands[p].type, start) for p, start in piece.starts.items()}
+    bound = _integer(loop.operands[piece.counter].type, piece.bound)
+    copy = loop.operation.clone(ip=ir.InsertionPoint.current).operation
+    for p, operand in enumerate(piece.operands):
+        copy.operands[p] = starts.get(p, operand)
+        copy.results[p].set_type(operand.type)
+        for region in copy.regions:
+            region.blocks[0].arguments[p].set_type(operand.type)
+    condition, body = (region.blocks[0] for region in copy.regions)
+    _count_to(condition, piece, bound)
+    inner = ops_of(body)
+    for position, (dim, rows) in piece.reads.items():
+        inner[position].operands[0] = rows
+        _shift(inner[position], 1 + dim, piece.first_row)
+    for p, dim in piece.writes.items():
+        update = made_by(last_op(body).operands[p])
+        assert update is not None, "a carried stack is updated by an op"
+        _shift(update, 2 + dim, piece.first_row)
+        update.results[0].set_type(piece.operands[p].type)
+    replace_inputs(copy, piece.captured)
+    return copy
+
+
+def _count_to(condition: ir.Block, piece: Piece, bound: ir.Value) -> None:
+    """Lets a loop end when its counter reaches `bound`."""
+    end = last_op(condition)
+    old = made_by(end.operands[0])
+    assert old is not None, "a loop counts by a comparison"
+    direction = stablehlo.ComparisonDirectionAttr.get("LT" if piece.step > 0 else "GT")
+    with ir.InsertionPoint(end), end.location:
+        more = stablehlo.CompareOp(condition.arguments[piece.counter], bound, direction)
+    end.operands[0] = more.result
+    old.erase()
+
+
+def _shift(op: ir.Operation, position: int, first_row: int) -> None:
+    """Subtracts `first_row` from an index."""
+    if first_row:
+        index = op.operands[position]
+        with ir.InsertionPoint(op), op.location:
+            shift = _integer(index.type, first_row)
+            op.operands[position] = stablehlo.SubtractOp(index, shift).result
+
+
+def _integer(type_: ir.Type, value: int) -> ir.Value:
+    element = ir.RankedTensorType(type_).element_type
+    attribute = ir.DenseElementsAttr.get_splat(type_, ir.IntegerAttr.get(element, value))
+    return stablehlo.ConstantOp(attribute).result

@@ -1,0 +1,227 @@
+"""Stacked arrays whose rows live on several stages: one jax.Array outside, one per stage inside."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from shardc.plan import ArgumentSpec, ResultSpec
+from shardc.runtime.placement import checked_array
+from shardc.runtime.transfers import Transfers
+
+STAGE_AXIS = "stage"  # of the mesh over all stages that a stack lies on
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a whole stack lies, and its parts in it.
+
+    Attributes:
+        whole: of the stack; its dim of rows is split over the stages.
+        parts: of each stage's rows: the same devices hold the same elements.
+    """
+
+    whole: NamedSharding
+    parts: tuple[NamedSharding, ...]
+
+
+class Stack:
+    """One stacked argument or result.
+
+    Where every stage has equally many rows on an equally shaped mesh, the stack is one array whose
+    dim of rows is split over the stages: taking it apart and putting it together moves nothing.
+    Else it is one array on the devices of the first part, and every step moves the other rows.
+
+    Args:
+        dim: the dim of the rows.
+        shapes: of the parts.
+        places: where the programs want or leave each part.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        dtype: str,
+        shapes: Sequence[tuple[int, ...]],
+        places: Sequence[NamedSharding],
+        transfers: Transfers,
+    ) -> None:
+        self.dim, self.dtype = dim, dtype
+        self.shapes, self.places = tuple(shapes), tuple(places)
+        self.ends = np.cumsum([shape[dim] for shape in shapes]).tolist()
+        self.shape = (*shapes[0][:dim], self.ends[-1], *shapes[0][dim + 1 :])
+        self.layout = _layout(dim, self.shapes, self.places)
+        self._transfers = transfers
+        self._take = _row_takers(dim, self.shapes, self.ends)
+
+    def take_apart(self, whole: Any) -> list[Any]:
+        """The parts of a NumPy or JAX array; views of the same memory where the layout is ours."""
+        if not isinstance(whole, jax.Array):
+            return list(np.split(whole, self.ends[:-1], axis=self.dim))
+        layout = self.layout
+        if layout is None or not whole.sharding.is_equivalent_to(layout.whole, whole.ndim):
+            whole = self._transfers.without_explicit_axes(whole)
+            return [take(whole) for take in self._take]
+        shards = {shard.device: shard.data for shard in whole.addressable_shards}
+        return [
+            jax.make_array_from_single_device_arrays(
+                shape, part, [shards[device] for device in part.mesh.devices.flat]
+            )
+            for shape, part in zip(self.shapes, layout.parts, strict=True)
+        ]
+
+    def put_together(self, parts: Sequence[jax.Array]) -> jax.Array:
+        """The whole array; it takes the parts' buffers where the layout is ours."""
+        layout = self.layout
+        if layout is None:
+            return self._join(parts)
+        moved = [
+            part
+            if part.sharding.is_equivalent_to(target, part.ndim)
+            else self._transfers.find(part.sharding, target, part.shape, part.dtype.name)(part)
+            for part, target in zip(parts, layout.parts, strict=True)
+        ]
+        shards = {shard.device: shard.data for part in moved for shard in part.addressable_shards}
+        whole: jax.Array = jax.make_array_from_single_device_arrays(
+            self.shape, layout.whole, [shards[device] for device in layout.whole.mesh.devices.flat]
+        )
+        return whole
+
+    def _join(self, parts: Sequence[jax.Array]) -> jax.Array:
+        here = self.places[0]
+        spec = list(here.spec) + [None] * (len(self.shape) - len(here.spec))
+        spec[self.dim] = None
+        target = NamedSharding(here.mesh, PartitionSpec(*spec))
+        near = [
+            self._transfers.find(part.sharding, target, part.shape, part.dtype.name)(part)
+            for part in parts
+        ]
+        joined = jnp.concatenate(near, axis=self.dim)
+        placed: jax.Array = jax.device_put(joined, target)
+        return placed
+
+
+def _layout(
+    dim: int, shapes: Sequence[tuple[int, ...]], places: Sequence[NamedSharding]
+) -> Layout | None:
+    """An even layout over all stages, sharded as the first part is; None if there cannot be one."""
+    meshes = [place.mesh for place in places]
+    devices = [device for mesh in meshes for device in mesh.devices.flat]
+    even = len(set(shapes)) == 1 and len({mesh.axis_sizes for mesh in meshes}) == 1
+    if not even or len(set(devices)) < len(devices):
+        return None
+    names = meshes[0].axis_names
+    first = list(places[0].spec) + [None] * (len(shapes[0]) - len(places[0].spec))
+    spec = list(first)
+    own = spec[dim] if isinstance(spec[dim], tuple) else (spec[dim],) if spec[dim] else ()
+    spec[dim] = (STAGE_AXIS, *own)
+    kinds = (AxisType.Auto,) * (1 + len(names))
+    mesh = Mesh(np.stack([mesh.devices for mesh in meshes]), (STAGE_AXIS, *names), axis_types=kinds)
+    parts = []
+    for each in meshes:
+        renamed = Mesh(each.devices, names, axis_types=kinds[1:])
+        parts.append(NamedSharding(renamed, PartitionSpec(*first)))
+    return Layout(NamedSharding(mesh, PartitionSpec(*spec)), tuple(parts))
+
+
+def _row_takers(
+    dim: int, shapes: Sequence[tuple[int, ...]], ends: Sequence[int]
+) -> list[Callable[[jax.Array], jax.Array]]:
+    def taker(first: int, last: int) -> Callable[[jax.Array], jax.Array]:
+        return jax.jit(lambda whole: jax.lax.slice_in_dim(whole, first, last, axis=dim))
+
+    return [taker(end - shape[dim], end) for shape, end in zip(shapes, ends, strict=True)]
+
+
+class Stacks:
+    """Takes the stacked ones among the user's arguments apart, and puts stacked results together.
+
+    Args:
+        arguments, results: of the programs; those with a `piece` are no arguments of the user's.
+        argument_places: where each argument is placed; None where no program reads it.
+        result_places: where each result is left.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[ArgumentSpec],
+        results: Sequence[ResultSpec],
+        argument_places: Sequence[NamedSharding | None],
+        result_places: Sequence[NamedSharding | None],
+        transfers: Transfers,
+    ) -> None:
+        self._arguments, self._results = tuple(arguments), tuple(results)
+        self._taken = _stacks(arguments, argument_places, transfers)
+        self._put = _stacks(results, result_places, transfers)
+        self._num_arguments = sum(argument.piece is None for argument in arguments)
+        self._num_results = sum(result.piece is None for result in results)
+        self._specs = {
+            i: _whole_spec(arguments[i], stack.shape) for i, (_, stack) in self._taken.items()
+        }
+
+    def take_apart(self, values: Sequence[Any]) -> list[Any]:
+        """The programs' arguments.
+
+        An array that is passed twice has the same parts both times.
+
+        Raises:
+            InputError: SHARDC-262, 263, as `ArgumentPlacer.place` for whole stacks.
+        """
+        if not self._taken or len(values) != self._num_arguments:
+            return list(values)
+        found = [*values, *[None] * (len(self._arguments) - len(values))]
+        known: dict[tuple[int, tuple[int, ...]], list[Any]] = {}
+        for i, (positions, stack) in self._taken.items():
+            whole = checked_array(i, self._specs[i], values[i])
+            key = (id(values[i]), positions[:1] and tuple(stack.ends))
+            if key not in known:
+                known[key] = stack.take_apart(whole)
+            for position, part in zip(positions, known[key], strict=True):
+                found[position] = part
+        return found
+
+    def put_together(self, values: Sequence[jax.Array]) -> list[jax.Array]:
+        """The user's results."""
+        found = list(values[: self._num_results])
+        for i, (positions, stack) in self._put.items():
+            found[i] = stack.put_together([values[position] for position in positions])
+        return found
+
+    def delete_donated(self, values: Sequence[Any]) -> None:
+        """Deletes donated stacks, whose parts the step has used up."""
+        for i in self._taken:
+            value = values[i]
+            donated = self._arguments[i].donated
+            if donated and isinstance(value, jax.Array) and not value.is_deleted():
+                value.delete()
+
+
+def _stacks(
+    specs: Sequence[ArgumentSpec | ResultSpec],
+    places: Sequence[NamedSharding | None],
+    transfers: Transfers,
+) -> dict[int, tuple[tuple[int, ...], Stack]]:
+    """Position of a stack's first part -> the positions of all, and how they make up the stack."""
+    parts: dict[int, list[int]] = {}
+    dims: dict[int, int] = {}
+    for position, spec in enumerate(specs):
+        if spec.piece is not None:
+            first, dims[first] = spec.piece
+            parts.setdefault(first, [first]).append(position)
+    found = {}
+    for first, positions in parts.items():
+        where = [places[position] for position in positions]
+        known = [place for place in where if place is not None]
+        assert len(known) == len(where), "a stage reads the rows that it was given"
+        shapes = [specs[position].shape for position in positions]
+        stack = Stack(dims[first], specs[first].dtype, shapes, known, transfers)
+        found[first] = (tuple(positions), stack)
+    return found
+
+
+def _whole_spec(argument: ArgumentSpec, shape: tuple[int, ...]) -> ArgumentSpec:
+    return ArgumentSpec(argument.name, shape, argument.dtype, argument.stage)

@@ -1,0 +1,60 @@
+"""A program cut into microbatches, and at its loops over layers, in the ways the planner asks."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shardc.compiler import Shape, even_loop_cuts, find, recut, split
+from shardc.ir.context import Module
+
+
+class Splits:
+    """Makes each cut of a program once.
+
+    Attributes:
+        loop_cuts: where loops over layers are cut while stages are looked for; a shape that has
+            been chosen is cut only where its stages begin.
+    """
+
+    def __init__(
+        self, module: Module, batch_args: Sequence[int] | None, batch_dims: Sequence[int] = ()
+    ) -> None:
+        self.loop_cuts: tuple[int, ...] = ()
+        self._module, self._batch_args, self._batch_dims = module, batch_args, batch_dims
+        self._made: dict[tuple[int, tuple[int, ...]], Module] = {}
+
+    @property
+    def counts(self) -> set[int]:
+        """The numbers of microbatches into which the program has been cut."""
+        return {count for count, _ in self._made}
+
+    def cut_loops(self, pieces: int) -> None:
+        """Cuts loops over layers so that the program falls into about `pieces` even parts."""
+        self.loop_cuts = even_loop_cuts(self._module, pieces)
+
+    def whole(self, count: int) -> Module:
+        """`count` microbatches, no loop cut; raises MicrobatchError as `shardc.compiler.split`."""
+        return self._get(count, ())
+
+    def in_layers(self, count: int) -> Module:
+        """`count` microbatches, loops cut at `loop_cuts`."""
+        return self._get(count, self.loop_cuts)
+
+    def of(self, shape: Shape) -> Module:
+        """The module in which the cuts of `shape` are positions."""
+        return self._get(shape.num_microbatches, shape.loop_cuts)
+
+    def recut(self, shape: Shape) -> Shape:
+        """The same stages with no loop cut but where one begins."""
+        if not shape.loop_cuts:
+            return shape
+        origins, needed = recut(self.of(shape), shape.cuts)
+        cuts = find(self._get(shape.num_microbatches, needed), origins)
+        return msgspec.structs.replace(shape, cuts=cuts, loop_cuts=needed)
+
+    def _get(self, count: int, loop_cuts: tuple[int, ...]) -> Module:
+        key = (count, loop_cuts)
+        if key not in self._made:
+            batch = self._batch_args, self._batch_dims
+            self._made[key] = split(self._module, count, *batch, loop_cuts)
+        return self._made[key]
