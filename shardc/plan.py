@@ -10,6 +10,8 @@ import msgspec
 from shardc.cluster import Cluster
 from shardc.errors import PlanError
 
+STAGE_AXIS = "stage"  # of the mesh on which an array lies whose rows belong to several stages
+
 
 class TensorSharding(msgspec.Struct, frozen=True):
     """How one tensor lies on a mesh.

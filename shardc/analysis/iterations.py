@@ -9,7 +9,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.trip_count import count_of, counts_from
 from shardc.ir.constants import is_zero
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import last_op, made_by, ops_of
+from shardc.ir.walk import is_inside, last_op, made_by, ops_of
 
 INTEGER_OPS: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add,
@@ -63,6 +63,19 @@ class Iterations:
     def body(self) -> ir.Block:
         """What one iteration does."""
         return self.loop.regions[1].blocks[0]
+
+    def count_at(self, position: int, iteration: int) -> int:
+        """What the number that is carried at `position` has counted to."""
+        start, step = self.counters[position]
+        return start + step * iteration
+
+    def uses_whole(self, value: ir.Value) -> bool:
+        """Whether the loop uses a value from outside in other ways than row by row."""
+        return any(
+            not (len(op.results) == 1 and op.results[0] in self.reads and use.operand_number == 0)
+            for use in value.uses
+            if is_inside(op := use.owner.operation, self.loop)
+        )
 
     def row_range(self, first: int, last: int) -> tuple[int, int]:
         """The rows of iterations first..last - 1, as a half-open range."""

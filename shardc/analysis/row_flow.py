@@ -14,7 +14,6 @@ from shardc.ir.attributes import SHARDING
 from shardc.ir.constants import splat_text
 from shardc.ir.local_ops import allowed_factors
 from shardc.ir.reducers import splits_into_partial_results
-from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, made_by, main_function, ops, terminator
 
 
@@ -58,8 +57,19 @@ class RowFlow:
     groups: list[LoopGroup] = field(default_factory=list)
     flops: int = 0
 
-    def group_of(self, loop: int) -> LoopGroup:
-        """The group with the loop at this position."""
+    def group_of(self, i: int) -> LoopGroup | None:
+        """The loops over whose rows op number `i` can be cut, or to which it belongs."""
+        if i in self.loops:
+            return self._group(i)
+        factor, rule = self.factors.get(i), self.rules[i] if self.rules else None
+        if factor is None or rule is None:
+            return None
+        for value, dim, factors in places(self.ops[i], rule):
+            if factors == (factor,) and self.stacks.get(value, (-1, -1))[0] == dim:
+                return self._group(self.stacks[value][1])
+        return None
+
+    def _group(self, loop: int) -> LoopGroup:
         return next(group for group in self.groups if loop in group.loops)
 
 
@@ -146,43 +156,31 @@ class _Follower:
             return
         if rule is None:
             return
-        places = self._places(op, rule)
+        found = places(op, rule)
         if i not in self.flow.factors:
-            factor = self._factor(op, rule, places)
+            factor = self._factor(op, rule)
             if factor is None:
                 return
             self.flow.factors[i] = factor
         chosen = self.flow.factors[i]
-        marked = [v for v, d, f in places if f == (chosen,) and self._is_marked(v, d)]
+        marked = [v for v, d, f in found if f == (chosen,) and self._is_marked(v, d)]
         loop = self.flow.stacks[marked[0]][1]
-        for value, dim, factors in places:
+        for value, dim, factors in found:
             if chosen in factors:
                 self._mark(value, dim, loop)
 
     def _is_marked(self, value: ir.Value, dim: int) -> bool:
         return value in self.flow.stacks and self.flow.stacks[value][0] == dim
 
-    @staticmethod
-    def _places(op: ir.Operation, rule: OpRule) -> list[tuple[ir.Value, int, tuple[int, ...]]]:
-        return [
-            (value, dim, factors)
-            for value, mapping in [
-                *zip(op.operands, rule.operands, strict=True),
-                *zip(op.results, rule.results, strict=True),
-            ]
-            for dim, factors in enumerate(mapping)
-        ]
-
-    def _factor(
-        self, op: ir.Operation, rule: OpRule, places: list[tuple[ir.Value, int, tuple[int, ...]]]
-    ) -> int | None:
+    def _factor(self, op: ir.Operation, rule: OpRule) -> int | None:
         """The factor along which `op` can work on rows alone, if a stack has rows there."""
         allowed = allowed_factors(op, rule)
-        for value, dim, factors in places:
+        found = places(op, rule)
+        for value, dim, factors in found:
             if len(factors) != 1 or not self._is_marked(value, dim) or not allowed[factors[0]]:
                 continue
             factor = factors[0]
-            if all(f == (factor,) for _, _, f in places if factor in f) and _is_worthwhile(
+            if all(f == (factor,) for _, _, f in found if factor in f) and _is_worthwhile(
                 op, rule, factor
             ):
                 return factor
@@ -200,6 +198,18 @@ class _Follower:
             first += group.trips
         self.flow.groups = list(groups.values())
         self.flow.flops = sum(op_cost(op).flops for op in self.flow.ops)
+
+
+def places(op: ir.Operation, rule: OpRule) -> list[tuple[ir.Value, int, tuple[int, ...]]]:
+    """(value, dim, factors of the dim) of all operands and results of an op."""
+    return [
+        (value, dim, factors)
+        for value, mapping in [
+            *zip(op.operands, rule.operands, strict=True),
+            *zip(op.results, rule.results, strict=True),
+        ]
+        for dim, factors in enumerate(mapping)
+    ]
 
 
 def _is_worthwhile(op: ir.Operation, rule: OpRule, factor: int) -> bool:
@@ -233,10 +243,3 @@ def boundaries(group: LoopGroup, cuts: Sequence[int]) -> list[int]:
     """Iterations of the group's loops at which pieces begin, the end included: [0, .., trips]."""
     inner = sorted({cut - group.first for cut in cuts if 0 < cut - group.first < group.trips})
     return [0, *inner, group.trips]
-
-
-def part_shape(value: ir.Value, dim: int, size: int) -> list[int]:
-    """The shape of `size` rows of a stack."""
-    shape = list(shape_of(value))
-    shape[dim] = size
-    return shape

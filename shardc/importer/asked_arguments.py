@@ -17,7 +17,7 @@ from shardc.ir.attributes import SHARDING, arg_attrs, set_arg_attrs, str_attr
 from shardc.ir.shardings import add_mesh, meshes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function
-from shardc.plan import Mesh
+from shardc.plan import STAGE_AXIS, Mesh
 
 MESH = "asked"  # symbol of the mesh that these shardings refer to
 
@@ -81,8 +81,9 @@ def ask_as_they_lie(
 ) -> None:
     """Writes `sdy.sharding` on every argument whose array arrives in parts.
 
-    Arrays that are whole on each of their devices ask for nothing, and none do where arrays lie on
-    several meshes, or on another than asked for: then they are moved. So do arguments that have a
+    Arrays that are whole on each of their devices ask for nothing, nor do those that a pipeline
+    returned with rows on each stage, and none do where arrays lie on several meshes, or on another
+    than asked for: then they are moved. So do arguments that have a
     sharding already.
 
     Args:
@@ -99,6 +100,8 @@ def ask_as_they_lie(
     if len({lies.mesh for lies in split.values()}) != 1:
         return
     sizes = next(iter(split.values())).mesh.shape
+    if STAGE_AXIS in sizes:
+        return
     axes = tuple((name, size) for name, size in sizes.items() if size > 1)
     own = _own_axes(imported)
     if (own and dict(own) != dict(axes)) or (

@@ -93,6 +93,14 @@ def made_by(value: ir.Value) -> ir.Operation | None:
     return None if isinstance(owner, ir.Block) else owner.operation
 
 
+def is_inside(op: ir.Operation, outer: ir.Operation) -> bool:
+    """Whether `op` stands in a region of `outer`, however deep."""
+    parent = op.parent
+    while parent is not None and parent.operation != outer:
+        parent = parent.operation.parent
+    return parent is not None
+
+
 def walk(op: ir.Operation) -> Iterator[ir.Operation]:
     """Every op inside `op`, depth first, `op` itself excluded."""
     for region in op.regions:

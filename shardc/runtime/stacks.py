@@ -9,11 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from shardc.plan import ArgumentSpec, ResultSpec
+from shardc.plan import STAGE_AXIS, ArgumentSpec, ResultSpec
 from shardc.runtime.placement import checked_array
 from shardc.runtime.transfers import Transfers
-
-STAGE_AXIS = "stage"  # of the mesh over all stages that a stack lies on
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,11 @@
+// RUN: shardc-opt %s --passes=shardc-cut-loops | filecheck %s --check-prefix=WHOLE
 // RUN: shardc-opt %s --passes='shardc-cut-loops{at=1}' | filecheck %s
 // RUN: shardc-opt %s --passes='shardc-cut-loops{at=1},shardc-cut-loops{at=2}' | filecheck %s
+
+// Without cuts every op only gets its mark.
+// WHOLE-LABEL: func.func @main(%arg0: tensor<3x4x4xf32>
+//       WHOLE:   stablehlo.while{{.*}}shardc.origin = array<i64: 4, 0>
+//   WHOLE-NOT:   stablehlo.while
 
 // Layers 0 and 1..2 become two loops. Each has its rows of the weights, which come and go as two
 // arguments and results; row numbers are shifted, and the counter goes on counting.
