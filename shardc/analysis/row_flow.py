@@ -11,7 +11,6 @@ from shardc.analysis.flops import is_heavy, op_cost
 from shardc.analysis.iterations import Iterations, iterations, row_read
 from shardc.analysis.sharding_rules import FactorKind, OpRule, main_rules
 from shardc.ir.attributes import SHARDING
-from shardc.ir.constants import splat_text
 from shardc.ir.local_ops import allowed_factors
 from shardc.ir.reducers import splits_into_partial_results
 from shardc.ir.walk import body, made_by, main_function, ops, terminator
@@ -42,8 +41,7 @@ class RowFlow:
         ops: of main.
         loops: position -> what the iterations of the loop at it touch.
         stacks: value -> (the dim of its rows, position of one loop of their group).
-        factors: position of an op that can work on some rows alone -> the factor that is rows;
-            None for a constant.
+        factors: position of an op that can work on some rows alone -> the factor that is rows.
         rules: of the ops.
         groups: of loops, in program order.
         flops: of the whole step.
@@ -53,7 +51,7 @@ class RowFlow:
     loops: dict[int, Iterations]
     rules: list[OpRule | None]
     stacks: dict[ir.Value, tuple[int, int]] = field(default_factory=dict)
-    factors: dict[int, int | None] = field(default_factory=dict)
+    factors: dict[int, int] = field(default_factory=dict)
     groups: list[LoopGroup] = field(default_factory=list)
     flops: int = 0
 
@@ -148,13 +146,7 @@ class _Follower:
 
     def _visit(self, i: int) -> None:
         op, rule = self.flow.ops[i], self.flow.rules[i]
-        if i in self.flow.loops:
-            return
-        if op.name == "stablehlo.constant":
-            if splat_text(op) is not None:
-                self.flow.factors[i] = None
-            return
-        if rule is None:
+        if i in self.flow.loops or rule is None:
             return
         found = places(op, rule)
         if i not in self.flow.factors:

@@ -76,12 +76,11 @@ def _count_to(condition: ir.Block, piece: Piece, bound: ir.Value) -> None:
 
 
 def _shift(op: ir.Operation, position: int, first_row: int) -> None:
-    """Subtracts `first_row` from an index."""
-    if first_row:
-        index = op.operands[position]
-        with ir.InsertionPoint(op), op.location:
-            shift = _integer(index.type, first_row)
-            op.operands[position] = stablehlo.SubtractOp(index, shift).result
+    """Subtracts `first_row` from an index; zero, too, or the first piece would be unlike others."""
+    index = op.operands[position]
+    with ir.InsertionPoint(op), op.location:
+        shift = _integer(index.type, first_row)
+        op.operands[position] = stablehlo.SubtractOp(index, shift).result
 
 
 def _integer(type_: ir.Type, value: int) -> ir.Value:

@@ -129,7 +129,7 @@ class _Cutter:
 
     def _cut_op(self, i: int, op: ir.Operation) -> None:
         rule, factor, ends = self.flow.rules[i], self.flow.factors[i], self.ends[id(self.groups[i])]
-        assert rule is not None and factor is not None
+        assert rule is not None
 
         def row_dim(mapping: Sequence[tuple[int, ...]]) -> int | None:
             return mapping.index((factor,)) if (factor,) in mapping else None

@@ -14,7 +14,8 @@
 //  CHECK-SAME:    %arg2: tensor<2x4x4xf32> {{{.*}}rows 1:3{{.*}}shardc.piece = array<i64: 0, 0>{{.*}}tf.aliasing_output = 2
 //  CHECK-SAME:   -> (tensor<1x4x4xf32>, tensor<2x4xf32>, tensor<2x4x4xf32> {shardc.piece = array<i64: 0, 0>})
 //       CHECK:   %[[FIRST:.*]]:2 = stablehlo.while(%[[I:.*]] = %{{.*}}, %{{.*}} = %arg1)
-//       CHECK:     dynamic_slice %arg0, %[[I]],
+//       CHECK:     %[[ROW:.*]] = stablehlo.subtract %[[I]],
+//       CHECK:     dynamic_slice %arg0, %[[ROW]],
 //       CHECK:   %[[ONE:.*]] = stablehlo.constant {{.*}}dense<1>
 //       CHECK:   %[[THREE:.*]] = stablehlo.constant {{.*}}dense<3>
 //       CHECK:   %[[SECOND:.*]]:2 = stablehlo.while(%[[J:.*]] = %[[ONE]], %{{.*}} = %[[FIRST]]#1)
