@@ -30,9 +30,11 @@ def asked_prices(
         tuple(stage.mesh for stage in plan.stages),
         plan.schedule,
         plan.batch_arguments,
+        plan.loop_cuts,
     )
     proposal = Proposal(shape, 0.0, tuple(stage.layers for stage in plan.stages))
-    outlined = outline(split(module, count, plan.batch_arguments, plan.batch_dims), shape.cuts)
+    split_module = split(module, count, plan.batch_arguments, plan.batch_dims, plan.loop_cuts)
+    outlined = outline(split_module, shape.cuts)
 
     def step_s(ignored: Sequence[str]) -> float:
         return plan_exactly(

@@ -144,6 +144,7 @@ class Candidate:
             cluster=cluster,
             batch_arguments=tuple(batch),
             batch_dims=tuple(batch.values()),
+            loop_cuts=shape.loop_cuts,
         )
 
 
