@@ -16,29 +16,29 @@ Array = npt.NDArray[Any]
 
 def seeded_inputs(
     arguments: Sequence[Argument],
-    state: Collection[int],
+    small: Collection[int],
     limits: Mapping[int, int],
     seed: int = 0,
 ) -> list[Array]:
     """Small values that a training step can digest.
 
-    Floats of state and scalars lie between 0 and 0.1 (a second moment must not be negative), all
+    Floats of `small` and scalars lie between 0 and 0.1 (a second moment must not be negative), all
     others are normal. Indices lie inside what they index; other signed integers are 0 to 3, and
     unsigned ones are random bits (of a random key).
 
     Args:
-        state: arguments that reappear as results.
+        small: arguments that reappear as results, or whose root is taken.
         limits: argument -> exclusive upper limit of an index.
     """
     random = np.random.default_rng(seed)
     return [
-        _values(random, argument, position in state, limits.get(position))
+        _values(random, argument, position in small, limits.get(position))
         for position, argument in enumerate(arguments)
     ]
 
 
 def _values(
-    random: np.random.Generator, argument: Argument, is_state: bool, limit: int | None
+    random: np.random.Generator, argument: Argument, is_small: bool, limit: int | None
 ) -> Array:
     shape, dtype = argument.shape, np.dtype(argument.dtype)
     if dtype == np.bool_:
@@ -48,7 +48,7 @@ def _values(
         return random.integers(0, top, shape, dtype=dtype, endpoint=True)
     if dtype.kind in "iu":
         return np.asarray(random.integers(0, limit or 4, shape)).astype(dtype)
-    small = is_state or not shape
+    small = is_small or not shape
 
     def floats() -> Array:
         numbers = random.uniform(0.0, 0.1, shape) if small else random.standard_normal(shape)

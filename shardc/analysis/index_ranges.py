@@ -1,4 +1,6 @@
-"""Which integer arguments are indices, and how far they may point."""
+"""Which arguments are indices, and how far they may point; and which must not be negative."""
+
+from collections.abc import Iterator
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
@@ -15,6 +17,7 @@ _KEEPS_NUMBERS = frozenset(
     )
 )  # fmt: skip
 _SHIFTS = ("stablehlo.add", "stablehlo.subtract")
+_ROOTS = ("stablehlo.sqrt", "stablehlo.rsqrt", "stablehlo.log", "stablehlo.power")
 # Going back from the other side of a comparison, these keep an iota an iota.
 _KEEPS_IOTA = ("stablehlo.broadcast_in_dim", "stablehlo.convert", "stablehlo.reshape")
 
@@ -37,8 +40,22 @@ def index_limits(main: ir.Operation) -> dict[int, int]:
     return found
 
 
+def rooted_arguments(main: ir.Operation) -> set[int]:
+    """Float arguments whose root or logarithm is taken, such as a variance: not to be negative."""
+    return {
+        position
+        for position, argument in enumerate(body(main).arguments)
+        if any(op.name in _ROOTS and operand == 0 for op, operand in _last_uses(argument))
+    }
+
+
 def _limits(argument: ir.Value) -> list[int]:
-    limits: list[int] = []
+    found = [_limit_of(op, position) for op, position in _last_uses(argument)]
+    return [limit for limit in found if limit is not None]
+
+
+def _last_uses(argument: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
+    """Ops, and which operand, that the numbers of an argument come to and change in."""
     seen: set[ir.Value] = {argument}
     waiting = [argument]
 
@@ -61,9 +78,8 @@ def _limits(argument: ir.Value) -> list[int]:
                 follow(op.results[position])
                 for region in op.regions:
                     follow(region.blocks[0].arguments[position])
-            elif (limit := _limit_of(op, position)) is not None:
-                limits.append(limit)
-    return limits
+            else:
+                yield op, position
 
 
 def _limit_of(op: ir.Operation, position: int) -> int | None:

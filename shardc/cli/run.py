@@ -7,7 +7,7 @@ import click
 import jax
 
 from shardc import compiler, verify
-from shardc.analysis.index_ranges import index_limits
+from shardc.analysis.index_ranges import index_limits, rooted_arguments
 from shardc.aot import find_plan
 from shardc.cli.devices import default_platform, start_devices
 from shardc.cli.output import format_option, print_json
@@ -123,8 +123,10 @@ def _inputs(
     if path is not None:
         return load_inputs(path, imported.arguments)
     with prepared.context:
-        limits = index_limits(main_function(prepared.operation))
-    return seeded_inputs(imported.arguments, verify.state_of(executable), limits, seed)
+        main = main_function(prepared.operation)
+        limits, rooted = index_limits(main), rooted_arguments(main)
+    small = {*verify.state_of(executable), *rooted}
+    return seeded_inputs(imported.arguments, small, limits, seed)
 
 
 def _verdict(

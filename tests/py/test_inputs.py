@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardc import compiler
-from shardc.analysis.index_ranges import index_limits
+from shardc.analysis.index_ranges import index_limits, rooted_arguments
 from shardc.errors import InputError
 from shardc.importer.from_jax import import_function
 from shardc.importer.program import Argument
@@ -70,6 +70,17 @@ def test_indices_are_found_through_what_is_done_to_them() -> None:
     with imported.module.context:
         limits = index_limits(main_function(imported.module.operation))
     assert limits == {1: 12, 2: 7, 3: 9}
+
+
+def test_variances_are_found() -> None:
+    def program(x: jax.Array, mean: jax.Array, variance: jax.Array, scale: jax.Array) -> jax.Array:
+        spread = jax.lax.rsqrt(variance.reshape(1, 4, 1) + 1e-5)
+        return jnp.sqrt(jnp.sum(((x - mean[:, None]) * spread * scale) ** 2))
+
+    imported = import_function(program, (np.ones((2, 4, 3), np.float32), *([np.ones(4)] * 2), 1.0))
+    compiler.prepare(imported.module)
+    with imported.module.context:
+        assert rooted_arguments(main_function(imported.module.operation)) == {2}
 
 
 def test_files_by_name_or_in_order(tmp_path: Path) -> None:
