@@ -49,7 +49,7 @@ CONTEST = {
     "S": (240.0, 1_534_613_444),
 }
 RESCORING_S = 3.0  # kept back of the limit for what follows the solver
-EFFORT = 0.85  # share of the limit that becomes the budget of work; the rest is for slow machines
+EFFORT = 0.7  # share of the limit that becomes the budget of work; the rest is for slow machines
 
 Raw = dict[str, Any]
 

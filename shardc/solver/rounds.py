@@ -14,13 +14,10 @@ from shardc.solver.search import Search
 
 NODES_TO_TABULATE = 1_000  # problems of fewer nodes are left to elimination and CP-SAT
 CELLS_TO_TABULATE = 1 << 24  # of one table: so are problems that need no larger one
-# Per round the shares of all work for messages, oscillation and polish, and how fast prices move
-# while messages pass: from, to.
-ROUNDS = (
-    (0.25, 0.10, 0.15, (0.3, 0.03)),
-    (0.10, 0.05, 0.10, (0.06, 0.02)),
-    (0.08, 0.05, 0.12, (0.06, 0.02)),
-)
+# Shares of all work for messages, oscillation and polish, and how fast prices move while messages
+# pass: from, to. The next rounds go on until the work is spent.
+FIRST_ROUND = (0.25, 0.10, 0.15, (0.3, 0.03))
+NEXT_ROUNDS = (0.03, 0.04, 0.08, (0.06, 0.02))
 LOOKS_OF_REFINEMENT = 200
 REFINEMENT = (0.2, 0.2, 0.6, (0.06, 0.02))  # of a choice that other phases found
 RATES_OF_OSCILLATION = (0.1, 0.01)
@@ -82,12 +79,17 @@ def descend(search: Search, prices: Floats, rng: random.Random) -> None:
     whole = search.work_left
     descent = Descent(Network(search.reduced), search, prices[search.reduced.times], rng)
     try:
-        for messages, oscillation, polish, rates in ROUNDS:
+        round_ = FIRST_ROUND
+        while search.work_left > 0:
+            messages, oscillation, polish, rates = round_
             search.begin("messages")
             descent.pass_messages(messages * whole, rates)
             _note(descent, search)
             search.begin("oscillate")
-            descent.oscillate(oscillation * whole, RATES_OF_OSCILLATION)
+            in_need = descent.best is None and round_ is NEXT_ROUNDS
+            descent.oscillate(
+                oscillation * whole, RATES_IN_NEED if in_need else RATES_OF_OSCILLATION
+            )
             _note(descent, search)
             search.begin("polish")
             descent.polish(polish * whole)
@@ -101,9 +103,7 @@ def descend(search: Search, prices: Floats, rng: random.Random) -> None:
             if search.reduced is not descent.network.reduced:
                 start = prices[search.reduced.times]
                 descent = Descent(Network(search.reduced), search, start, rng)
-        if descent.best is None:
-            descent.oscillate(search.work_left / 2, RATES_IN_NEED)
-        descent.polish(search.work_left)
+            round_ = NEXT_ROUNDS
     finally:
         descent.report()
     search.note("the budget of work is spent")
@@ -124,7 +124,7 @@ def refine(search: Search, prices: Floats, rng: random.Random, share: float) -> 
     if share < 1.0:
         work = min(work, LOOKS_OF_REFINEMENT * (CELLS_PER_LOOK + descent.messages.work))
     if not descent.prices.any():
-        rates = ROUNDS[0][3]
+        rates = FIRST_ROUND[3]
     try:
         descent.pass_messages(messages * work, rates)
         if reduced.memory is not None:
