@@ -22,7 +22,7 @@ import shardc
 from shardc import compiler, verify
 from shardc.aot import Compiled
 
-Leaves = list[Any]
+NEARBY_RUNS = 4
 
 
 def repeat(step: Any, args: tuple[Any, ...], state: dict[int, int], steps: int) -> Any:
@@ -57,12 +57,28 @@ def host(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 
 
-def check(compiled: Compiled, lowered: Any, args: Any, got: Any, expected: Any, steps: int) -> Any:
+def nearby(fn: Any, args: Any, state: dict[int, int], steps: int, names: list[str]) -> Any:
+    """Results of `jax.jit` on inputs with other last bits: one device's own error."""
+    leaves, tree = jax.tree.flatten(args)
+    step = jax.jit(fn)
+    for seed in range(NEARBY_RUNS):
+        is_key = [jax.numpy.issubdtype(jax.typeof(x).dtype, jax.dtypes.prng_key) for x in leaves]
+        other = [
+            x if k else verify.moved([x], seed)[0] for x, k in zip(leaves, is_key, strict=True)
+        ]
+        result = repeat(step, jax.tree.unflatten(tree, other), state, steps)
+        yield dict(zip(names, map(host, jax.tree.leaves(result)), strict=True))
+
+
+def check(
+    fn: Any, compiled: Compiled, lowered: Any, args: Any, got: Any, expected: Any, steps: int
+) -> verify.Verdict:
     """The verdict of shardc.verify on results that `shardc.jit` and `jax.jit` gave."""
     imported, devices = lowered.imported, jax.devices()
     names = verify.result_names(imported)
     state = verify.state_of(compiled.executable)
     values = [host(leaf) for leaf in jax.tree.leaves(args)]
+    others = list(nearby(fn, args, state, steps, names))
     with jax.enable_x64(True):
         prepared = verify.copy_module(imported.module)
         compiler.prepare(prepared)
@@ -72,11 +88,9 @@ def check(compiled: Compiled, lowered: Any, args: Any, got: Any, expected: Any, 
         )
         wide_values = [verify.widen_array(value) for value in values]
         wide_got = verify.outputs(wide, wide_values, names, steps, devices)
-        exact64 = verify.references(imported, values, state, steps, devices[0])[1]
-    own = [
-        dict(zip(names, map(host, jax.tree.leaves(tree)), strict=True)) for tree in (expected, got)
-    ]
-    return verify.judge(own[0], exact64, own[1], wide_got.values)
+        _, exact64, again64 = verify.references(imported, values, state, steps, devices[0])
+    own = [dict(zip(names, map(host, jax.tree.leaves(t)), strict=True)) for t in (expected, got)]
+    return verify.judge(own[0], exact64, again64, own[1], wide_got.values, others)
 
 
 def main() -> int:
@@ -103,7 +117,7 @@ def main() -> int:
         return error.exit_code
     expected = repeat(jax.jit(fn), args, state, options.steps)
     kind = difference(got, expected)
-    verdict = check(compiled, lowered, args, got, expected, options.steps)
+    verdict = check(fn, compiled, lowered, args, got, expected, options.steps)
     failures = [kind] if kind else []
     answer = verdict.to_dict()
     answer["failures"] = failures + answer["failures"]

@@ -87,8 +87,9 @@ def references(
     state: Mapping[int, int],
     steps: int,
     device: jax.Device,
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Results of the last step on one device: in the program's own precision, and in float64.
+) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
+    """Results of the last step on one device: in the program's own precision, in float64, and in
+    float64 from inputs with other last bits.
 
     The program is what was imported, untouched by shardc's passes but for annotations that name no
     more than one device. In float64 its CHLO ops are expanded first, as they are for the plan: the
@@ -100,12 +101,26 @@ def references(
     expanded = copy_module(module)
     run_passes(expanded, [LegalizeChlo()])
     names = result_names(imported)
-    found = []
-    for each in (module, widened(expanded)):
-        step = single_device_step(each, device)
-        values = list(inputs) if each is module else [widen_array(value) for value in inputs]
-        found.append(dict(zip(names, _repeat(step, values, state, steps), strict=True)))
-    return found[0], found[1]
+    own, wide = single_device_step(module, device), single_device_step(widened(expanded), device)
+    wide_inputs = [widen_array(value) for value in inputs]
+    runs = [(own, list(inputs)), (wide, wide_inputs), (wide, moved(wide_inputs))]
+    found = [_repeat(step, values, state, steps) for step, values in runs]
+    exact, exact64, nearby64 = (dict(zip(names, each, strict=True)) for each in found)
+    return exact, exact64, nearby64
+
+
+def moved(values: Sequence[Array], seed: int = 0) -> list[Array]:
+    """The same, but for the last bit of about half of the float32 and float64 that are not zero."""
+    random = np.random.default_rng(seed)
+
+    def move(value: Array) -> Array:
+        if value.dtype not in (np.float32, np.float64):
+            return value
+        side = random.choice(np.array([-np.inf, np.inf], value.dtype), value.shape)
+        kept = (value == 0) | (random.random(value.shape) < 0.5)
+        return np.where(kept, value, np.nextafter(value, side))
+
+    return [move(np.asarray(value)) for value in values]
 
 
 def widen_array(value: Array) -> Array:
@@ -163,8 +178,13 @@ def outputs(
 def judge(
     reference32: dict[str, Array],
     reference64: dict[str, Array],
+    nearby64: dict[str, Array],
     own: dict[str, Array],
     wide: dict[str, Array],
+    nearby32: Sequence[Mapping[str, Array]] = (),
 ) -> Verdict:
     """Compares what `outputs` gave with what `references` gave."""
-    return Verdict(compare(reference64, reference32, own), compare(reference64, None, wide))
+    return Verdict(
+        compare(reference64, reference32, own, nearby32=nearby32, nearby64=nearby64),
+        compare(reference64, None, wide, nearby64=nearby64),
+    )

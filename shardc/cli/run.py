@@ -143,8 +143,8 @@ def _verdict(
     wide_values = [verify.widen_array(value) for value in values]
     wide_got = verify.outputs(wide, wide_values, names, steps, devices)
     state = verify.state_of(executable)
-    exact32, exact64 = verify.references(imported, values, state, steps, devices[0])
-    return verify.judge(exact32, exact64, got.values, wide_got.values)
+    exact = verify.references(imported, values, state, steps, devices[0])
+    return verify.judge(*exact, got.values, wide_got.values)
 
 
 def _accepted(verdict: verify.Verdict, allow_nonfinite: bool) -> bool:

@@ -121,6 +121,20 @@ def test_a_leaf_that_is_zero_in_exact_arithmetic_only_has_to_vanish() -> None:
         assert not verdict(exact, single, wrong, "direct", weights=weights.astype(dtype)).passed
 
 
+def test_noise_that_an_optimizer_made_large_shows_by_a_second_run_in_float64() -> None:
+    exact, again, got = (1e-13 * values(seed) for seed in (3, 4, 5))
+    weights = values(2)
+
+    def report(leaf: np.ndarray, second: np.ndarray) -> Report:
+        reference = {"leaf": exact, "weights": weights}
+        found = {"leaf": leaf, "weights": weights}
+        return compare(reference, None, found, nearby64={"leaf": second, "weights": weights})
+
+    assert report(got, again).passed
+    assert not report(got, exact * (1 + 1e-15)).passed  # the second run knows its digits
+    assert not report(got + 1e-9, again).passed
+
+
 @pytest.mark.parametrize("magnitude", [1e-12, 1e-20])
 def test_small_leaves_are_judged_by_their_own_magnitude(magnitude: float) -> None:
     exact = magnitude * values()

@@ -31,7 +31,7 @@ class Case(NamedTuple):
     wide: Executable
     inputs: list[np.ndarray]
     names: list[str]
-    exact: tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+    exact: tuple[dict[str, np.ndarray], ...]
 
     def verdict(self, change: Any = lambda executable: executable) -> verify.Verdict:
         devices = jax.devices()
@@ -141,3 +141,11 @@ def test_a_skipped_microbatch_fails_the_check(case: Case) -> None:
     verdict = case.verdict(skip_a_microbatch)
     assert not verdict.own.passed
     assert not verdict.wide.passed
+
+
+def test_moved_inputs_differ_by_roundings_only() -> None:
+    values = [np.linspace(-1, 1, 101), np.zeros(3, np.float32), np.arange(4)]
+    first, zeros, whole = verify.moved(values)
+    assert 20 < np.count_nonzero(first != values[0]) < 80
+    np.testing.assert_allclose(first, values[0], rtol=1e-15)
+    assert not zeros.any() and whole is values[2]
