@@ -16,7 +16,7 @@ from shardc.backend.programs import CompiledProgram, compile_programs
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.program import Imported
-from shardc.ir.copy import copy_module
+from shardc.ir.copy import copy_module, module_digest
 from shardc.ir.host_calls import hoisted_calls, silent_calls
 from shardc.options import PlanOptions
 from shardc.plan import Executable, Plan, StageProgram
@@ -54,8 +54,7 @@ def find_plan(
 
     An interrupted planning gives the best plan so far, which is not kept.
     """
-    text = str(prepared.operation.get_asm(enable_debug_info=False))
-    digest = plan_cache.fingerprint(text, cluster, options)
+    digest = plan_cache.fingerprint(module_digest(prepared), cluster, options)
     if use_cache and (kept := plan_cache.load(digest)) is not None:
         return kept
     progress, wipe = terminal_progress()

@@ -48,7 +48,7 @@ def fingerprint(program: str, cluster: Cluster, options: PlanOptions) -> str:
     """Digest of all that a plan depends on.
 
     Args:
-        program: text of the prepared module.
+        program: digest of the prepared module.
     """
     digest = hashlib.sha256(_code_digest())
     for part in (program.encode(), msgspec.json.encode(cluster), msgspec.json.encode(options)):

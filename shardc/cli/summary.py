@@ -19,6 +19,7 @@ def plan_summary(plan: Plan, options: PlanOptions) -> dict[str, Any]:
         **requested(options),
         "num_stages": plan.num_stages,
         "num_microbatches": plan.num_microbatches,
+        "num_ops": sum(len(function.ops) for function in plan.shardings.values()),
         "schedule": plan.schedule,
         "predicted_step_time_s": plan.predicted.step_time_s,
         "predicted_peak_bytes_per_device": plan.predicted.peak_bytes_per_device,

@@ -1,8 +1,11 @@
-"""Copies of whole modules."""
+"""Copies and digests of whole modules, through bytecode: large constants are never printed."""
 
+import hashlib
 import io
 
 from jax.extend.mlir import ir
+
+from shardc.ir.pass_manager import run_registered
 
 
 def copy_module(module: ir.Module) -> ir.Module:
@@ -11,3 +14,24 @@ def copy_module(module: ir.Module) -> ir.Module:
     module.operation.write_bytecode(buffer)
     with module.context:
         return ir.Module.parse(buffer.getvalue())
+
+
+def module_digest(module: ir.Module) -> str:
+    """SHA-256 of a module, whatever the locations of its ops."""
+    with module.context:
+        bare = module.operation.clone()
+        run_registered(bare, "strip-debuginfo")
+        sink = _Sink()
+        bare.write_bytecode(sink)
+    return sink.digest.hexdigest()
+
+
+class _Sink:
+    """A file that keeps nothing but the digest of what is written into it."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return len(data)

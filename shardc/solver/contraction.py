@@ -1,5 +1,6 @@
 """Exact reductions: what is left has the same optimum, and `expand` gives the whole choice back."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -165,6 +166,7 @@ class _Graph:
                 self.add_usage(v, span, usage)
         self.fresh: dict[int, dict[int, None]] = {v: {} for v in names}  # edges not looked at yet
         self.changed: set[int] = set(names)  # nodes to look at for dominated strategies
+        self.compared: dict[bytes, Ints] = {}  # digest of a node -> its useful strategies
         for (a, b), table in zip(start.edges, tables, strict=True):
             u, v = names[a], names[b]
             matrix = np.asarray(table, np.float64)
@@ -345,12 +347,26 @@ class _Graph:
         the nodes that lost some, and their neighbours."""
         found: dict[int, None] = {}
         for v in sorted(self.changed & self.cost.keys()):
-            kept = self.undominated(v)
+            key = self.digest(v)
+            if key not in self.compared:
+                self.compared[key] = self.undominated(v)
+            kept = self.compared[key]
             if len(kept) < len(self.cost[v]):
                 self.pick(v, kept)
                 found.update(dict.fromkeys([v, *self.near[v]]))
         self.changed = set(found)
         return list(found)
+
+    def digest(self, v: int) -> bytes:
+        """Equal for nodes that the same costs and neighbours make alike, as in equal layers."""
+        digest = hashlib.blake2b(self.cost[v].tobytes(), digest_size=16)
+        for matrix in self.near[v].values():
+            digest.update(matrix.shape[1].to_bytes(4, "little"))
+            digest.update(np.ascontiguousarray(matrix))
+        for usage in self.terms[v].values():
+            digest.update(b"usage")
+            digest.update(np.ascontiguousarray(usage))
+        return digest.digest()
 
     def undominated(self, v: int) -> Ints:
         """Indices of the strategies of `v` that no other one makes useless."""

@@ -1,0 +1,156 @@
+"""Plan public programs at their full sizes for a large cluster and write docs/full_programs.md.
+
+    python benchmarks/full_programs.py DIR [--pattern '*.full.mlir*'] [--cluster h100-64]
+        [--time-limit 60] [--timeout 900] [--results FILE] [-o FILE]
+
+Every file of DIR (plain or gzipped) is planned by `shardc plan`, a process of its own, with its own
+choice of stages, microbatches and mesh; none of the devices is needed. Times are those of the whole
+command, by the clock and of the processor: on a busy machine the second is what says something.
+"""
+
+import argparse
+import datetime
+import gzip
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+DOES_NOT_FIT = 3  # exit code of the command
+Result = dict[str, Any]
+
+
+def plan(path: Path, cluster: str, time_limit_s: float, timeout_s: float) -> Result:
+    """One row: what planning one file took, and what came of it."""
+    command = [sys.executable, "-c", "from shardc.cli import main; raise SystemExit(main())"]
+    command += ["plan", str(path), "--cluster", cluster, "--no-cache", "--format", "json"]
+    command += ["--time-limit", f"{time_limit_s:g}"]
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    row: Result = {"program": path.name.split(".")[0]}
+    start_s = time.perf_counter()
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen(
+            command, stdout=output, stderr=errors, env={**os.environ, "PYTHONPATH": paths}
+        )
+        while True:
+            process, status, usage = os.wait4(child.pid, os.WNOHANG)
+            if process:
+                break
+            if time.perf_counter() - start_s > timeout_s:
+                child.kill()
+            time.sleep(0.1)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        row["seconds"] = round(time.perf_counter() - start_s, 1)
+        row["cpu_s"] = round(usage.ru_utime + usage.ru_stime, 1)
+        row["peak_gib"] = round(usage.ru_maxrss / (1 << 20), 2)
+        row["load_average"] = round(os.getloadavg()[0], 1)
+        output.seek(0)
+        errors.seek(0)
+        if child.returncode != 0:
+            said = errors.read().decode(errors="replace").splitlines()
+            lines = [line for line in said if line.startswith("error")]
+            word = "does not fit" if child.returncode == DOES_NOT_FIT else "FAILS"
+            reason = lines[0] if lines else f"exit code {child.returncode}"
+            return {**row, "outcome": f"{word}: {reason}"}
+        return {**row, "outcome": "planned", **_summary(json.load(output))}
+
+
+def _summary(answer: Result) -> Result:
+    stages = answer["stages"]
+    num_flops = sum(stage["num_flops"] for stage in stages)
+    whole = sum(stage["num_whole_flops"] for stage in stages)
+    objective = answer["objective"]
+    return {
+        "ops": answer["num_ops"],
+        "meshes": ["x".join(map(str, stage["mesh"])) for stage in stages],
+        "microbatches": answer["num_microbatches"],
+        "step_time_s": answer["predicted_step_time_s"],
+        "device_gib": answer["predicted_peak_bytes_per_device"] / (1 << 30),
+        "sharded_flops": 1.0 - whole / num_flops if num_flops else 1.0,
+        "gap": 1.0 - answer["lower_bound"] / objective if objective else 0.0,
+        "notes": answer["notes"],
+    }
+
+
+def table(report: Result) -> str:
+    """The document."""
+    machine = report["machine"]
+    lines = [
+        "# Full-size programs",
+        "",
+        f"Written by `benchmarks/full_programs.py` on {machine['date']}: `shardc plan` of public"
+        " StableHLO files for the cluster",
+        f"`{report['cluster']}`, which nobody needs to have, with a time limit of"
+        f" {report['time_limit_s']:g} s, on {machine['cores']} {machine['processor']} cores.",
+        "`load` is how many processes wanted these cores: the time limit is by the clock, so that a"
+        " busy machine tries",
+        "fewer shapes. Ops are those of the planned stage functions, `sharded` is the share of the"
+        " FLOPs in ops that are",
+        "split over devices, `gap` how far the shardings may be from the best ones for the shape.",
+        "",
+        "| program | ops | seconds | of CPU | load | RSS | meshes x microbatches | step"
+        " | per device | sharded | gap |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in report["programs"]:
+        head = (
+            f"| {row['program']} | {row.get('ops', '-')} | {row['seconds']:.0f}"
+            f" | {row['cpu_s']:.0f} | {row['load_average']:.0f} | {row['peak_gib']:.1f} GiB |"
+        )
+        if row["outcome"] != "planned":
+            lines.append(f"{head} {row['outcome']} | | | | |")
+            continue
+        meshes = list(dict.fromkeys(row["meshes"]))
+        shape = f"{len(row['meshes'])} of {', '.join(meshes)}, {row['microbatches']}"
+        lines.append(
+            f"{head} {shape} | {1e3 * row['step_time_s']:.4g} ms | {row['device_gib']:.1f} GiB"
+            f" | {row['sharded_flops']:.2%} | {row['gap']:.2%} |"
+        )
+    lines += ["", "What is replicated, and other notes:", ""]
+    for row in report["programs"]:
+        lines += [f"- {row['program']}: {note}" for note in row.get("notes", [])]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--pattern", default="*.full.mlir*")
+    parser.add_argument("--cluster", default="h100-64")
+    parser.add_argument("--time-limit", type=float, default=60.0, help="of one planning, seconds")
+    parser.add_argument("--timeout", type=float, default=900.0, help="seconds for one command")
+    results = ROOT / "benchmarks" / "results" / "full_programs.json"
+    parser.add_argument("--results", type=Path, default=results)
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs" / "full_programs.md")
+    options = parser.parse_args()
+    report: Result = {
+        "machine": {
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+        },
+        "cluster": options.cluster,
+        "time_limit_s": options.time_limit,
+        "programs": [],
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in sorted(options.directory.glob(options.pattern)):
+            file = Path(scratch) / path.name.removesuffix(".gz")
+            data = path.read_bytes()
+            file.write_bytes(gzip.decompress(data) if path.suffix == ".gz" else data)
+            row = plan(file, options.cluster, options.time_limit, options.timeout)
+            report["programs"].append(row)
+            print(json.dumps({k: v for k, v in row.items() if k != "notes"}), flush=True)
+            options.results.write_text(json.dumps(report, indent=1) + "\n")
+            options.output.write_text(table(report))
+    return int(any(row["outcome"].startswith("FAILS") for row in report["programs"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
