@@ -8,7 +8,7 @@ import numpy as np
 
 from shardc.analysis.strategies import Strategy
 from shardc.cost.links import Link, Links
-from shardc.cost.reshard import reshard
+from shardc.cost.reshard import reshards
 from shardc.plan import Mesh, TensorSharding
 from shardc.solver.problem import Floats
 
@@ -90,9 +90,8 @@ class ReshardTables:
         if table is None:
             rows = {s: i for i, s in enumerate(dict.fromkeys(made))}
             columns = {s: i for i, s in enumerate(dict.fromkeys(used))}
-            unique = np.array(
-                [[self._seconds(a, b, shape, itemsizes) for b in columns] for a in rows]
-            )
+            price = reshards(self.mesh, shape, itemsizes[0], self.links, itemsizes[1])
+            unique = np.array([[price(a, b).seconds for b in columns] for a in rows])
             pairs = np.ix_([rows[s] for s in made], [columns[s] for s in used])
             table = self._tables[key] = unique[pairs] * repeats
         return table
@@ -111,17 +110,5 @@ class ReshardTables:
         """Seconds to add up the partial sums of a value, ending in the cheapest of `options`."""
         if not made.unreduced:
             return 0.0
-        return min(
-            self._seconds(made, option, shape, itemsizes)
-            for option in options
-            if not option.unreduced
-        )
-
-    def _seconds(
-        self,
-        made: TensorSharding,
-        used: TensorSharding,
-        shape: tuple[int, ...],
-        itemsizes: tuple[int, int],
-    ) -> float:
-        return reshard(made, used, self.mesh, shape, itemsizes[0], self.links, itemsizes[1]).seconds
+        price = reshards(self.mesh, shape, itemsizes[0], self.links, itemsizes[1])
+        return min(price(made, option).seconds for option in options if not option.unreduced)

@@ -6,7 +6,7 @@ One function decides: the planner prices the very steps that `shardc-lower-colle
 import functools
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -75,11 +75,19 @@ def reshard(
     sum_itemsize: int = 0,
 ) -> Reshard:
     """Steps, seconds and bytes at once; `IMPOSSIBLE` where `reshard_steps` would raise."""
+    return reshards(mesh, shape, itemsize, links, sum_itemsize)(source, target)
+
+
+def reshards(
+    mesh: Mesh, shape: Sequence[int], itemsize: int, links: Links, sum_itemsize: int = 0
+) -> Callable[[TensorSharding, TensorSharding], Reshard]:
+    """`reshard` of one value, for all its sources and targets."""
     num_devices = len(mesh.device_ids)
     divisors = tuple(math.gcd(size, num_devices) for size in shape)
     elements = math.prod(shape)
     num_bytes = (elements * itemsize, elements * (sum_itemsize or itemsize))
-    return _reshard(source, target, mesh.axes, divisors, num_bytes, tuple(links.items()))
+    items = tuple(links.items())
+    return lambda source, target: _reshard(source, target, mesh.axes, divisors, num_bytes, items)
 
 
 def describe(sharding: TensorSharding) -> str:
@@ -91,11 +99,14 @@ def describe(sharding: TensorSharding) -> str:
 
 def is_valid(sharding: TensorSharding, mesh: Mesh, shape: Sequence[int]) -> bool:
     """Whether `sharding` has the rank, uses each axis of the mesh once, and divides evenly."""
-    sizes = dict(mesh.axes)
-    return _is_valid(sharding, sizes, tuple(shape))
+    return _is_valid(sharding, mesh.axes, tuple(shape))
 
 
-def _is_valid(sharding: TensorSharding, sizes: dict[str, int], divisors: tuple[int, ...]) -> bool:
+@functools.lru_cache(maxsize=1 << 16)
+def _is_valid(
+    sharding: TensorSharding, mesh_axes: tuple[tuple[str, int], ...], divisors: tuple[int, ...]
+) -> bool:
+    sizes = dict(mesh_axes)
     used = (*sharding.axes, *sharding.unreduced)
     if len(sharding.dims) != len(divisors) or len(set(used)) != len(used):
         return False
@@ -120,8 +131,7 @@ def _reshard(
     num_bytes: tuple[int, int],
     links: LinkItems,
 ) -> Reshard:
-    sizes = dict(axes)
-    if not (_is_valid(source, sizes, divisors) and _is_valid(target, sizes, divisors)):
+    if not (_is_valid(source, axes, divisors) and _is_valid(target, axes, divisors)):
         return IMPOSSIBLE
     if not set(target.unreduced) <= set(source.unreduced):
         return IMPOSSIBLE

@@ -1,5 +1,6 @@
 """The collectives that a sharded value can go through next, each with its time and bytes."""
 
+import functools
 import math
 from collections.abc import Iterator
 from itertools import combinations
@@ -62,68 +63,90 @@ class Moves:
         sum_bytes: int,
         links: dict[str, Link],
     ) -> None:
-        self.sizes, self.divisors, self.links = sizes, divisors, links
+        self.sizes, self.links = sizes, links
+        self.axes, self.divisors = tuple(sizes.items()), tuple(divisors)
         self.num_bytes, self.sum_bytes = num_bytes, sum_bytes
 
     def of(self, state: TensorSharding) -> Iterator[Move]:
         """The moves from `state`, in a fixed order."""
-        sizes, links = self.sizes, self.links
         num_bytes = self.sum_bytes if state.unreduced else self.num_bytes
-        local_bytes = num_bytes / math.prod(sizes[axis] for axis in state.axes)
-        used = {*state.axes, *state.unreduced}
+        local_bytes = num_bytes / math.prod(self.sizes[axis] for axis in state.axes)
+        for step in _steps(state, self.axes, self.divisors):
+            yield Move(step, *self._price(step, local_bytes))
 
-        for axis in sizes:
-            if axis not in used:
-                for dim in self._dims_that_fit(state, axis):
-                    result = _append(state, dim, axis)
-                    yield Move(ReshardStep("all_slice", (axis,), result, dim), 0.0, 0.0)
-
-        for dim, axes in enumerate(state.dims):
-            if not axes:
-                continue
-            axis = axes[-1]
-            size, link = sizes[axis], links[axis]
-            whole = _drop(state, dim)
-            gathered_bytes = local_bytes * size
-            yield Move(
-                ReshardStep("all_gather", (axis,), whole, dim),
-                collectives.all_gather_s(size, link, gathered_bytes),
-                collectives.all_gather_bytes(size, gathered_bytes),
-            )
-            seconds = collectives.all_to_all_s(size, link, local_bytes)
-            sent = collectives.all_to_all_bytes(size, local_bytes)
-            for other in self._dims_that_fit(state, axis):
-                if other != dim:
-                    moved = _append(whole, other, axis)
-                    step = ReshardStep("all_to_all", (axis,), moved, None, dim, other)
-                    yield Move(step, seconds, sent)
-
-        for axis in state.unreduced:
-            reduced = _reduce(state, (axis,))
-            for dim in self._dims_that_fit(state, axis):
-                result = _append(reduced, dim, axis)
-                yield Move(
-                    ReshardStep("reduce_scatter", (axis,), result, dim),
-                    collectives.reduce_scatter_s(sizes[axis], links[axis], local_bytes),
-                    collectives.reduce_scatter_bytes(sizes[axis], local_bytes),
+    def _price(self, step: ReshardStep, local_bytes: float) -> tuple[float, float]:
+        """Seconds of a step on a value of which a device holds `local_bytes` before, and the bytes
+        that it sends."""
+        size, link = self.sizes[step.axes[0]], self.links[step.axes[0]]
+        match step.kind:
+            case "all_slice":
+                return 0.0, 0.0
+            case "all_gather":
+                gathered_bytes = local_bytes * size
+                return (
+                    collectives.all_gather_s(size, link, gathered_bytes),
+                    collectives.all_gather_bytes(size, gathered_bytes),
                 )
-
-        for count in range(1, len(state.unreduced) + 1):
-            for some in combinations(state.unreduced, count):
-                pairs = [(sizes[axis], links[axis]) for axis in some]
-                yield Move(
-                    ReshardStep("all_reduce", some, _reduce(state, some)),
-                    collectives.all_reduce_over_s(pairs, local_bytes),
-                    collectives.all_reduce_over_bytes([size for size, _ in pairs], local_bytes),
+            case "all_to_all":
+                return (
+                    collectives.all_to_all_s(size, link, local_bytes),
+                    collectives.all_to_all_bytes(size, local_bytes),
                 )
+            case "reduce_scatter":
+                return (
+                    collectives.reduce_scatter_s(size, link, local_bytes),
+                    collectives.reduce_scatter_bytes(size, local_bytes),
+                )
+        pairs = [(self.sizes[axis], self.links[axis]) for axis in step.axes]
+        return (
+            collectives.all_reduce_over_s(pairs, local_bytes),
+            collectives.all_reduce_over_bytes([size for size, _ in pairs], local_bytes),
+        )
 
-    def _dims_that_fit(self, state: TensorSharding, axis: str) -> list[int]:
+
+@functools.lru_cache(maxsize=1 << 16)
+def _steps(
+    state: TensorSharding, axes: tuple[tuple[str, int], ...], divisors: tuple[int, ...]
+) -> tuple[ReshardStep, ...]:
+    """The steps from `state`, whatever they cost: the same for values of all sizes."""
+    sizes = dict(axes)
+
+    def dims_that_fit(axis: str) -> list[int]:
         """Dims that stay evenly divided when `axis` is appended to them."""
         return [
             dim
-            for dim, axes in enumerate(state.dims)
-            if self.divisors[dim] % (math.prod(self.sizes[a] for a in axes) * self.sizes[axis]) == 0
+            for dim, split in enumerate(state.dims)
+            if divisors[dim] % (math.prod(sizes[a] for a in split) * sizes[axis]) == 0
         ]
+
+    found: list[ReshardStep] = []
+    used = {*state.axes, *state.unreduced}
+    for axis in sizes:
+        if axis not in used:
+            found += (
+                ReshardStep("all_slice", (axis,), _append(state, dim, axis), dim)
+                for dim in dims_that_fit(axis)
+            )
+    for dim, split in enumerate(state.dims):
+        if not split:
+            continue
+        axis = split[-1]
+        whole = _drop(state, dim)
+        found.append(ReshardStep("all_gather", (axis,), whole, dim))
+        for other in dims_that_fit(axis):
+            if other != dim:
+                moved = _append(whole, other, axis)
+                found.append(ReshardStep("all_to_all", (axis,), moved, None, dim, other))
+    for axis in state.unreduced:
+        reduced = _reduce(state, (axis,))
+        found += (
+            ReshardStep("reduce_scatter", (axis,), _append(reduced, dim, axis), dim)
+            for dim in dims_that_fit(axis)
+        )
+    for count in range(1, len(state.unreduced) + 1):
+        for some in combinations(state.unreduced, count):
+            found.append(ReshardStep("all_reduce", some, _reduce(state, some)))
+    return tuple(found)
 
 
 def _append(state: TensorSharding, dim: int, axis: str) -> TensorSharding:

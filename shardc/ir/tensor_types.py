@@ -1,11 +1,18 @@
 """Shape, dtype and bytes of MLIR values."""
 
+import functools
 import math
 import re
 
 from jax.extend.mlir import ir
 
-_NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i1": "bool"}
+_FLOATS: dict[type[ir.Type], str] = {  # the frequent ones, without the way through text
+    ir.F16Type: "float16",
+    ir.BF16Type: "bfloat16",
+    ir.F32Type: "float32",
+    ir.F64Type: "float64",
+}
+_COMPLEX = {"complex<f32>": "complex64", "complex<f64>": "complex128"}
 _INTEGER = re.compile(r"^(u?)i(\d+)$")
 _FLOAT8 = re.compile(r"^f(\d+)(E\w+)$")
 
@@ -26,11 +33,14 @@ def dtype_of(value: ir.Value) -> str:
 
 def dtype_name(element_type: ir.Type) -> str:
     """NumPy/ml_dtypes name of an element type; the MLIR text for what they do not have."""
+    known = _FLOATS.get(type(element_type))
+    if known is not None:
+        return known
     text = str(element_type)
-    if text in _NAMES:
-        return _NAMES[text]
-    if text.startswith("complex<"):
-        return {"complex<f32>": "complex64", "complex<f64>": "complex128"}.get(text, text)
+    if text == "i1":
+        return "bool"
+    if text in _COMPLEX:
+        return _COMPLEX[text]
     if match := _INTEGER.match(text):
         return f"{'u' * bool(match[1])}int{match[2]}"
     if match := _FLOAT8.match(text):
@@ -38,6 +48,7 @@ def dtype_name(element_type: ir.Type) -> str:
     return text
 
 
+@functools.cache
 def itemsize(dtype: str) -> int:
     """Bytes of one element; parts of a byte count as one, and so does what is unknown."""
     if dtype == "bool":
@@ -60,12 +71,13 @@ def sum_type(whole: ir.Type) -> ir.Type:
 
 def sum_itemsize(value: ir.Value) -> int:
     """Bytes of one element of a tensor while it is a partial sum."""
-    return 4 if dtype_of(value) in ("float16", "bfloat16") else itemsize(dtype_of(value))
+    dtype = dtype_of(value)
+    return 4 if dtype in ("float16", "bfloat16") else itemsize(dtype)
 
 
 def num_elements(value: ir.Value) -> int:
     """Elements of a tensor; 0 for what is no tensor."""
-    return math.prod(shape_of(value)) if dtype_of(value) else 0
+    return math.prod(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else 0
 
 
 def num_bytes(value: ir.Value) -> int:
