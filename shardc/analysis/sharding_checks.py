@@ -9,7 +9,7 @@ from shardc.analysis.linear import keeps_partial
 from shardc.analysis.sharding_rules import FactorKind, OpRule
 from shardc.cost.reshard import describe, is_valid
 from shardc.ir.constants import is_zero
-from shardc.ir.local_ops import BARRIER, splittable_factors
+from shardc.ir.local_ops import BARRIER, COUNTED_ONCE, splittable_factors
 from shardc.ir.reducers import reducer
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import CONTROL_FLOW
@@ -148,6 +148,8 @@ def _sums_disagreement(
     incoming = {axis for operand in operands for axis in operand.unreduced}
     for axis in sorted(incoming):
         partial = {i for i, operand in enumerate(operands) if axis in operand.unreduced}
+        if op.name in COUNTED_ONCE:
+            zero = set(range(len(operands)))  # as are whole operands on all devices but one
         if axis in split or not keeps_partial(op, partial, zero - partial):
             return f"it is not linear in partial sums over '{axis}'"
     if not incoming and is_zero(op.results[0]):

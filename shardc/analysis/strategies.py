@@ -19,12 +19,13 @@ Axes = tuple[tuple[str, int], ...]
 # Ops through which partial sums pass: which operands may be unreduced, and how.
 ALL_OPERANDS = "all"  # every operand is unreduced
 ONE_OPERAND = "one"  # exactly one of them
+SOME_OPERANDS = "some"  # some or all: one device counts each of the others, which are whole
 FIRST_OPERAND = "first"  # the first, the others are whole
 NO_OPERAND = "none"  # zeros, which are their own partial sums
 FIRST_TWO = "first two"  # the first and the second, the others are whole
 LINEAR = {
-    "stablehlo.add": ALL_OPERANDS,
-    "stablehlo.subtract": ALL_OPERANDS,
+    "stablehlo.add": SOME_OPERANDS,
+    "stablehlo.subtract": SOME_OPERANDS,
     "stablehlo.negate": ALL_OPERANDS,
     "stablehlo.transpose": ALL_OPERANDS,
     "stablehlo.reshape": ALL_OPERANDS,
@@ -240,6 +241,9 @@ def _unreduced_patterns(linear: str, unreduced: tuple[bool, ...]) -> list[tuple[
         return [tuple(range(len(unreduced)))] if all(unreduced) else []
     if linear == NO_OPERAND:
         return [()]
+    if linear == SOME_OPERANDS:
+        able = [i for i, ok in enumerate(unreduced) if ok]
+        return [some for n in range(1, len(able) + 1) for some in itertools.combinations(able, n)]
     if linear == FIRST_OPERAND:
         return [(0,)] if unreduced[0] else []
     if linear == FIRST_TWO:

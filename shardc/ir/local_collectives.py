@@ -111,6 +111,13 @@ class DeviceProgram:
         starts[dim] = self.start(axes, shape[dim])
         return stablehlo.DynamicSliceOp(value, starts, slice_sizes=shape).result
 
+    def once(self, value: ir.Value, axes: tuple[str, ...]) -> ir.Value:
+        """`value` on the first of the devices along `axes`, zeros on the others: a partial sum."""
+        first = stablehlo.CompareOp(
+            self.index(axes), _scalar(0), stablehlo.ComparisonDirectionAttr.get("EQ")
+        ).result
+        return stablehlo.SelectOp(first, value, zeros(value)).result
+
     def start(self, axes: tuple[str, ...], size: int) -> ir.Value:
         """Where (tensor<i32>) this device's part of `size` begins in a dim that `axes` split."""
         return stablehlo.MulOp(self.index(axes), _scalar(size)).result
@@ -143,6 +150,17 @@ class DeviceProgram:
         groups = np.ascontiguousarray(replica_groups(self.mesh, axes), np.int64)
         channel = stablehlo.ChannelHandle.get(self.channels, DEVICE_TO_DEVICE)
         return ir.DenseIntElementsAttr.get(groups), channel
+
+
+def zeros(like: ir.Value) -> ir.Value:
+    """Zeros of the type of `like`: floats, integers or complex numbers."""
+    element = like.type.element_type
+    text = "0"
+    if isinstance(element, ir.ComplexType):
+        text = "(0.0, 0.0)"
+    elif not isinstance(element, ir.IntegerType):
+        text = "0.0"
+    return stablehlo.ConstantOp(ir.Attribute.parse(f"dense<{text}> : {like.type}")).result
 
 
 def _fill_reducer(op: ir.Operation, reducer: str) -> None:

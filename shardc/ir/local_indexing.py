@@ -10,8 +10,7 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.ir.constants import is_complex
-from shardc.ir.local_collectives import DeviceProgram
+from shardc.ir.local_collectives import DeviceProgram, zeros
 from shardc.ir.local_ops import make_local, without_shardings
 from shardc.ir.tensor_types import shape_of
 
@@ -76,7 +75,7 @@ def gather_part(
     kept = [dim for dim in range(len(shape)) if dim not in offsets]
     mask_type = ir.RankedTensorType.get(shape, ir.IntegerType.get_signless(1))
     mask = stablehlo.BroadcastInDimOp(mask_type, inside, kept).result
-    return stablehlo.SelectOp(mask, taken, _zeros(taken)).result
+    return stablehlo.SelectOp(mask, taken, zeros(taken)).result
 
 
 def scatter_indices(
@@ -159,10 +158,3 @@ def _all(values: ir.Value, dim: int) -> ir.Value:
     with ir.InsertionPoint(block):
         stablehlo.ReturnOp([stablehlo.AndOp(*block.arguments).result])
     return reduce.results[0]
-
-
-def _zeros(like: ir.Value) -> ir.Value:
-    kind = "(0.0,0.0)" if is_complex(like) else "0"
-    if str(like.type.element_type).startswith(("f", "bf")):
-        kind = "0.0"
-    return stablehlo.ConstantOp(ir.Attribute.parse(f"dense<{kind}> : {like.type}")).result

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 BARRIER = "stablehlo.optimization_barrier"  # passes each operand on as it is
 
+# Sums of partial sums and whole values: of the latter one device has the value, the others zeros.
+COUNTED_ONCE = ("stablehlo.add", "stablehlo.subtract")
+
 Guard = Callable[[ir.Operation, "OpRule", int], bool]
 
 ELEMENTWISE = """

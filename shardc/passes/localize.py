@@ -20,10 +20,10 @@ from shardc.ir.attributes import (
     set_result_attrs,
 )
 from shardc.ir.clone import hollow_copy, replace_inputs
-from shardc.ir.constants import splat_text
+from shardc.ir.constants import is_zero, splat_text
 from shardc.ir.local_collectives import DeviceProgram
 from shardc.ir.local_indexing import gather_part, looked_up, scatter_indices, scattered_to
-from shardc.ir.local_ops import BARRIER, make_local, without_shardings
+from shardc.ir.local_ops import BARRIER, COUNTED_ONCE, make_local, without_shardings
 from shardc.ir.pass_manager import Pass
 from shardc.ir.reducers import reducer
 from shardc.ir.shardings import (
@@ -140,6 +140,11 @@ class _Localizer:
                 operands[len(op.results)] = scatter_indices(self.device, op, operands, found)
         if types != [self._part_type(result) for result in op.results]:
             operands = _as_wide_as_sums(op, operands)
+        if op.name in COUNTED_ONCE:
+            operands = [
+                self._counted_once(value, op.operands[i], op.results[0])
+                for i, value in enumerate(operands)
+            ]
         local = make_local(op, operands, types)
         without_shardings(local)
         if len(op.regions) > 0:
@@ -148,6 +153,13 @@ class _Localizer:
         if axes:
             return [self.device.all_reduce(local.results[0], axes, str(reducer(op)))]
         return list(local.results)
+
+    def _counted_once(self, local: ir.Value, operand: ir.Value, total: ir.Value) -> ir.Value:
+        """What a device adds up of an operand, where the sum `total` is a partial one."""
+        missing = set(self._sharding(total).unreduced) - set(self._sharding(operand).unreduced)
+        if not missing or is_zero(operand):
+            return local
+        return self.device.once(local, self._in_mesh_order(tuple(missing)))
 
     def _control_flow(
         self, op: ir.Operation, operands: list[ir.Value], types: list[ir.Type]

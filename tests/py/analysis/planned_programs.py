@@ -1,6 +1,9 @@
 """Small JAX functions as the stage functions that the sharding planner sees."""
 
+from collections import Counter
+
 import jax
+import msgspec
 import numpy as np
 from jax.extend.mlir import ir
 
@@ -9,14 +12,21 @@ from shardc.analysis.sharding_rules import rules_of
 from shardc.analysis.stage_problem import StageProblem
 from shardc.analysis.stage_table import next_states
 from shardc.cluster import Cluster, Device, Level
+from shardc.ir.attributes import KIND, get_str
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
-from shardc.ir.walk import functions
+from shardc.ir.planned import write_shardings
+from shardc.ir.shardings import RESHARDING_OPS
+from shardc.ir.walk import functions, nested_ops, symbol
+from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.insert_reshards import InsertReshards
+from shardc.passes.lower_collectives import LowerCollectives
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import NORMALIZE
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.plan import Mesh
+from shardc.solver.problem import Solution
 
 
 def cluster(
@@ -64,3 +74,32 @@ def problem(
 def random_choice(built: StageProblem, rng: np.random.Generator) -> list[int]:
     """One strategy per node."""
     return [int(rng.integers(len(costs))) for costs in built.problem.costs]
+
+
+def communication_s(built: StageProblem, solution: Solution) -> float:
+    """What the reshards of a solution take."""
+    tables = zip(built.problem.edges, built.problem.edge_costs, strict=True)
+    choice = solution.choice
+    return float(sum(table[choice[u], choice[v]] for (u, v), table in tables))
+
+
+def collectives(
+    module: ir.Module, built: StageProblem, solution: Solution, mesh: Mesh, machine: Cluster
+) -> dict[str, Counter[str]]:
+    """Kind of function -> how many collectives of each kind the lowering emits; slices are none."""
+    chosen = built.shardings(solution.choice)
+    run_passes(module, [AssignMeshes(print_meshes((mesh,)))])
+    with module.context:
+        for function in functions(module.operation):
+            write_shardings(function, chosen[symbol(function)])
+    described = msgspec.json.encode(machine).decode()
+    run_passes(module, [InsertReshards(), LowerCollectives(described)])
+    with module.context:
+        return {
+            str(get_str(function, KIND)): Counter(
+                op.name.removeprefix("sdy.")
+                for op in nested_ops(function)
+                if op.name in RESHARDING_OPS and op.name != "sdy.all_slice"
+            )
+            for function in functions(module.operation)
+        }
