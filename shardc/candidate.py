@@ -113,6 +113,7 @@ class Candidate:
                 time_s=reports[stage].seconds.get("forward", 0.0)
                 + reports[stage].seconds.get("backward", 0.0),
                 peak_bytes=reports[stage].peak_bytes,
+                memory=reports[stage].memory,
                 objective=reports[stage].objective,
                 lower_bound=reports[stage].lower_bound,
                 num_whole_flops=sum(each.num_flops for each in reports[stage].replicated),

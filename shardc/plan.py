@@ -217,6 +217,30 @@ class Replicated(msgspec.Struct, frozen=True):
     num_flops: int
 
 
+class Memory(msgspec.Struct, frozen=True):
+    """Bytes on one device by what they are for, at the time of a step when there are most.
+
+    Attributes:
+        parameters: state that forward or backward read.
+        optimizer_state: state that only the update reads.
+        inputs: arguments that are no state.
+        gradients: their sums over the microbatches, as far as they are there at that time.
+        stash: kept from forward to backward, for all microbatches in flight.
+        temporaries: results of ops, and what goes from one function to the next.
+    """
+
+    parameters: int = 0
+    optimizer_state: int = 0
+    inputs: int = 0
+    gradients: int = 0
+    stash: int = 0
+    temporaries: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(getattr(self, field) for field in self.__struct_fields__)
+
+
 class StageReport(msgspec.Struct, frozen=True):
     """What the cost model says about one stage under its chosen shardings.
 
@@ -229,6 +253,7 @@ class StageReport(msgspec.Struct, frozen=True):
         lower_bound: proven: no choice of shardings costs less.
         replicated: what every device runs whole.
         ideal_s: seconds per step if all ops were split evenly and nothing were sent.
+        memory: what `peak_bytes` are.
     """
 
     seconds: dict[str, float]
@@ -239,6 +264,7 @@ class StageReport(msgspec.Struct, frozen=True):
     lower_bound: float
     replicated: tuple[Replicated, ...] = ()
     ideal_s: float = 0.0
+    memory: Memory = Memory()
 
 
 class StagePlan(msgspec.Struct, frozen=True):
@@ -251,6 +277,7 @@ class StagePlan(msgspec.Struct, frozen=True):
         num_whole_flops: of these in ops that every device runs whole (counted once).
         time_s: seconds per microbatch, forward and backward.
         peak_bytes: per device.
+        memory: what they are for.
     """
 
     mesh: Mesh
@@ -259,6 +286,7 @@ class StagePlan(msgspec.Struct, frozen=True):
     num_flops: int = 0
     time_s: float = 0.0
     peak_bytes: int = 0
+    memory: Memory = Memory()
     objective: float = 0.0
     lower_bound: float = 0.0
     num_whole_flops: int = 0

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shardc.plan import Executable, Mesh, Plan
+from shardc.plan import Executable, Memory, Mesh, Plan
 
 _COLLECTIVE = re.compile(
     r"stablehlo\.(all_reduce|all_gather|all_to_all|reduce_scatter|collective_permute)\b"
@@ -48,6 +48,8 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
         f" {size(predicted.peak_bytes_per_device)} per device,"
         f" {size(predicted.communication_bytes)} sent per step"
     )
+    for number, stage in enumerate(plan.stages):
+        yield Text(f"memory of a device of stage {number} at its peak: {memory_text(stage.memory)}")
     yield Text(
         f"solver: objective {seconds(plan.objective)},"
         f" proven lower bound {seconds(plan.lower_bound)};"
@@ -57,6 +59,13 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
         yield Text("collectives: " + ", ".join(f"{v} {k}" for k, v in _SHORT.items()))
     for note in plan.notes:
         yield Text(f"note: {note}")
+
+
+def memory_text(memory: Memory) -> str:
+    """`12 MiB parameters, 3 MiB stash`; what there is nothing of is left out."""
+    held = {name: getattr(memory, name) for name in memory.__struct_fields__}
+    parts = [f"{size(count)} {name.replace('_', ' ')}" for name, count in held.items() if count]
+    return ", ".join(parts) or "nothing"
 
 
 def _stage_table(plan: Plan, executable: Executable | None) -> Table:

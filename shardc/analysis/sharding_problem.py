@@ -58,6 +58,7 @@ class ProblemBuilder:
         self.num_microbatches, self.stashes = num_microbatches, stashes
         self.ignored = ignored
         self.asked = {v: each.asked for v, each in asked.items() if each.name not in ignored}
+        self.state = frozenset(same.values())
         # An argument and its next state need not lie alike where the user asks for two shardings.
         self.same = {
             value: argument
@@ -101,6 +102,7 @@ class ProblemBuilder:
             self.graph.node_functions,
             [(node.op, node.num_flops) for node in self.graph.nodes],
             self.graph.edge_reshards,
+            self.state,
         )
 
     def _add_function(

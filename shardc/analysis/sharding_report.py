@@ -1,5 +1,6 @@
 """What a solved stage costs, split by function: seconds, bytes on the wire, peak memory."""
 
+from shardc.analysis.memory_report import memory_at_peak
 from shardc.analysis.stage_problem import StageProblem
 from shardc.cluster import Cluster
 from shardc.cost.links import axis_links
@@ -47,6 +48,7 @@ def stage_report(
         lower_bound=solution.lower_bound,
         replicated=_replicated(built, choice),
         ideal_s=_ideal_s(built) / len(mesh.device_ids),
+        memory=memory_at_peak(built, choice),
     )
 
 

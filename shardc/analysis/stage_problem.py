@@ -40,6 +40,7 @@ class StageProblem:
         node_functions: function that each op node is in; "" for values.
         node_ops: name and FLOPs per step of the op that each node is; "" where it is none.
         edge_reshards: of the first edges of `problem`; the others tie values together.
+        state: value ids of the arguments that results replace.
     """
 
     problem: Problem
@@ -55,6 +56,7 @@ class StageProblem:
     node_functions: list[str]
     node_ops: list[tuple[str, int]]
     edge_reshards: list[EdgeReshard]
+    state: frozenset[str]
 
     def shardings(self, choice: Sequence[int]) -> dict[str, FunctionSharding]:
         """What a solution's choice means for each function."""

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from shardc.errors import InputError
 from shardc.importer.program import Imported
 from shardc.options import PlanOptions
@@ -39,6 +41,7 @@ def plan_summary(plan: Plan, options: PlanOptions) -> dict[str, Any]:
                 "num_whole_flops": stage.num_whole_flops,
                 "time_s": stage.time_s,
                 "peak_bytes": stage.peak_bytes,
+                "memory": msgspec.to_builtins(stage.memory),
                 "objective": stage.objective,
                 "lower_bound": stage.lower_bound,
             }
