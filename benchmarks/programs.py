@@ -1,11 +1,13 @@
-"""Run public programs, as StableHLO files, through `shardc run --check` and write docs/programs.md.
+"""Run public programs, StableHLO files and JAX scripts, beside one device; write docs/programs.md.
 
     python benchmarks/programs.py DIR [--pattern '*.tiny.mlir*'] [--stages 1,2,auto]
         [--microbatches 1,2,auto] [--timeout 600] [--results FILE] [-o FILE]
 
-Every file of DIR (plain or gzipped) is planned for 8 virtual CPU devices with every combination,
-run for two steps and compared with one device by shardc/numerics.py. Each run is a process of its
-own with a time limit; a file of results (--results) keeps what is done.
+Every StableHLO file under DIR (plain or gzipped) goes through `shardc run --check`, and every
+script in DIR that has a function `build` through benchmarks/script_program.py, by the interpreter
+that runs this (it needs the scripts' packages). Each is planned for 8 virtual CPU devices with
+every combination, run for two steps and compared with one device by shardc/numerics.py. Each run
+is a process of its own with a time limit; a file of results (--results) keeps what is done.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import gzip
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,14 +30,29 @@ REFUSED = 2  # exit code of the command: docs/errors.md
 Result = dict[str, Any]
 
 
+def name_of(path: Path) -> str:
+    """How the table calls a program: a script by its whole name."""
+    return path.name if path.suffix == ".py" else path.name.split(".")[0]
+
+
+def programs(directory: Path, pattern: str) -> list[Path]:
+    """The StableHLO files under a directory, and the scripts in it that build a step."""
+    scripts = [p for p in directory.glob("*.py") if re.search(r"^def build\(", p.read_text(), re.M)]
+    return sorted([*directory.rglob(pattern), *scripts], key=lambda p: p.name)
+
+
 def run(path: Path, stages: str, microbatches: str, timeout_s: float) -> Result:
     """One line of the results."""
-    command = [sys.executable, "-c", "from shardc.cli import main; raise SystemExit(main())"]
-    command += ["run", str(path), "--devices", str(DEVICES), "--steps", str(STEPS)]
-    command += ["--stages", stages, "--microbatches", microbatches, "--check", "--format", "json"]
+    command = [sys.executable, "-W", "ignore"]
+    if path.suffix == ".py":
+        command += [str(ROOT / "benchmarks" / "script_program.py"), str(path)]
+    else:
+        command += ["-c", "from shardc.cli import main; raise SystemExit(main())", "run", str(path)]
+        command += ["--devices", str(DEVICES), "--check", "--format", "json"]
+    command += ["--stages", stages, "--microbatches", microbatches, "--steps", str(STEPS)]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": paths}
-    asked = {"program": path.name.split(".")[0], "stages": stages, "microbatches": microbatches}
+    environment = {**os.environ, "PYTHONPATH": paths, "JAX_NUM_CPU_DEVICES": str(DEVICES)}
+    asked = {"program": name_of(path), "stages": stages, "microbatches": microbatches}
     start_s = time.perf_counter()
     try:
         done = subprocess.run(
@@ -44,11 +62,12 @@ def run(path: Path, stages: str, microbatches: str, timeout_s: float) -> Result:
         return {**asked, "outcome": f"not done in {timeout_s:.0f} s"}
     seconds = round(time.perf_counter() - start_s, 1)
     if not done.stdout.strip():
-        lines = [line for line in done.stderr.splitlines() if line.startswith("error")]
+        written = done.stderr.splitlines()
+        lines = [line for line in written if line.startswith("error")] or written[-1:]
         word = "refused" if done.returncode == REFUSED else "crashed"
         reason = lines[0] if lines else f"exit code {done.returncode}"
         return {**asked, "outcome": f"{word}: {reason}", "seconds": seconds}
-    answer = json.loads(done.stdout)
+    answer = json.loads(done.stdout.splitlines()[-1] if path.suffix == ".py" else done.stdout)
     return {
         **asked,
         "outcome": "holds" if done.returncode == 0 else "FAILS: " + answer["failures"][0],
@@ -57,7 +76,7 @@ def run(path: Path, stages: str, microbatches: str, timeout_s: float) -> Result:
         "error": answer["max_relative_error"],
         "one_device_error": answer["reference_error"],
         "float64_error": answer["float64_max_relative_error"],
-        "step_time_s": answer["step_time_s"],
+        "step_time_s": answer.get("step_time_s"),
         "notes": answer["notes"],
     }
 
@@ -69,8 +88,8 @@ def table(results: list[Result]) -> str:
     lines = [
         "# Public programs",
         "",
-        f"Written by `benchmarks/programs.py`: StableHLO files run on {DEVICES} virtual CPU"
-        f" devices, {STEPS} steps each.",
+        f"Written by `benchmarks/programs.py`: StableHLO files and JAX scripts (`.py`) run on"
+        f" {DEVICES} virtual CPU devices, {STEPS} steps each.",
         "Errors are the largest over all results, relative to one device: in float64, and in the"
         " program's own precision",
         "with that of one device in brackets. The seconds are those of the whole command, planning,"
@@ -111,15 +130,16 @@ def main() -> int:
     known = {tuple(each[key] for key in keys): each for each in map(json.loads, lines)}
     results = []
     with tempfile.TemporaryDirectory() as scratch:
-        for path in sorted(options.directory.glob(options.pattern)):
-            file = Path(scratch) / path.name.removesuffix(".gz")
-            data = path.read_bytes()
-            file.write_bytes(gzip.decompress(data) if path.suffix == ".gz" else data)
+        for path in programs(options.directory, options.pattern):
+            file = path
+            if path.suffix == ".gz":  # unpacked, so that notes name lines that can be looked up
+                file = Path(scratch) / path.stem
+                file.write_bytes(gzip.decompress(path.read_bytes()))
             combinations = itertools.product(
                 options.stages.split(","), options.microbatches.split(",")
             )
             for stages, microbatches in combinations:
-                key = (path.name.split(".")[0], stages, microbatches)
+                key = (name_of(path), stages, microbatches)
                 if key not in known:
                     known[key] = run(file, stages, microbatches, options.timeout)
                     with options.results.open("a") as out:
