@@ -18,7 +18,7 @@ CELLS_TO_TABULATE = 1 << 24  # of one table: so are problems that need no larger
 # pass: from, to. The next rounds go on until the work is spent.
 FIRST_ROUND = (0.25, 0.10, 0.15, (0.3, 0.03))
 NEXT_ROUNDS = (0.03, 0.04, 0.08, (0.06, 0.02))
-LOOKS_OF_REFINEMENT = 200
+LEAST_LOOKS, MOST_LOOKS = 50, 200  # of a refinement
 REFINEMENT = (0.2, 0.2, 0.6, (0.06, 0.02))  # of a choice that other phases found
 RATES_OF_OSCILLATION = (0.1, 0.01)
 RATES_IN_NEED = (1.0, 1.0)  # where nothing was found that fits
@@ -113,16 +113,17 @@ def refine(search: Search, prices: Floats, rng: random.Random, share: float) -> 
     """Looks for a better choice of a problem of any width, and for a bound.
 
     Args:
-        share: of the work left, most that may be spent; below 1 it ends after a few hundred looks
-            at the whole problem.
+        share: of the work left that may be spent. Below 1 a few hundred looks at the whole problem
+            are the most; a few dozen are made though nothing is left.
         prices: of all times; changed to the last ones used.
     """
     reduced = search.reduced
     messages, oscillation, polish, rates = REFINEMENT
     descent = Descent(Network(reduced), search, prices[reduced.times], rng)
-    work = share * search.work_left
+    work, look = share * search.work_left, CELLS_PER_LOOK + descent.messages.work
     if share < 1.0:
-        work = min(work, LOOKS_OF_REFINEMENT * (CELLS_PER_LOOK + descent.messages.work))
+        work = min(work, MOST_LOOKS * look)
+    work = max(work, LEAST_LOOKS * look)
     if not descent.prices.any():
         rates = FIRST_ROUND[3]
     try:
