@@ -114,7 +114,11 @@ class Descent:
         self.prices[self.prices < 1e-6 * self.prices.max(initial=0.0)] = 0.0
 
     def pass_messages(self, work: float, rates: tuple[float, float]) -> None:
-        """The first phase: leaves its last choice in `here`."""
+        """The first phase: leaves its last choice in `here`.
+
+        Args:
+            rates: by which prices move, from and to; they stay fast until something fits.
+        """
         search = self.search
         end = search.work_left - work
         unpriced = 0 if self.prices.any() else UNPRICED_PASSES
@@ -129,7 +133,7 @@ class Descent:
                 continue
             share = 1.0 - (search.work_left - end) / max(work, 1.0)
             rate = rates[0] * (rates[1] / rates[0]) ** min(share, 1.0)
-            self.adjust(profile, rate)
+            self.adjust(profile, rates[0] if self.best is None else rate)
         search.raise_bound(self.bound)
 
     def one_pass(self, *, forward: bool, slacks: Floats | None = None) -> tuple[float, Ints]:
