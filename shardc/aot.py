@@ -15,6 +15,7 @@ from shardc.backend.meshes import no_context_mesh
 from shardc.backend.programs import CompiledProgram, compile_programs
 from shardc.cluster import Cluster
 from shardc.errors import InputError
+from shardc.explain import explained_choices
 from shardc.importer.program import Imported
 from shardc.ir.copy import copy_module, module_digest
 from shardc.ir.host_calls import hoisted_calls, silent_calls
@@ -164,9 +165,18 @@ class Planned:
             sharded, self.plan.num_microbatches, self.plan.schedule, lowering=self._options.lowering
         )
 
-    def explain(self) -> str:
-        """The plan as a table for people."""
-        return explain(self.plan, self.executable)
+    def explain(self, pattern: str | None = None) -> str:
+        """The plan as a table for people; with a pattern, why what it fits is sharded as it is.
+
+        Args:
+            pattern: of an argument's name (`params.*.kernel`), or of an op's name or place
+                (`dot_general`, `train.py:41`).
+        Raises:
+            InputError: SHARDC-180, the pattern fits nothing.
+        """
+        if pattern is None:
+            return explain(self.plan, self.executable)
+        return explained_choices(self._prepared, self.plan, self._cluster, pattern)
 
     def sharding_prices(self) -> dict[str, float]:
         """What each sharding that was asked for costs, in predicted seconds per step.

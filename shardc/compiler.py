@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from shardc.analysis.arguments import state_arguments
+from shardc.analysis.choices import Choice, Matches, explain_choices
 from shardc.analysis.planned_shardings import function_sharding
 from shardc.analysis.row_flow import even_cuts, row_flow
 from shardc.analysis.stage_cuts import Origin, origins_at, positions_of
@@ -37,7 +38,7 @@ from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.plan import Executable, FunctionSharding, Mesh, Plan, StageReport
 from shardc.schedule.action import print_schedule
 from shardc.schedule.check import check
-from shardc.schedule.registry import generate
+from shardc.schedule.registry import SCHEDULES, generate
 from shardc.schedule.work import Work
 
 Dump = Callable[[str, Module], None]
@@ -207,6 +208,18 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
         dump("outline-stages", cut_module)
         dump("apply-shardings", sharded)
     return sharded
+
+
+def choices(module: Module, plan: Plan, cluster: Cluster, matches: Matches) -> list[Choice]:
+    """The choices of a plan whose names match, from the prepared module that it was made for."""
+    sharded = replay(module, plan)
+    work = work_of(sharded, plan.num_microbatches)
+    kind = SCHEDULES[plan.schedule]
+    stashes = [kind.peak_activations(stage, work) for stage in range(plan.num_stages)]
+    with sharded.context:
+        return explain_choices(
+            sharded.operation, plan.shardings, plan.cluster or cluster, stashes, matches
+        )
 
 
 def lower(

@@ -73,3 +73,9 @@ def asked_names(module: ir.Operation) -> list[str]:
     names = [each.name for each in asked_values(module).values()]
     names += [where(op) for f in functions(module) for op in walk(f) if op.name == CONSTRAINT]
     return list(dict.fromkeys(names))
+
+
+def argument_names(module: ir.Operation) -> list[str]:
+    """The user's name of each argument of the step."""
+    rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
+    return [str(ir.StringAttr(row["name"]).value) for row in rows]

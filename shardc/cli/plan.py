@@ -11,6 +11,7 @@ from shardc.cli.output import format_option, print_json, save_plan
 from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
 from shardc.cli.summary import check_batch_args, plan_summary
 from shardc.cluster import Cluster
+from shardc.explain import explained_choices
 from shardc.importer.asked_arguments import ask_by_patterns
 from shardc.importer.from_file import import_file
 from shardc.report import explain
@@ -22,6 +23,12 @@ from shardc.report import explain
 @plan_options
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the plan here.")
 @click.option("--prices", is_flag=True, help="Say what each sharding costs that is asked for.")
+@click.option(
+    "--explain",
+    "pattern",
+    metavar="PATTERN",
+    help="Say why the arguments and ops that it fits are sharded as they are.",
+)
 @click.option("--no-cache", is_flag=True, help="Plan anew, whatever was planned before.")
 @format_option
 def command(
@@ -29,6 +36,7 @@ def command(
     cluster: str,
     output: str | None,
     prices: bool,
+    pattern: str | None,
     no_cache: bool,
     output_format: str,
     **flags: Any,
@@ -48,10 +56,16 @@ def command(
     if output is not None:
         save_plan(plan, output)
     costs = asked_prices(imported.module, plan, machine, options) if prices else {}
+    reasons = ""
+    if pattern is not None:
+        reasons = explained_choices(imported.module, plan, machine, pattern)
     if output_format == "json":
-        more = {"sharding_prices_s": costs} if prices else {}
+        more: dict[str, Any] = {"sharding_prices_s": costs} if prices else {}
+        if pattern is not None:
+            more["explained"] = reasons.splitlines()
         print_json({**plan_summary(plan, options), **more})
         return
     click.echo(explain(plan), nl=False)
+    click.echo(reasons, nl=False)
     for name, price_s in costs.items():
         click.echo(f"asked for by {name}: costs {price_s:.3g} s per step")

@@ -100,3 +100,11 @@ def test_a_sharding_without_a_spec_is_refused(tmp_path: Path) -> None:
     result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", "--sharding", "argument 10")
     assert result.exit_code == 2
     assert "SHARDC-180" in result.stderr
+
+
+def test_choices_are_explained(tmp_path: Path) -> None:
+    one = ["--stages", 1, "--microbatches", 1, "--mesh", 8, "--explain", "dot_general"]
+    result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", *one)
+    assert result.exit_code == 0, result.stderr
+    assert "stablehlo.dot_general at " in result.stdout
+    assert "with its neighbours as they are" in result.stdout
