@@ -41,6 +41,7 @@ FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0  # of solving a stage of the shape that w
 REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scaled from there
 MOST_MICROBATCHES = 16  # tried for pipelines; more only helps deeper ones
 MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit
+FIRST_SOLVE = 0.25  # share of the time limit that a stage of the first shape gets at least
 # Shares of the time limit after which no more counts, whole meshes and pipelines are begun.
 SPLITTING, ONE_STAGE, ONE_PIPELINE = 0.1, 0.5, 0.8
 INTERRUPTED = "planning was interrupted; this is the best plan found until then"
@@ -169,6 +170,11 @@ class _Planner:
 
     def _seconds_left(self) -> float:
         return self.options.time_limit_s - self._seconds_spent()
+
+    def _solving_s(self) -> float:
+        """Seconds for one stage; the first shape gets some even where none are left."""
+        least_s = FIRST_SOLVE * self.options.time_limit_s if self.best is None else 1.0
+        return max(self._seconds_left() / 2, least_s)
 
     def _time_for_another(self, share: float = 1.0) -> bool:
         """Whether one more shape can be planned within this share of the time limit."""
@@ -414,7 +420,7 @@ class _Planner:
             proposal,
             self.cluster,
             self.options,
-            time_limit_s=max(self._seconds_left() / 2, 1.0),
+            time_limit_s=self._solving_s(),
             effort_s=effort_s,
             gap=gap,
             ignored=ignored,

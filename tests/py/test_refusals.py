@@ -141,3 +141,27 @@ def test_unknown_custom_call_is_replicated_and_listed() -> None:
     args = (np.ones((64, 64), np.float32), np.ones((32, 64), np.float32))
     made = plan(Program(step, args), microbatches=1, **ONE_STAGE)
     assert any("strange_target" in note for note in made.notes)
+
+
+def test_microbatches_until_it_fits() -> None:
+    """Nine tenths of the memory are activations; the state fits many times."""
+
+    def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def loss_fn(w: jax.Array) -> jax.Array:
+            hidden = x
+            for _ in range(6):
+                hidden = jnp.tanh(hidden @ w)
+            return jnp.mean(hidden**2)
+
+        loss, gradient = jax.value_and_grad(loss_fn)(w)
+        return w - 0.1 * gradient, loss
+
+    program = Program(step, (np.ones((64, 64), np.float32), np.ones((4096, 64), np.float32)))
+    whole = plan(program, microbatches=1, **ONE_STAGE)
+    limit = {"memory_limit_bytes": whole.predicted.peak_bytes_per_device // 2}
+    error = refusal(program, microbatches=1, **ONE_STAGE, **limit)
+    assert error.code == "SHARDC-220"
+    assert "every choice needs at least" in error.message
+    fitting = plan(program, microbatches="auto", **ONE_STAGE, **limit)
+    assert fitting.num_microbatches > 1
+    assert fitting.predicted.peak_bytes_per_device <= limit["memory_limit_bytes"]
