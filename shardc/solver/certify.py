@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from shardc.solver.contraction import Reduced
 from shardc.solver.problem import Floats
+from shardc.solver.reduced import Reduced
 from shardc.solver.search import Search
 
 

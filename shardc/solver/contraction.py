@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,95 +9,10 @@ import numpy.typing as npt
 from shardc.errors import InfeasibleError
 from shardc.solver.memory import Live, Memory, Terms, drop_safe_times
 from shardc.solver.problem import Floats, Ints, Problem
+from shardc.solver.reduced import Follows, Picked, Reduced
 
 MOST_CELLS_OF_A_FOLD = 200_000  # work of folding one node into the edge between its two neighbours
 MOST_CELLS_TO_COMPARE = 20_000_000  # work of comparing all strategies of a node
-
-
-@dataclass(frozen=True)
-class _Picked:
-    """Node `node` keeps only strategies `kept` (indices before) of those it had."""
-
-    node: int
-    kept: Ints
-
-
-@dataclass(frozen=True)
-class _Follows:
-    """Node `node` takes `table[choice of leaders]`; no leaders: a fixed strategy."""
-
-    node: int
-    leaders: tuple[int, ...]
-    table: Ints
-
-
-@dataclass(frozen=True)
-class Reduced:
-    """A contracted problem: nodes 0..n-1, at most one edge per pair.
-
-    Attributes:
-        costs: per node finite costs per strategy.
-        edges, tables: pairs u < v and their cost arrays [strategies of u, strategies of v].
-        memory: what the choice holds at the times that matter; None = nothing can break the limit.
-        constant: cost of all that is already decided.
-        times: per time of `memory` its number before any contraction.
-        names: per node its number in the original problem.
-        terms: per node its memory, as in `memory`.
-        num_nodes, steps: nodes of the original problem, and what was done to them.
-    """
-
-    costs: tuple[Floats, ...]
-    edges: tuple[tuple[int, int], ...]
-    tables: tuple[Floats, ...]
-    memory: Memory | None
-    constant: float
-    times: Ints
-    names: tuple[int, ...]
-    terms: tuple[Terms, ...]
-    num_nodes: int
-    steps: tuple[_Picked | _Follows, ...]
-
-    @property
-    def sizes(self) -> list[int]:
-        return [len(cost) for cost in self.costs]
-
-    def fitting_strategies(self) -> list[npt.NDArray[np.bool_]]:
-        """Per node which strategies fit into memory when all others take as little as they can."""
-        fit = [np.ones(size, bool) for size in self.sizes]
-        if self.memory is not None:
-            for node, terms in zip(fit, self.terms, strict=True):
-                for (lo, hi), usage in terms.items():
-                    node &= usage <= self.memory.limit - self.memory.base[lo:hi].max()
-        return fit
-
-    def expand(self, choice: Ints) -> Ints:
-        """The choice for every node of the original problem."""
-        full = np.zeros(self.num_nodes, np.int64)
-        full[list(self.names)] = choice
-        for step in reversed(self.steps):
-            if isinstance(step, _Picked):
-                full[step.node] = step.kept[full[step.node]]
-            else:
-                full[step.node] = step.table[tuple(full[u] for u in step.leaders)]
-        return full
-
-    def restrict(self, full: Ints) -> Ints:
-        """The strategies here nearest to those of a choice of the original problem: a node whose
-        strategy was removed takes its cheapest one."""
-        here = np.asarray(full, np.int64).copy()
-        for step in self.steps:
-            if isinstance(step, _Picked):
-                found = np.flatnonzero(step.kept == here[step.node])
-                here[step.node] = found[0] if len(found) else 0
-        names = np.array(self.names, np.int64)
-        return here[names] if len(names) else names
-
-    def cost(self, choice: Ints) -> float:
-        """Cost of a choice of the contracted nodes, the constant included."""
-        total = self.constant + sum(float(c[s]) for c, s in zip(self.costs, choice, strict=True))
-        for (u, v), table in zip(self.edges, self.tables, strict=True):
-            total += float(table[choice[u], choice[v]])
-        return total
 
 
 def contract(problem: Problem, live: Live | None = None) -> Reduced:
@@ -229,7 +143,7 @@ class _Graph:
                 return list(again)
         if len(self.cost[v]) == 1:
             again.update(dict.fromkeys(near))
-            self.steps.append(_Follows(v, (), np.zeros((), np.int64)))
+            self.steps.append(Follows(v, (), np.zeros((), np.int64)))
             self.remove(v, {u: near[u][0] for u in near})
         elif not self.terms[v] and len(near) <= 2:
             again.update(dict.fromkeys(self.eliminate(v)))
@@ -269,7 +183,7 @@ class _Graph:
 
     def pick(self, v: int, kept: Ints) -> None:
         """Keeps only the strategies `kept` of `v`."""
-        self.steps.append(_Picked(v, kept))
+        self.steps.append(Picked(v, kept))
         self.cost[v] = self.cost[v][kept]
         for u, matrix in self.near[v].items():
             self.near[v][u] = matrix[kept]
@@ -304,7 +218,7 @@ class _Graph:
 
     def absorb(self, v: int, u: int, follow: Ints) -> list[int]:
         """Removes `v`, whose strategy is `follow[strategy of u]`, into `u`."""
-        self.steps.append(_Follows(v, (u,), follow))
+        self.steps.append(Follows(v, (u,), follow))
         at = np.arange(len(follow))
         self.cost[u] = self.cost[u] + self.cost.pop(v)[follow] + self.near[v][u][follow, at]
         del self.near[u][v]
@@ -323,11 +237,11 @@ class _Graph:
         near = list(self.near[v])
         cost = self.cost[v]
         if not near:
-            self.steps.append(_Follows(v, (), np.array(np.argmin(cost))))
+            self.steps.append(Follows(v, (), np.array(np.argmin(cost))))
             self.constant += float(cost.min())
         elif len(near) == 1:
             total = cost[:, None] + self.near[v][near[0]]
-            self.steps.append(_Follows(v, (near[0],), np.argmin(total, axis=0)))
+            self.steps.append(Follows(v, (near[0],), np.argmin(total, axis=0)))
             self.cost[near[0]] = self.cost[near[0]] + total.min(axis=0)
             del self.near[near[0]][v]
         else:
@@ -336,7 +250,7 @@ class _Graph:
             if left.size * right.shape[1] > MOST_CELLS_OF_A_FOLD:
                 return []
             cube = (cost[:, None] + left)[:, :, None] + right[:, None, :]
-            self.steps.append(_Follows(v, (a, b), np.argmin(cube, axis=0)))
+            self.steps.append(Follows(v, (a, b), np.argmin(cube, axis=0)))
             del self.near[a][v], self.near[b][v]
             self.add_edge(a, b, cube.min(axis=0))
         del self.cost[v], self.near[v], self.terms[v], self.fresh[v]
@@ -423,6 +337,6 @@ class _Graph:
             times=self.times,
             names=tuple(names),
             terms=terms,
-            num_nodes=len(names) + sum(isinstance(s, _Follows) for s in self.steps),
+            num_nodes=len(names) + sum(isinstance(s, Follows) for s in self.steps),
             steps=tuple(self.steps),
         )

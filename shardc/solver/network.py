@@ -4,8 +4,8 @@ from collections import deque
 
 import numpy as np
 
-from shardc.solver.contraction import Reduced
 from shardc.solver.problem import Floats, Ints
+from shardc.solver.reduced import Reduced
 
 
 class Network:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from shardc.solver.contraction import Reduced
 from shardc.solver.elimination import Order, eliminate, eliminate_both_ways, plan_order
 from shardc.solver.problem import Floats, Ints
+from shardc.solver.reduced import Reduced
 
 MOST_BITS = 24  # cells of the largest table (logarithm): 128 MiB
 

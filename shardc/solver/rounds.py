@@ -6,10 +6,11 @@ import random
 
 import numpy as np
 
-from shardc.solver.contraction import Reduced, contract, contract_further
+from shardc.solver.contraction import contract, contract_further
 from shardc.solver.descent import CELLS_PER_LOOK, Descent
 from shardc.solver.network import Network
 from shardc.solver.problem import Floats
+from shardc.solver.reduced import Reduced
 from shardc.solver.search import Search
 
 NODES_TO_TABULATE = 1_000  # problems of fewer nodes are left to elimination and CP-SAT

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shardc.solver.contraction import Reduced
 from shardc.solver.memory import Live, Memory
 from shardc.solver.problem import Ints, Problem, Progress, evaluate
+from shardc.solver.reduced import Reduced
 
 EXACT = 1e-9  # relative error up to which a sum of costs counts as equal
 FIRST_CHOICE_S = 30.0  # past the deadline, to find any choice at all

@@ -62,6 +62,21 @@ def test_an_instance_is_solved_and_scored(instance: Path) -> None:
     assert found["instance"] == "chain" and found["score"] is None
 
 
+def test_totals_above_53_bits_are_exact(instance: Path) -> None:
+    """Forbidden is infinite inside the solver, so dear choices are never taken for forbidden."""
+    small = iopddl.measure(instance, "2", seed=0, clock="none")
+    raw = json.loads(gzip.decompress(instance.read_bytes()))
+    scale = 5 * 10**11
+    for costs in (*raw["problem"]["nodes"]["costs"], *raw["problem"]["edges"]["costs"]):
+        costs[:] = [c if c == iopddl.FORBIDDEN else c * scale for c in costs]
+    instance.write_bytes(json.dumps(raw).encode())
+    large = iopddl.measure(instance, "2", seed=0, clock="none")
+    assert large["feasible"] and large["objective"] % scale == 0
+    assert large["objective"] == pytest.approx(small["objective"] * scale, rel=5e-3)
+    everything = [len(costs) - 1 for costs in raw["problem"]["nodes"]["costs"]]
+    assert iopddl.score(raw["problem"], everything)[0] > 2**61
+
+
 def test_what_cannot_be_met_is_said(instance: Path) -> None:
     raw = json.loads(gzip.decompress(instance.read_bytes()))
     raw["problem"]["usage_limit"] = 1

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from shardc.solver.contraction import Reduced
 from shardc.solver.problem import Problem, evaluate
+from shardc.solver.reduced import Reduced
 
 
 @dataclass(frozen=True)

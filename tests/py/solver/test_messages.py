@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.solver.contraction import Reduced
 from shardc.solver.messages import Messages
 from shardc.solver.network import Network
+from shardc.solver.reduced import Reduced
 from tests.py.solver.random_problems import graphs
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from shardc.solver.contraction import Reduced, contract
+from shardc.solver.contraction import contract
 from shardc.solver.network import Network
 from shardc.solver.problem import evaluate
+from shardc.solver.reduced import Reduced
 from tests.py.solver.random_problems import graphs, training_chain
 
 
