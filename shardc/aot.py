@@ -196,7 +196,12 @@ class Planned:
     def compile(self) -> "Compiled":
         """Has XLA compile every stage program for its devices."""
         with no_context_mesh():
-            programs = compile_programs(self.executable, self._devices, self._compiler_options)
+            programs = compile_programs(
+                self.executable,
+                self._devices,
+                self._compiler_options,
+                self._imported.host_calls,
+            )
             with self._prepared.context:
                 host_calls = hoisted_calls(self._prepared.operation)
             return Compiled(self._imported, self.plan, self.executable, programs, host_calls)

@@ -1,29 +1,43 @@
 """`shardc_program`: a JAX primitive whose lowering is a module that shardc wrote."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 from jax.interpreters import mlir
 
+from shardc.ir.host_calls import callback_number, is_host_call
+from shardc.ir.tensor_types import dtype_of, shape_of
+from shardc.ir.walk import walk
+
+Callback = Callable[..., Any]
+
 
 class ProgramText:
-    """MLIR text that compares by digest and prints short, so that a jaxpr stays readable."""
+    """MLIR text that compares by digest and prints short, so that a jaxpr stays readable.
 
-    def __init__(self, text: str) -> None:
+    Attributes:
+        callbacks: of the host calls in it, by their number.
+    """
+
+    def __init__(self, text: str, callbacks: Sequence[Callback] = ()) -> None:
         self.text = text
+        self.callbacks = tuple(callbacks)
         self.digest = hashlib.sha256(text.encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ProgramText) and self.digest == other.digest
+        if not isinstance(other, ProgramText):
+            return False
+        return (self.digest, self.callbacks) == (other.digest, other.callbacks)
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return hash((self.digest, self.callbacks))
 
     def __repr__(self) -> str:
         return f"<{len(self.text)} characters of MLIR, {self.digest[:8]}>"
@@ -55,8 +69,39 @@ def _lower(
     name = mlir.merge_mlir_modules(
         context.module, "shardc_program", program, dst_symtab=context.symbol_table
     )
+    if text.callbacks:
+        _connect_host_calls(ctx, context.symbol_table[name].operation, text.callbacks)
     call = func.CallOp(function_type.results, ir.FlatSymbolRefAttr.get(name), args)
     return list(call.results)
+
+
+def _connect_host_calls(
+    ctx: mlir.LoweringRuleContext, function: ir.Operation, callbacks: Sequence[Callback]
+) -> None:
+    """Makes each host call one of the program that JAX is building; every device calls."""
+    for op in [op for op in walk(function) if is_host_call(op)]:
+        avals_in, avals_out = map(_avals, (op.operands, op.results))
+        with ir.InsertionPoint(op), op.location:
+            results, _, kept = mlir.emit_python_callback(
+                ctx.replace(avals_in=avals_in, avals_out=avals_out),
+                callbacks[callback_number(op)],
+                None,
+                list(op.operands),
+                avals_in,
+                avals_out,
+                has_side_effect=False,
+                returns_token=False,
+            )
+        if kept is not None:
+            ctx.module_context.add_keepalive(kept)
+        for old, new in zip(op.results, results, strict=True):
+            assert isinstance(new, ir.Value), "an array is one value"
+            old.replace_all_uses_with(new)
+        op.erase()
+
+
+def _avals(values: Iterable[ir.Value]) -> list[ShapedArray]:
+    return [ShapedArray(shape_of(value), np.dtype(dtype_of(value))) for value in values]
 
 
 mlir.register_lowering(shardc_program, _lower)

@@ -22,7 +22,7 @@ from shardc.backend.meshes import (
     partition_spec,
 )
 from shardc.backend.module_text import mergeable_text
-from shardc.backend.primitive import ProgramText, run_program
+from shardc.backend.primitive import Callback, ProgramText, run_program
 from shardc.errors import InputError
 from shardc.plan import Executable, Mesh, StageProgram, TensorSharding, ValueSpec
 
@@ -53,6 +53,7 @@ def compile_programs(
     executable: Executable,
     devices: Sequence[jax.Device],
     compiler_options: dict[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> tuple[CompiledProgram, ...]:
     """Compiles every program of `executable`, in the order of `executable.programs`.
 
@@ -65,6 +66,7 @@ def compile_programs(
     Args:
         devices: the cluster's devices; `Mesh.device_ids` are positions in it.
         compiler_options: XLA's, for every program.
+        callbacks: of the host calls in the programs, by their number.
     Raises:
         InputError: SHARDC-261, a program has 64-bit values and `jax_enable_x64` is off.
     """
@@ -76,7 +78,7 @@ def compile_programs(
     job_of_program = []
     for program, order in zip(executable.programs, orders, strict=True):
         mesh = executable.meshes[program.stage]
-        key = _key(program, mesh, order)
+        key = _key(program, mesh, order, callbacks)
         if key not in lowered:
             lowered[key] = _lower(program, mesh, order, key.text, platform, devices)
         job = placed.setdefault((key, mesh.device_ids), len(jobs))
@@ -117,12 +119,14 @@ class _Key:
     pinned: tuple[int, ...]
 
 
-def _key(program: StageProgram, mesh: Mesh, order: _Order) -> _Key:
+def _key(program: StageProgram, mesh: Mesh, order: _Order, callbacks: Sequence[Callback]) -> _Key:
     text = mergeable_text(program.text, program.name, local=program.local)
     args = tuple((spec.shape, spec.dtype, spec.sharding) for spec in program.args)
     results = tuple((spec.shape, spec.dtype, spec.sharding) for spec in program.results)
     pinned = () if program.args else mesh.device_ids
-    return _Key(ProgramText(text), args, results, mesh.axes, order, program.local, pinned)
+    return _Key(
+        ProgramText(text, callbacks), args, results, mesh.axes, order, program.local, pinned
+    )
 
 
 def _order(program: StageProgram, executable: Executable) -> _Order:

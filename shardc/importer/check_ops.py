@@ -21,20 +21,32 @@ _COLLECTIVES = {
 }
 
 
-def refuse_host_calls(module: ir.Operation, *, silent: bool = True) -> None:
+def refuse_host_calls(module: ir.Operation, *, can_call: bool = False) -> int:
     """ImportFileError (SHARDC-123) if a program calls back into the process that wrote it.
 
     Args:
-        silent: also where nothing comes back (`jax.debug.print`).
+        can_call: it is this process; refused is then only what must happen once, and in the step
+            (an `io_callback` with results).
+    Returns:
+        How many host calls there are.
     """
+    count = 0
     for op in walk(module):
-        if is_host_call(op) and (silent or op.results):
-            raise ImportFileError(
-                f"the program calls the host ('{call_target(op) or op.name}')",
-                where=where(op),
-                code="SHARDC-123",
-                help="return the value from the step and print or save it outside",
-            )
+        if is_host_call(op):
+            count += 1
+            if not can_call or (len(op.results) > 0 and _has_effect(op)):
+                raise ImportFileError(
+                    f"the program calls the host ('{call_target(op) or op.name}')",
+                    where=where(op),
+                    code="SHARDC-123",
+                    help="return the value from the step and print or save it outside",
+                )
+    return count
+
+
+def _has_effect(op: ir.Operation) -> bool:
+    marked = "has_side_effect" in op.attributes
+    return not marked or bool(ir.BoolAttr(op.attributes["has_side_effect"]).value)
 
 
 def refuse_other_dialects(module: ir.Operation) -> None:

@@ -155,7 +155,7 @@ def import_function(
     infos = jax.tree.leaves(lowered.args_info)
     with module.context, ir.Location.unknown():
         main = main_function(module.operation)
-        refuse_host_calls(module.operation, silent=False)
+        num_host_calls = refuse_host_calls(module.operation, can_call=True)
         name_arguments(main)
         mark_donated(main, [info.donated for info in infos])
     arguments, results = describe(module)
@@ -178,7 +178,7 @@ def import_function(
         out_tree,
         lowered.args_info,
         lowered.out_info,
-        _callbacks(lowered) if traced.effects else (),
+        _callbacks(lowered) if num_host_calls else (),
     )
 
 

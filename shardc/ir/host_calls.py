@@ -4,7 +4,7 @@ import re
 
 from jax.extend.mlir import ir
 
-from shardc.ir.attributes import HOST_CALLS, SILENT_CALLS, call_target
+from shardc.ir.attributes import HOST_CALLS, SILENT_CALLS, call_target, named_attributes
 
 _TARGET = re.compile(r"python_\w*callback|callback_custom_call")
 
@@ -13,6 +13,12 @@ def is_host_call(op: ir.Operation) -> bool:
     """Whether an op is a callback of JAX's, or moves data to and from the host."""
     target = call_target(op) or op.name
     return bool(_TARGET.search(target)) or target in ("stablehlo.infeed", "stablehlo.outfeed")
+
+
+def callback_number(op: ir.Operation) -> int:
+    """Which of the callbacks of its program a callback calls."""
+    config = named_attributes(op.attributes["mhlo.backend_config"])
+    return int(ir.IntegerAttr(config["index"]).value)
 
 
 def hoisted_calls(module: ir.Operation) -> list[tuple[int, tuple[int, ...]]]:

@@ -8,12 +8,11 @@ from jax.extend.mlir.dialects import func
 from shardc.ir.attributes import (
     HOST_CALLS,
     SILENT_CALLS,
-    named_attributes,
     result_attrs,
     set_result_attrs,
     str_array,
 )
-from shardc.ir.host_calls import is_host_call
+from shardc.ir.host_calls import callback_number, is_host_call
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, main_function, terminator, walk, where
 
@@ -29,7 +28,7 @@ class HoistHostCalls(Pass):
     """
 
     name = "shardc-hoist-host-calls"
-    never_refuses = "calls that give something back are the importer's to refuse"
+    never_refuses = "what gives something back stays in the program"
 
     def apply(self, module: ir.Operation) -> None:
         main = main_function(module)
@@ -44,7 +43,7 @@ class HoistHostCalls(Pass):
                 silent.append(where(call))
             else:
                 positions = range(len(values), len(values) + len(call.operands))
-                hoisted.append(ir.DenseI64ArrayAttr.get([_index(call), *positions]))
+                hoisted.append(ir.DenseI64ArrayAttr.get([callback_number(call), *positions]))
                 values += call.operands
             call.erase()
         attrs = result_attrs(main)
@@ -58,9 +57,3 @@ class HoistHostCalls(Pass):
         set_result_attrs(main, attrs)
         module.attributes[HOST_CALLS] = ir.ArrayAttr.get(hoisted)
         module.attributes[SILENT_CALLS] = str_array(silent)
-
-
-def _index(call: ir.Operation) -> int:
-    """Number of the callback among those of its program."""
-    config = named_attributes(call.attributes["mhlo.backend_config"])
-    return int(ir.IntegerAttr(config["index"]).value)

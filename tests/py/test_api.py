@@ -345,6 +345,25 @@ def test_prints_come_after_the_step_with_the_values_of_the_whole_batch(capsys: A
     assert sorted(capsys.readouterr().out.splitlines()) == printed
 
 
+def test_functions_of_numpy_are_called_on_whole_values() -> None:
+    shapes = set()
+
+    def host(x: Any) -> Any:
+        shapes.add(x.shape)
+        return np.sort(np.asarray(x), axis=0)
+
+    def f(x: jax.Array, w: jax.Array) -> jax.Array:
+        y = jnp.tanh(x @ w)
+        return jax.pure_callback(host, jax.ShapeDtypeStruct(y.shape, y.dtype), y) @ w.T
+
+    x = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    w = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
+    for microbatches in (1, 2):
+        got = shardc.jit(f, devices=DEVICES, stages=1, microbatches=microbatches)(x, w)
+        assert_same(got, jax.jit(f)(x, w))
+    assert shapes == {(8, 6)}
+
+
 def test_an_error_in_a_callback_loses_nothing() -> None:
     def refuse(count: Any) -> None:
         raise RuntimeError(f"enough at {count}")

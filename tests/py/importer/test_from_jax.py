@@ -198,7 +198,7 @@ def prints_in_order(x: jax.Array) -> jax.Array:
 
 
 def calls_back(x: jax.Array) -> jax.Array:
-    return jax.pure_callback(np.sin, x, x)
+    return jax.experimental.io_callback(np.sin, x, x)
 
 
 def calls_back_in_order(x: jax.Array) -> jax.Array:
