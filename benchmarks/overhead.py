@@ -5,7 +5,7 @@
     python benchmarks/overhead.py --only planning --layers 4,12
     python benchmarks/overhead.py --format json -o benchmarks/results/overhead.json
 
-Three tables, each measured side by side in one run on 8 virtual CPU devices:
+Four tables, each measured side by side in one run on 8 virtual CPU devices:
 
 step      one training step of a GPT by `shardc.jit(stages=1, microbatches=1, mesh=...)`, with both
           lowerings, and by `jax.jit` with the shardings of the same arguments and results; for
@@ -14,6 +14,8 @@ step      one training step of a GPT by `shardc.jit(stages=1, microbatches=1, me
           other load on the machine falls on all alike.
 planning  seconds from a prepared module to a plan, by the clock and of the processor, for GPTs of
           more and more unrolled layers, without the plan cache.
+analysis  processor seconds and peak memory of analysing a GPT of 100,000 ops: import (the
+          child that parses included), normalise, sharding rules, FLOPs, liveness, layers.
 host      processor time of the thread that drives a small pipeline, per action: what JAX takes to
           dispatch the programs, and the rest: placing arguments, transfers, accumulators, frees.
 
@@ -26,8 +28,10 @@ import json
 import math
 import os
 import platform
+import resource
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -45,15 +49,23 @@ from gpt_model import Sizes, init, make_train_step
 from jax.sharding import NamedSharding, PartitionSpec
 
 import shardc
+from shardc.analysis.flops import op_cost
+from shardc.analysis.liveness import Liveness
+from shardc.analysis.sharding_rules import rules_of
 from shardc.aot import Compiled
-from shardc.compiler import prepare
+from shardc.compiler import prepare, split
+from shardc.importer.from_file import import_file
+from shardc.ir.walk import main_function, ops
+from shardc.options import PlanOptions
 from shardc.plan import ArgumentSpec
 from shardc.planner import plan_program
 from shardc.runtime.interpreter import Interpreter
+from shardc.stage_costs import layer_positions
 
 CLUSTER = Path(__file__).resolve().parents[1] / "examples" / "two_nodes.json"
 MEMORY_LIMIT_BYTES = 16 << 30  # enough: planning under a tight limit is another question
 SIZES = Sizes(vocabulary=512, length=64, width=256, heads=8, hidden=1024, layers=4)
+LAYERS_TO_ANALYSE = 200  # 104,000 ops
 SMALL = Sizes(vocabulary=64, length=8, width=16, heads=2, hidden=32, layers=2)
 Row = dict[str, Any]
 
@@ -191,6 +203,53 @@ def growth(rows: Sequence[Row]) -> float | None:
     return statistics.linear_regression(x, y).slope
 
 
+# Analysis
+
+
+def cpu_s() -> float:
+    """Processor seconds of this process and of the children that it has waited for."""
+    own, children = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def measure_analysis(gpt: Gpt) -> Row:
+    """What it takes to know a program before any decision, from its text on."""
+    tokens = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in gpt.batch.items()}
+    lowered = jax.jit(gpt.step, donate_argnums=0).lower(jax.eval_shape(gpt.state), tokens)
+    row: Row = {"layers": gpt.sizes.layers, "ops": 0}
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "gpt.mlir"
+        path.write_text(lowered.as_text())
+        start = first = cpu_s()
+
+        def lap(name: str) -> None:
+            nonlocal start
+            row[f"{name}_s"], start = cpu_s() - start, cpu_s()
+
+        module = import_file(path).module
+        lap("import")
+    prepare(module)
+    lap("normalise")
+    split_module = split(module, 1, None)
+    lap("microbatches")
+    function = main_function(split_module.operation)
+    row["ops"] = len(ops(function))
+    with split_module.context:
+        rules_of(split_module.operation)
+        lap("rules")
+        sum(op_cost(op).flops for op in ops(function))
+        lap("flops")
+        Liveness(function)
+        lap("liveness")
+    layer_positions(split_module, PlanOptions())
+    lap("layers")
+    row["all_s"] = cpu_s() - first
+    row["peak_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+    return row
+
+
 # Host time
 
 
@@ -296,7 +355,7 @@ def arguments(argv: Iterable[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ("step", "planning", "host")
+    parts = ("step", "planning", "analysis", "host")
     parser.add_argument("--only", action="append", choices=parts, help="leave out the others")
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
     parser.add_argument("--layers", type=numbers, help="of the GPTs to plan; default 4,12,24,48")
@@ -339,6 +398,11 @@ def main() -> None:
         ]
         show("\nhost: time of the driving thread per action, medians over steps")
         show(table(report["host"]))
+    if "analysis" in options.only:
+        show("\nanalysis: processor seconds before any decision")
+        layers = 4 if options.quick else LAYERS_TO_ANALYSE
+        report["analysis"] = [measure_analysis(Gpt(replace(SMALL, layers=layers), batch_size=32))]
+        show(table(report["analysis"]))
     if "planning" in options.only:
         report["planning"] = []
         show(f"\nplanning: {options.stages} stages, {options.microbatches} microbatches")
