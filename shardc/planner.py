@@ -112,12 +112,7 @@ class _Planner:
                 raise
             self.notes.append(INTERRUPTED)
         if self.best is None:
-            assert self.infeasible is not None
-            if self.first is None:
-                raise self.infeasible
-            with_all = functools.partial(self._exactly, self.first)
-            outlined = self._outline(self.first.shape)
-            raise in_conflict(outlined, self.infeasible, with_all)
+            raise self._explained()
         plan = self.best.plan(
             self.splits.of(self.best.shape),
             self.cluster,
@@ -125,6 +120,17 @@ class _Planner:
             self._seconds_spent(),
         )
         return msgspec.structs.replace(plan, unmet=tuple(self.unmet))
+
+    def _explained(self) -> InfeasibleError:
+        """Why nothing fits: the least that is missing, and what ruled other shapes out."""
+        error = self.infeasible
+        assert error is not None
+        if self.first is not None:
+            with_all = functools.partial(self._exactly, self.first)
+            error = in_conflict(self._outline(self.first.shape), error, with_all)
+        if self.notes:
+            error.help = f"{error.help} ({'; '.join(self.notes)})"
+        return error
 
     # ---- what was asked for ----
 

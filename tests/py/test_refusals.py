@@ -165,3 +165,9 @@ def test_microbatches_until_it_fits() -> None:
     fitting = plan(program, microbatches="auto", **ONE_STAGE, **limit)
     assert fitting.num_microbatches > 1
     assert fitting.predicted.peak_bytes_per_device <= limit["memory_limit_bytes"]
+
+
+def test_what_does_not_fit_tells_why_there_are_no_more_microbatches() -> None:
+    program = build("mlp_batch_norm")
+    error = refusal(program, stages="auto", mesh=(8,), memory_limit_bytes=1024)
+    assert "1 microbatch: " in str(error.help)
