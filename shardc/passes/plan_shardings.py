@@ -94,17 +94,13 @@ class PlanShardings(Pass):
                 frozenset(self.ignored),
             ).build(limit)
             key = _digest(built)
-            if (least := least_peak(built.problem)) > limit:
-                raise LimitError(limit, None, least)  # at once: a search would find nothing
             if key not in solved:
-                solved[key] = solve(
-                    built.problem,
-                    time_limit_s=self.time_limit,
-                    effort_s=self.effort,
-                    seed=self.seed,
-                    gap=self.gap,
-                    hint=[0] * built.problem.num_nodes,  # whole, or as asked for: always allowed
-                )
+                try:
+                    solved[key] = self._solved(built, limit)
+                except LimitError as error:
+                    devices = ", ".join(map(str, mesh.device_ids))
+                    error.message = f"stage {stage}, on devices {devices}: {error.message}"
+                    raise
             solution = solved[key]
             chosen = built.shardings(solution.choice)
             for function in stage_functions:
@@ -112,6 +108,18 @@ class PlanShardings(Pass):
             reports.append(stage_report(built, solution, mesh, cluster))
         module.attributes[CLUSTER] = str_attr(msgspec.json.encode(cluster).decode())
         module.attributes[REPORTS] = str_attr(msgspec.json.encode(reports).decode())
+
+    def _solved(self, built: StageProblem, limit: int) -> Solution:
+        if (least := least_peak(built.problem)) > limit:
+            raise LimitError(limit, None, least)  # at once: a search would find nothing
+        return solve(
+            built.problem,
+            time_limit_s=self.time_limit,
+            effort_s=self.effort,
+            seed=self.seed,
+            gap=self.gap,
+            hint=[0] * built.problem.num_nodes,  # whole, or as asked for: always allowed
+        )
 
 
 def _digest(built: StageProblem) -> str:

@@ -101,6 +101,14 @@ def test_stages_whose_meshes_need_more_devices() -> None:
         assert error.code == "SHARDC-101"
 
 
+def test_a_stage_that_does_not_fit_says_on_which_devices_how_much_is_missing() -> None:
+    options = {"stages": 2, "microbatches": 2, "mesh": (4,), "memory_limit_bytes": 5_000}
+    error = refusal(build("mlp"), **options)
+    assert error.code == "SHARDC-220"
+    assert "stage 0, on devices 0, 1, 2, 3: " in error.message
+    assert "too many" in error.message
+
+
 def test_mesh_that_is_larger_than_the_cluster() -> None:
     error = refusal(build("mlp"), stages=1, microbatches=1, mesh=(4, 4))
     assert error.code == "SHARDC-101"
