@@ -11,7 +11,7 @@ from shardc.analysis.sharding_rules import FactorKind, OpRule
 from shardc.ir.asked import Asked
 from shardc.ir.constants import is_zero
 from shardc.ir.local_ops import indexed_factors, splittable_factors
-from shardc.ir.reducers import reducer
+from shardc.ir.reducers import reducer, sums_numbers
 from shardc.plan import Mesh, TensorSharding
 
 Axes = tuple[tuple[str, int], ...]
@@ -188,7 +188,7 @@ def _keeps_sums(op: ir.Operation) -> bool:
         width = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
         return width.get(str(source), 99) <= width.get(str(target), 0)
     if op.name == "stablehlo.reduce":
-        return len(op.results) == 1 and reducer(op) == "add" and is_zero(op.operands[1])
+        return len(op.results) == 1 and sums_numbers(op) and is_zero(op.operands[1])
     return _sums(op.results[0])
 
 

@@ -9,16 +9,6 @@ from shardc.ir.host_calls import is_host_call
 from shardc.ir.walk import walk, where
 
 _DIALECTS = {"builtin", "chlo", "func", "sdy", "stablehlo"}
-_COLLECTIVES = {
-    "stablehlo.all_gather",
-    "stablehlo.all_reduce",
-    "stablehlo.all_to_all",
-    "stablehlo.collective_broadcast",
-    "stablehlo.collective_permute",
-    "stablehlo.partition_id",
-    "stablehlo.reduce_scatter",
-    "stablehlo.replica_id",
-}
 
 
 def refuse_host_calls(module: ir.Operation, *, can_call: bool = False) -> int:
@@ -54,8 +44,7 @@ def refuse_other_dialects(module: ir.Operation) -> None:
 
     Raises:
         ImportFileError: SHARDC-120, an op of another dialect, or a constant that is a resource;
-            124, a shape that is not static; 125, communication between devices (outside of a manual
-            computation).
+            124, a shape that is not static.
     """
     for op in walk(module):
         if op.name.split(".")[0] not in _DIALECTS:
@@ -79,13 +68,6 @@ def refuse_other_dialects(module: ir.Operation) -> None:
                 where=where(op),
                 help="print the module with its constants, or pass them as arguments",
             )
-        if op.name in _COLLECTIVES and not _is_manual(op):
-            raise ImportFileError(
-                f"the program communicates between devices ('{op.name}')",
-                where=where(op),
-                code="SHARDC-125",
-                help="give the program of one device, as `jax.jit` without shardings lowers it",
-            )
 
 
 def _is_known(type_: ir.Type) -> bool:
@@ -98,12 +80,3 @@ def _is_resource(constant: ir.Operation) -> bool:
     if is_complex(constant.results[0]):  # the bindings cannot read the value of these
         return False
     return not isinstance(constant.attributes["value"], ir.DenseElementsAttr)
-
-
-def _is_manual(op: ir.Operation) -> bool:
-    above: ir.Operation | ir.OpView | None = op.parent
-    while above is not None:
-        if above.operation.name == "sdy.manual_computation":
-            return True
-        above = above.operation.parent
-    return False

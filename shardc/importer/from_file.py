@@ -83,7 +83,7 @@ def import_file(path: str | Path, *, timeout_s: float = 600.0) -> Imported:
     Raises:
         ImportFileError: SHARDC-120 the file is no module, SHARDC-121 it has no function to run,
             SHARDC-123 it calls the host, SHARDC-124 it has a shape that is not static or a
-            quantised type, SHARDC-125 it is a program of several devices.
+            quantised type.
     """
     name = "<stdin>" if str(path) == "-" else str(path)
     module = parse(parse_in_child(read_bytes(path), name, timeout_s))

@@ -4,6 +4,11 @@ import re
 
 from jax.extend.mlir import ir
 
+# Ops whose result is filled with what fills their operand.
+_KEEP = """stablehlo.broadcast_in_dim stablehlo.convert stablehlo.reshape stablehlo.transpose
+    sdy.all_gather sdy.all_slice sdy.all_to_all sdy.reshard""".split()
+_SUM = ("sdy.all_reduce", "sdy.reduce_scatter")  # the same, of zeros
+
 
 def is_zero(value: ir.Value) -> bool:
     """Whether `value` is known to be all zeros: a constant, or one that was only reshaped."""
@@ -12,22 +17,15 @@ def is_zero(value: ir.Value) -> bool:
 
 def splat(value: ir.Value) -> complex | None:
     """The number that fills a constant tensor, seen through broadcasts, converts and reshapes."""
-    op = value.owner
-    while isinstance(op, ir.Operation | ir.OpView) and op.operation.name in (
-        "stablehlo.broadcast_in_dim",
-        "stablehlo.convert",
-        "stablehlo.reshape",
-        "stablehlo.transpose",
-        "sdy.all_gather",
-        "sdy.all_slice",
-        "sdy.all_to_all",
-        "sdy.reshard",
-    ):
+    op, summed = value.owner, False
+    while isinstance(op, ir.Operation | ir.OpView) and op.operation.name in (*_KEEP, *_SUM):
+        summed = summed or op.operation.name in _SUM
         op = op.operation.operands[0].owner
     if isinstance(op, ir.Block) or op.operation.name != "stablehlo.constant":
         return None
     text = splat_text(op.operation)
-    return None if text is None else _number(text)
+    number = None if text is None else _number(text)
+    return None if summed and number != 0 else number
 
 
 def splat_text(op: ir.Operation) -> str | None:

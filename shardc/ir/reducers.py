@@ -28,12 +28,15 @@ def sums_numbers(op: ir.Operation) -> bool:
 
 
 def splits_into_partial_results(op: ir.Operation) -> bool:
-    """Whether devices may reduce parts: a simple reducer, and an initial value that is neutral."""
+    """Whether devices may reduce parts: a simple reducer, and an initial value that is neutral.
+
+    XLA has no all-reduce of bits, so `and` and `or` are those of booleans.
+    """
     if len(op.results) != 1:
         return False
     name = reducer(op)
     if name in IDEMPOTENT:
-        return True
+        return name not in ("and", "or") or str(op.results[0].type.element_type) == "i1"
     return (sums_numbers(op) and is_zero(op.operands[1])) or (
         name == "multiply" and splat(op.operands[1]) == 1
     )

@@ -14,6 +14,8 @@ _FLOATS: dict[type[ir.Type], str] = {  # the frequent ones, without the way thro
 }
 _COMPLEX = {"complex<f32>": "complex64", "complex<f64>": "complex128"}
 _INTEGER = re.compile(r"^(u?)i(\d+)$")
+_SUMMED_WIDER = ("float16", "bfloat16", "float8", "float6", "float4")
+_NARROW = re.compile(r"^(f16|bf16|f[468]E\w+)$")
 _FLOAT8 = re.compile(r"^f(\d+)(E\w+)$")
 
 
@@ -58,13 +60,13 @@ def itemsize(dtype: str) -> int:
 
 
 def sum_type(whole: ir.Type) -> ir.Type:
-    """How partial sums of a tensor type are kept until they are added up: 16-bit floats as f32.
+    """How partial sums of a tensor type are kept until they are added up: narrow floats as f32.
 
     Rounded one by one, partial sums that nearly cancel would leave little but their roundings.
     """
     if not isinstance(whole, ir.RankedTensorType):
         return whole
-    if str(whole.element_type) not in ("f16", "bf16"):
+    if not _NARROW.match(str(whole.element_type)):
         return whole
     return ir.RankedTensorType.get(whole.shape, ir.F32Type.get())
 
@@ -72,7 +74,7 @@ def sum_type(whole: ir.Type) -> ir.Type:
 def sum_itemsize(value: ir.Value) -> int:
     """Bytes of one element of a tensor while it is a partial sum."""
     dtype = dtype_of(value)
-    return 4 if dtype in ("float16", "bfloat16") else itemsize(dtype)
+    return 4 if dtype.startswith(_SUMMED_WIDER) else itemsize(dtype)
 
 
 def num_elements(value: ir.Value) -> int:

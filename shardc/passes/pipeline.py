@@ -9,6 +9,7 @@ from shardc.passes.batch_indices import BatchIndices
 from shardc.passes.canonicalize import Canonicalize
 from shardc.passes.cse import Cse
 from shardc.passes.cut_loops import CutLoops
+from shardc.passes.drop_collectives import DropCollectives
 from shardc.passes.hoist_host_calls import HoistHostCalls
 from shardc.passes.inline_calls import InlineCalls
 from shardc.passes.insert_reshards import InsertReshards
@@ -30,6 +31,8 @@ NORMALIZE: tuple[Pass, ...] = (
     # Right after, because what is printed is known once there are no calls, and has no place in a
     # program that is cut into parts.
     HoistHostCalls(),
+    # Because what a device tells itself would be taken for communication that was planned.
+    DropCollectives(),
     # Because a constraint on one device would stand between an op and its user as a barrier.
     StripShardings(),
     # After it, because only shardings that say something must agree on a mesh.
@@ -76,6 +79,7 @@ PASSES: dict[str, type[Pass]] = {
     for each in (
         InlineCalls,
         HoistHostCalls,
+        DropCollectives,
         StripShardings,
         AdoptShardings,
         LegalizeChlo,

@@ -192,11 +192,6 @@ REFUSED = {
         + '\n{-# dialect_resources: { builtin: { blob: "0x040000000000803F00000040" } } #-}',
         "is a resource",
     ),
-    "several devices": (
-        "SHARDC-125",
-        main(F2, "%p = stablehlo.partition_id : tensor<ui32>\n%r = stablehlo.sine %a : " + F2),
-        "'stablehlo.partition_id'",
-    ),
 }
 
 

@@ -27,6 +27,7 @@ REDUCTIONS = {
     "reduce_min": _reduce("4x8xf32", "0", "0x7F800000", "minimum", "8xf32"),
     "reduce_and": _reduce("4x8xi1", "1", "true", "and", "4xi1"),
     "reduce_or": _reduce("4x8xi1", "0, 1", "false", "or", "i1"),
+    "reduce_or_of_bits": _reduce("4x8xi32", "1", "0", "or", "4xi32"),
     "reduce_xor": _reduce("4x8xi1", "1", "false", "xor", "4xi1"),
     "argmax": program(
         "%a: tensor<4x8xf32>",

@@ -129,6 +129,7 @@ def test_each_entry_of_the_table_is_proved() -> None:
 WHOLE = {
     "reduce_sum_from_one": {(0, 1)},
     "reduce_product_from_two": {(0, 1)},
+    "reduce_or_of_bits": {(0, 1)},
     "reduce_xor": {(0, 1)},
     "argmax": {(0, 1), (1, 1)},
     "scatter_add": {(1, 0), (2, 0)},

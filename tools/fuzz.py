@@ -1,0 +1,91 @@
+"""Run thousands of random programs under random plans; print those that do not hold.
+
+    python tools/fuzz.py shardings 0 2000      seeds 0 to 1999, each op in a random strategy
+    python tools/fuzz.py training 0 200        steps through shardc.jit in stages and microbatches
+
+Chunks run in child processes, so that a crash of a library costs one seed. Exit code 1 if a program
+failed. What fails belongs into `tests/py/fuzz/found.py`, made small.
+"""
+
+import argparse
+import collections
+import os
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from random import Random
+
+ROOT = Path(__file__).parents[1]
+SHAPES = ((2, 2), (1, 2), (2, 1), (1, 4))  # stages, microbatches
+
+
+def run(kind: str, seeds: range) -> int:
+    """Runs some seeds in this process; the number of failures."""
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 8)
+    from shardc.errors import ShardcError
+    from tests.py.fuzz.check import IllConditioned, check_shardings, check_training
+    from tests.py.fuzz.generate import random_source
+    from tests.py.fuzz.training import random_training
+
+    counts: collections.Counter[str] = collections.Counter()
+    for seed in seeds:
+        print(f"seed {seed}", file=sys.stderr, flush=True)
+        random = Random(seed)
+        with jax.enable_x64(True):
+            program = (
+                random_source(random, 3 + seed % 7)
+                if kind == "shardings"
+                else random_training(random, 3 + seed % 5)
+            )
+        try:
+            if program is None:
+                counts["JAX has no derivative"] += 1
+                continue
+            if kind == "shardings":
+                check_shardings(program, seed)
+            else:
+                check_training(program, seed, *SHAPES[seed % len(SHAPES)])
+            counts["ok"] += 1
+        except IllConditioned:
+            counts["roundings decide"] += 1
+        except ShardcError as error:
+            counts[f"refused {error.code}"] += 1
+            print(f"seed {seed} is refused: {error}\n{program}", flush=True)
+        except Exception as error:  # noqa: BLE001  # every failure is reported, the rest still runs
+            counts["failed"] += 1
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            print(f"seed {seed} FAILED at {where.filename}:{where.lineno}: {error}\n{program}")
+    print(f"seeds {seeds.start} to {seeds.stop - 1}: {dict(counts)}", flush=True)
+    return counts["failed"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", choices=["shardings", "training"])
+    parser.add_argument("first", type=int)
+    parser.add_argument("end", type=int)
+    parser.add_argument("--chunk", type=int, default=50, help="seeds per process; 0: no process")
+    options = parser.parse_args()
+    if options.chunk == 0:
+        return int(run(options.kind, range(options.first, options.end)) > 0)
+    failed, first = False, options.first
+    while first < options.end:
+        end = min(first + options.chunk, options.end)
+        command = [sys.executable, __file__, options.kind, str(first), str(end), "--chunk", "0"]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        child = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True, check=False)
+        failed = failed or child.returncode != 0
+        if child.returncode not in (0, 1):  # the interpreter or XLA has ended the process
+            reached = [line for line in child.stderr.splitlines() if line.startswith("seed ")]
+            end = int(reached[-1].split()[1]) + 1 if reached else end
+            print(f"seed {end - 1} CRASHED (exit code {child.returncode})", flush=True)
+        first = end
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
