@@ -65,7 +65,7 @@ from shardc.stage_costs import layer_positions
 CLUSTER = Path(__file__).resolve().parents[1] / "examples" / "two_nodes.json"
 MEMORY_LIMIT_BYTES = 16 << 30  # enough: planning under a tight limit is another question
 SIZES = Sizes(vocabulary=512, length=64, width=256, heads=8, hidden=1024, layers=4)
-LAYERS_TO_ANALYSE = 200  # 104,000 ops
+LAYERS_TO_ANALYSE = 220  # 100,000 ops
 SMALL = Sizes(vocabulary=64, length=8, width=16, heads=2, hidden=32, layers=2)
 Row = dict[str, Any]
 
