@@ -177,6 +177,7 @@ ALLOWED: dict[tuple[str, str], Guard] = {
     ("stablehlo.dot_general", "reduction"): _always,
     ("stablehlo.dynamic_slice", "pass_through"): _whole_window,
     ("stablehlo.dynamic_update_slice", "pass_through"): _whole_window,
+    ("stablehlo.fft", "pass_through"): _always,  # Shardy has the dims it runs along whole
     ("stablehlo.gather", "pass_through"): _gathered,
     ("stablehlo.pad", "pass_through"): _all_of(
         _trivial("edge_padding_low", 0),

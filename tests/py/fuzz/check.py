@@ -58,7 +58,6 @@ def check_shardings(source: Source, seed: int) -> None:
         plan_at_random(module, MESH, seed)
         xla = not is_interpreted(reference)
         local = localized(module)
-        run_passes(local, [PinLayouts()])
 
         def check(xla: bool, local_xla: bool) -> None:
             got = run_local(local, MESH, args, xla=local_xla)

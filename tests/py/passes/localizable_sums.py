@@ -295,6 +295,23 @@ ONLY_XLA = {
         %0 = stablehlo.cholesky %p, lower = true {target} : tensor<4x2x2xf32>
         return %0 : tensor<4x2x2xf32>""",
     ),
+    "fft": program(
+        "%a: tensor<4x2x8xf32>, %b: tensor<4x2x8xf32>",
+        "tensor<4x2x8xf32>",
+        """%c = stablehlo.complex %a, %b : tensor<4x2x8xcomplex<f32>>
+        %0 = stablehlo.fft %c, type = FFT, length = [8] {target}
+          : (tensor<4x2x8xcomplex<f32>>) -> tensor<4x2x8xcomplex<f32>>
+        %1 = stablehlo.real %0 : (tensor<4x2x8xcomplex<f32>>) -> tensor<4x2x8xf32>
+        return %1 : tensor<4x2x8xf32>""",
+    ),
+    "fft_of_reals": program(
+        "%a: tensor<4x2x8xf32>",
+        "tensor<4x2x5xf32>",
+        """%0 = stablehlo.fft %a, type = RFFT, length = [2, 8] {target}
+          : (tensor<4x2x8xf32>) -> tensor<4x2x5xcomplex<f32>>
+        %1 = stablehlo.imag %0 : (tensor<4x2x5xcomplex<f32>>) -> tensor<4x2x5xf32>
+        return %1 : tensor<4x2x5xf32>""",
+    ),
     "triangular_solve": program(
         "%a: tensor<4x2x2xf32>, %b: tensor<4x2x8xf32>",
         "tensor<4x2x8xf32>",

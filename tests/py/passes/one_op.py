@@ -14,9 +14,7 @@ from shardc.ir.pass_manager import run_passes
 from shardc.ir.shardings import add_mesh, set_operand_shardings, set_result_shardings, to_attr
 from shardc.ir.tensor_types import dtype_of, shape_of
 from shardc.ir.walk import body, main_function, ops, terminator
-from shardc.passes.insert_reshards import InsertReshards
-from shardc.passes.localize import Localize
-from shardc.passes.lower_collectives import LowerCollectives
+from shardc.passes.pipeline import LOCAL_LOWERING
 from shardc.plan import Mesh, TensorSharding
 
 MESH = Mesh((("x", 2), ("y", 2)), (0, 1, 2, 3))
@@ -94,7 +92,7 @@ def whole(value: ir.Value) -> TensorSharding:
 
 def localized(module: ir.Module) -> ir.Module:
     """From planned shardings to the program of one device."""
-    run_passes(module, [InsertReshards(), LowerCollectives(), Localize()])
+    run_passes(module, LOCAL_LOWERING)
     return module
 
 

@@ -11,7 +11,9 @@ from shardc.ir.asked import CONSTRAINT
 from shardc.ir.attributes import ACCUMULATE
 from shardc.ir.context import parse
 from shardc.ir.local_ops import ALLOWED, ALLOWED_BY_INDEX
+from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import main_function, ops
+from shardc.passes.pin_layouts import PinLayouts
 from shardc.plan import Mesh
 from tests.py.passes.localizable_ops import OPS, program
 from tests.py.passes.localizable_sums import ONLY_XLA, SUMS
@@ -44,6 +46,7 @@ def with_64_bits() -> Iterator[None]:
 def check(text: str, found: Sequence[Strategy], mesh: Mesh = MESH, *, xla: bool = False) -> None:
     """Compares each strategy of the target with the whole program."""
     module = parse(text)
+    run_passes(module, [PinLayouts()])  # without them XLA fails on some FFTs
     args = arguments(module)
     expected = run_whole(module, args, xla=xla)
     for strategy in found:
