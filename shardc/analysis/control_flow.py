@@ -1,6 +1,6 @@
 """What a microbatch sees of the values inside a loop: the dataflow carried through its regions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
@@ -21,7 +21,7 @@ from shardc.analysis.sharding_rules import OpRule
 from shardc.analysis.step_program import IDENTITIES
 from shardc.ir.clone import inputs
 from shardc.ir.constants import is_zero
-from shardc.ir.walk import CONTROL_FLOW, last_op
+from shardc.ir.walk import CONTROL_FLOW, is_inside, last_op
 
 Rules = Mapping[ir.Value, OpRule]  # by the first result of an op inside a region
 
@@ -36,6 +36,8 @@ class Inside:
         states: of every value inside, block arguments included; of nested loops as well.
         cuts: first result of an op inside -> the factor of it that the microbatches cut.
         rules: of the ops inside.
+        captured: invariant values from outside of which the ops inside use one part only -> the
+            cut that makes it: then nobody needs the whole of them.
         limits: the number of microbatches must divide each of these.
     """
 
@@ -44,6 +46,7 @@ class Inside:
     results: list[State] = field(default_factory=list)
     states: dict[ir.Value, State] = field(default_factory=dict)
     cuts: dict[ir.Value, FactorCut] = field(default_factory=dict)
+    captured: dict[ir.Value, Cut] = field(default_factory=dict)
     limits: list[int] = field(default_factory=list)
 
     def give(self, op: ir.Operation, results: list[State]) -> None:
@@ -152,6 +155,21 @@ def _join(before: State, after: State, zero: bool) -> State | None:
     if before == INVARIANT and (after.varies or (zero and after.is_partial)):
         return after
     return None
+
+
+def take_parts(op: ir.Operation, loop: Inside, values: Iterable[ir.Value]) -> None:
+    """Notes which of the values from outside come into a loop or branch as parts."""
+    for value in values:
+        if loop.states[value] == INVARIANT:
+            cuts = {
+                inner_cut(loop, use.owner.operation, use.operand_number)
+                for use in value.uses
+                if is_inside(use.owner.operation, op)
+            }
+            cut = cuts.pop() if len(cuts) == 1 else None
+            if cut is not None:
+                loop.captured[value] = cut
+                loop.states[value] = State(Kind.VARYING, 0, cut)
 
 
 def inner_cut(loop: Inside, op: ir.Operation, position: int) -> Cut | None:

@@ -21,7 +21,7 @@ from shardc.analysis.batch_state import (
     most_parts,
     to_factor,
 )
-from shardc.analysis.control_flow import Inside
+from shardc.analysis.control_flow import Inside, take_parts
 from shardc.analysis.control_flow import analyse as analyse_control_flow
 from shardc.analysis.graph import ARGUMENT
 from shardc.analysis.linear import keeps_partial
@@ -190,6 +190,7 @@ class BatchFlow:
         }
         loop = analyse_control_flow(op, states[:count], captured, self.program.inner_rules)
         if loop is not None:
+            take_parts(op, loop, captured)
             self.loops[i] = loop
             self.limits[i] = common_parts(loop.limits)
         return loop

@@ -261,6 +261,8 @@ class _Planner:
             assert state.level == 0, f"op {i} of the body needs value {u} of the phase after"
             if loop and p < len(loop.carries):
                 found.append(Need(Phase.BODY, loop.carries[p].cut))
+            elif loop and self.graph.values[u] in loop.captured:
+                found.append(Need(Phase.BODY, loop.captured[self.graph.values[u]]))
             elif state.varies and (i, u) not in self.flow.wholes:
                 found.append(Need(Phase.BODY, state.cut))
             elif cut and rule and cut.factor >= 0 and state.kind is Kind.INVARIANT and p < own:

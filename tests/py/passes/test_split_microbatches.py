@@ -14,6 +14,7 @@ from shardc.errors import MicrobatchError
 from shardc.ir.attributes import ACCUMULATE, BATCH_DIM, KIND, PHASE, arg_attrs, call_target, get_str
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import body, main_function, ops, terminator
+from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from tests.py.programs import PROGRAMS, Program, build
 from tests.py.split_evaluator import (
@@ -315,6 +316,23 @@ def test_scan_over_layers() -> None:
 
     result = check(step, random(3, 6, 6), random(8, 6, seed=3))
     assert "stablehlo.while" in names(result, "body")
+
+
+def test_of_a_constant_mask_a_loop_gets_the_part_of_its_microbatch() -> None:
+    def step(params: Any, x: Any) -> Any:
+        def loss(params: Any) -> Any:
+            mask = jnp.broadcast_to(jnp.arange(6) < 4, (8, 6))
+            y, _ = jax.lax.scan(lambda x, w: (jnp.where(mask, x @ w, x), None), x, params)
+            return jnp.sum(y**2)
+
+        return params - jax.grad(loss)(params)
+
+    args = (random(3, 6, 6), random(8, 6, seed=1))
+    module, flat = normalized(Program(step, args, (0,)))
+    run_passes(module, [SimplifyLoops()])  # the mask is used from outside, not carried around
+    result = split(module, 4)
+    assert_close(run_split(result, flat), run_module(module, flat))
+    assert "tensor<2x6xi1>" in str(result) and "tensor<8x6xi1>" not in str(result)
 
 
 def test_scan_over_time_with_checkpointed_layers_inside() -> None:
