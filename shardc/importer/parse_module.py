@@ -7,6 +7,7 @@ nothing of shardc: `python parse_module.py NAME <FILE >BYTECODE` stands alone.
 import gzip
 import io
 import json
+import re
 import sys
 import zlib
 
@@ -66,6 +67,19 @@ def _name_positions(module: ir.Module, name: str) -> None:
     visit(module.operation)
 
 
+_ESCAPED = re.compile(r"\\\\|((?:\\[0-9A-F]{2})+)")  # but not an escaped backslash
+
+
+def _check_strings(module: ir.Module) -> None:
+    """Refuses names and strings that are not UTF-8: to read one in Python ends the process."""
+    text = str(module.operation.get_asm(enable_debug_info=True, large_elements_limit=16))
+    for escaped in filter(None, _ESCAPED.findall(text)):
+        try:
+            bytes.fromhex(escaped.replace("\\", "")).decode()
+        except UnicodeDecodeError as error:
+            raise ParseError("it has a name or a string that is not UTF-8") from error
+
+
 def _describe(error: ir.MLIRError) -> ParseError:
     for diagnostic in error.error_diagnostics:
         location = ir.Location.from_attr(diagnostic.location.attr)
@@ -99,6 +113,8 @@ def parse_module(data: bytes, name: str, context: ir.Context) -> ir.Module:
             raise _describe(error) from error
         except ValueError as error:
             raise ParseError(f"the portable artifact cannot be read: {error}") from error
+        if not data.isascii():
+            _check_strings(module)
         try:
             _name_positions(module, name)
         except RecursionError as error:

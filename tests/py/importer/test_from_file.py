@@ -119,6 +119,19 @@ def test_mutated_bytecode_never_ends_this_process(seed: int, tmp_path: Path) -> 
         import_file(file)
 
 
+def test_names_that_are_not_utf8_are_refused_and_others_are_not(tmp_path: Path) -> None:
+    """To read such a name in Python would end this process."""
+    file = tmp_path / "names.mlirbc"
+    data = bytecode()
+    assert b"jit(step)" in data
+    file.write_bytes(data.replace(b"jit(step)", b"jit(st\xe4p)"))
+    with pytest.raises(ImportFileError, match="not UTF-8"):
+        import_file(file)
+    text = LOWERED.as_text(debug_info=True).replace("jit(step)", "jit(stäp)")
+    file.write_text(text.replace("jit(stäp)", r"\\E4", 1))
+    run_passes(import_file(file).module, NORMALIZE)
+
+
 def test_a_file_that_takes_too_long_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "step.mlir"
     file.write_text(LOWERED.as_text())
