@@ -101,8 +101,8 @@ def recut(split_module: Module, cuts: Sequence[int]) -> tuple[tuple[Origin, ...]
     return tuple(origins), tuple(sorted(first for _, first in origins if first > 0))
 
 
-def find(split_module: Module, origins: Sequence[Origin]) -> tuple[int, ...]:
-    """The positions in another split module of what `recut` gave."""
+def find(split_module: Module, origins: Sequence[Origin]) -> tuple[int, ...] | None:
+    """The positions in another split module of what `recut` gave; None if they are not there."""
     with split_module.context:
         return positions_of(main_function(split_module.operation), origins)
 

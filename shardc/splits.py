@@ -45,11 +45,13 @@ class Splits:
         return self._get(shape.num_microbatches, shape.loop_cuts)
 
     def recut(self, shape: Shape) -> Shape:
-        """The same stages with no loop cut but where one begins."""
+        """The same stages with no loop cut but where one begins, if they can be had so."""
         if not shape.loop_cuts:
             return shape
         origins, needed = recut(self.of(shape), shape.cuts)
         cuts = find(self._get(shape.num_microbatches, needed), origins)
+        if cuts is None:
+            return shape
         return msgspec.structs.replace(shape, cuts=cuts, loop_cuts=needed)
 
     def _get(self, count: int, loop_cuts: tuple[int, ...]) -> Module:

@@ -90,14 +90,17 @@ def origins_at(main: ir.Operation, cuts: Sequence[int]) -> list[Origin]:
     return [next(origin for origin in origins[cut:] if origin is not None) for cut in cuts]
 
 
-def positions_of(main: ir.Operation, origins: Sequence[Origin]) -> tuple[int, ...]:
-    """Where that begins in a @main whose loops may be cut in other places."""
+def positions_of(main: ir.Operation, origins: Sequence[Origin]) -> tuple[int, ...] | None:
+    """Where that begins in a @main whose loops may be cut in other places; None if some of it is
+    nowhere in its body, or in another order."""
     found: dict[Origin, int] = {}
     for i, op in enumerate(ops(main)):
         origin = _origin(op)
         if origin is not None and get_str(op, PHASE) == "body":
             found.setdefault(origin, i)
-    return tuple(found[origin] for origin in origins)
+    positions = tuple(found.get(origin, -1) for origin in origins)
+    rising = list(positions) == sorted(set(positions)) and -1 not in positions
+    return positions if rising else None
 
 
 def _origin(op: ir.Operation) -> Origin | None:

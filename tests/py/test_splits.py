@@ -1,0 +1,45 @@
+"""A shape that was found between pieces of loops is cut only where its stages begin."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shardc.analysis.trip_count import trip_count
+from shardc.cluster import Cluster
+from shardc.compiler import Shape, prepare
+from shardc.importer.from_jax import import_function
+from shardc.ir.walk import main_function, ops
+from shardc.options import PlanOptions
+from shardc.splits import Splits
+from shardc.stage_costs import even_proposals
+
+
+def step(weights: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def loss(weights: jax.Array) -> jax.Array:
+        h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, weights)
+        return jnp.mean(h**2)
+
+    value, gradient = jax.value_and_grad(loss)(weights)
+    return weights - gradient, value
+
+
+def test_loops_are_cut_where_stages_begin_and_nowhere_else() -> None:
+    shapes = jax.ShapeDtypeStruct((8, 16, 16), np.float32), jax.ShapeDtypeStruct((4, 16), "float32")
+    module = import_function(step, shapes, {}, donate_argnums=0).module
+    prepare(module)
+    splits = Splits(module, None)
+    splits.cut_loops(8)
+    assert splits.loop_cuts == (1, 2, 3, 4, 5, 6, 7)
+    options = PlanOptions(stages=2, microbatches=2)
+    cluster = Cluster.load("cpu8")
+    found = even_proposals(splits.in_layers(2), cluster, options, 2, "1f1b")[0].shape
+    shape = Shape(2, found.cuts, found.meshes, "1f1b", None, splits.loop_cuts)
+    again = splits.recut(shape)
+    assert again.loop_cuts == (4,)
+    assert splits.recut(again) == again
+    assert splits.counts == {2}
+    split_module = splits.of(again)
+    with split_module.context:
+        top = ops(main_function(split_module.operation))
+        assert [trip_count(op) for op in top if op.name == "stablehlo.while"] == [4, 4, 4, 4]
+        assert trip_count(top[again.cuts[0]]) == 4
