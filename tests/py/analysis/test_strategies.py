@@ -92,8 +92,8 @@ def test_a_dim_that_does_not_divide_has_no_strategy():
 
 
 LINEAR = {
-    "add": (lambda x, y: x + y, 2, (True, True)),
-    "subtract": (lambda x, y: x - y, 2, (True, True)),
+    "add": (lambda x, y: x + y, 2, (True, False)),
+    "subtract": (lambda x, y: x - y, 2, (False, True)),
     "negate": (lambda x: -x, 1, (True,)),
     "transpose": (lambda x: x.T, 1, (True,)),
     "multiply": (lambda x, y: x * y, 2, (True, False)),
@@ -103,7 +103,6 @@ NOT_LINEAR = {
     "tanh": (jnp.tanh, 1, (True,)),
     "exponential": (jnp.exp, 1, (True,)),
     "maximum": (jnp.maximum, 2, (True, True)),
-    "add": (lambda x, y: x + y, 2, (True, False)),
     "divide": (lambda x, y: x / y, 2, (False, True)),
 }
 
@@ -127,6 +126,19 @@ def test_other_ops_need_whole_values(name):
     )
     assert not any(s.unreduced for each in strategies for s in (*each.operands, *each.results))
     assert not can_be_unreduced(op, rule, unreduced)
+
+
+def test_partial_sums_are_added_to_each_other_or_to_what_is_whole():
+    _module, [(op, rule, strategies)] = strategies_of(
+        jnp.add, ones(8, 8), ones(8, 8), name="add", unreduced=(True, True)
+    )
+    kept = [s for s in strategies if s.results[0].unreduced]
+    assert sorted(tuple(bool(o.unreduced) for o in s.operands) for s in kept) == [
+        (False, True),
+        (True, False),
+        (True, True),
+    ]
+    assert can_be_unreduced(op, rule, (True, True))
 
 
 def test_a_product_of_two_partial_sums_takes_only_one_of_them_as_such():
