@@ -6,12 +6,16 @@ from jax.extend.mlir import ir
 
 from shardc.ir.attributes import ACCUMULATE, DIRECTION, PHASE, STAGE, call_target, get_int, get_str
 from shardc.ir.clone import inputs
-from shardc.ir.walk import body, ops, terminator
+from shardc.ir.tensor_types import num_bytes, num_elements
+from shardc.ir.walk import body, made_by, ops, terminator
 
 KINDS = ("before", "forward", "backward", "update")
 CONSTANT_OPS = frozenset(
     f"stablehlo.{name}" for name in "constant iota broadcast_in_dim convert reshape".split()
 )
+
+
+Place = tuple[int, str, int]  # stage, kind, round
 
 
 @dataclass
@@ -57,20 +61,22 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
             one takes it and gives it back.
     """
     all_ops = ops(main)
-    constants = _constants(main)
+    anew = _made_anew(main)
+    places: dict[ir.Operation, Place] = {}
+    for op in all_ops:
+        if op not in anew:
+            places[op] = _place(op, places, anew)
+    _delay(main, places, anew)
     home: dict[ir.Value, StageFunction] = {}
     functions: dict[tuple[int, int, int], StageFunction] = {}
-    for op in all_ops:
-        if op in constants:
-            continue
-        stage, kind, level = _place(op, home)
+    for op, (stage, kind, level) in places.items():
         key = (stage, KINDS.index(kind), level)
         function = functions.setdefault(key, StageFunction(stage, kind, level))
         function.ops.append(op)
         home.update((result, function) for result in op.results)
     ordered = [functions[key] for key in sorted(functions)]
     for function in ordered:
-        function.ops = _with_constants(function.ops, constants)
+        function.ops = _with_anew(function.ops, anew)
         own = {result for op in function.ops for result in op.results}
         used = dict.fromkeys(value for op in function.ops for value in inputs(op))
         function.inputs = [value for value in used if value not in own]
@@ -88,34 +94,32 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
     return StageFunctions(ordered, ids)
 
 
-def _constants(main: ir.Operation) -> set[ir.Operation]:
-    """Light ops of the update made of nothing but numbers: every round has its own copy.
+def _made_anew(main: ir.Operation) -> set[ir.Operation]:
+    """Light ops of the update of which every round has its own copy.
 
-    The planner and the lowering must see that a sum starts from zero.
+    Those that are made of nothing but numbers, as the planner and the lowering must see that a sum
+    starts from zero; and those that spread one element, which alone then goes from round to round.
     """
     returned = set(terminator(main).operands)
     found: set[ir.Operation] = set()
     for op in ops(main):
-        makers = [value.owner for value in inputs(op)]
-        if (
-            op.name in CONSTANT_OPS
-            and get_str(op, PHASE) == "after"
-            and returned.isdisjoint(op.results)
-            and all(not isinstance(m, ir.Block) and m.operation in found for m in makers)
-        ):
+        if op.name not in CONSTANT_OPS or get_str(op, PHASE) != "after":
+            continue
+        spreads = op.name == "stablehlo.broadcast_in_dim" and num_elements(op.operands[0]) == 1
+        from_found = all(made_by(value) in found for value in inputs(op))
+        if (spreads or from_found) and returned.isdisjoint(op.results):
             found.add(op)
     return found
 
 
-def _with_constants(own: list[ir.Operation], constants: set[ir.Operation]) -> list[ir.Operation]:
-    """`own` with the constants that it uses, each in front of its first user."""
+def _with_anew(own: list[ir.Operation], anew: set[ir.Operation]) -> list[ir.Operation]:
+    """`own` with those of `anew` that it uses, each in front of its first user."""
     found: dict[ir.Operation, None] = {}
 
     def add(op: ir.Operation) -> None:
         for value in inputs(op):
-            maker = value.owner
-            if not isinstance(maker, ir.Block) and maker.operation in constants:
-                add(maker.operation)
+            if (maker := made_by(value)) in anew and maker is not None:
+                add(maker)
         found[op] = None
 
     for op in own:
@@ -131,13 +135,54 @@ def is_per_microbatch(value: ir.Value) -> bool:
     return get_str(producer.operation, PHASE) == "body"
 
 
-def _place(op: ir.Operation, home: dict[ir.Value, StageFunction]) -> tuple[int, str, int]:
-    """Stage, kind and round of an op; a round ends where values of other stages' updates come."""
+def _place(op: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.Operation]) -> Place:
+    """Where an op can run first; a round ends where values of other stages' updates come."""
     stage, phase = get_int(op, STAGE) or 0, get_str(op, PHASE)
     if phase == "before":
         return stage, "before", 0
     if phase == "body":
         return stage, get_str(op, DIRECTION) or "backward", 0
-    makers = [home[value] for value in inputs(op) if value in home]
-    rounds = [maker.round + (maker.stage != stage) for maker in makers if maker.kind == "update"]
+    makers = [places[maker] for value in _sources(op, anew) if (maker := made_by(value)) in places]
+    rounds = [level + (other != stage) for other, kind, level in makers if kind == "update"]
     return stage, "update", max(rounds, default=0)
+
+
+def _delay(main: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.Operation]) -> None:
+    """Puts ops of an update off to the round that needs them, where what they use is kept anyway.
+
+    Else the products of optimizer state with a constant would be kept beside the state until the
+    norm of all gradients is known.
+    """
+    users: dict[ir.Operation, set[ir.Operation | None]] = {op: set() for op in places}
+    for op in places:
+        for value in _sources(op, anew):
+            if (maker := made_by(value)) in users and maker is not None:
+                users[maker].add(op)
+    for value in terminator(main).operands:
+        if (maker := made_by(value)) in users and maker is not None:
+            users[maker].add(None)
+    for op in reversed(list(places)):
+        stage, kind, level = places[op]
+        if kind != "update" or None in users[op] or not users[op]:
+            continue
+        after = [places[user] for user in users[op] if user is not None]
+        if any((other, its_kind) != (stage, kind) for other, its_kind, _ in after):
+            continue
+        kept = sum(num_bytes(v) for v in _sources(op, anew) if not _is_kept(v))
+        if kept <= sum(num_bytes(result) for result in op.results):
+            places[op] = stage, kind, max(level, min(its_level for _, _, its_level in after))
+
+
+def _is_kept(value: ir.Value) -> bool:
+    """Whether a value lives until the end of the step: an argument, or an accumulator."""
+    maker = made_by(value)
+    return maker is None or call_target(maker) == ACCUMULATE
+
+
+def _sources(op: ir.Operation, anew: set[ir.Operation]) -> list[ir.Value]:
+    """What an op uses, seen through the ops that are made anew in front of it."""
+    found = []
+    for value in inputs(op):
+        maker = made_by(value)
+        found += _sources(maker, anew) if maker is not None and maker in anew else [value]
+    return found

@@ -130,6 +130,24 @@ def test_only_neighbours_exchange_one_activation_and_one_cotangent():
     assert crossing == forward | backward
 
 
+def test_rounds_of_an_update_hand_on_no_more_than_the_gradients():
+    """The norm of all gradients takes rounds; neither moments nor learning rates spread over
+    weights wait for it beside them."""
+    program = programs.build("gpt_clip", "float32")
+    module, _ = outlined(program.step, program.args, program.donate_argnums, 2, 2)
+    updates = [f for f in stage_functions(module) if f.kind == "update"]
+    made = {value: f.stage for f in updates for value, _ in f.gives}
+    for stage in range(2):
+        sizes = {}
+        for function in updates:
+            for (value, _), (shape, _) in zip(function.takes, function.types, strict=True):
+                if function.stage == stage:
+                    sizes[value] = int(np.prod(shape))
+        gradients = sum(n for value, n in sizes.items() if value.startswith("acc"))
+        waiting = sum(n for value, n in sizes.items() if made.get(value) == stage and n > 1)
+        assert 0 < waiting <= gradients
+
+
 def test_a_sum_of_bfloat16_is_accumulated_in_float32():
     def step(weight, x):
         loss, gradient = jax.value_and_grad(lambda w: jnp.sum((x @ w) ** 2))(weight)
