@@ -55,7 +55,7 @@ def run(kind: str, seeds: range) -> int:
         except ShardcError as error:
             counts[f"refused {error.code}"] += 1
             print(f"seed {seed} is refused: {error}\n{program}", flush=True)
-        except Exception as error:  # noqa: BLE001  # every failure is reported, the rest still runs
+        except Exception as error:  # noqa: BLE001 - every failure is reported and counted, the rest still runs
             counts["failed"] += 1
             where = traceback.extract_tb(error.__traceback__)[-1]
             print(f"seed {seed} FAILED at {where.filename}:{where.lineno}: {error}\n{program}")

@@ -25,3 +25,18 @@ func.func @constant_in_a_loop(%a: tensor<i32>) -> tensor<i32> {
   }
   return %0 : tensor<i32>
 }
+
+// Operands without elements along the dim go; of one that is left nothing is put together.
+// CHECK-LABEL: func.func @empty_operands
+//  CHECK-NEXT:   %[[BOTH:.*]] = stablehlo.concatenate %arg0, %arg0, dim = 0
+//  CHECK-NEXT:   return %[[BOTH]], %arg0, %arg1
+func.func @empty_operands(%a: tensor<2x3xf32>, %none: tensor<0x3xf32>)
+    -> (tensor<4x3xf32>, tensor<2x3xf32>, tensor<0x3xf32>) {
+  %0 = stablehlo.concatenate %none, %a, %none, %a, dim = 0
+    : (tensor<0x3xf32>, tensor<2x3xf32>, tensor<0x3xf32>, tensor<2x3xf32>) -> tensor<4x3xf32>
+  %1 = stablehlo.concatenate %a, %none, dim = 0
+    : (tensor<2x3xf32>, tensor<0x3xf32>) -> tensor<2x3xf32>
+  %2 = stablehlo.concatenate %none, %none, dim = 0
+    : (tensor<0x3xf32>, tensor<0x3xf32>) -> tensor<0x3xf32>
+  return %0, %1, %2 : tensor<4x3xf32>, tensor<2x3xf32>, tensor<0x3xf32>
+}

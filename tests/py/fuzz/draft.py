@@ -162,7 +162,7 @@ class Draft:
         ]
         try:
             result = jax.eval_shape(function, *inputs)
-        except NotImplementedError:
+        except NotImplementedError:  # JAX's word for a derivative that it does not have
             return None
         if math.prod(result.shape) > MOST_ELEMENTS:
             return None

@@ -24,7 +24,7 @@ TRAINING = {
     v1 = lax.conv_general_dilated(a2, a3, (1, 1), [(0, 2), (0, 2)], (2, 2), (2, 1), ('HWCN', 'OIHW', 'NHWC'), feature_group_count=2)
     v2 = jnp.tanh(v0 @ a4)
     return v1, v2,
-    # ((2, 4), 'float64'), ((4, 4), 'float64'), ((4, 4, 4, 2), 'float64'), ((8, 2, 1, 3), 'float64'), ((4, 8), 'float64')""",  # noqa: E501
+    # ((2, 4), 'float64'), ((4, 4), 'float64'), ((4, 4, 4, 2), 'float64'), ((8, 2, 1, 3), 'float64'), ((4, 8), 'float64')""",  # noqa: E501 - the program as it was found
         (False, True, False, False, True),
     ),
     "approximate top-k has a comparator of its own": (

@@ -1,6 +1,7 @@
 """Small problems for the solver's tests, and the answer by trying every choice."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,13 @@ def graphs(draw: st.DrawFn, *, most_nodes: int = 6) -> Reduced:
     pairs = list(itertools.combinations(range(len(sizes)), 2))
     edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
     rng = np.random.default_rng(draw(st.integers(0, 99)))
+    return random_graph(sizes, edges, rng)
+
+
+def random_graph(
+    sizes: Sequence[int], edges: Sequence[tuple[int, int]], rng: np.random.Generator
+) -> Reduced:
+    """Nodes of so many choices with random costs below 1, joined by random tables; no memory."""
     return Reduced(
         costs=tuple(rng.random(size) for size in sizes),
         edges=tuple(edges),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shardc.solver.messages import Messages
 from shardc.solver.network import Network
 from shardc.solver.reduced import Reduced
-from tests.py.solver.random_problems import graphs
+from tests.py.solver.random_problems import graphs, random_graph
 
 
 @given(graphs(), st.integers(1, 6))
@@ -33,34 +33,18 @@ def test_a_chain_is_solved_by_one_pass_forth_and_back(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 5, 12).tolist()
     names = rng.permutation(12).tolist()
-    chain = graph_of(sizes, tuple((min(e), max(e)) for e in itertools.pairwise(names)), rng)
+    chain = random_graph(sizes, tuple((min(e), max(e)) for e in itertools.pairwise(names)), rng)
     network = Network(chain)
     messages = Messages(network)
     messages.run(network.flat, forward=True)
     bound, choice = messages.run(network.flat, forward=False)
-    assert network.cost(choice) == pytest.approx(bound)
-
-
-def graph_of(sizes: list[int], edges: tuple[tuple[int, int], ...], rng: object) -> Reduced:
-    assert isinstance(rng, np.random.Generator)
-    return Reduced(
-        costs=tuple(rng.random(size) for size in sizes),
-        edges=edges,
-        tables=tuple(rng.random((sizes[u], sizes[v])) for u, v in edges),
-        memory=None,
-        constant=0.0,
-        times=np.zeros(0, np.int64),
-        names=tuple(range(len(sizes))),
-        terms=tuple({} for _ in sizes),
-        num_nodes=len(sizes),
-        steps=(),
-    )
+    assert network.cost(choice) == pytest.approx(bound + chain.constant)
 
 
 def test_forbidden_pairs_leave_finite_bounds() -> None:
     """Contraction leaves each strategy a partner on every edge, but not every pair is allowed."""
     rng = np.random.default_rng(0)
-    graph = graph_of([3, 3, 3], ((0, 1), (1, 2), (0, 2)), rng)
+    graph = random_graph([3, 3, 3], ((0, 1), (1, 2), (0, 2)), rng)
     for table in graph.tables:
         table[np.eye(3, dtype=bool)] = np.inf
     network = Network(graph)
