@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import func
 
 from shardc.analysis.arguments import state_arguments
 from shardc.analysis.iterations import Iterations, row_read
@@ -29,6 +28,7 @@ from shardc.ir.loop_pieces import Piece, make_piece
 from shardc.ir.pass_manager import Pass
 from shardc.ir.reducers import reducer
 from shardc.ir.row_values import RowValues, joined, part_type
+from shardc.ir.signature import return_values, update_type
 from shardc.ir.walk import body, main_function, ops, ops_of, terminator
 
 
@@ -111,7 +111,8 @@ class _Cutter:
                 else:
                     self._cut_op(i, op)
         with ir.InsertionPoint(terminator(self.main)), terminator(self.main).location:
-            signature.write(self._results())
+            results = self._results()
+        return_values(self.main, results)
         for i in sorted(self.groups, reverse=True):
             self.flow.ops[i].erase()
         signature.retype()
@@ -233,19 +234,12 @@ class _Signature:
             self.arg_attrs.append(attrs)
         return parts
 
-    def write(self, results: Sequence[ir.Value]) -> None:
-        """Returns these results."""
-        func.ReturnOp(list(results))
-        ops_of(body(self.main))[-1].erase()
-
     def retype(self) -> None:
         """Gives cut arguments and the function their types, when nobody needs the old ones."""
         block = body(self.main)
         for a, type_ in self.types.items():
             block.arguments[a].set_type(type_)
-        results = [value.type for value in terminator(self.main).operands]
-        new = ir.FunctionType.get([a.type for a in block.arguments], results)
-        self.main.attributes["function_type"] = ir.TypeAttr.get(new)
+        update_type(self.main)
         set_arg_attrs(self.main, self.arg_attrs)
         set_result_attrs(self.main, self.result_attrs)
 

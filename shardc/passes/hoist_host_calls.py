@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import func
 
 from shardc.ir.attributes import (
     HOST_CALLS,
@@ -14,6 +13,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.host_calls import callback_number, is_host_call
 from shardc.ir.pass_manager import Pass
+from shardc.ir.signature import return_values, update_type
 from shardc.ir.walk import body, main_function, terminator, walk, where
 
 
@@ -35,8 +35,7 @@ class HoistHostCalls(Pass):
         calls = [op for op in walk(main) if is_host_call(op) and not op.results]
         if not calls:
             return
-        end = terminator(main)
-        values = list(end.operands)
+        values = list(terminator(main).operands)
         hoisted, silent = [], []
         for call in calls:
             if call.block != body(main):
@@ -48,12 +47,8 @@ class HoistHostCalls(Pass):
             call.erase()
         attrs = result_attrs(main)
         attrs += [{} for _ in range(len(values) - len(attrs))]
-        with ir.InsertionPoint(end), end.location:
-            func.ReturnOp(values)
-        end.erase()
-        old = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-        new = ir.FunctionType.get(old.inputs, [value.type for value in values])
-        main.attributes["function_type"] = ir.TypeAttr.get(new)
+        return_values(main, values)
+        update_type(main)
         set_result_attrs(main, attrs)
         module.attributes[HOST_CALLS] = ir.ArrayAttr.get(hoisted)
         module.attributes[SILENT_CALLS] = str_array(silent)

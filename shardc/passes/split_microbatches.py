@@ -29,6 +29,7 @@ from shardc.ir.local_ops import make_local
 from shardc.ir.microbatch_ops import MicrobatchOps, create, with_shape
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import meshes
+from shardc.ir.signature import update_type
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function, ops, terminator, walk, where
 
@@ -147,9 +148,7 @@ class _Emitter:
         for a, dim in self.flow.batch_args.items():
             shape = self.build.split_shape(shape_of(arguments[a]), dim)
             arguments[a].set_type(with_shape(arguments[a], shape))
-        old = ir.FunctionType(ir.TypeAttr(self.function.attributes["function_type"]).value)
-        new = ir.FunctionType.get([a.type for a in arguments], old.results)
-        self.function.attributes["function_type"] = ir.TypeAttr.get(new)
+        update_type(self.function)
 
     def _copy(self, i: int, copy: Copy) -> None:
         """One copy of an op, on the forms of its operands that the plan names."""
