@@ -1,46 +1,100 @@
-"""Remove dead ops and empty operands, and bring constants out of regions."""
+"""Remove dead ops and what is computed from empty values, and bring constants out of regions."""
 
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 
 from shardc.ir.attributes import get_int
+from shardc.ir.local_collectives import zeros
 from shardc.ir.pass_manager import Pass, run_registered
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import walk
+from shardc.ir.walk import body, walk
+
+PURE = ("stablehlo.", "chlo.")
+KEPT = {  # constants themselves, and what may do more than give its results
+    "stablehlo.constant",
+    "stablehlo.custom_call",
+    "stablehlo.while",
+    "stablehlo.case",
+    "stablehlo.if",
+    "stablehlo.infeed",
+    "stablehlo.recv",
+}
+PRODUCTS = {"stablehlo.dot_general", "stablehlo.convolution"}
+FILLED = {"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.pad"}
+"""Their second half of operands fills the results when the first half holds no element."""
 
 
 @dataclass(frozen=True)
 class Canonicalize(Pass):
-    """Drops empty operands of concatenations, then runs MLIR's `canonicalize`: dead ops disappear,
-    constants move out of loops and branches.
+    """Replaces what is computed from values without elements by constants, then runs MLIR's
+    `canonicalize`: dead ops disappear, constants move out of loops and branches.
 
     The StableHLO of the wheel folds no more than that. XLA as of jaxlib 0.11.2 ends the process on
-    a concatenation with an empty operand inside `shard_map`. A second run changes nothing.
+    most ops with an empty operand inside `shard_map`. A second run changes nothing.
     """
 
     name = "shardc-canonicalize"
     never_refuses = "simplifying a valid module cannot fail"
 
     def apply(self, module: ir.Operation) -> None:
-        for op in list(walk(module)):
-            if op.name == "stablehlo.concatenate":
-                _drop_empty(op)
+        for op in [op for op in walk(module) if _has_empty(op)]:
+            if op.name == "func.func":
+                _without_empty_arguments(op)
+            else:
+                _without_empty(op)
         run_registered(module, "canonicalize")
 
 
-def _drop_empty(op: ir.Operation) -> None:
+def _has_empty(op: ir.Operation) -> bool:
+    if op.name == "func.func":
+        return any(0 in shape_of(value) for block in op.regions[0] for value in block.arguments)
+    if not op.name.startswith(PURE) or op.name in KEPT or not len(op.results):
+        return False
+    return any(0 in shape_of(value) for value in (*op.operands, *op.results))
+
+
+def _without_empty_arguments(function: ir.Operation) -> None:
+    block = body(function)
+    with ir.InsertionPoint.at_block_begin(block), function.location:
+        for value in block.arguments:
+            if 0 in shape_of(value):
+                value.replace_all_uses_with(stablehlo.constant(_no_elements(value.type)))
+
+
+def _without_empty(op: ir.Operation) -> None:
+    with ir.InsertionPoint(op), op.location:
+        if all(0 in shape_of(value) for value in op.results):
+            new = [stablehlo.constant(_no_elements(value.type)) for value in op.results]
+        elif op.name == "stablehlo.concatenate":
+            new = [_joined(op)]
+        elif op.name in PRODUCTS and 0 in shape_of(op.operands[0]):
+            new = [zeros(value) for value in op.results]
+        elif op.name in FILLED and 0 in shape_of(op.operands[0]):
+            fills = list(op.operands)[len(op.operands) // 2 :]
+            new = [
+                stablehlo.broadcast_in_dim(value.type, fill, [])
+                for value, fill in zip(op.results, fills, strict=True)
+            ]
+        else:
+            return
+    for old, value in zip(op.results, new, strict=True):
+        old.replace_all_uses_with(value)
+    op.erase()
+
+
+def _no_elements(type_: ir.Type) -> ir.DenseElementsAttr:
+    return ir.DenseElementsAttr(ir.Attribute.parse(f"dense<> : {type_}"))
+
+
+def _joined(op: ir.Operation) -> ir.Value:
+    """The concatenation of the operands that are not empty; of one, the operand itself."""
     dim = get_int(op, "dimension") or 0
     filled = [value for value in op.operands if shape_of(value)[dim] > 0]
-    if len(filled) == len(op.operands):
-        return
-    if len(filled) > 1:
-        with ir.InsertionPoint(op), op.location:
-            attributes = {name: op.attributes[name] for name in op.attributes}
-            new = ir.Operation.create(
-                op.name, results=[op.results[0].type], operands=filled, attributes=attributes
-            ).results[0]
-    else:
-        new = filled[0] if filled else op.operands[0]
-    op.results[0].replace_all_uses_with(new)
-    op.erase()
+    if len(filled) == 1:
+        return filled[0]
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    return ir.Operation.create(
+        op.name, results=[op.results[0].type], operands=filled, attributes=attributes
+    ).results[0]

@@ -26,10 +26,12 @@ func.func @constant_in_a_loop(%a: tensor<i32>) -> tensor<i32> {
   return %0 : tensor<i32>
 }
 
-// Operands without elements along the dim go; of one that is left nothing is put together.
+// Operands without elements along the dim go; of one that is left nothing is put together. No
+// value without elements is taken from an argument.
 // CHECK-LABEL: func.func @empty_operands
+//  CHECK-NEXT:   %[[NONE:.*]] = stablehlo.constant dense<> : tensor<0x3xf32>
 //  CHECK-NEXT:   %[[BOTH:.*]] = stablehlo.concatenate %arg0, %arg0, dim = 0
-//  CHECK-NEXT:   return %[[BOTH]], %arg0, %arg1
+//  CHECK-NEXT:   return %[[BOTH]], %arg0, %[[NONE]]
 func.func @empty_operands(%a: tensor<2x3xf32>, %none: tensor<0x3xf32>)
     -> (tensor<4x3xf32>, tensor<2x3xf32>, tensor<0x3xf32>) {
   %0 = stablehlo.concatenate %none, %a, %none, %a, dim = 0
@@ -39,4 +41,22 @@ func.func @empty_operands(%a: tensor<2x3xf32>, %none: tensor<0x3xf32>)
   %2 = stablehlo.concatenate %none, %none, dim = 0
     : (tensor<0x3xf32>, tensor<0x3xf32>) -> tensor<0x3xf32>
   return %0, %1, %2 : tensor<4x3xf32>, tensor<2x3xf32>, tensor<0x3xf32>
+}
+
+// What is summed or padded over no elements is its initial value; a product over none is zero.
+// CHECK-LABEL: func.func @from_nothing
+//   CHECK-DAG:   %[[ZERO:.*]] = stablehlo.constant dense<0.000000e+00> : tensor<3x3xf32>
+//   CHECK-DAG:   %[[SUM:.*]] = stablehlo.broadcast_in_dim %arg1, dims = [] : (tensor<f32>) -> tensor<3xf32>
+//   CHECK-DAG:   %[[PAD:.*]] = stablehlo.broadcast_in_dim %arg1, dims = [] : (tensor<f32>) -> tensor<2x3xf32>
+//       CHECK:   return %[[ZERO]], %[[SUM]], %[[PAD]]
+func.func @from_nothing(%none: tensor<0x3xf32>, %first: tensor<f32>)
+    -> (tensor<3x3xf32>, tensor<3xf32>, tensor<2x3xf32>) {
+  %0 = stablehlo.dot_general %none, %none, contracting_dims = [0] x [0]
+    : (tensor<0x3xf32>, tensor<0x3xf32>) -> tensor<3x3xf32>
+  %1 = stablehlo.exponential %none : tensor<0x3xf32>
+  %2 = stablehlo.reduce(%1 init: %first) applies stablehlo.maximum across dimensions = [0]
+    : (tensor<0x3xf32>, tensor<f32>) -> tensor<3xf32>
+  %3 = stablehlo.pad %1, %first, low = [1, 0], high = [1, 0], interior = [0, 0]
+    : (tensor<0x3xf32>, tensor<f32>) -> tensor<2x3xf32>
+  return %0, %2, %3 : tensor<3x3xf32>, tensor<3xf32>, tensor<2x3xf32>
 }
