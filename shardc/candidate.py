@@ -117,6 +117,7 @@ class Candidate:
                 objective=reports[stage].objective,
                 lower_bound=reports[stage].lower_bound,
                 num_whole_flops=sum(each.num_flops for each in reports[stage].replicated),
+                collectives=reports[stage].collectives,
             )
             for stage, mesh in enumerate(shape.meshes)
         )

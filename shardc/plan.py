@@ -241,6 +241,22 @@ class Memory(msgspec.Struct, frozen=True):
         return sum(getattr(self, field) for field in self.__struct_fields__)
 
 
+class Collective(msgspec.Struct, frozen=True):
+    """All collectives of one kind over the same axes in one step of a stage.
+
+    Attributes:
+        kind: "all_gather", "all_reduce", "all_to_all" or "reduce_scatter".
+        axes: of the stage's mesh, in its order.
+        dtype: of the elements that are sent.
+        num_bytes: of all their results on one device.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    dtype: str
+    num_bytes: int
+
+
 class StageReport(msgspec.Struct, frozen=True):
     """What the cost model says about one stage under its chosen shardings.
 
@@ -254,6 +270,7 @@ class StageReport(msgspec.Struct, frozen=True):
         replicated: what every device runs whole.
         ideal_s: seconds per step if all ops were split evenly and nothing were sent.
         memory: what `peak_bytes` are.
+        collectives: what the stage's programs will hold, reshards and reductions of their own.
     """
 
     seconds: dict[str, float]
@@ -265,6 +282,7 @@ class StageReport(msgspec.Struct, frozen=True):
     replicated: tuple[Replicated, ...] = ()
     ideal_s: float = 0.0
     memory: Memory = Memory()
+    collectives: tuple[Collective, ...] = ()
 
 
 class StagePlan(msgspec.Struct, frozen=True):
@@ -278,6 +296,7 @@ class StagePlan(msgspec.Struct, frozen=True):
         time_s: seconds per microbatch, forward and backward.
         peak_bytes: per device.
         memory: what they are for.
+        collectives: inside the stage, by kind and axes.
     """
 
     mesh: Mesh
@@ -290,6 +309,7 @@ class StagePlan(msgspec.Struct, frozen=True):
     objective: float = 0.0
     lower_bound: float = 0.0
     num_whole_flops: int = 0
+    collectives: tuple[Collective, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True):

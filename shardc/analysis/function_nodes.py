@@ -9,6 +9,7 @@ from shardc.analysis.liveness import FREE, Liveness, is_in_place
 from shardc.analysis.problem_graph import Node, ProblemGraph
 from shardc.analysis.reshard_tables import Column, StrategyColumns
 from shardc.analysis.sharding_rules import OpRule
+from shardc.analysis.stage_problem import OpReduction
 from shardc.analysis.strategies import (
     Strategy,
     asked_strategies,
@@ -26,7 +27,7 @@ from shardc.cost.roofline import op_time_s
 from shardc.ir.asked import CONSTRAINT, Asked, asked_of
 from shardc.ir.attributes import call_target
 from shardc.ir.local_ops import BARRIER
-from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, sum_itemsize
+from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, shape_of, sum_itemsize
 from shardc.ir.walk import CONTROL_FLOW, RETURN, body, last_op, ops, terminator, where
 
 FUSED_TRAFFIC = 0.5  # an elementwise op is usually fused: it writes, or reads, but not both
@@ -140,6 +141,10 @@ class FunctionNodes:
                 cost.flops * repeats,
             )
         )
+        if any(strategy.reduce_axes for strategy in strategies):
+            result = op.results[0]
+            reduction = OpReduction(shape_of(result), dtype_of(result), repeats)
+            self.graph.op_reductions[index] = reduction
         for position, operand in enumerate(op.operands):
             self._connect(operand, index, columns.operands[position])
         linear = can_be_unreduced(op, rule, flags)

@@ -7,7 +7,7 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.analysis.reshard_tables import Column, reshard_tables
-from shardc.analysis.stage_problem import EdgeReshard
+from shardc.analysis.stage_problem import EdgeReshard, OpReduction
 from shardc.cost.links import Links
 from shardc.ir.tensor_types import dtype_of, itemsize, shape_of, sum_itemsize
 from shardc.plan import Mesh
@@ -42,6 +42,7 @@ class ProblemGraph:
         function: name of the function whose nodes and edges are being added; "" for values.
         node_functions: `function` of each node.
         edge_reshards: what the edges of `connect` stand for; they come before those of `tie`.
+        op_reductions: what op nodes may reduce themselves.
     """
 
     def __init__(self, mesh: Mesh, links: Links) -> None:
@@ -53,6 +54,7 @@ class ProblemGraph:
         self.function = ""
         self.node_functions: list[str] = []
         self.edge_reshards: list[EdgeReshard] = []
+        self.op_reductions: dict[int, OpReduction] = {}
 
     def add(self, node: Node) -> int:
         """Adds a node; its number."""
@@ -79,7 +81,9 @@ class ProblemGraph:
         shape, sizes = shape_of(value), (itemsize(dtype_of(value)), sum_itemsize(value))
         self.edges.append((node, target[0]))
         self.tables.append(self.reshards.seconds(made, used, shape, sizes, repeats))
-        self.edge_reshards.append(EdgeReshard(self.function, shape, *sizes, made, used, repeats))
+        self.edge_reshards.append(
+            EdgeReshard(self.function, position, shape, dtype_of(value), made, used, repeats)
+        )
 
     def tie(self, node: int, other: int) -> None:
         """Forbids that two values of equal shape lie differently."""

@@ -102,6 +102,7 @@ class ProblemBuilder:
             self.graph.node_functions,
             [(node.op, node.num_flops) for node in self.graph.nodes],
             self.graph.edge_reshards,
+            self.graph.op_reductions,
             self.state,
         )
 

@@ -10,14 +10,28 @@ from shardc.solver.problem import Problem
 
 @dataclass(frozen=True)
 class EdgeReshard:
-    """What an edge stands for: a value that may be resharded in `function`, `repeats` a step."""
+    """What an edge stands for: a value that may be resharded in `function`, `repeats` a step.
+
+    Attributes:
+        position: of the value among the results of the node that makes it.
+        made, used: its shardings under each strategy of the node that makes, or uses, it.
+    """
 
     function: str
+    position: int
     shape: tuple[int, ...]
-    itemsize: int
-    sum_itemsize: int
+    dtype: str
     made: tuple[TensorSharding, ...]
     used: tuple[TensorSharding, ...]
+    repeats: int
+
+
+@dataclass(frozen=True)
+class OpReduction:
+    """The result of an op that can reduce it over the devices itself (a max over a split dim)."""
+
+    shape: tuple[int, ...]
+    dtype: str
     repeats: int
 
 
@@ -40,6 +54,7 @@ class StageProblem:
         node_functions: function that each op node is in; "" for values.
         node_ops: name and FLOPs per step of the op that each node is; "" where it is none.
         edge_reshards: of the first edges of `problem`; the others tie values together.
+        op_reductions: node of an op -> the result that some of its strategies reduce.
         state: value ids of the arguments that results replace.
     """
 
@@ -56,6 +71,7 @@ class StageProblem:
     node_functions: list[str]
     node_ops: list[tuple[str, int]]
     edge_reshards: list[EdgeReshard]
+    op_reductions: dict[int, OpReduction]
     state: frozenset[str]
 
     def shardings(self, choice: Sequence[int]) -> dict[str, FunctionSharding]:

@@ -71,10 +71,14 @@ def sum_type(whole: ir.Type) -> ir.Type:
     return ir.RankedTensorType.get(whole.shape, ir.F32Type.get())
 
 
+def sum_dtype(dtype: str) -> str:
+    """Name of the elements of a tensor while it is a partial sum, as `sum_type` has it."""
+    return "float32" if dtype.startswith(_SUMMED_WIDER) else dtype
+
+
 def sum_itemsize(value: ir.Value) -> int:
     """Bytes of one element of a tensor while it is a partial sum."""
-    dtype = dtype_of(value)
-    return 4 if dtype.startswith(_SUMMED_WIDER) else itemsize(dtype)
+    return itemsize(sum_dtype(dtype_of(value)))
 
 
 def num_elements(value: ir.Value) -> int:

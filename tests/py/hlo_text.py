@@ -61,7 +61,9 @@ def hlo_collectives(hlo: str) -> Collectives:
         _, result, kind, _, attributes = match.groups()
         kind = kind.removesuffix("-start").replace("-", "_")
         if kind in KINDS:
-            num_bytes = sum(math.prod(shape) * _itemsize(dtype) for dtype, shape in _arrays(result))
+            num_bytes = sum(
+                math.prod(shape) * wire_itemsize(dtype) for dtype, shape in _arrays(result)
+            )
             found[kind, _groups(attributes)] += num_bytes
     return found
 
@@ -76,7 +78,7 @@ def mlir_collectives(text: str) -> Collectives:
             if kind in KINDS:
                 groups = np.array(ir.DenseIntElementsAttr(op.attributes["replica_groups"]))
                 for result in op.results:
-                    num_bytes = math.prod(shape_of(result)) * _itemsize(dtype_of(result))
+                    num_bytes = math.prod(shape_of(result)) * wire_itemsize(dtype_of(result))
                     found[kind, tuple(map(tuple, groups.tolist()))] += num_bytes
     return found
 
@@ -89,7 +91,7 @@ def _numbers(text: str) -> list[int]:
     return [int(each) for each in text.split(",") if each]
 
 
-def _itemsize(dtype: str) -> int:
+def wire_itemsize(dtype: str) -> int:
     """Bytes of one element on the wire; CPU devices send bfloat16 and float16 as float32."""
     if dtype in ("bf16", "bfloat16", "f16", "float16"):
         return 4

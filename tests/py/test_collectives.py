@@ -1,4 +1,4 @@
-"""XLA communicates what shardc planned: the compiled programs hold the collectives of their MLIR.
+"""XLA communicates what shardc planned: the collectives of the plan, its MLIR and HLO are the same.
 
 Bytes are compared per kind and replica group, after undoing what XLA's CPU compiler does to
 collectives: it combines several into one over a tuple, and sends bfloat16 as float32.
@@ -14,7 +14,8 @@ import pytest
 
 import shardc
 from shardc.aot import Compiled
-from tests.py.hlo_text import Collectives, hlo_collectives, mlir_collectives
+from tests.py.compiled_step import compiled_collectives, planned_collectives
+from tests.py.hlo_text import hlo_collectives, mlir_collectives
 from tests.py.parallel_gpt import tight_gpt
 from tests.py.table import CLUSTER
 
@@ -43,9 +44,10 @@ def bfloat16_mlp() -> Compiled:
 def test_compiled_collectives_are_those_of_the_program(make: Callable[[], Compiled]) -> None:
     compiled = make()
     texts = compiled.hlo_texts()
-    planned = Collectives()
     for program in compiled.executable.programs:
         wanted = mlir_collectives(program.text)
         assert hlo_collectives(texts[program.name]) == wanted, program.name
-        planned.update(wanted)
-    assert planned.total() > 0
+    for stage in range(compiled.plan.num_stages):
+        planned = planned_collectives(compiled.plan, stage)
+        assert compiled_collectives(compiled, stage) == planned, stage
+        assert planned.total() > 0

@@ -31,6 +31,7 @@ from shardc.runtime.tape import build_tape
 from shardc.schedule.registry import SCHEDULES
 from shardc.solver.problem import Problem, Solution
 from shardc.stage_costs import layer_positions
+from tests.py.compiled_step import slot_bytes
 from tests.py.hlo_text import dot_flops
 from tests.py.parallel_gpt import MICROBATCHES, STAGES, program, tight_gpt, tight_plan
 from tests.py.table import CLUSTER
@@ -137,13 +138,6 @@ def tape_of(executable: Executable) -> Any:
         for p in executable.programs
     ]
     return build_tape(executable, programs)
-
-
-def slot_bytes(executable: Executable, slot: Any) -> int:
-    """Of one slot on one device."""
-    mesh = executable.meshes[slot.stage]
-    itemsize = np.dtype(slot.dtype).itemsize
-    return math.prod(slot.shape) * itemsize // mesh.num_shards(slot.sharding.axes)
 
 
 @pytest.mark.slow
