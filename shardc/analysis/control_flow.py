@@ -18,9 +18,11 @@ from shardc.analysis.batch_state import (
 )
 from shardc.analysis.linear import keeps_partial
 from shardc.analysis.sharding_rules import OpRule
+from shardc.analysis.shared_loops import share
 from shardc.analysis.step_program import IDENTITIES
 from shardc.ir.clone import inputs
 from shardc.ir.constants import is_zero
+from shardc.ir.loop_share import Share
 from shardc.ir.walk import CONTROL_FLOW, is_inside, last_op
 
 Rules = Mapping[ir.Value, OpRule]  # by the first result of an op inside a region
@@ -39,6 +41,7 @@ class Inside:
         captured: invariant values from outside of which the ops inside use one part only -> the
             cut that makes it: then nobody needs the whole of them.
         limits: the number of microbatches must divide each of these.
+        shares: first result of a loop whose iterations are shared out -> how.
     """
 
     carries: list[State]
@@ -48,6 +51,7 @@ class Inside:
     cuts: dict[ir.Value, FactorCut] = field(default_factory=dict)
     captured: dict[ir.Value, Cut] = field(default_factory=dict)
     limits: list[int] = field(default_factory=list)
+    shares: dict[ir.Value, Share] = field(default_factory=dict)
 
     def give(self, op: ir.Operation, results: list[State]) -> None:
         """Notes what `op` itself gives."""
@@ -64,8 +68,10 @@ def analyse(
         states: of the operands, all of level 0.
         captured: states of the values from outside that the regions use.
     """
-    found = analyse_loop if op.name == "stablehlo.while" else analyse_branch
-    return found(op, states, captured, rules)
+    if op.name != "stablehlo.while":
+        return analyse_branch(op, states, captured, rules)
+    found = analyse_loop(op, states, captured, rules)
+    return found if found is not None else _analyse_shared(op, states, captured, rules)
 
 
 def analyse_loop(
@@ -106,6 +112,22 @@ def analyse_loop(
         unsettled = {p for p in unsettled if agreed[p] == INVARIANT}
         carries = agreed
     return None
+
+
+def _analyse_shared(
+    op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
+) -> Inside | None:
+    """The states around a loop over blocks of the batch, whose iterations are shared out."""
+    shared = share(op, states, captured)
+    if shared is None:
+        return None
+    loop = Inside(shared.carries, rules, limits=[shared.share.trips])
+    loop.states.update(captured)
+    for region in op.regions:
+        loop.states.update(zip(region.blocks[0].arguments, shared.carries, strict=True))
+    loop.shares[op.results[0]] = shared.share
+    loop.give(op, shared.carries)
+    return loop
 
 
 def analyse_branch(
@@ -224,6 +246,7 @@ def _transfer(
         loop.states.update(nested.states)
         loop.cuts.update(nested.cuts)
         loop.limits.extend(nested.limits)
+        loop.shares.update(nested.shares)
         return nested.results
     if any(used[v] != INVARIANT for v in used if v not in list(op.operands)):
         return None  # a reducer that uses more than its arguments

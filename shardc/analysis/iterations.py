@@ -64,6 +64,16 @@ class Iterations:
         """What one iteration does."""
         return self.loop.regions[1].blocks[0]
 
+    @property
+    def independent(self) -> bool:
+        """Whether iterations meet in nothing but sums: a loop over data, not over layers."""
+        handed = last_op(self.body).operands
+        met = (*self.counters, *self.writes, *self.sums)
+        return all(
+            p in met or before_barriers(value) == self.body.arguments[p]
+            for p, value in enumerate(handed)
+        )
+
     def count_at(self, position: int, iteration: int) -> int:
         """What the number that is carried at `position` has counted to."""
         start, step = self.counters[position]
@@ -128,7 +138,7 @@ def _find_rows(found: Iterations) -> None:
         if update is None or update.name != "stablehlo.dynamic_update_slice":
             continue
         whole, part, *starts = update.operands
-        if whole == argument != part and update.block == found.body and _alone(argument, value):
+        if whole == argument != part and update.block == found.body and used_alone(argument, value):
             dim = _row_dim(update, starts, shape_of(part), wanted, known)
             if dim is not None:
                 found.writes[p] = dim
@@ -139,14 +149,23 @@ def _find_sums(found: Iterations) -> None:
         argument, op = found.body.arguments[p], made_by(value)
         if op is None or op.name != "stablehlo.add" or p in found.counters:
             continue
-        added = argument in list(op.operands) and _alone(argument, value)
+        added = argument in list(op.operands) and used_alone(argument, value)
         if added and is_zero(found.loop.operands[p]):
             found.sums.add(p)
 
 
-def _alone(argument: ir.Value, value: ir.Value) -> bool:
+def used_alone(argument: ir.Value, value: ir.Value) -> bool:
     """Whether a carried value is used once inside, and the one that replaces it, too."""
     return len(list(argument.uses)) == 1 and len(list(value.uses)) == 1
+
+
+def before_barriers(value: ir.Value) -> ir.Value:
+    """The value that barriers, such as those of `jax.checkpoint`, hand on."""
+    op = made_by(value)
+    while op is not None and op.name == "stablehlo.optimization_barrier":
+        value = op.operands[ir.OpResult(value).result_number]
+        op = made_by(value)
+    return value
 
 
 def _made_inside(value: ir.Value, body: ir.Block) -> bool:
@@ -163,15 +182,38 @@ def _row_dim(
 ) -> int | None:
     """The dim along which `op` touches row `wanted[k]` in iteration k, and all of the others."""
     shape = shape_of(op.operands[0])
+    if len(wanted) > 1:
+        dim = block_dim(shape, starts, sizes, wanted, known)
+        return dim if dim is not None and sizes[dim] == 1 else None
+    dim = shape.index(1) if 1 in shape else None
+    return dim if dim is not None and _are(starts[dim], wanted, known) else None
+
+
+def block_dim(
+    shape: tuple[int, ...],
+    starts: list[ir.Value],
+    sizes: tuple[int, ...],
+    wanted: np.ndarray,
+    known: dict[ir.Value, np.ndarray | None],
+) -> int | None:
+    """The dim that is taken in equal blocks, block `wanted[k]` in iteration k, and in no other way.
+
+    Args:
+        shape: of the whole.
+        starts, sizes: of what an iteration takes.
+        known: what integer scalars are in every iteration; more is added.
+    """
     partial = [d for d, (whole, part) in enumerate(zip(shape, sizes, strict=True)) if whole != part]
-    if len(wanted) == 1:
-        partial = [d for d, size in enumerate(shape) if size == 1][:1]
-    if len(partial) != 1 or sizes[partial[0]] != 1 or shape[partial[0]] != len(wanted):
+    if len(partial) != 1:
         return None
-    rows = _values(starts[partial[0]], known)
-    if rows is None or not np.array_equal(np.broadcast_to(rows, wanted.shape), wanted):
-        return None
-    return partial[0]
+    dim = partial[0]
+    even = shape[dim] == sizes[dim] * len(wanted)
+    return dim if even and _are(starts[dim], wanted * sizes[dim], known) else None
+
+
+def _are(value: ir.Value, wanted: np.ndarray, known: dict[ir.Value, np.ndarray | None]) -> bool:
+    found = _values(value, known)
+    return found is not None and np.array_equal(np.broadcast_to(found, wanted.shape), wanted)
 
 
 def _values(value: ir.Value, known: dict[ir.Value, np.ndarray | None]) -> np.ndarray | None:
@@ -183,9 +225,14 @@ def _values(value: ir.Value, known: dict[ir.Value, np.ndarray | None]) -> np.nda
 
 def _compute(value: ir.Value, known: dict[ir.Value, np.ndarray | None]) -> np.ndarray | None:
     op = made_by(value)
-    if op is None or shape_of(value) != ():
+    if op is None or shape_of(value) not in ((), (1,)):
         return None
     name = op.name.removeprefix("stablehlo.")
+    if name == "dynamic_slice":
+        table, place = _table(op.operands[0]), _values(op.operands[1], known)
+        if table is None or place is None:
+            return None
+        return np.asarray(table[np.clip(place, 0, len(table) - 1)])
     if name == "constant":
         element = ir.RankedTensorType(value.type).element_type
         if not isinstance(element, ir.IntegerType):
@@ -201,3 +248,11 @@ def _compute(value: ir.Value, known: dict[ir.Value, np.ndarray | None]) -> np.nd
         direction = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
         return COMPARISONS[direction](*terms)
     return INTEGER_OPS[name](*terms)
+
+
+def _table(value: ir.Value) -> np.ndarray | None:
+    """The integers 0, 1, 2, .., over which `lax.scan` goes where it is given `jnp.arange`."""
+    op = made_by(value)
+    if op is None or op.name != "stablehlo.iota" or len(shape_of(value)) != 1:
+        return None
+    return np.arange(shape_of(value)[0])

@@ -25,12 +25,14 @@ class LoopGroup:
         trips: iterations of each.
         flops: of all of them.
         first: number of the first iteration, counted over all groups.
+        independent: no loop of it hands anything but sums from one iteration to the next.
     """
 
     loops: list[int]
     trips: int
     flops: int
     first: int = 0
+    independent: bool = True
 
 
 @dataclass
@@ -184,6 +186,7 @@ class _Follower:
             group = groups.setdefault(self._root(i), LoopGroup([], found.trips, 0))
             group.loops.append(i)
             group.flops += op_cost(found.loop).flops
+            group.independent = group.independent and found.independent
         first = 0
         for group in groups.values():
             group.first = first
@@ -221,11 +224,11 @@ def even_cuts(flow: RowFlow, pieces: int) -> tuple[int, ...]:
 
     Returns:
         Iterations that begin a piece, counted over all groups; a group that has less than a part's
-        work is not cut.
+        work is not cut, and neither is one over data: its iterations belong to the microbatches.
     """
     cuts: list[int] = []
     for group in flow.groups:
-        share = group.flops / max(flow.flops, 1)
+        share = 0 if group.independent else group.flops / max(flow.flops, 1)
         count = min(round(pieces * share), group.trips)
         cuts += [group.first + -(-p * group.trips // count) for p in range(1, count)]
     return tuple(cuts)

@@ -3,6 +3,7 @@
 import re
 
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 
 # Ops whose result is filled with what fills their operand.
 _KEEP = """stablehlo.broadcast_in_dim stablehlo.convert stablehlo.reshape stablehlo.transpose
@@ -41,6 +42,14 @@ def splat_text(op: ir.Operation) -> str | None:
     if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
         return str(attribute.get_splat_value())
     return None  # many elements, or a resource
+
+
+def integer(type_: ir.Type, value: int) -> ir.Value:
+    """A constant of an integer tensor type, filled with `value`."""
+    element = ir.RankedTensorType(type_).element_type
+    return stablehlo.constant(
+        ir.DenseElementsAttr.get_splat(type_, ir.IntegerAttr.get(element, value))
+    )
 
 
 def is_complex(value: ir.Value) -> bool:

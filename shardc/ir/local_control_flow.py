@@ -1,7 +1,7 @@
 """A loop or branch that works on one microbatch's part of what goes through it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from jax.extend.mlir import ir
 
@@ -13,27 +13,42 @@ if TYPE_CHECKING:
     from shardc.analysis.batch_state import Cut
 
 
+class Parts(Protocol):
+    """What of the values inside a loop or branch one microbatch has."""
+
+    def type_of(self, value: ir.Value) -> ir.Type:
+        """The type that a value of the original has in the copy."""
+
+    def cut_of(self, op: ir.Operation, position: int) -> "Cut | None":
+        """Where a whole operand of an op inside (or of a region's return) must be cut."""
+
+    def cut(self, value: ir.Value, cut: "Cut", point: ir.InsertionPoint) -> ir.Value:
+        """The part of a whole value, made at a point."""
+
+    def share(
+        self, op: ir.Operation, operands: Sequence[ir.Value], values: Mapping[ir.Value, ir.Value]
+    ) -> ir.Operation | None:
+        """A copy with the microbatch's iterations, of a loop that is shared out; else None."""
+
+
 def make_local_control_flow(
     op: ir.Operation,
     operands: Sequence[ir.Value],
     captured: Mapping[ir.Value, ir.Value],
-    part_type: Callable[[ir.Value], ir.Type],
-    operand_cut: Callable[[ir.Operation, int], "Cut | None"],
-    cut_value: Callable[[ir.Value, "Cut", ir.InsertionPoint], ir.Value],
+    parts: Parts,
 ) -> ir.Operation:
     """A copy of an op of control flow at the current insertion point, at the shapes of a part.
 
     Args:
         operands: those of the copy, a loop's already in the form of what it carries.
         captured: new values for the values from outside that the regions use.
-        part_type: the type that a value of the original has in the copy.
-        operand_cut: where a whole operand of an op inside (or of a region's return) must be cut.
-        cut_value: makes the part of a whole value.
     """
-    local = hollow_copy(op, operands, [part_type(result) for result in op.results])
+    if (shared := parts.share(op, operands, captured)) is not None:
+        return shared
+    local = hollow_copy(op, operands, [parts.type_of(result) for result in op.results])
     for old_region, new_region in zip(op.regions, local.regions, strict=True):
         old = old_region.blocks[0]
-        types = [part_type(argument) for argument in old.arguments]
+        types = [parts.type_of(argument) for argument in old.arguments]
         new = new_region.blocks.append(*types, arg_locs=[a.location for a in old.arguments])
         values: dict[ir.Value, ir.Value] = dict(captured)
         values.update(zip(old.arguments, new.arguments, strict=True))
@@ -41,16 +56,14 @@ def make_local_control_flow(
             inner = each.operation
             used = []
             for position, operand in enumerate(inner.operands):
-                cut = operand_cut(inner, position)
+                cut = parts.cut_of(inner, position)
                 value = values.get(operand, operand)
-                used.append(cut_value(value, cut, ir.InsertionPoint(new)) if cut else value)
+                used.append(parts.cut(value, cut, ir.InsertionPoint(new)) if cut else value)
             with ir.InsertionPoint(new), inner.location:
                 if inner.name in CONTROL_FLOW:
-                    made = make_local_control_flow(
-                        inner, used, values, part_type, operand_cut, cut_value
-                    )
+                    made = make_local_control_flow(inner, used, values, parts)
                 else:
-                    made = make_local(inner, used, [part_type(r) for r in inner.results])
+                    made = make_local(inner, used, [parts.type_of(r) for r in inner.results])
                     _rewire(made, values)
             values.update(zip(inner.results, made.results, strict=True))
         _drop_unused(new)

@@ -7,6 +7,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from shardc.ir.clone import replace_inputs
+from shardc.ir.constants import integer
 from shardc.ir.walk import last_op, made_by, ops_of
 
 
@@ -40,8 +41,8 @@ class Piece:
 
 def make_piece(loop: ir.Operation, piece: Piece) -> ir.Operation:
     """A copy of a `stablehlo.while` at the current insertion point that runs `piece` only."""
-    starts = {p: _integer(loop.operands[p].type, start) for p, start in piece.starts.items()}
-    bound = _integer(loop.operands[piece.counter].type, piece.bound)
+    starts = {p: integer(loop.operands[p].type, start) for p, start in piece.starts.items()}
+    bound = integer(loop.operands[piece.counter].type, piece.bound)
     copy = loop.operation.clone(ip=ir.InsertionPoint.current).operation
     for p, operand in enumerate(piece.operands):
         copy.operands[p] = starts.get(p, operand)
@@ -49,7 +50,7 @@ def make_piece(loop: ir.Operation, piece: Piece) -> ir.Operation:
         for region in copy.regions:
             region.blocks[0].arguments[p].set_type(operand.type)
     condition, body = (region.blocks[0] for region in copy.regions)
-    _count_to(condition, piece, bound)
+    count_to(condition, piece.counter, piece.step, bound)
     inner = ops_of(body)
     for position, (dim, rows) in piece.reads.items():
         inner[position].operands[0] = rows
@@ -63,14 +64,14 @@ def make_piece(loop: ir.Operation, piece: Piece) -> ir.Operation:
     return copy
 
 
-def _count_to(condition: ir.Block, piece: Piece, bound: ir.Value) -> None:
-    """Lets a loop end when its counter reaches `bound`."""
+def count_to(condition: ir.Block, counter: int, step: int, bound: ir.Value) -> None:
+    """Lets a loop end when what it carries at `counter` reaches `bound`."""
     end = last_op(condition)
     old = made_by(end.operands[0])
     assert old is not None, "a loop counts by a comparison"
-    direction = stablehlo.ComparisonDirectionAttr.get("LT" if piece.step > 0 else "GT")
+    direction = stablehlo.ComparisonDirectionAttr.get("LT" if step > 0 else "GT")
     with ir.InsertionPoint(end), end.location:
-        more = stablehlo.CompareOp(condition.arguments[piece.counter], bound, direction)
+        more = stablehlo.CompareOp(condition.arguments[counter], bound, direction)
     end.operands[0] = more.result
     old.erase()
 
@@ -79,11 +80,5 @@ def _shift(op: ir.Operation, position: int, first_row: int) -> None:
     """Subtracts `first_row` from an index; zero, too, or the first piece would be unlike others."""
     index = op.operands[position]
     with ir.InsertionPoint(op), op.location:
-        shift = _integer(index.type, first_row)
+        shift = integer(index.type, first_row)
         op.operands[position] = stablehlo.SubtractOp(index, shift).result
-
-
-def _integer(type_: ir.Type, value: int) -> ir.Value:
-    element = ir.RankedTensorType(type_).element_type
-    attribute = ir.DenseElementsAttr.get_splat(type_, ir.IntegerAttr.get(element, value))
-    return stablehlo.ConstantOp(attribute).result

@@ -49,6 +49,11 @@ class MicrobatchOps:
         self._points = points
         self._scalars: tuple[ir.Value, ir.Value] | None = None
 
+    @property
+    def index(self) -> ir.Value:
+        """The number of the microbatch, tensor<i32>."""
+        return self._index_and_zero()[0]
+
     def inside(self, point: ir.InsertionPoint) -> "MicrobatchOps":
         """The same for ops of the body that go to `point`, inside a loop."""
         other = MicrobatchOps(self.count, {**self._points, "body": point})

@@ -1,4 +1,4 @@
-"""Remove dead ops and what is computed from empty values, and bring constants out of regions."""
+"""Remove ops that do nothing or work on no elements, and bring constants out of regions."""
 
 from dataclasses import dataclass
 
@@ -28,8 +28,9 @@ FILLED = {"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.pad"}
 
 @dataclass(frozen=True)
 class Canonicalize(Pass):
-    """Replaces what is computed from values without elements by constants, then runs MLIR's
-    `canonicalize`: dead ops disappear, constants move out of loops and branches.
+    """Replaces what is computed from values without elements by constants and drops conversions of
+    a type to itself, then runs MLIR's `canonicalize`: dead ops disappear, constants move out of
+    loops and branches.
 
     The StableHLO of the wheel folds no more than that. XLA as of jaxlib 0.11.2 ends the process on
     most ops with an empty operand inside `shard_map`. A second run changes nothing.
@@ -44,6 +45,9 @@ class Canonicalize(Pass):
                 _without_empty_arguments(op)
             else:
                 _without_empty(op)
+        for op in list(walk(module)):
+            if op.name == "stablehlo.convert" and op.operands[0].type == op.results[0].type:
+                op.results[0].replace_all_uses_with(op.operands[0])
         run_registered(module, "canonicalize")
 
 

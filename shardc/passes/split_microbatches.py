@@ -1,12 +1,13 @@
 """Turn a step over the whole batch into a body that runs once per microbatch, and the rest."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
 from shardc.analysis.batch_split import split_step
 from shardc.analysis.batch_state import INVARIANT, Cut
-from shardc.analysis.control_flow import inner_cut
+from shardc.analysis.control_flow import Inside, inner_cut
 from shardc.analysis.microbatch import BatchFlow
 from shardc.analysis.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
 from shardc.analysis.phases import plan_phases
@@ -23,9 +24,10 @@ from shardc.ir.attributes import (
     set_arg_attrs,
     str_attr,
 )
-from shardc.ir.clone import replace_inputs
+from shardc.ir.clone import clone_op, replace_inputs
 from shardc.ir.local_control_flow import make_local_control_flow
 from shardc.ir.local_ops import make_local
+from shardc.ir.loop_share import make_share, unroll_single
 from shardc.ir.microbatch_ops import MicrobatchOps, create, with_shape
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import meshes
@@ -119,6 +121,7 @@ class _Emitter:
         self.count = count
         self.env: dict[tuple[int, Need], ir.Value] = {}
         self.old = ops(function)
+        self.single: list[ir.Operation] = []  # loops of which a microbatch has one iteration
         # Ops of a phase go before its mark; the index, which the body begins with, has its own.
         names = ("before", "index", "body", "after")
         with ir.InsertionPoint.at_block_begin(body(function)), ir.Location.unknown():
@@ -140,6 +143,9 @@ class _Emitter:
             last.operands[position] = self.env[v, Need(Phase.AFTER)]
         for op in [*reversed(self.old), *self.marks.values()]:
             op.erase()
+        for loop in self.single:
+            for op in unroll_single(loop):
+                op.attributes[PHASE] = str_attr(Phase.BODY.value)
         self._retype()
 
     def _retype(self) -> None:
@@ -178,27 +184,16 @@ class _Emitter:
 
     def _loop(self, i: int, new: list[ir.Value]) -> ir.Operation:
         """A loop or branch at the shapes of a microbatch."""
-        op, loop = self.graph.ops[i], self.flow.loops[i]
+        op = self.graph.ops[i]
         count = len(op.operands)
         outside = [self.graph.values[u] for u in self.graph.uses[i][count:]]
-
-        def part_type(value: ir.Value) -> ir.Type:
-            cut = loop.states.get(value, INVARIANT).cut
-            shape = cut and cut.part(shape_of(value), self.count)
-            return with_shape(value, shape) if shape else value.type
-
-        def cut_value(value: ir.Value, cut: Cut, point: ir.InsertionPoint) -> ir.Value:
-            with op.location:
-                return self.build.inside(point).slice(value, cut.dim, cut.outer)
-
-        return make_local_control_flow(
-            op,
-            new[:count],
-            dict(zip(outside, new[count:], strict=True)),
-            part_type,
-            lambda inner, position: inner_cut(loop, inner, position),
-            cut_value,
-        )
+        captured = dict(zip(outside, new[count:], strict=True))
+        parts = _Parts(self.flow.loops[i], self.build, op.location)
+        made = make_local_control_flow(op, new[:count], captured, parts)
+        share = self.flow.loops[i].shares.get(op.results[0]) if len(op.results) else None
+        if share is not None and share.trips == self.count:
+            self.single.append(made)
+        return made
 
     def _forms(self, v: int) -> None:
         """The forms of a value that are not results of a copy of its op."""
@@ -237,6 +232,37 @@ class _Emitter:
         return (
             value.type if cut is None else with_shape(value, cut.part(shape_of(value), self.count))
         )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What of the values inside a loop or branch one microbatch has: see `Parts`."""
+
+    loop: Inside
+    build: MicrobatchOps
+    place: ir.Location
+
+    def type_of(self, value: ir.Value) -> ir.Type:
+        cut = self.loop.states.get(value, INVARIANT).cut
+        shape = cut and cut.part(shape_of(value), self.build.count)
+        return with_shape(value, shape) if shape else value.type
+
+    def cut_of(self, op: ir.Operation, position: int) -> Cut | None:
+        return inner_cut(self.loop, op, position)
+
+    def cut(self, value: ir.Value, cut: Cut, point: ir.InsertionPoint) -> ir.Value:
+        with self.place:
+            return self.build.inside(point).slice(value, cut.dim, cut.outer)
+
+    def share(
+        self, op: ir.Operation, operands: Sequence[ir.Value], values: Mapping[ir.Value, ir.Value]
+    ) -> ir.Operation | None:
+        share = self.loop.shares.get(op.results[0]) if len(op.results) else None
+        if share is None:
+            return None
+        if self.build.count == 1:
+            return clone_op(op, {**values, **dict(zip(op.operands, operands, strict=True))})
+        return make_share(op, share, operands, values, self.build.index, self.build.count)
 
 
 def _mark() -> ir.Operation:

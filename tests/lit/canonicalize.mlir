@@ -60,3 +60,11 @@ func.func @from_nothing(%none: tensor<0x3xf32>, %first: tensor<f32>)
     : (tensor<0x3xf32>, tensor<f32>) -> tensor<2x3xf32>
   return %0, %2, %3 : tensor<3x3xf32>, tensor<3xf32>, tensor<2x3xf32>
 }
+
+// JAX converts where a value that had been a Python number gets a type of its own.
+// CHECK-LABEL: func.func @same_type
+//  CHECK-NEXT:   return %arg0
+func.func @same_type(%a: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.convert %a : tensor<f32>
+  return %0 : tensor<f32>
+}

@@ -1,0 +1,117 @@
+"""Loops over blocks of the batch are shared out; one iteration leaves no loop."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shardc
+
+WIDTH, CLASSES, BATCH, BLOCKS = 16, 32, 32, 4
+Step = Callable[[Any, Any, Any], Any]
+
+
+def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+    scores = jnp.tanh(x @ params["in"]) @ params["out"]
+    return -jnp.mean(jax.nn.log_softmax(scores)[jnp.arange(x.shape[0]), y])
+
+
+def updated(params: Any, gradients: Any) -> Any:
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients)
+
+
+def in_blocks(*arrays: jax.Array) -> list[jax.Array]:
+    return [a.reshape(BLOCKS, -1, *a.shape[1:]) for a in arrays]
+
+
+def accumulated(params: Any, x: jax.Array, y: jax.Array) -> Any:
+    """Gradient accumulation as users write it."""
+
+    def one(total: Any, block: Any) -> Any:
+        return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, *block)), None
+
+    zeros = jax.tree.map(jnp.zeros_like, (jnp.zeros(()), params))
+    total, _ = jax.lax.scan(one, zeros, tuple(in_blocks(x, y)))
+    value, gradients = jax.tree.map(lambda t: t / BLOCKS, total)
+    return updated(params, gradients), value
+
+
+def with_noise(params: Any, x: jax.Array, y: jax.Array) -> Any:
+    """What an iteration knows of its number is that of the whole loop; losses are stacked."""
+
+    def one(total: Any, number: Any) -> Any:
+        rows = BATCH // BLOCKS
+        part = jax.lax.dynamic_slice_in_dim(x, number * rows, rows)
+        part += 0.1 * jax.random.normal(jax.random.fold_in(jax.random.key(0), number), part.shape)
+        labels = jax.lax.dynamic_slice_in_dim(y, number * rows, rows)
+        value, gradients = jax.value_and_grad(loss)(params, part, labels)
+        return jax.tree.map(jnp.add, total, gradients), value * (number + 1)
+
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    gradients, values = jax.lax.scan(one, zeros, jnp.arange(BLOCKS), reverse=True)
+    return updated(params, gradients), values.sum()
+
+
+def vocabulary_in_blocks(params: Any, x: jax.Array, y: jax.Array) -> Any:
+    """A loss by blocks of examples and of classes; its backward pass adds to blocks it has read."""
+
+    def of_blocks(params: Any) -> jax.Array:
+        hidden, labels = in_blocks(jnp.tanh(x @ params["in"]), y)
+
+        def normaliser(block: jax.Array) -> jax.Array:
+            def classes(total: jax.Array, number: Any) -> Any:
+                part = jax.lax.dynamic_slice_in_dim(params["out"], number * 8, 8, axis=1)
+                return jnp.logaddexp(total, jax.nn.logsumexp(block @ part, axis=1)), None
+
+            start = jnp.full(block.shape[0], -jnp.inf)
+            return jax.lax.scan(classes, start, jnp.arange(CLASSES // 8))[0]
+
+        def one(total: jax.Array, block: Any) -> Any:
+            h, labels = block
+            hit = jnp.einsum("bd,db->b", h, params["out"][:, labels])
+            return total + jnp.sum(normaliser(h) - hit), None
+
+        return jax.lax.scan(jax.checkpoint(one), jnp.zeros(()), (hidden, labels))[0] / BATCH
+
+    value, gradients = jax.value_and_grad(of_blocks)(params)
+    return updated(params, gradients), value
+
+
+def arguments(dtype: str = "float64") -> Any:
+    random = np.random.default_rng(0)
+
+    def normal(*shape: int) -> np.ndarray:
+        return (random.normal(size=shape) / shape[0] ** 0.5).astype(dtype)
+
+    params = {"in": normal(WIDTH, WIDTH), "out": normal(WIDTH, CLASSES)}
+    return params, normal(BATCH, WIDTH), random.integers(0, CLASSES, BATCH).astype("int32")
+
+
+@pytest.mark.parametrize("microbatches", [2, 4])
+@pytest.mark.parametrize("step", [accumulated, with_noise, vocabulary_in_blocks])
+def test_results_equal_those_of_the_whole_loop(step: Step, microbatches: int) -> None:
+    with jax.enable_x64(True):
+        expected = jax.jit(step)(*arguments())
+        wrapped = shardc.jit(step, donate_argnums=0, stages=1, microbatches=microbatches)
+        args = arguments()
+        plan = wrapped.lower(*args).plan().plan
+        assert plan.num_microbatches == microbatches
+        got = wrapped(*args)
+    for own, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-14)
+
+
+def test_an_iteration_per_microbatch_is_cut_into_stages() -> None:
+    with jax.enable_x64(True):
+        expected = jax.jit(accumulated)(*arguments())
+        wrapped = shardc.jit(accumulated, donate_argnums=0, stages=2, microbatches=BLOCKS)
+        args = arguments()
+        planned = wrapped.lower(*args).plan()
+        assert planned.plan.num_stages == 2
+        assert not any("stablehlo.while" in p.text for p in planned.executable.programs)
+        got = wrapped(*args)
+    for own, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-14)
