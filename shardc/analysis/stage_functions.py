@@ -62,9 +62,10 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
     """
     all_ops = ops(main)
     anew = _made_anew(main)
+    returned = set(terminator(main).operands)
     places: dict[ir.Operation, Place] = {}
     for op in all_ops:
-        if op not in anew:
+        if op not in anew or not returned.isdisjoint(op.results):
             places[op] = _place(op, places, anew)
     _delay(main, places, anew)
     home: dict[ir.Value, StageFunction] = {}
@@ -100,14 +101,13 @@ def _made_anew(main: ir.Operation) -> set[ir.Operation]:
     Those that are made of nothing but numbers, as the planner and the lowering must see that a sum
     starts from zero; and those that spread one element, which alone then goes from round to round.
     """
-    returned = set(terminator(main).operands)
     found: set[ir.Operation] = set()
     for op in ops(main):
         if op.name not in CONSTANT_OPS or get_str(op, PHASE) != "after":
             continue
         spreads = op.name == "stablehlo.broadcast_in_dim" and num_elements(op.operands[0]) == 1
         from_found = all(made_by(value) in found for value in inputs(op))
-        if (spreads or from_found) and returned.isdisjoint(op.results):
+        if spreads or from_found:
             found.add(op)
     return found
 
