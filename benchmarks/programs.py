@@ -11,10 +11,12 @@ is a process of its own with a time limit; a file of results (--results) keeps w
 """
 
 import argparse
+import datetime
 import gzip
 import itertools
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -76,41 +78,93 @@ def run(path: Path, stages: str, microbatches: str, timeout_s: float) -> Result:
         "error": answer["max_relative_error"],
         "one_device_error": answer["reference_error"],
         "float64_error": answer["float64_max_relative_error"],
-        "step_time_s": answer.get("step_time_s"),
+        "stage_flops": answer["stage_flops"],
+        "planning_time_s": round(answer["planning_time_s"], 1),
+        "compile_time_s": round(answer["compile_time_s"], 1),
+        "version": version(),
         "notes": answer["notes"],
     }
+
+
+def version() -> str:
+    """The commit that ran, with a `+` behind it where files differ from it."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True
+    )
+    return described.stdout.strip() or "unknown"
+
+
+def less_than_asked(each: Result) -> bool:
+    """Whether a run had other numbers of stages or microbatches than it was asked for."""
+    asked = (each["stages"], each["microbatches"])
+    ran = each.get("ran", asked)
+    return any(a not in ("auto", str(r)) for a, r in zip(asked, ran, strict=True))
+
+
+def shares(flops: list[int]) -> str:
+    """Per cent of the FLOPs that each stage holds: `44 / 56`."""
+    return " / ".join(f"{flop / max(sum(flops), 1):.0%}".rstrip("%") for flop in flops)
 
 
 def table(results: list[Result]) -> str:
     """The document."""
     holding = sum(each["outcome"] == "holds" for each in results)
     refused = sum(each["outcome"].startswith("refused") for each in results)
+    fewer = sum(less_than_asked(each) for each in results)
+    versions = sorted({each["version"] for each in results if "version" in each})
     lines = [
         "# Public programs",
         "",
-        f"Written by `benchmarks/programs.py`: StableHLO files and JAX scripts (`.py`) run on"
-        f" {DEVICES} virtual CPU devices, {STEPS} steps each.",
-        "Errors are the largest over all results, relative to one device: in float64, and in the"
-        " program's own precision",
-        "with that of one device in brackets. The seconds are those of the whole command, planning,"
-        " compilation and the",
-        "check included. What ran may be less than what was asked for with `auto`.",
+        f"Written by `benchmarks/programs.py` on {datetime.date.today()}: StableHLO files and JAX",
+        f"scripts (`.py`) run on {DEVICES} virtual CPU devices, {STEPS} steps each. Errors are the"
+        " largest over all results,",
+        "relative to one device: in float64, and in the program's own precision with that of one"
+        " device in brackets.",
+        "`ran` is stages x microbatches; `FLOPs` says how many per cent of them each stage holds."
+        " Seconds are those of",
+        f"planning, of compilation, and of the whole command with its checks, on"
+        f" {os.cpu_count()} shared {platform.machine()} cores.",
+        f"Commits that ran: {', '.join(versions)}.",
         "",
         f"{len(results)} runs: {holding} hold, {refused} are refused,"
-        f" {len(results) - holding - refused} fail.",
+        f" {len(results) - holding - refused} fail or were not done in time; {fewer} ran with fewer"
+        " stages or microbatches",
+        "than asked for, for the reasons below the table.",
         "",
-        "| program | stages | microbatches | ran | float64 | own precision | seconds | outcome |",
-        "|---|---|---|---|---|---|---|---|",
+        "| program | stages | microbatches | ran | FLOPs | float64 | own precision | plan s"
+        " | compile s | all s | outcome |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in results:
-        ran = " x ".join(map(str, each["ran"])) if "ran" in each else "-"
-        wide = f"{each['float64_error']:.1e}" if "ran" in each else "-"
-        own = f"{each['error']:.1e} ({each['one_device_error']:.1e})" if "ran" in each else "-"
-        outcome = "; ".join([each["outcome"], *each.get("notes", [])])
-        lines.append(
-            f"| {each['program']} | {each['stages']} | {each['microbatches']} | {ran} | {wide}"
-            f" | {own} | {each.get('seconds', '-')} | {outcome} |"
-        )
+        done = "ran" in each
+        cells = [
+            " x ".join(map(str, each["ran"])) if done else "-",
+            shares(each["stage_flops"]) if done else "-",
+            f"{each['float64_error']:.1e}" if done else "-",
+            f"{each['error']:.1e} ({each['one_device_error']:.1e})" if done else "-",
+            str(each.get("planning_time_s", "-")),
+            str(each.get("compile_time_s", "-")),
+            str(each.get("seconds", "-")),
+            each["outcome"],
+        ]
+        asked = [each["program"], each["stages"], each["microbatches"]]
+        lines.append(f"| {' | '.join([*asked, *cells])} |")
+    lines += [
+        "",
+        "Why some ran with less than asked for, and what no split is known for:",
+        "",
+    ]
+    said: dict[tuple[str, str], list[str]] = {}
+    for each in results:
+        for note in each.get("notes", []):
+            if "because splitting it costs more" in note:
+                continue  # a choice, which `shardc plan` explains
+            combination = f"{each['stages']} x {each['microbatches']}"
+            said.setdefault((each["program"], note), []).append(combination)
+    for program in dict.fromkeys(each["program"] for each in results):
+        for (owner, note), combinations in said.items():
+            if owner == program:
+                lines.append(f"- {program} ({', '.join(combinations)}): {note}")
     return "\n".join(lines) + "\n"
 
 

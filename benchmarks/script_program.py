@@ -12,6 +12,7 @@ import argparse
 import importlib
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,10 @@ def main() -> int:
     )
     try:
         lowered = step.lower(*args)
-        compiled = lowered.compile()
+        planned = lowered.plan()
+        start_s = time.perf_counter()
+        compiled = planned.compile()
+        compile_time_s = time.perf_counter() - start_s
         state = verify.state_of(compiled.executable)
         got = repeat(step, args, state, options.steps)
     except shardc.ShardcError as error:
@@ -125,6 +129,9 @@ def main() -> int:
     answer |= {
         "num_stages": plan.num_stages,
         "num_microbatches": plan.num_microbatches,
+        "stage_flops": [stage.num_flops for stage in plan.stages],
+        "planning_time_s": plan.planning_time_s,
+        "compile_time_s": compile_time_s,
         "notes": list(plan.notes),
         "passed": verdict.passed and not kind,
     }

@@ -1,5 +1,6 @@
 """`shardc run`: run a StableHLO file on this machine, and check it against one device."""
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,9 @@ def command(
     plan = given_plan(plan_file, options) or find_plan(prepared, machine, options)
     check_plan_fits(plan, own, len(imported.arguments))
     sharded = compiler.replay(prepared, plan)
+    start_s = time.perf_counter()
     executable = _lower(sharded, plan, options.lowering)
+    compile_time_s = time.perf_counter() - start_s
     values = _inputs(inputs, input_seed, imported, prepared, executable)
     got = verify.outputs(executable, values, verify.result_names(imported), steps, own)
 
@@ -93,7 +96,10 @@ def command(
         "num_stages": plan.num_stages,
         "num_microbatches": plan.num_microbatches,
         "num_devices": sum(len(stage.mesh.device_ids) for stage in plan.stages),
+        "stage_flops": [stage.num_flops for stage in plan.stages],
         "steps": steps,
+        "planning_time_s": plan.planning_time_s,
+        "compile_time_s": compile_time_s,
         "step_time_s": got.step_time_s,
         "notes": list(plan.notes),
     }
