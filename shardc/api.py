@@ -45,6 +45,7 @@ def jit(
     plan: Plan | str | Path | None = None,
     time_limit_s: float = 60.0,
     seed: int = 0,
+    equal_layers: str = "relaxed",
     lowering: str = "local",
 ) -> Any:
     """`fun`, planned and run over many devices.
@@ -78,6 +79,9 @@ def jit(
         plan: a Plan or a file with one, instead of planning.
         time_limit_s: for planning.
         seed: of the solver; the same seed gives the same plan.
+        equal_layers: "relaxed": in large programs equal layers first share one set of shardings,
+            and part where that is needed to come close to the optimum; "tied": they share it in the
+            plan, whose notes say what that costs at most; "free": each has its own from the start.
         lowering: "local": shardc's per-device programs; "xla": XLA partitions annotated programs.
     Returns:
         A ShardedFunction: callable like `fun`, with `.lower(...)`.
@@ -93,6 +97,7 @@ def jit(
         memory_limit_bytes=memory_limit_bytes,
         time_limit_s=time_limit_s,
         seed=seed,
+        equal_layers=equal_layers,
         lowering=lowering,
     )
     jit_options = {

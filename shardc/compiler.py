@@ -144,6 +144,7 @@ def shard(
     effort_s: float,
     seed: int,
     gap: float,
+    equal_layers: str = "free",
     ignored: Sequence[str] = (),
 ) -> tuple[Module, tuple[StageReport, ...]]:
     """Puts the stage functions that `outline` gave on a mesh each, and solves their shardings.
@@ -166,6 +167,7 @@ def shard(
                 effort=effort_s,
                 seed=seed,
                 gap=gap,
+                equal_layers=equal_layers,
                 ignored=tuple(ignored),
             ),
         ],

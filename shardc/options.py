@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 Auto = Literal["auto"]
+EqualLayers = Literal["relaxed", "tied", "free"]
 
 
 class PlanOptions(msgspec.Struct, frozen=True):
@@ -20,6 +21,9 @@ class PlanOptions(msgspec.Struct, frozen=True):
         memory_limit_bytes: per device; None: the cluster's.
         time_limit_s: for the whole planning.
         seed: of the solver.
+        equal_layers: "relaxed": in large programs equal layers first share one set of shardings,
+            and part where that is needed to come close to the optimum; "tied": they share it in the
+            plan; "free": each layer has its own from the start.
         lowering: "local" (shardc's own per-device programs) or "xla" (annotated modules).
     """
 
@@ -32,4 +36,5 @@ class PlanOptions(msgspec.Struct, frozen=True):
     memory_limit_bytes: int | None = None
     time_limit_s: float = 60.0
     seed: int = 0
+    equal_layers: EqualLayers = "relaxed"
     lowering: Literal["local", "xla"] = "local"

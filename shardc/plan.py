@@ -271,6 +271,9 @@ class StageReport(msgspec.Struct, frozen=True):
         ideal_s: seconds per step if all ops were split evenly and nothing were sent.
         memory: what `peak_bytes` are.
         collectives: what the stage's programs will hold, reshards and reductions of their own.
+        num_folded: ops and values that shared the sharding of a like one in an equal layer while
+            the solver looked for shardings, or still do.
+        folded_objective: seconds of the best shardings found in which they do; None: not folded.
     """
 
     seconds: dict[str, float]
@@ -283,6 +286,8 @@ class StageReport(msgspec.Struct, frozen=True):
     ideal_s: float = 0.0
     memory: Memory = Memory()
     collectives: tuple[Collective, ...] = ()
+    num_folded: int = 0
+    folded_objective: float | None = None
 
 
 class StagePlan(msgspec.Struct, frozen=True):
@@ -297,6 +302,7 @@ class StagePlan(msgspec.Struct, frozen=True):
         peak_bytes: per device.
         memory: what they are for.
         collectives: inside the stage, by kind and axes.
+        num_folded, folded_objective: as in a StageReport.
     """
 
     mesh: Mesh
@@ -310,6 +316,8 @@ class StagePlan(msgspec.Struct, frozen=True):
     lower_bound: float = 0.0
     num_whole_flops: int = 0
     collectives: tuple[Collective, ...] = ()
+    num_folded: int = 0
+    folded_objective: float | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):

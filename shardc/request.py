@@ -3,14 +3,14 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 
 from shardc.cluster import Cluster
 from shardc.errors import ClusterError, InputError, PlanError, RequestWarning
 from shardc.jax_version import usable_lowering
-from shardc.options import PlanOptions
+from shardc.options import EqualLayers, PlanOptions
 from shardc.plan import Plan
 from shardc.schedule.registry import schedule_named
 
@@ -27,6 +27,7 @@ def plan_options(
     memory_limit_bytes: int | None = None,
     time_limit_s: float = 60.0,
     seed: int = 0,
+    equal_layers: Any = "relaxed",
     lowering: Any = "local",
 ) -> PlanOptions:
     """PlanOptions; InputError (SHARDC-180) names an argument that has no meaning."""
@@ -55,6 +56,11 @@ def plan_options(
     ):
         if number is not None and not number > 0:
             raise InputError(f"{name}={number} is not positive", help="give a number above 0")
+    if equal_layers not in get_args(EqualLayers):
+        raise InputError(
+            f"equal layers cannot be {equal_layers!r}",
+            help='equal_layers is "relaxed", "tied" or "free"',
+        )
     if lowering not in ("local", "xla"):
         raise InputError(f"there is no lowering {lowering!r}", help='lowering is "local" or "xla"')
     return PlanOptions(
@@ -67,6 +73,7 @@ def plan_options(
         memory_limit_bytes=memory_limit_bytes,
         time_limit_s=float(time_limit_s),
         seed=seed,
+        equal_layers=equal_layers,
         lowering=usable_lowering(lowering),
     )
 

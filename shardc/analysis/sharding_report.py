@@ -38,6 +38,8 @@ def stage_report(
         ideal_s=_ideal_s(built) / len(mesh.device_ids),
         memory=memory_at_peak(built, choice),
         collectives=found.collectives(),
+        num_folded=solution.num_folded,
+        folded_objective=solution.folded_objective,
     )
 
 

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import click
 from jax.sharding import PartitionSpec
 
 from shardc import request
 from shardc.errors import InputError
-from shardc.options import PlanOptions
+from shardc.options import EqualLayers, PlanOptions
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -36,6 +36,11 @@ def plan_options[Command: Callable[..., Any]](command: Command) -> Command:
             click.option("--memory-limit", help="Of each device, such as 16GiB."),
             click.option("--time-limit", type=float, help="Of planning, in seconds."),
             click.option("--seed", type=int, help="Of the solver."),
+            click.option(
+                "--equal-layers",
+                type=click.Choice(get_args(EqualLayers)),
+                help="Whether equal layers share one set of shardings: at first, always, or never.",
+            ),
             click.option("--lowering", type=click.Choice(["local", "xla"]), help="How to lower."),
         )
     ):

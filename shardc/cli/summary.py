@@ -44,6 +44,8 @@ def plan_summary(plan: Plan, options: PlanOptions) -> dict[str, Any]:
                 "memory": msgspec.to_builtins(stage.memory),
                 "objective": stage.objective,
                 "lower_bound": stage.lower_bound,
+                "num_folded": stage.num_folded,
+                "folded_objective": stage.folded_objective,
             }
             for stage in plan.stages
         ],

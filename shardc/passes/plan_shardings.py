@@ -41,6 +41,7 @@ class PlanShardings(Pass):
         effort: work for each stage, in seconds of a slow machine (`shardc.solver.solve`).
         seed: of the solver.
         gap: the solver may stop when it has proven to be this close to the optimum.
+        equal_layers: whether they share one choice (`shardc.solver.solve`): free, tied, relaxed.
         ignored: shardings of the user's that are not to hold, by their names.
     """
 
@@ -53,6 +54,7 @@ class PlanShardings(Pass):
     effort: float = 20.0
     seed: int = 0
     gap: float = 0.01
+    equal_layers: str = "free"
     ignored: tuple[str, ...] = ()
 
     def apply(self, module: ir.Operation) -> None:
@@ -118,6 +120,7 @@ class PlanShardings(Pass):
             effort_s=self.effort,
             seed=self.seed,
             gap=self.gap,
+            equal_layers=self.equal_layers,
             hint=[0] * built.problem.num_nodes,  # whole, or as asked for: always allowed
         )
 

@@ -25,6 +25,7 @@ CELLS_OF_TABLES = (1_000, 5_000, 20_000)
 MOST_IDLE = 1_000  # balls in a row without a gain
 STEP_BELOW_LIMIT = 5e-4  # per look at all nodes that finds nothing that fits
 MOST_RAISES = 3  # of the prices, to make one ball fit
+STALL_PASSES, LEAST_GAIN = 6, 1e-3  # of passes that only prove: so small a gain ends them
 REPORTS = 20  # of the best choice to the search, per descent
 
 
@@ -125,7 +126,10 @@ class Descent:
         count = 0
         while search.work_left > end and not self.closed():
             bound, choice = self.one_pass(forward=count % 2 == 0)
-            self.bound = max(self.bound, bound)
+            if bound > self.bound:
+                self.bound = bound
+                search.proving = np.zeros(len(search.live.times))
+                search.proving[self.network.reduced.times] = self.prices
             _, profile = self.look(choice)
             self.here = choice
             count += 1
@@ -135,6 +139,27 @@ class Descent:
             rate = rates[0] * (rates[1] / rates[0]) ** min(share, 1.0)
             self.adjust(profile, rates[0] if self.best is None else rate)
         search.raise_bound(self.bound)
+
+    def prove(self, most_passes: int, *, look: bool) -> None:
+        """Passes of messages at fixed prices, for a bound, until it is close or hardly moves.
+
+        Args:
+            look: whether their choices count.
+        """
+        before = -math.inf
+        for count in range(most_passes):
+            if self.closed():
+                break
+            self.search.check_time()
+            bound, choice = self.one_pass(forward=count % 2 == 0)
+            self.bound = max(self.bound, bound)
+            if look:
+                self.look(choice)
+            if count % STALL_PASSES == STALL_PASSES - 1:
+                if self.bound - before < LEAST_GAIN * abs(self.bound):
+                    break
+                before = self.bound
+        self.search.raise_bound(self.bound)
 
     def one_pass(self, *, forward: bool, slacks: Floats | None = None) -> tuple[float, Ints]:
         """A pass at the prices: a bound for every choice that fits, and a choice."""

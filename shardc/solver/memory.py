@@ -31,9 +31,8 @@ class Live:
         terms: list[Terms] = [{} for _ in range(n)]
         if problem.usage_limit is None:
             return Live(terms, np.zeros(0, np.int64))
-        live = [v for v in range(n) if problem.intervals[v][0] < problem.intervals[v][1]]
-        lo = np.array([problem.intervals[v][0] for v in live], np.int64)
-        hi = np.array([problem.intervals[v][1] for v in live], np.int64)
+        spans = np.array(list(problem.spans()), np.int64).reshape(-1, 3)
+        live, lo, hi = spans[:, 0].tolist(), spans[:, 1], spans[:, 2]
         events = np.unique(np.concatenate([lo, hi]))
         most = np.array([int(problem.usages[v].max()) for v in live], np.int64)
         starts, ends = np.searchsorted(events, lo), np.searchsorted(events, hi)
@@ -46,7 +45,7 @@ class Live:
         index = np.concatenate([[0], np.cumsum(keep)])
         for v, start, end in zip(live, index[starts].tolist(), index[ends].tolist(), strict=True):
             if start < end:
-                terms[v][start, end] = np.asarray(problem.usages[v], np.int64)
+                add_term(terms[v], start, end, np.asarray(problem.usages[v], np.int64))
         return Live(terms, np.arange(int(index[-1])))
 
     def only(self, wanted: set[int]) -> "Live":

@@ -1,8 +1,9 @@
 """The problem that the intra-operator planner solves: choose one strategy per node, in numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ class Problem:
             () where nothing is limited.
         intervals: per node the times [lo, hi) at which it is live; lo >= hi = never.
         usage_limit: most bytes that the live nodes of any time may hold; None = no limit.
+        more_intervals: node -> further intervals in each of which it holds its bytes (once more,
+            where they overlap), for nodes that stand for several.
     """
 
     costs: Sequence[Floats]
@@ -33,10 +36,21 @@ class Problem:
     usages: Sequence[Ints] = ()
     intervals: Sequence[tuple[int, int]] = ()
     usage_limit: int | None = None
+    more_intervals: Mapping[int, Sequence[tuple[int, int]]] = MappingProxyType({})
 
     @property
     def num_nodes(self) -> int:
         return len(self.costs)
+
+    def spans(self) -> Iterator[tuple[int, int, int]]:
+        """Each node and interval (node, lo, hi) in which it is live."""
+        for v, (lo, hi) in enumerate(self.intervals):
+            if lo < hi:
+                yield v, lo, hi
+        for v, more in self.more_intervals.items():
+            for lo, hi in more:
+                if lo < hi:
+                    yield v, lo, hi
 
     def check(self) -> None:
         """Asserts that all shapes agree: who builds a problem is part of the compiler."""
@@ -71,24 +85,22 @@ def evaluate(problem: Problem, choice: Sequence[int] | Ints) -> Evaluation:
     for (u, v), table in zip(problem.edges, problem.edge_costs, strict=True):
         terms.append(float(table[picks[u], picks[v]]))
     cost = math.fsum(terms) if all(map(math.isfinite, terms)) else math.inf
-    held = [int(usage[c]) for usage, c in zip(problem.usages, picks, strict=False)]
-    peak = _peak(held, problem.intervals)
+    peak = _peak(problem, [int(u[c]) for u, c in zip(problem.usages, picks, strict=False)])
     fits = problem.usage_limit is None or peak <= problem.usage_limit
     return Evaluation(cost, peak, math.isfinite(cost) and fits)
 
 
 def least_peak(problem: Problem) -> int:
     """Bytes of the worst time if each node took the least it can: no choice has a smaller peak."""
-    return _peak([int(usage.min()) for usage in problem.usages], problem.intervals)
+    return _peak(problem, [int(usage.min()) for usage in problem.usages])
 
 
-def _peak(held: Sequence[int], intervals: Sequence[tuple[int, int]]) -> int:
+def _peak(problem: Problem, held: Sequence[int]) -> int:
     """The most bytes live at one time, where node v holds `held[v]` while it is live."""
     changes: dict[int, int] = {}
-    for num_bytes, (lo, hi) in zip(held, intervals, strict=False):
-        if lo < hi:
-            changes[lo] = changes.get(lo, 0) + num_bytes
-            changes[hi] = changes.get(hi, 0) - num_bytes
+    for v, lo, hi in problem.spans() if held else ():
+        changes[lo] = changes.get(lo, 0) + held[v]
+        changes[hi] = changes.get(hi, 0) - held[v]
     peak = live = 0
     for time in sorted(changes):
         live += changes[time]
@@ -124,6 +136,10 @@ class Solution:
         feasible: `choice` is finite and within the limit (always, for what `solve` returns).
         optimal: the bound proves that nothing is cheaper (up to 1e-9 of the objective).
         log: one line per phase: its name, time, objective, bound.
+        num_folded: nodes that shared the choice of another one, as equal layers do, in the search
+            or (where they must) in the answer.
+        folded_objective: cost of the best choice found in which these nodes agree (seconds); None
+            where nothing was folded.
     """
 
     choice: tuple[int, ...]
@@ -132,6 +148,8 @@ class Solution:
     feasible: bool
     optimal: bool
     log: tuple[str, ...] = ()
+    num_folded: int = 0
+    folded_objective: float | None = None
 
     @property
     def gap(self) -> float:

@@ -14,6 +14,7 @@ from shardc.solver.reduced import Reduced
 from shardc.solver.search import Search
 
 NODES_TO_TABULATE = 1_000  # problems of fewer nodes are left to elimination and CP-SAT
+FOLDED_NODES_TO_TABULATE = 100  # the same for problems whose layers are folded
 CELLS_TO_TABULATE = 1 << 24  # of one table: so are problems that need no larger one
 # Shares of all work for messages, oscillation and polish, and how fast prices move while messages
 # pass: from, to. The next rounds go on until the work is spent.
@@ -27,9 +28,13 @@ RATES_IN_NEED = (1.0, 1.0)  # where nothing was found that fits
 LEAST_REMOVED = 0.1  # share of all strategies below which a new contraction does not pay
 
 
-def is_wide(reduced: Reduced) -> bool:
-    """Whether elimination needs too large tables, of too many nodes to split them."""
-    if len(reduced.sizes) <= NODES_TO_TABULATE:
+def is_wide(reduced: Reduced, folded: bool = False) -> bool:
+    """Whether elimination needs too large tables, of too many nodes to split them.
+
+    What is `folded` is as tangled with few nodes as an unfolded problem with many: the neighbours
+    of all layers are neighbours of one.
+    """
+    if len(reduced.sizes) <= (FOLDED_NODES_TO_TABULATE if folded else NODES_TO_TABULATE):
         return False
     return _needs_more_cells(reduced, CELLS_TO_TABULATE)
 
@@ -104,7 +109,7 @@ def descend(search: Search, prices: Floats, rng: random.Random) -> None:
                 return
             prices[search.reduced.times] = descent.prices
             _remove_strategies(descent, search)
-            if search.settled() or not is_wide(search.reduced):
+            if search.settled() or not is_wide(search.reduced, search.folded):
                 return
             if search.reduced is not descent.network.reduced:
                 start = prices[search.reduced.times]

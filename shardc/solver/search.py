@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shardc.solver.memory import Live, Memory
-from shardc.solver.problem import Ints, Problem, Progress, evaluate
+from shardc.solver.problem import Floats, Ints, Problem, Progress, evaluate
 from shardc.solver.reduced import Reduced
 
 EXACT = 1e-9  # relative error up to which a sum of costs counts as equal
@@ -34,6 +34,9 @@ class Search:
         least_peak: smallest peak of any choice so far (bytes), None before the first.
         least_bytes: proven: no choice has a smaller peak.
         gap: share of the best cost by which it may miss the optimum.
+        folded: nodes of `problem` stand for several of another one.
+        num_folded, folded_cost: as `num_folded` and `folded_objective` of a `Solution`.
+        proving: prices of all times at which messages proved their best bound, None before.
         work_left: budget in table cells; phases that could go on for ever stop at 0. Budgets in
             work, not in seconds, make the result a function of problem and seed.
     """
@@ -47,6 +50,7 @@ class Search:
         start_s: float,
         work: float,
         gap: float,
+        folded: bool = False,
     ) -> None:
         self.problem = problem
         self.live = Live.of(problem)
@@ -63,6 +67,10 @@ class Search:
         self.deadline_s = start_s + time_limit_s
         self.work_left = work
         self.gap = max(gap, EXACT)
+        self.folded = folded
+        self.num_folded = 0
+        self.folded_cost: float | None = None
+        self.proving: Floats | None = None
         self.best: Ints | None = None
         self.best_cost = math.inf
         self.lower_bound = -math.inf

@@ -16,6 +16,9 @@ from shardc.solver.prices import least_memory, price_memory, raise_until_it_fits
 from shardc.solver.problem import Floats, Problem, Progress, Solution, evaluate
 from shardc.solver.rounds import descend, is_wide, refine
 from shardc.solver.search import OutOfTimeError, Search
+from shardc.solver.unfolding import folded, prove_unfolded, search_folded
+
+FREE, TIED, RELAXED = "free", "tied", "relaxed"  # what `equal_layers` may be
 
 MOST_CELLS_FOR_CP_SAT = 60_000  # pairs of strategies over all edges that CP-SAT is given
 FIRST_CELLS = 60_000_000  # of the tables of one pass, 0.3 s
@@ -65,8 +68,12 @@ def solve(
     gap: float = 0.0,
     progress: Callable[[Progress], None] | None = None,
     hint: Sequence[int] | None = None,
+    equal_layers: str = FREE,
 ) -> Solution:
     """Looks for the cheapest choice that meets the limit, and proves how far it is from optimal.
+
+    Where equal layers are to share one choice, a folded problem is solved first, whose answer is a
+    choice of the whole problem (`shardc.solver.unfolding`).
 
     Phases: contract (exact); eliminate (exact where tables stay small, otherwise a bound and a
     start); price memory, if some choice breaks the limit; polish; certify with CP-SAT where the
@@ -84,6 +91,10 @@ def solve(
             1e-3 is several times faster than 0.0 where memory is tight.
         progress: called at each phase and at each improvement; may raise KeyboardInterrupt.
         hint: a choice to start from, feasible or not.
+        equal_layers: "free": every node has a choice of its own. "tied": the nodes of equal layers
+            share one in the answer (not where no choice was found in which they do). "relaxed":
+            they share one at first, in large problems, and part where that is needed to meet `gap`.
+            The bound is that of the whole problem in any case.
     Raises:
         InfeasibleError: SHARDC-220, no choice meets the limit; says by how many bytes
             (`LimitError`). SHARDC-221, the finite costs leave no choice at all. SHARDC-222, none
@@ -92,6 +103,7 @@ def solve(
     """
     start_s = time.monotonic()
     problem.check()
+    assert equal_layers in (FREE, TIED, RELAXED), equal_layers
     effort_s = time_limit_s if effort_s is None else effort_s
     work = effort_s * CELLS_PER_SECOND
     search = Search(problem, time_limit_s, effort_s, progress, start_s, work, gap)
@@ -99,7 +111,7 @@ def solve(
     try:
         if hint is not None:
             search.offer_whole(np.asarray(hint, np.int64))
-        _run(search, seed)
+        _search(search, seed, equal_layers)
     except OutOfTimeError:
         interrupted = "stopped by the time limit"
     except KeyboardInterrupt:
@@ -114,13 +126,29 @@ def solve(
     return _solution(problem, search)
 
 
-def _run(search: Search, seed: int) -> None:
+def _search(search: Search, seed: int, equal_layers: str) -> None:
+    """Searches the folded problem if there is one, and the whole one where that is not enough."""
+    layers = None
+    if equal_layers != FREE:
+        layers = folded(search.problem, asked=equal_layers == TIED)
+    if layers is not None:
+        found = search_folded(search, layers, _run, seed)
+        if found is not None:
+            prove_unfolded(search, found, seed, relax=equal_layers == RELAXED)
+            if equal_layers == TIED or search.settled() or search.work_left < 0:
+                return
+    _run(search, seed, np.zeros(len(search.live.times)))
+
+
+def _run(search: Search, seed: int, prices: Floats) -> None:
     """Solves relaxations that limit memory at few times only, until the answer fits at all times.
 
     What is not live at those few times holds no memory that matters, so it contracts far better.
+
+    Args:
+        prices: of all times; changed to the last ones used.
     """
     rng = random.Random(seed)
-    prices = np.zeros(len(search.live.times))
     times: set[int] = set()
     for restart in itertools.count():
         search.begin("contract")
@@ -130,10 +158,11 @@ def _run(search: Search, seed: int) -> None:
             f" {len(search.problem.edges)} edges -> {len(search.reduced.edges)},"
             f" {len(search.reduced.times)} of {len(search.live.times)} times"
         )
-        if is_wide(search.reduced):
+        if is_wide(search.reduced, search.folded):
             times |= set(search.live.times.tolist())
             descend(search, prices, rng)
-            if search.settled() or (search.best is not None and is_wide(search.reduced)):
+            still_wide = is_wide(search.reduced, search.folded)
+            if search.settled() or (search.best is not None and still_wide):
                 return
         if _solve_relaxation(search, times, prices, rng, seed):
             return
@@ -288,4 +317,6 @@ def _solution(problem: Problem, search: Search) -> Solution:
         feasible=True,
         optimal=search.optimal(),
         log=tuple(search.log),
+        num_folded=search.num_folded,
+        folded_objective=search.folded_cost,
     )

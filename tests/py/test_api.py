@@ -254,6 +254,7 @@ def test_errors_while_tracing_are_those_of_jax() -> None:
         ({"memory_limit_bytes": 0}, "SHARDC-180"),
         ({"time_limit_s": -1}, "SHARDC-180"),
         ({"lowering": "llvm"}, "SHARDC-180"),
+        ({"equal_layers": "bound"}, "SHARDC-180"),
         ({"schedule": "zigzag"}, "SHARDC-240"),
         ({"cluster": "nowhere"}, "SHARDC-100"),
         ({"plan": "nowhere.json"}, "SHARDC-200"),

@@ -1,6 +1,6 @@
-"""What a plan says of the ops that every device runs whole."""
+"""What a plan says of the ops that every device runs whole, and of layers that are alike."""
 
-from shardc.candidate import replication_notes
+from shardc.candidate import folding_notes, replication_notes
 from shardc.plan import Replicated, StageReport
 
 
@@ -29,3 +29,13 @@ def test_notes_tell_why_and_what_it_costs_over_all_stages() -> None:
 
 def test_what_costs_next_to_nothing_is_not_named() -> None:
     assert replication_notes([report(Replicated("stablehlo.add", "choice", 9, 1e-4, 1))]) == []
+
+
+def test_layers_that_share_their_shardings_are_told_with_what_that_costs() -> None:
+    tied = StageReport({}, 0, 0, 0, 1.02, 1.0, num_folded=70, folded_objective=1.02)
+    parted = StageReport({}, 0, 0, 0, 1.0, 1.0, num_folded=70, folded_objective=1.02)
+    assert folding_notes([tied, parted, report()]) == [
+        "equal layers share their shardings (70 ops and values are like others), which costs at"
+        " most 2.00% (proven)"
+    ]
+    assert folding_notes([parted, report()]) == []

@@ -108,3 +108,18 @@ def test_choices_are_explained(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert "stablehlo.dot_general at " in result.stdout
     assert "with its neighbours as they are" in result.stdout
+
+
+def test_equal_layers_can_be_tied(tmp_path: Path) -> None:
+    options = ["--stages", 1, "--mesh", "8", "--no-cache", "--format", "json"]
+    found = {}
+    for how in ("free", "tied"):
+        how_asked = [*options, "--equal-layers", how]
+        result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", *how_asked)
+        assert result.exit_code == 0, result.stderr
+        found[how] = json.loads(result.stdout)
+    (free,), (tied,) = found["free"]["stages"], found["tied"]["stages"]
+    assert (free["num_folded"], free["folded_objective"]) == (0, None)
+    assert tied["num_folded"] > 0 and tied["folded_objective"] == tied["objective"]
+    assert free["objective"] <= tied["objective"] * (1 + 1e-9)
+    assert any("equal layers share their shardings" in note for note in found["tied"]["notes"])

@@ -128,3 +128,48 @@ def training_chain(num_layers: int, seed: int, share: float | None) -> Problem:
     edges += [(forward[i], forward[i + 2]) for i in range(num_layers - 2)]
     limit = None if share is None else int(share * sum(int(u.max()) for u in usages))
     return Problem(costs, edges, [reshard] * len(edges), usages, intervals, limit)
+
+
+def unrolled(
+    num_layers: int, seed: int, share: float | None, *, size: int = 2, moments: int = 0
+) -> Problem:
+    """A first node, equal layers of three nodes, a last node, and for each layer a weight that all
+    of its nodes use, with some moments of it.
+
+    Args:
+        share: of the sum of the largest usages, as the limit; None = no limit.
+        size: strategies of each node.
+    """
+    rng = np.random.default_rng(seed)
+    kinds = [(rng.random(size), rng.integers(1, 100, size)) for _ in range(6)]
+    reshard = rng.random((4, size, size)) * (1.0 - np.eye(size))
+    costs, usages, intervals = [], [], []
+    edges: list[tuple[int, int]] = []
+    tables = []
+
+    def node(kind: int, lo: int, hi: int) -> int:
+        costs.append(kinds[kind][0])
+        usages.append(kinds[kind][1])
+        intervals.append((lo, hi))
+        return len(costs) - 1
+
+    def edge(u: int, v: int, table: int) -> None:
+        edges.append((u, v))
+        tables.append(reshard[table])
+
+    end = 3 * num_layers + 2
+    weights = [node(0, 0, end) for _ in range(num_layers)]
+    for _ in range(moments):
+        node(2, 0, end)  # what belongs to no layer
+        for weight in weights:
+            edge(weight, node(1, 0, end), 0)
+    before = node(2, 0, 2)
+    for layer in range(num_layers):
+        for part in range(3):
+            here = node(3 + part % 2, 3 * layer + part, 3 * layer + part + 3)
+            edge(before, here, 1)
+            edge(weights[layer], here, 2 + part // 2)
+            before = here
+    edge(before, node(5, end - 1, end), 1)
+    limit = None if share is None else int(share * sum(int(u.max()) for u in usages))
+    return Problem(costs, edges, tables, usages, intervals, limit)

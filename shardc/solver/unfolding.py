@@ -1,0 +1,119 @@
+"""Equal layers first as one, then apart: a choice soon, and what it costs that they agree.
+
+The nodes of equal layers are folded into one set (`shardc.solver.folding`), which is searched like
+any problem. Its answer, unfolded, is a choice of the whole problem. The bound on that is proven on
+the whole problem: its memory is limited at the times to which the folded search gave prices only,
+which is a relaxation, and messages pass at these prices.
+"""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+
+from shardc.errors import InfeasibleError
+from shardc.solver.contraction import contract
+from shardc.solver.descent import Descent
+from shardc.solver.folding import Folded, fold
+from shardc.solver.messages import CELLS_PER_NODE
+from shardc.solver.network import Network
+from shardc.solver.problem import Floats, Problem, evaluate
+from shardc.solver.repeats import equal_layers
+from shardc.solver.search import OutOfTimeError, Search
+
+LEAST_NODES = 2_000  # below, the whole problem is as fast
+MOST_LEFT = 0.5  # share of the nodes that may be left where folding is no request
+FOR_FOLDED = 0.5  # share of work and time for the folded problem
+GAP_OF_FOLDED = 0.5  # share of the gap asked for that is left to it
+LEAST_PASSES = 15  # of messages over all nodes; fewer prove nothing worth their time
+MOST_PASSES = 60
+Run = Callable[[Search, int, Floats], None]
+
+
+def folded(problem: Problem, *, asked: bool) -> Folded | None:
+    """`problem` with equal layers as one; None where that is not worth it.
+
+    Args:
+        asked: the layers must agree, however little it saves.
+    """
+    if not asked and problem.num_nodes < LEAST_NODES:
+        return None
+    leaders = equal_layers(problem)
+    num_left = int((leaders == np.arange(len(leaders))).sum())
+    if num_left > (problem.num_nodes - 1 if asked else MOST_LEFT * problem.num_nodes):
+        return None
+    return fold(problem, leaders)
+
+
+def search_folded(search: Search, layers: Folded, run: Run, seed: int) -> Floats | None:
+    """Searches the folded problem, and takes its answer for the whole one.
+
+    Args:
+        run: searches a problem from the prices of its times, which it changes.
+    Returns:
+        The prices; None where no choice was found in which equal layers agree.
+    """
+    search.begin("fold")
+    search.log.append(
+        f"fold: {search.problem.num_nodes} nodes -> {layers.problem.num_nodes},"
+        f" {len(search.problem.edges)} edges -> {len(layers.problem.edges)}"
+    )
+    inner = Search(
+        layers.problem,
+        FOR_FOLDED * max(search.deadline_s - search.start_s - search.seconds(), 0.0),
+        FOR_FOLDED * search.effort_s,
+        None,
+        search.start_s + search.seconds(),
+        FOR_FOLDED * search.work_left,
+        GAP_OF_FOLDED * search.gap,
+        folded=True,
+    )
+    prices = np.zeros(len(inner.live.times))
+    work = inner.work_left
+    try:
+        run(inner, seed, prices)
+    except OutOfTimeError:
+        inner.log.append(f"stopped by the time limit after {inner.seconds():.2f} s")
+    except InfeasibleError as error:  # where layers have to part
+        inner.log.append(error.message)
+    finally:
+        search.work_left -= work - inner.work_left
+        search.log += [f"folded: {line}" for line in inner.log]
+        if inner.best is not None:
+            whole = layers.expand(inner.best)
+            search.offer_whole(whole)
+            search.num_folded = search.problem.num_nodes - layers.problem.num_nodes
+            search.folded_cost = evaluate(search.problem, whole).cost
+    if inner.best is None:
+        return None
+    return prices if inner.proving is None else inner.proving
+
+
+def prove_unfolded(search: Search, prices: Floats, seed: int, *, relax: bool) -> None:
+    """A bound for the whole problem.
+
+    Args:
+        prices: of all times.
+        relax: whether a better choice counts, in which equal layers do not agree.
+    """
+    if search.work_left < LEAST_PASSES * CELLS_PER_NODE * search.problem.num_nodes / 2:
+        return
+    search.begin("unfold")
+    best, cost = search.best, search.best_cost
+    times = set(np.flatnonzero(prices).tolist())
+    search.enter(contract(search.problem, search.live.only(times)))
+    reduced = search.reduced
+    if not reduced.costs:
+        search.raise_bound(reduced.constant)
+    else:
+        network = Network(reduced)
+        descent = Descent(network, search, prices[reduced.times], random.Random(seed))
+        try:
+            descent.prove(MOST_PASSES, look=relax)
+            if relax and not search.settled():
+                descent.polish(search.work_left / 2)
+        finally:
+            descent.report()
+    if not relax:
+        search.best, search.best_cost = best, cost
+    search.note(f"{len(reduced.costs)} nodes, {len(reduced.times)} times have a price")
