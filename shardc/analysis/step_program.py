@@ -24,8 +24,9 @@ HEAVY = {
     "stablehlo.cholesky",
     "stablehlo.triangular_solve",
 }
-# A matrix product below this share of all FLOPs counts as light.
-LIGHT_SHARE = 0.002
+# A matrix product counts as light below this share of all FLOPs, if it is also below this part of
+# the largest one: in a deep model every product is a small share of all.
+LIGHT_SHARE, LIGHT_PART = 0.002, 0.1
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Program:
     @cached_property
     def heavy(self) -> list[bool]:
         """For each op whether it belongs to the work that is done once per microbatch."""
-        least = LIGHT_SHARE * sum(self.heavy_flops)
+        largest = max(self.heavy_flops, default=0)
+        least = min(LIGHT_SHARE * sum(self.heavy_flops), LIGHT_PART * largest)
         return [
             op.name in HEAVY or flops > least
             for op, flops in zip(self.graph.ops, self.heavy_flops, strict=True)

@@ -189,3 +189,26 @@ def test_a_comparator_that_uses_a_constant_from_outside_still_sorts_rows() -> No
     )
     assert not flow.wholes
     assert flow.states[-1].cut == Cut(0)
+
+
+def test_products_of_a_deep_model_are_heavy_however_many_there_are() -> None:
+    layers, before = [], "%x"
+    for n in range(600):  # each does less than two thousandths of the work
+        layers.append(
+            f"%y{n} = stablehlo.dot_general {before}, %w, contracting_dims = [1] x [0]"
+            " : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>"
+        )
+        before = f"%y{n}"
+    flow = flow_of("\n".join(layers))
+    assert all(flow.program.heavy)
+    facts = batch_analysis(flow.keep.operation)  # type: ignore[attr-defined]
+    assert facts.flow is not None and facts.flow.batch_args == {0: 0} and facts.obstacle is None
+
+
+def test_a_small_product_beside_large_ones_is_light() -> None:
+    tiny = "%t = stablehlo.dot_general %x, %v, contracting_dims = [1] x [0]"
+    tiny += " : (tensor<8x6xf32>, tensor<6xf32>) -> tensor<8xf32>"
+    arguments = "%x: tensor<8x6xf32>, %w: tensor<6x6000xf32>, %v: tensor<6xf32>"
+    large = "%y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]"
+    large += " : (tensor<8x6xf32>, tensor<6x6000xf32>) -> tensor<8x6000xf32>"
+    assert flow_of(f"{large} {tiny}", arguments).program.heavy == [True, False]
