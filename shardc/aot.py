@@ -13,6 +13,7 @@ from shardc import compiler, plan_cache
 from shardc.asked_shardings import asked_prices
 from shardc.backend.meshes import no_context_mesh
 from shardc.backend.programs import CompiledProgram, compile_programs
+from shardc.backend.stage_text import program_text
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.explain import explained_choices
@@ -189,7 +190,7 @@ class Planned:
     def as_text(self, stage: int | None = None) -> str:
         """MLIR of the programs of `stage` (of all stages for None)."""
         return "\n".join(
-            f"// {program.name}\n{program.text}"
+            f"// {program.name}\n{program_text(program)}"
             for program in _of_stage(self.executable.programs, stage)
         )
 

@@ -96,10 +96,11 @@ class StageProgram(msgspec.Struct, frozen=True):
     """One function of one stage, ready for the backend.
 
     Attributes:
-        name: symbol of the function in `text`, such as "stage0_forward".
+        name: symbol of the function in `module`, such as "stage0_forward".
         kind: "before", "forward", "backward" or "update".
         round: for kind "update": rounds run in order; stages exchange values between them.
-        text: the module (MLIR text); `local` says whether it is a per-device program.
+        module: MLIR bytecode or text, with large constants as they are; `local` says whether it is
+            a per-device program. `shardc.backend.program_text` prints it.
         donated: positions of `args` whose buffers the program may reuse.
     """
 
@@ -107,7 +108,7 @@ class StageProgram(msgspec.Struct, frozen=True):
     stage: int
     kind: str
     round: int
-    text: str
+    module: bytes
     args: tuple[ValueSpec, ...]
     results: tuple[ValueSpec, ...]
     donated: tuple[int, ...] = ()

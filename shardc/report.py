@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shardc.backend.stage_text import program_text
 from shardc.plan import Executable, Memory, Mesh, Plan
 
 _COLLECTIVE = re.compile(
@@ -110,7 +111,7 @@ def collectives_per_step(executable: Executable, stage: int) -> Counter[str]:
         if program.stage == stage:
             each = program.kind in ("forward", "backward")
             times = executable.num_microbatches if each else 1
-            for kind in _COLLECTIVE.findall(program.text):
+            for kind in _COLLECTIVE.findall(program_text(program, large_elements_limit=1)):
                 counts[kind] += times
     return counts
 

@@ -1,4 +1,4 @@
-"""Stage programs out of the lowered module: text and specs, nothing else for the runtime."""
+"""Stage programs out of the lowered module: bytecode and specs, nothing else for the runtime."""
 
 import msgspec
 from jax.extend.mlir import ir
@@ -23,6 +23,7 @@ from shardc.ir.attributes import (
     get_str,
     result_attrs,
 )
+from shardc.ir.copy import bare_bytecode
 from shardc.ir.library_calls import called_computations
 from shardc.ir.shardings import from_attr
 from shardc.ir.tensor_types import dtype_name
@@ -58,7 +59,7 @@ def stage_programs(module: ir.Operation, *, local: bool) -> tuple[StageProgram, 
                 stage=get_int(function, STAGE) or 0,
                 kind=get_str(function, KIND) or "update",
                 round=get_int(function, ROUND) or 0,
-                text=_text(module, function),
+                module=_alone(module, function),
                 args=args,
                 results=results,
                 local=local,
@@ -107,7 +108,7 @@ def _specs(function: ir.Operation) -> tuple[tuple[ValueSpec, ...], tuple[ValueSp
     )
 
 
-def _text(module: ir.Operation, function: ir.Operation) -> str:
+def _alone(module: ir.Operation, function: ir.Operation) -> bytes:
     """A module with this function, its mesh, and the functions that its custom calls name."""
     named = called_computations(module, function)
     with module.context, function.location:
@@ -120,7 +121,7 @@ def _text(module: ir.Operation, function: ir.Operation) -> str:
                     op.operation.clone()
             for each in (function, *named):
                 each.clone()
-        return str(alone.operation.get_asm(enable_debug_info=False))
+        return bare_bytecode(alone.operation)
 
 
 def _with_donation(

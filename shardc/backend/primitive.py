@@ -19,20 +19,20 @@ from shardc.ir.walk import walk
 Callback = Callable[..., Any]
 
 
-class ProgramText:
-    """MLIR text that compares by digest and prints short, so that a jaxpr stays readable.
+class ProgramModule:
+    """MLIR bytecode that compares by digest and prints short, so that a jaxpr stays readable.
 
     Attributes:
         callbacks: of the host calls in it, by their number.
     """
 
-    def __init__(self, text: str, callbacks: Sequence[Callback] = ()) -> None:
-        self.text = text
+    def __init__(self, module: bytes, callbacks: Sequence[Callback] = ()) -> None:
+        self.module = module
         self.callbacks = tuple(callbacks)
-        self.digest = hashlib.sha256(text.encode()).hexdigest()
+        self.digest = hashlib.sha256(module).hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ProgramText):
+        if not isinstance(other, ProgramModule):
             return False
         return (self.digest, self.callbacks) == (other.digest, other.callbacks)
 
@@ -40,7 +40,7 @@ class ProgramText:
         return hash((self.digest, self.callbacks))
 
     def __repr__(self) -> str:
-        return f"<{len(self.text)} characters of MLIR, {self.digest[:8]}>"
+        return f"<{len(self.module)} bytes of MLIR, {self.digest[:8]}>"
 
 
 shardc_program = Primitive("shardc_program")
@@ -49,7 +49,7 @@ shardc_program.multiple_results = True
 
 @shardc_program.def_abstract_eval  # type: ignore[untyped-decorator]  # JAX leaves it untyped
 def _abstract_eval(
-    *args: Any, text: ProgramText, results: tuple[ShapedArray, ...]
+    *args: Any, module: ProgramModule, results: tuple[ShapedArray, ...]
 ) -> list[ShapedArray]:
     return list(results)
 
@@ -57,20 +57,20 @@ def _abstract_eval(
 def _lower(
     ctx: mlir.LoweringRuleContext,
     *args: ir.Value,
-    text: ProgramText,
+    module: ProgramModule,
     results: tuple[ShapedArray, ...],
 ) -> list[ir.Value]:
     """Calls @main of the program, merged into the module that JAX is building."""
     context = ctx.module_context
     with context.context:
-        program = ir.Module.parse(text.text)
+        program = ir.Module.parse(module.module)
         main = ir.SymbolTable(program.operation)["main"]
         function_type = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     name = mlir.merge_mlir_modules(
         context.module, "shardc_program", program, dst_symtab=context.symbol_table
     )
-    if text.callbacks:
-        _connect_host_calls(ctx, context.symbol_table[name].operation, text.callbacks)
+    if module.callbacks:
+        _connect_host_calls(ctx, context.symbol_table[name].operation, module.callbacks)
     call = func.CallOp(function_type.results, ir.FlatSymbolRefAttr.get(name), args)
     return list(call.results)
 
@@ -108,8 +108,8 @@ mlir.register_lowering(shardc_program, _lower)
 
 
 def run_program(
-    args: tuple[jax.Array, ...], text: ProgramText, results: tuple[ShapedArray, ...]
+    args: tuple[jax.Array, ...], module: ProgramModule, results: tuple[ShapedArray, ...]
 ) -> list[jax.Array]:
-    """Stages the call of `text` into the function that is being traced."""
+    """Stages the call of `module` into the function that is being traced."""
     bind: Callable[..., list[jax.Array]] = shardc_program.bind
-    return bind(*args, text=text, results=results)
+    return bind(*args, module=module, results=results)

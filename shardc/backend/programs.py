@@ -14,6 +14,7 @@ from jax.core import ShapedArray
 from jax.export import default_export_platform
 from jax.sharding import AbstractMesh, NamedSharding
 
+from shardc.backend.mergeable_module import mergeable_module
 from shardc.backend.meshes import (
     abstract_mesh,
     concrete_mesh,
@@ -21,8 +22,7 @@ from shardc.backend.meshes import (
     mesh_devices,
     partition_spec,
 )
-from shardc.backend.module_text import mergeable_text
-from shardc.backend.primitive import Callback, ProgramText, run_program
+from shardc.backend.primitive import Callback, ProgramModule, run_program
 from shardc.errors import InputError
 from shardc.plan import Executable, Mesh, StageProgram, TensorSharding, ValueSpec
 
@@ -80,7 +80,7 @@ def compile_programs(
         mesh = executable.meshes[program.stage]
         key = _key(program, mesh, order, callbacks)
         if key not in lowered:
-            lowered[key] = _lower(program, mesh, order, key.text, platform, devices)
+            lowered[key] = _lower(program, mesh, order, key.module, platform, devices)
         job = placed.setdefault((key, mesh.device_ids), len(jobs))
         if job == len(jobs):
             jobs.append((lowered[key], mesh_devices(mesh, devices)))
@@ -110,7 +110,7 @@ class _Order:
 class _Key:
     """Programs with equal keys have equal lowerings."""
 
-    text: ProgramText
+    module: ProgramModule
     args: tuple[tuple[tuple[int, ...], str, TensorSharding], ...]
     results: tuple[tuple[tuple[int, ...], str, TensorSharding], ...]
     axes: tuple[tuple[str, int], ...]
@@ -120,12 +120,12 @@ class _Key:
 
 
 def _key(program: StageProgram, mesh: Mesh, order: _Order, callbacks: Sequence[Callback]) -> _Key:
-    text = mergeable_text(program.text, program.name, local=program.local)
+    module = mergeable_module(program.module, program.name, local=program.local)
     args = tuple((spec.shape, spec.dtype, spec.sharding) for spec in program.args)
     results = tuple((spec.shape, spec.dtype, spec.sharding) for spec in program.results)
     pinned = () if program.args else mesh.device_ids
     return _Key(
-        ProgramText(text, callbacks), args, results, mesh.axes, order, program.local, pinned
+        ProgramModule(module, callbacks), args, results, mesh.axes, order, program.local, pinned
     )
 
 
@@ -170,7 +170,7 @@ def _lower(
     program: StageProgram,
     mesh: Mesh,
     order: _Order,
-    text: ProgramText,
+    text: ProgramModule,
     platform: str,
     devices: Sequence[jax.Device],
 ) -> jax.stages.Lowered:

@@ -7,8 +7,9 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.extend.mlir import ir
 
-from shardc.backend.module_text import mergeable_text
-from shardc.backend.primitive import ProgramText, run_program
+from shardc.backend.mergeable_module import mergeable_module
+from shardc.backend.primitive import ProgramModule, run_program
+from shardc.ir.copy import bytecode
 from shardc.ir.tensor_types import dtype_name
 from shardc.ir.walk import body, main_function, symbol
 
@@ -22,8 +23,8 @@ def single_device_step(module: ir.Module, device: jax.Device) -> Step:
     are 64-bit values in it.
     """
     main = main_function(module.operation)
-    text = str(module.operation.get_asm(enable_debug_info=False))
-    program = ProgramText(mergeable_text(text, symbol(main), local=True))
+    code = mergeable_module(bytecode(module.operation), symbol(main), local=True)
+    program = ProgramModule(code)
     function_type = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     results = tuple(_aval(type_) for type_ in function_type.results)
     inputs = [_aval(value.type) for value in body(main).arguments]

@@ -55,7 +55,7 @@ def command(
         files[-1].write_text(stage_text(programs))
     data = msgspec.to_builtins(executable)
     for program in data["programs"]:
-        del program["text"]
+        del program["module"]
     data["schedule"] = plan.schedule
     files.append(folder / "schedule.json")
     files[-1].write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1))

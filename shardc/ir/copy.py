@@ -8,12 +8,23 @@ from jax.extend.mlir import ir
 from shardc.ir.pass_manager import run_registered
 
 
+def bytecode(module: ir.Operation) -> bytes:
+    """A module as MLIR bytecode."""
+    buffer = io.BytesIO()
+    module.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def bare_bytecode(module: ir.Operation) -> bytes:
+    """A module as MLIR bytecode without the locations of its ops, which it loses."""
+    run_registered(module, "strip-debuginfo")
+    return bytecode(module)
+
+
 def copy_module(module: ir.Module) -> ir.Module:
     """A copy in the same context, locations included."""
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
     with module.context:
-        return ir.Module.parse(buffer.getvalue())
+        return ir.Module.parse(bytecode(module.operation))
 
 
 def module_digest(module: ir.Module) -> str:

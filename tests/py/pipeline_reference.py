@@ -12,8 +12,8 @@ from jax.core import ShapedArray
 from jax.extend.mlir import ir
 
 from shardc.analysis.stage_table import result_values
-from shardc.backend.module_text import mergeable_text
-from shardc.backend.primitive import ProgramText, run_program
+from shardc.backend.mergeable_module import mergeable_module
+from shardc.backend.primitive import ProgramModule, run_program
 from shardc.ir.attributes import (
     KIND,
     PER_MICROBATCH,
@@ -102,8 +102,9 @@ def _callable(module: ir.Module, function: ir.Operation) -> Any:
     alone = ir.Module.create(ir.Location.unknown())
     with ir.InsertionPoint(alone.body):
         function.clone()
-    text = ProgramText(mergeable_text(str(alone), symbol(function), local=True))
+    code = mergeable_module(str(alone).encode(), symbol(function), local=True)
+    program = ProgramModule(code)
     results = tuple(
         ShapedArray(shape_of(v), np.dtype(dtype_of(v))) for v in terminator(function).operands
     )
-    return jax.jit(lambda *args: run_program(args, text, results))
+    return jax.jit(lambda *args: run_program(args, program, results))

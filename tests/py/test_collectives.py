@@ -14,6 +14,7 @@ import pytest
 
 import shardc
 from shardc.aot import Compiled
+from shardc.backend.stage_text import program_text
 from tests.py.compiled_step import compiled_collectives, planned_collectives
 from tests.py.hlo_text import hlo_collectives, mlir_collectives
 from tests.py.parallel_gpt import tight_gpt
@@ -45,7 +46,7 @@ def test_compiled_collectives_are_those_of_the_program(make: Callable[[], Compil
     compiled = make()
     texts = compiled.hlo_texts()
     for program in compiled.executable.programs:
-        wanted = mlir_collectives(program.text)
+        wanted = mlir_collectives(program_text(program))
         assert hlo_collectives(texts[program.name]) == wanted, program.name
     for stage in range(compiled.plan.num_stages):
         planned = planned_collectives(compiled.plan, stage)

@@ -58,10 +58,10 @@ def edited(edit: Edit, kind: str = "") -> Executable:
     for i, program in enumerate(programs):
         if kind and program.kind != kind:
             continue
-        module = parse(program.text)
+        module = parse(program.module)
         with module.context, ir.Location.unknown():
             if edit(module.operation):
-                programs[i] = msgspec.structs.replace(program, text=str(module))
+                programs[i] = msgspec.structs.replace(program, module=str(module).encode())
                 return msgspec.structs.replace(executable, programs=tuple(programs))
     raise AssertionError("nothing to change")
 

@@ -71,7 +71,7 @@ def test_each_stage_loops_over_its_layers_and_updates_its_rows_in_place() -> Non
     for stage in range(2):
         for program in planned.executable.programs:
             if program.stage == stage and program.kind in ("forward", "backward"):
-                module = parse(program.text.encode())
+                module = parse(program.module)
                 with module.context:
                     loops = [op for op in walk(module.operation) if op.name == "stablehlo.while"]
                     assert [trip_count(op) for op in loops] == [2]

@@ -11,6 +11,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from shardc import compiler, verify
+from shardc.backend.stage_text import program_text
 from shardc.cluster import Cluster
 from shardc.importer.from_jax import import_function
 from shardc.ir.context import make_context
@@ -81,11 +82,11 @@ def with_text(executable: Executable, name: str, change: Any) -> Executable:
         if program.name != name:
             return program
         with make_context(), ir.Location.unknown():
-            module = ir.Module.parse(program.text)
+            module = ir.Module.parse(program.module)
             (main,) = functions(module.operation)
             change(main)
             module.operation.verify()
-            return msgspec.structs.replace(program, text=str(module))
+            return msgspec.structs.replace(program, module=str(module).encode())
 
     return msgspec.structs.replace(executable, programs=tuple(map(edited, executable.programs)))
 
@@ -107,7 +108,7 @@ def remove_reduce_scatter(main: ir.Operation) -> None:
 
 
 def test_a_missing_collective_fails_the_check(case: Case) -> None:
-    name = next(p.name for p in case.own.programs if "stablehlo.reduce_scatter" in p.text)
+    name = next(p.name for p in case.own.programs if "stablehlo.reduce_scatter" in program_text(p))
     verdict = case.verdict(lambda e: with_text(e, name, remove_reduce_scatter))
     assert not verdict.own.passed
     assert not verdict.wide.passed

@@ -13,8 +13,8 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.sharding import PartitionSpec
 
-from shardc.backend.module_text import mergeable_text
-from shardc.backend.primitive import ProgramText, run_program
+from shardc.backend.mergeable_module import mergeable_module
+from shardc.backend.primitive import ProgramModule, run_program
 from shardc.ir.attributes import SHARDING, arg_attrs, result_attrs
 from shardc.ir.context import parse
 from shardc.ir.shardings import from_attr
@@ -124,7 +124,7 @@ def _interpret_on_devices(module: ir.Module, per_device: list[Arrays]) -> list[A
     gives = [str(value.type) for value in terminator(main).operands] * count
     names = [f"%a{i}" for i in range(len(takes))]
     arguments = ", ".join(f"{n}: {t}" for n, t in zip(names, takes, strict=True))
-    program = mergeable_text(str(module), "main", local=True)
+    program = str(parse(mergeable_module(str(module).encode(), "main", local=True)))
     program = program.replace("func.func public @main(", "func.func private @device(")
     start = program.rindex("}")
     text = f"""{program[:start]}
@@ -143,14 +143,14 @@ def _interpret_on_devices(module: ir.Module, per_device: list[Arrays]) -> list[A
 
 
 def _with_xla(module: ir.Module, per_device: list[Arrays]) -> list[Arrays]:
-    text = ProgramText(mergeable_text(str(module), "main", local=True))
+    program = ProgramModule(mergeable_module(str(module).encode(), "main", local=True))
     results = tuple(
         jax.core.ShapedArray(shape_of(value), jax.numpy.dtype(dtype_of(value)))
         for value in terminator(main_function(module.operation)).operands
     )
 
     def device(*args: jax.Array) -> list[jax.Array]:
-        return [part[None] for part in run_program(tuple(a[0] for a in args), text, results)]
+        return [part[None] for part in run_program(tuple(a[0] for a in args), program, results)]
 
     places = jax.sharding.Mesh(np.array(jax.devices()[: len(per_device)]), ("d",))
     spec = PartitionSpec("d")

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import shardc
+from shardc.backend.stage_text import program_text
 from tests.py.table import CLUSTER
 
 
@@ -33,6 +34,6 @@ def test_labels_picked_by_position_are_split() -> None:
     assert not any("microbatch" in note or "want" in note for note in compiled.plan.notes)
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-12, atol=1e-12)
-    text = "".join(each.text for each in compiled.executable.programs)
+    text = "".join(program_text(each) for each in compiled.executable.programs)
     assert "operand_batching_dims = [0, 1]" in text
     assert "tensor<2x3x8xf64>" in text  # an eighth of the logits: a microbatch's, on a device

@@ -44,7 +44,7 @@ def tape_of(given: Executable):
 
 def program(stage, kind, args, results, donated=(), round_=0):
     return StageProgram(
-        f"stage{stage}_{kind}", stage, kind, round_, "", tuple(args), tuple(results), donated
+        f"stage{stage}_{kind}", stage, kind, round_, b"", tuple(args), tuple(results), donated
     )
 
 

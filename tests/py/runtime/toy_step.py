@@ -69,7 +69,7 @@ module {{
     %h = stablehlo.tanh %pre : tensor<2x2xf32>
     return %h : tensor<2x2xf32>
   }}
-}}"""
+}}""".encode()
 
 BACKWARD_0 = f"""
 module {{
@@ -85,7 +85,7 @@ module {{
     %sum = stablehlo.add %acc, %dw : tensor<6x2xf32>
     return %sum : tensor<6x2xf32>
   }}
-}}"""
+}}""".encode()
 
 FORWARD_1 = f"""
 module {{
@@ -112,7 +112,7 @@ module {{
       -> tensor<2x2x2xf32>
     return %e, %sum, %all : tensor<2x2xf32>, tensor<f32>, tensor<2x2x2xf32>
   }}
-}}"""
+}}""".encode()
 
 BACKWARD_1 = f"""
 module {{
@@ -127,10 +127,10 @@ module {{
     %sum = stablehlo.add %acc, %dw : tensor<2x2xf32>
     return %dh, %sum : tensor<2x2xf32>, tensor<2x2xf32>
   }}
-}}"""
+}}""".encode()
 
 
-def update(stage: int, kind: str) -> str:
+def update(stage: int, kind: str) -> bytes:
     return f"""
 module {{
   func.func @stage{stage}_update(%w: {kind}, %acc: {kind}, %rate: tensor<f32>) -> {kind} {{
@@ -140,7 +140,7 @@ module {{
     %new = stablehlo.subtract %w, %d : {kind}
     return %new : {kind}
   }}
-}}"""
+}}""".encode()
 
 
 def spec(

@@ -1,13 +1,15 @@
-"""A stage program's text, brought to the form in which JAX can take it in."""
+"""A stage program, brought to the form in which JAX can take it in."""
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy
 from jax.interpreters import mlir
 
+from shardc.ir.copy import bare_bytecode
+
 SHARDING = "sdy.sharding"
 
 
-def mergeable_text(text: str, name: str, *, local: bool) -> str:
+def mergeable_module(module: bytes, name: str, *, local: bool) -> bytes:
     """The module with `name` as its public @main and without what only shardc reads.
 
     Two programs that differ only in their names, stages and value ids come out equal, so one
@@ -16,18 +18,18 @@ def mergeable_text(text: str, name: str, *, local: bool) -> str:
     them, and its only mesh is called @stage whatever the stage.
 
     Args:
-        text: module with a function @name.
+        module: MLIR text or bytecode of a module with a function @name.
         name: the function to run; other functions in the module are its callees.
         local: the program is per device (StageProgram.local).
     Returns:
-        MLIR text.
+        MLIR bytecode.
     """
     with mlir.make_ir_context(), ir.Location.unknown():
-        module = ir.Module.parse(text)
-        symbols = ir.SymbolTable(module.operation)
-        _drop_attributes(module.operation, "shardc.", "sym_name")
+        merged = ir.Module.parse(module)
+        symbols = ir.SymbolTable(merged.operation)
+        _drop_attributes(merged.operation, "shardc.", "sym_name")
         meshes = []
-        for op in list(module.body.operations):
+        for op in list(merged.body.operations):
             if isinstance(op, sdy.MeshOp):
                 meshes.append(op)
             elif isinstance(op, func.FuncOp):
@@ -36,11 +38,11 @@ def mergeable_text(text: str, name: str, *, local: bool) -> str:
             for mesh in meshes:
                 mesh.operation.erase()
         elif len(meshes) == 1:
-            _rename(module, symbols, meshes[0].operation, "stage")
+            _rename(merged, symbols, meshes[0].operation, "stage")
         entry = symbols[name].operation
-        _rename(module, symbols, entry, "main")
+        _rename(merged, symbols, entry, "main")
         entry.attributes["sym_visibility"] = ir.StringAttr.get("public")
-        return str(module.operation.get_asm(enable_debug_info=False))
+        return bare_bytecode(merged.operation)
 
 
 def _rename(module: ir.Module, symbols: ir.SymbolTable, op: ir.Operation, name: str) -> None:

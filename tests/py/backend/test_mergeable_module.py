@@ -1,6 +1,7 @@
-"""What is left of a stage program's text when JAX takes it in."""
+"""What is left of a stage program when JAX takes it in."""
 
-from shardc.backend.module_text import mergeable_text
+from shardc.backend.mergeable_module import mergeable_module
+from shardc.ir.context import parse
 
 PROGRAM = """
 module @step attributes {shardc.num_stages = 2 : i64} {
@@ -17,6 +18,10 @@ module @step attributes {shardc.num_stages = 2 : i64} {
   }
 }"""
 LOCAL = PROGRAM.replace('sdy.sharding_constraint %a <@stage1, [{"x"}]>', "stablehlo.abs %a")
+
+
+def mergeable_text(text: str, name: str, *, local: bool) -> str:
+    return str(parse(mergeable_module(text.encode(), name, local=local)))
 
 
 def test_a_local_program_keeps_no_sharding_and_no_name_of_ours():
@@ -41,8 +46,8 @@ def test_programs_that_differ_in_names_only_become_equal():
         (False, PROGRAM, other),
         (True, LOCAL, LOCAL.replace("stage1", "stage7")),
     ):
-        assert mergeable_text(one, "stage1_forward", local=local) == mergeable_text(
-            two, "stage7_forward", local=local
+        assert mergeable_module(one.encode(), "stage1_forward", local=local) == mergeable_module(
+            two.encode(), "stage7_forward", local=local
         )
 
 
