@@ -17,10 +17,12 @@ class Folded:
 
     Attributes:
         part: per node of the other problem the one that stands for it.
+        leaders: per node of the other problem the first of those that share its choice.
     """
 
     problem: Problem
     part: Ints
+    leaders: Ints
 
     def expand(self, choice: Sequence[int] | Ints) -> Ints:
         """The choice of the other problem."""
@@ -58,6 +60,7 @@ def fold(problem: Problem, leaders: Ints) -> Folded:
             more,
         ),
         part,
+        leaders,
     )
 
 

@@ -46,6 +46,12 @@ class Messages:
         self._order = sorted(range(len(sizes)), key=rank.tolist().__getitem__)
         self.work = network.num_cells + CELLS_PER_NODE * len(sizes)
 
+    def received(self, v: int) -> Floats:
+        """What the neighbours of `v` last sent, in their order by rank: [neighbours, strategies];
+        may be written to."""
+        degree, size = len(self.network.near[v]), self.network.sizes[v]
+        return self._sent[self._first[v] : self._first[v + 1]].reshape(degree, size)
+
     def run(
         self, costs: Floats, *, forward: bool, slacks: Floats | None = None
     ) -> tuple[float, Ints]:

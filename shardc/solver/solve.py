@@ -134,7 +134,7 @@ def _search(search: Search, seed: int, equal_layers: str) -> None:
     if layers is not None:
         found = search_folded(search, layers, _run, seed)
         if found is not None:
-            prove_unfolded(search, found, seed, relax=equal_layers == RELAXED)
+            prove_unfolded(search, layers, found, seed, relax=equal_layers == RELAXED)
             if equal_layers == TIED or search.settled() or search.work_left < 0:
                 return
     _run(search, seed, np.zeros(len(search.live.times)))

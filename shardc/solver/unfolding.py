@@ -18,6 +18,7 @@ from shardc.solver.folding import Folded, fold
 from shardc.solver.messages import CELLS_PER_NODE
 from shardc.solver.network import Network
 from shardc.solver.problem import Floats, Problem, evaluate
+from shardc.solver.quotient import groups_of, warm_messages
 from shardc.solver.repeats import equal_layers
 from shardc.solver.search import OutOfTimeError, Search
 
@@ -26,7 +27,9 @@ MOST_LEFT = 0.5  # share of the nodes that may be left where folding is no reque
 FOR_FOLDED = 0.5  # share of work and time for the folded problem
 GAP_OF_FOLDED = 0.5  # share of the gap asked for that is left to it
 LEAST_PASSES = 15  # of messages over all nodes; fewer prove nothing worth their time
-MOST_PASSES = 60
+MOST_PASSES = 100
+UNLIMITED = 0.2  # share of the work for the problem without a limit, where that is met
+PASSES_TO_FIT = 20  # without a choice that fits, memory is a question
 Run = Callable[[Search, int, Floats], None]
 
 
@@ -71,7 +74,9 @@ def search_folded(search: Search, layers: Folded, run: Run, seed: int) -> Floats
     prices = np.zeros(len(inner.live.times))
     work = inner.work_left
     try:
-        run(inner, seed, prices)
+        _search_unlimited(inner, seed)
+        if not inner.settled():
+            run(inner, seed, prices)
     except OutOfTimeError:
         inner.log.append(f"stopped by the time limit after {inner.seconds():.2f} s")
     except InfeasibleError as error:  # where layers have to part
@@ -89,7 +94,29 @@ def search_folded(search: Search, layers: Folded, run: Run, seed: int) -> Floats
     return prices if inner.proving is None else inner.proving
 
 
-def prove_unfolded(search: Search, prices: Floats, seed: int, *, relax: bool) -> None:
+def _search_unlimited(search: Search, seed: int) -> None:
+    """Looks at the problem as if memory were unlimited, as long as what is found fits: that is far
+    smaller, and where memory is no question it is enough."""
+    search.begin("messages")
+    search.enter(contract(search.problem, search.live.only(set())))
+    if search.reduced.costs:
+        none = np.zeros(0)
+        descent = Descent(Network(search.reduced), search, none, random.Random(seed))
+        descent.prove(PASSES_TO_FIT, look=True)
+        descent.report()
+        if search.best is not None:
+            descent.prove(MOST_PASSES, look=True)
+            descent.polish(UNLIMITED * search.work_left)
+            descent.report()
+    else:
+        search.offer(np.zeros(0, np.int64))
+        search.raise_bound(search.reduced.constant)
+    search.note(f"{len(search.reduced.costs)} nodes, as if memory were unlimited")
+
+
+def prove_unfolded(
+    search: Search, layers: Folded, prices: Floats, seed: int, *, relax: bool
+) -> None:
     """A bound for the whole problem.
 
     Args:
@@ -108,6 +135,10 @@ def prove_unfolded(search: Search, prices: Floats, seed: int, *, relax: bool) ->
     else:
         network = Network(reduced)
         descent = Descent(network, search, prices[reduced.times], random.Random(seed))
+        costs = network.priced(descent.prices)
+        groups = groups_of(network, layers.leaders)
+        descent.messages, work = warm_messages(network, costs, groups)
+        search.work_left -= work
         try:
             descent.prove(MOST_PASSES, look=relax)
             if relax and not search.settled():
