@@ -8,7 +8,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.sharding_problem import ProblemBuilder
 from shardc.analysis.sharding_rules import rules_of
 from shardc.analysis.stage_problem import StageProblem
-from shardc.analysis.stage_table import argument_names, asked_values, next_states
+from shardc.analysis.stage_table import argument_names, asked_values, donated_arguments, next_states
 from shardc.analysis.strategies import Strategy
 from shardc.cluster import Cluster
 from shardc.cost.reshard import describe
@@ -85,12 +85,13 @@ def explain_choices(
     """
     rules, placed = rules_of(sharded), meshes(sharded)
     same, asked = next_states(sharded), asked_values(sharded)
+    donated = donated_arguments(sharded)
     found = []
     for stage, in_flight in enumerate(stashes):
         own = [f for f in functions(sharded) if (get_int(f, STAGE) or 0) == stage]
         mesh = placed[f"stage{stage}"]
         count = get_int(sharded, NUM_MICROBATCHES) or 1
-        builder = ProblemBuilder(own, rules, mesh, cluster, count, in_flight, same, asked)
+        builder = ProblemBuilder(own, rules, mesh, cluster, count, in_flight, same, donated, asked)
         built = builder.build(None)
         scorer = _Scorer(built, _choice(built, planned))
         for name, node in _named_nodes(sharded, own, built):

@@ -96,10 +96,20 @@ class FunctionNodes:
         self._source[value], self._made[value] = source, made
         self._unreduced[value] = unreduced
 
-    def _connect(self, value: ir.Value, node: int, used: Column) -> None:
-        """A reshard stands where its value is made, so it runs as often as that."""
-        if self._source[value][0] != node:
-            self.graph.connect(self._source[value], (node, used), value, self._made[value])
+    def _connect(self, value: ir.Value, node: int, used: Column, time: int | None = None) -> None:
+        """A reshard stands where its value is made, so it runs as often as that.
+
+        Args:
+            time: position of the op that needs the value; None where the node holds it itself.
+        """
+        if self._source[value][0] == node:
+            return
+        needed = None
+        if time is not None:
+            first, last = self._live.needed(value, time)
+            needed = self.start + first, self.start + last + 1
+        source = self._source[value]
+        self.graph.connect(source, (node, used), value, self._made[value], needed)
 
     def _add(self, op: ir.Operation, repeats: int, inside_condition: bool = False) -> None:
         time = len(self.nodes)
@@ -146,7 +156,7 @@ class FunctionNodes:
             reduction = OpReduction(shape_of(result), dtype_of(result), repeats)
             self.graph.op_reductions[index] = reduction
         for position, operand in enumerate(op.operands):
-            self._connect(operand, index, columns.operands[position])
+            self._connect(operand, index, columns.operands[position], time)
         linear = can_be_unreduced(op, rule, flags)
         for position, result in enumerate(op.results):
             self._define(result, (index, position), repeats, linear)
@@ -159,7 +169,7 @@ class FunctionNodes:
         for operand, result in zip(op.operands, op.results, strict=True):
             unreduced = self._unreduced[operand]
             strategies = identity_strategies(operand, self.graph.mesh, unreduced)
-            index = self._pass_on(operand, strategies, (time, time))
+            index = self._pass_on(operand, strategies, time)
             self._define(result, (index, 0), repeats, unreduced)
             nodes.append(index)
             chosen.append(strategies)
@@ -174,7 +184,7 @@ class FunctionNodes:
         if where(op) in self.ignored:
             asked = Asked(((),) * len(asked.dims), (True,) * len(asked.dims))
         strategies = asked_strategies(operand, self.graph.mesh, asked)
-        index = self._pass_on(operand, strategies, (time, time))
+        index = self._pass_on(operand, strategies, time)
         self._define(result, (index, 0), repeats)
         return (index,), (strategies,)
 
@@ -190,7 +200,7 @@ class FunctionNodes:
             if whole:
                 strategies = whole_strategy(operand)
             live = max(self._live.end(time), self._live.last_use(result, time))
-            index = self._pass_on(operand, strategies, (time, live), (result,))
+            index = self._carry(operand, strategies, (time, live), result)
             self._define(result, (index, 0), repeats, sums)
             nodes.append(index)
             chosen.append(strategies)
@@ -206,7 +216,7 @@ class FunctionNodes:
     def _branch(self, op: ir.Operation, time: int, repeats: int) -> tuple[tuple[int, ...], Options]:
         """What chooses the branch is whole; a result lies alike whichever branch it comes from."""
         choice = whole_strategy(op.operands[0], result=False)
-        nodes = [self._pass_on(op.operands[0], choice, (time, time), ())]
+        nodes = [self._pass_on(op.operands[0], choice, time)]
         chosen = [choice]
         for result in op.results:
             strategies = result_strategies(result, self.graph.mesh)
@@ -234,16 +244,26 @@ class FunctionNodes:
             if each.operation.name != RETURN:
                 self._add(each.operation, repeats, is_condition)
 
-    def _pass_on(
+    def _pass_on(self, operand: ir.Value, strategies: tuple[Strategy, ...], time: int) -> int:
+        """A node that takes `operand` and hands it on, for nothing."""
+        columns = self.graph.reshards.columns(strategies)
+        nothing, now = len(strategies), self.start + time
+        index = self.graph.add(
+            Node(columns.results, [0.0] * nothing, [0] * nothing, (now, now + 1))
+        )
+        self._connect(operand, index, columns.operands[0], time)
+        return index
+
+    def _carry(
         self,
         operand: ir.Value,
         strategies: tuple[Strategy, ...],
         live: tuple[int, int],
-        kept: Sequence[ir.Value] = (),
+        result: ir.Value,
     ) -> int:
-        """A node that takes `operand` and hands it on, for nothing; it holds what is `kept`."""
+        """A node that takes `operand` and holds it until it hands it on as `result`."""
         columns = self.graph.reshards.columns(strategies)
-        usages = _result_bytes(kept, columns) if kept else [0] * len(strategies)
+        usages = _result_bytes([result], columns)
         interval = self.start + live[0], self.start + live[1] + 1
         index = self.graph.add(Node(columns.results, [0.0] * len(strategies), usages, interval))
         self._connect(operand, index, columns.operands[0])

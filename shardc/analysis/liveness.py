@@ -26,6 +26,7 @@ class Liveness:
         self._depth: dict[ir.Value, int] = {}
         self._returned: list[tuple[ir.Value, tuple[int, ...]]] = []
         self._last: dict[ir.Value, int] = {}
+        self._until: dict[int, int] = {}  # position of an op -> how long it needs its operands
         self._depth.update(dict.fromkeys(body(function).arguments, 0))
         for op in ops(function):
             self._enter(op, ())
@@ -33,15 +34,26 @@ class Liveness:
             self._use(value, self._ends[around[-1]], around)
         for time in reversed(range(len(self._ops))):
             op, around = self._ops[time]
-            until = time
             if op.name in FREE or op.name == BARRIER or is_in_place(op):
-                until = max((self.last_use(result, time) for result in op.results), default=time)
+                last = [self.last_use(result, time) for result in op.results]
+                self._until[time] = max(last, default=time)
             for operand in op.operands:
-                self._use(operand, until, around)
+                self._use(operand, self._until.get(time, time), around)
 
     def last_use(self, value: ir.Value, made: int) -> int:
         """Position of the last op that needs `value`; `made`, where none does."""
         return self._last.get(value, made)
+
+    def needed(self, value: ir.Value, time: int) -> tuple[int, int]:
+        """From where to where, both included, a copy of `value` for the op at `time` is needed.
+
+        A value from outside a loop is copied before it, and the copy is needed until it ends.
+        """
+        around, depth = self._ops[time][1], self._depth[value]
+        until = self._until.get(time, time)
+        if depth < len(around):
+            return around[depth], max(until, self._ends[around[depth]])
+        return time, until
 
     def end(self, time: int) -> int:
         """Position of the last op inside the one at `time`: its own, if it is no control flow."""

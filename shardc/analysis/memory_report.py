@@ -4,22 +4,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shardc.analysis.planned_reshards import Buffer
 from shardc.analysis.stage_problem import StageProblem
 from shardc.plan import Memory
 
 
-def memory_at_peak(built: StageProblem, choice: Sequence[int]) -> Memory:
+def memory_at_peak(
+    built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer] = ()
+) -> Memory:
     """Bytes of each kind on one device at the time of a step when their sum is largest.
 
     Arguments that a result replaces are parameters where forward or backward read them, and
     optimizer state where only the update does; all other arguments are inputs. Gradients are
     accumulators, or what the backward pass hands to the update; the stash is what the forward pass
-    hands to the backward pass, for all microbatches in flight. The rest is temporary.
+    hands to the backward pass, for all microbatches in flight. The rest is temporary, `buffers`
+    among it.
     """
     problem = built.problem
     kinds = {node: _kind(built, value) for value, node in built.value_nodes.items()}
-    usages = np.array([int(u[s]) for u, s in zip(problem.usages, choice, strict=True)])
-    starts, ends = np.array(problem.intervals, dtype=np.int64).reshape(-1, 2).T
+    held_bytes = [int(u[s]) for u, s in zip(problem.usages, choice, strict=True)]
+    intervals = [*problem.intervals, *((each.start, each.end) for each in buffers)]
+    usages = np.array([*held_bytes, *(each.num_bytes for each in buffers)], np.int64)
+    starts, ends = np.array(intervals, dtype=np.int64).reshape(-1, 2).T
     change = np.zeros(int(ends.max(initial=0)) + 1, np.int64)
     np.add.at(change, starts, usages)
     np.add.at(change, ends, -usages)

@@ -68,6 +68,7 @@ class ProblemGraph:
         target: tuple[int, Column],
         value: ir.Value,
         repeats: int,
+        needed: tuple[int, int] | None = None,
     ) -> None:
         """An edge that prices the reshard of `value` for every pair of strategies.
 
@@ -75,6 +76,7 @@ class ProblemGraph:
             source: the node that makes it, and its position among the node's results.
             target: the node that uses it, and what each of its strategies takes.
             repeats: reshards per step.
+            needed: as of `EdgeReshard`.
         """
         node, position = source
         made, used = self.nodes[node].results[position], target[1]
@@ -82,7 +84,9 @@ class ProblemGraph:
         self.edges.append((node, target[0]))
         self.tables.append(self.reshards.seconds(made, used, shape, sizes, repeats))
         self.edge_reshards.append(
-            EdgeReshard(self.function, position, shape, dtype_of(value), made, used, repeats)
+            EdgeReshard(
+                self.function, position, shape, dtype_of(value), made, used, repeats, needed
+            )
         )
 
     def tie(self, node: int, other: int) -> None:

@@ -36,6 +36,7 @@ class ProblemBuilder:
         num_microbatches: how often forward and backward run per step.
         stashes: microbatches whose stashed activations are alive at once.
         same: pairs of value ids that must lie alike (an argument and its next state).
+        donated: value ids of the arguments whose place their next state takes.
         asked: value id -> the sharding that the user asks for.
         ignored: names of those, and positions of constraints, that are not to hold.
     """
@@ -49,6 +50,7 @@ class ProblemBuilder:
         num_microbatches: int,
         stashes: int,
         same: dict[str, str],
+        donated: frozenset[str],
         asked: Mapping[str, AskedValue] = MappingProxyType({}),
         ignored: frozenset[str] = frozenset(),
     ) -> None:
@@ -59,6 +61,7 @@ class ProblemBuilder:
         self.ignored = ignored
         self.asked = {v: each.asked for v, each in asked.items() if each.name not in ignored}
         self.state = frozenset(same.values())
+        self.in_place = {value for value, argument in same.items() if argument in donated}
         # An argument and its next state need not lie alike where the user asks for two shardings.
         self.same = {
             value: argument
@@ -143,7 +146,11 @@ class ProblemBuilder:
         return self.num_microbatches if inside else 1
 
     def _add_values(self, times: dict[str, int]) -> None:
-        """A node for each value id, live from where it is made to where it is last used."""
+        """A node for each value id, live from the function that makes it to the last to use it.
+
+        A function's results have their place from when it begins: XLA hands out memory for them
+        before it runs.
+        """
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         sample: dict[str, tuple[ir.Value, bool]] = {}
@@ -160,9 +167,8 @@ class ProblemBuilder:
             ):
                 name = str(ir.StringAttr(attrs[VALUE]).value)
                 sample.setdefault(name, (value, PER_MICROBATCH in attrs))
-                first.setdefault(name, 0 if name.startswith("acc") else stop - 1)
+                first.setdefault(name, 0 if name.startswith("acc") else start)
                 last[name] = max(last.get(name, 0), stop)
-        in_place = set(self.same)
         read = self._read_after_the_microbatches()
         for name, (value, many) in sample.items():
             shape, bytes_each = shape_of(value), num_bytes(value)
@@ -174,7 +180,7 @@ class ProblemBuilder:
             options = self.graph.reshards.intern(options)
             copies = self.stashes if many else 1
             shards = [self.mesh.num_shards(option.axes) for option in options]
-            free = name in in_place
+            free = name in self.in_place
             node = Node(
                 (options,),
                 [

@@ -1,12 +1,14 @@
 """What a solved stage costs, split by function: seconds, bytes on the wire, peak memory."""
 
+from collections.abc import Sequence
+
 from shardc.analysis.memory_report import memory_at_peak
 from shardc.analysis.planned_reshards import PlannedReshards
 from shardc.analysis.stage_problem import StageProblem
 from shardc.cluster import Cluster
 from shardc.cost.links import axis_links
 from shardc.plan import Mesh, Replicated, StageReport
-from shardc.solver.problem import Solution, evaluate
+from shardc.solver.problem import Solution
 
 
 def stage_report(
@@ -18,29 +20,37 @@ def stage_report(
     for node, name in enumerate(built.node_functions):
         if name:
             seconds[name] = seconds.get(name, 0.0) + float(problem.costs[node][choice[node]])
-    found = PlannedReshards(built, choice, mesh, axis_links(cluster, mesh))
+    found = planned_reshards(built, choice, mesh, cluster)
     for edge, info in enumerate(built.edge_reshards):
         u, v = problem.edges[edge]
         cost = float(problem.edge_costs[edge][choice[u], choice[v]])
         seconds[info.function] = seconds.get(info.function, 0.0) + cost
+    memory = memory_at_peak(built, choice, found.buffers())
     by_kind: dict[str, float] = {}
     for name, total in seconds.items():
         kind = name.split("_")[1]
         by_kind[kind] = by_kind.get(kind, 0.0) + total / built.function_repeats[name]
     return StageReport(
         seconds=by_kind,
-        peak_bytes=evaluate(problem, choice).peak_usage,
+        peak_bytes=memory.total,
         communication_bytes=int(found.sent_bytes()),
         num_flops=built.num_flops,
         objective=solution.objective,
         lower_bound=solution.lower_bound,
         replicated=_replicated(built, choice),
         ideal_s=_ideal_s(built) / len(mesh.device_ids),
-        memory=memory_at_peak(built, choice),
+        memory=memory,
         collectives=found.collectives(),
         num_folded=solution.num_folded,
         folded_objective=solution.folded_objective,
     )
+
+
+def planned_reshards(
+    built: StageProblem, choice: Sequence[int], mesh: Mesh, cluster: Cluster
+) -> PlannedReshards:
+    """The reshards that a choice means, on the links of a cluster."""
+    return PlannedReshards(built, choice, mesh, axis_links(cluster, mesh))
 
 
 def _ideal_s(built: StageProblem) -> float:

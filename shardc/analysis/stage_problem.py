@@ -15,6 +15,8 @@ class EdgeReshard:
     Attributes:
         position: of the value among the results of the node that makes it.
         made, used: its shardings under each strategy of the node that makes, or uses, it.
+        needed: the times [lo, hi) at which what is resharded is held beside what the nodes hold;
+            None where it becomes what the node that uses it holds.
     """
 
     function: str
@@ -24,6 +26,7 @@ class EdgeReshard:
     made: tuple[TensorSharding, ...]
     used: tuple[TensorSharding, ...]
     repeats: int
+    needed: tuple[int, int] | None
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,14 @@ def next_states(module: ir.Operation) -> dict[str, str]:
     return found
 
 
+def donated_arguments(module: ir.Operation) -> frozenset[str]:
+    """Value ids of the arguments whose buffers the caller gives away."""
+    if ARGUMENTS not in module.attributes:
+        return frozenset()
+    rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
+    return frozenset(f"arg{n}" for n, row in enumerate(rows) if ir.BoolAttr(row["donated"]).value)
+
+
 @dataclass(frozen=True)
 class AskedValue:
     """A sharding that the user asks for of an argument or result of the step.

@@ -1,16 +1,20 @@
 """Choose the sharding strategy of every op and value with the solver, stage by stage."""
 
 import hashlib
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 
 import msgspec
+import numpy as np
 from jax.extend.mlir import ir
 
+from shardc.analysis.memory_report import memory_at_peak
+from shardc.analysis.planned_reshards import held_bytes
 from shardc.analysis.sharding_problem import ProblemBuilder
-from shardc.analysis.sharding_report import stage_report
+from shardc.analysis.sharding_report import planned_reshards, stage_report
 from shardc.analysis.sharding_rules import rules_of
 from shardc.analysis.stage_problem import StageProblem
-from shardc.analysis.stage_table import asked_values, next_states
+from shardc.analysis.stage_table import asked_values, donated_arguments, next_states
 from shardc.cluster import Cluster
 from shardc.errors import PlanError
 from shardc.ir.attributes import CLUSTER, NUM_MICROBATCHES, NUM_STAGES, STAGE, get_int, str_attr
@@ -18,11 +22,12 @@ from shardc.ir.pass_manager import Pass
 from shardc.ir.planned import write_shardings
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, symbol
-from shardc.plan import StageReport
-from shardc.solver.problem import Solution, least_peak
+from shardc.plan import Mesh, StageReport
+from shardc.solver.problem import Ints, Problem, Solution, least_peak
 from shardc.solver.solve import LimitError, solve
 
 REPORTS = "shardc.stage_reports"  # module: JSON of one StageReport per stage
+MOST_ROUNDS = 8  # of solving a stage again because of what reshards hold
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class PlanShardings(Pass):
         rules = rules_of(module)
         placed = meshes(module)
         same, asked = next_states(module), asked_values(module)
+        donated = donated_arguments(module)
         # A stage may have nothing to do: a step without results.
         by_stage: dict[int, list[ir.Operation]] = {
             stage: [] for stage in range(get_int(module, NUM_STAGES) or 1)
@@ -92,13 +98,14 @@ class PlanShardings(Pass):
                 num_microbatches,
                 stashes,
                 same,
+                donated,
                 asked,
                 frozenset(self.ignored),
             ).build(limit)
             key = _digest(built)
             if key not in solved:
                 try:
-                    solved[key] = self._solved(built, limit)
+                    solved[key] = self._solved(built, mesh, cluster, limit)
                 except LimitError as error:
                     devices = ", ".join(map(str, mesh.device_ids))
                     error.message = f"stage {stage}, on devices {devices}: {error.message}"
@@ -111,18 +118,55 @@ class PlanShardings(Pass):
         module.attributes[CLUSTER] = str_attr(msgspec.json.encode(cluster).decode())
         module.attributes[REPORTS] = str_attr(msgspec.json.encode(reports).decode())
 
-    def _solved(self, built: StageProblem, limit: int) -> Solution:
+    def _solved(self, built: StageProblem, mesh: Mesh, cluster: Cluster, limit: int) -> Solution:
+        """The cheapest choice that fits, what its reshards hold included.
+
+        A reshard holds what depends on two nodes, and the problem limits what each node holds by
+        itself. So after a choice that is too large for that reason, the next one must leave room
+        for what the reshards of those before held, at the times when they held it. The first
+        bound, which asks for no room, holds for all.
+        """
         if (least := least_peak(built.problem)) > limit:
             raise LimitError(limit, None, least)  # at once: a search would find nothing
-        return solve(
-            built.problem,
+        reserved = solvable = np.zeros(max(hi for _, hi in built.problem.intervals), np.int64)
+        bound = smallest = None
+        for _ in range(MOST_ROUNDS):
+            try:
+                solution = self._cheapest(built.problem, reserved)
+            except LimitError:
+                if bound is None:
+                    raise
+                reserved = (reserved + solvable) // 2
+                continue
+            bound = solution.lower_bound if bound is None else bound
+            buffers = planned_reshards(built, solution.choice, mesh, cluster).buffers()
+            peak = memory_at_peak(built, solution.choice, buffers).total
+            if peak <= limit:
+                return replace(solution, lower_bound=bound)
+            smallest = peak if smallest is None else min(smallest, peak)
+            solvable = reserved
+            reserved = np.maximum(reserved, held_bytes(buffers, len(reserved)))
+        raise LimitError(limit, smallest, least)
+
+    def _cheapest(self, problem: Problem, reserved: Ints) -> Solution:
+        """The cheapest choice that leaves room for so many bytes at each time."""
+        steps = [0, *(np.flatnonzero(np.diff(reserved)) + 1).tolist(), len(reserved)]
+        room = [(at, to) for at, to in itertools.pairwise(steps) if at < to and reserved[at]]
+        solution = solve(
+            replace(
+                problem,
+                costs=[*problem.costs, *(np.zeros(1) for _ in room)],
+                usages=[*problem.usages, *(reserved[at : at + 1] for at, _ in room)],
+                intervals=[*problem.intervals, *room],
+            ),
             time_limit_s=self.time_limit,
             effort_s=self.effort,
             seed=self.seed,
             gap=self.gap,
             equal_layers=self.equal_layers,
-            hint=[0] * built.problem.num_nodes,  # whole, or as asked for: always allowed
+            hint=[0] * (problem.num_nodes + len(room)),  # whole, or as asked for: always allowed
         )
+        return replace(solution, choice=solution.choice[: problem.num_nodes])
 
 
 def _digest(built: StageProblem) -> str:
@@ -137,4 +181,6 @@ def _digest(built: StageProblem) -> str:
     for edge, table in zip(problem.edges, problem.edge_costs, strict=True):
         digest.update(repr(edge).encode() + names[id(table)])
     digest.update(repr((problem.intervals, problem.usage_limit)).encode())
+    for info in built.edge_reshards:
+        digest.update(repr((info.shape, info.dtype, info.needed)).encode())
     return digest.hexdigest()

@@ -10,7 +10,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.sharding_problem import ProblemBuilder
 from shardc.analysis.sharding_rules import rules_of
 from shardc.analysis.stage_problem import StageProblem
-from shardc.analysis.stage_table import next_states
+from shardc.analysis.stage_table import donated_arguments, next_states
 from shardc.cluster import Cluster, Device, Level
 from shardc.ir.attributes import KIND, get_str
 from shardc.ir.context import parse
@@ -68,6 +68,7 @@ def problem(
             microbatches,
             microbatches,
             next_states(module.operation),
+            donated_arguments(module.operation),
         ).build(usage_limit)
 
 

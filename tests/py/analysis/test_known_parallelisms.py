@@ -102,7 +102,7 @@ def test_zero_2_shards_the_gradients_where_their_sums_do_not_fit():
 
 def test_zero_3_gathers_each_weight_where_it_is_used():
     """Forward and backward, 3 Psi: but no backward pass needs the first layer's weight."""
-    built, solution, counts = planned_adam(1, 235_000)
+    built, solution, counts = planned_adam(1, 245_000)
     assert not any(whole_of(built, solution.choice, "arg")[name] for name in WEIGHTS + MOMENTS)
     assert counts["forward"]["all_gather"] == LAYERS
     assert counts["backward"] == {"all_gather": LAYERS - 1, "reduce_scatter": LAYERS}
@@ -128,7 +128,7 @@ def test_sequence_parallelism_gathers_and_scatters_around_each_split_block():
     weights = [zeros(width, hidden), zeros(hidden, width)] * 2
     module = outlined(two_blocks, zeros(1, length, width), *weights)
     # Weights do not fit whole.
-    built = problem(module, LINE, MACHINE, usage_limit=120_000)
+    built = problem(module, LINE, MACHINE, usage_limit=125_000)
     solution = solve(built.problem, time_limit_s=30)
     counts = sum(collectives(module, built, solution, LINE, MACHINE).values(), start=Counter())
     assert counts == {"all_gather": 2, "reduce_scatter": 2}

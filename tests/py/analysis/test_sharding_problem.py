@@ -121,7 +121,7 @@ def test_an_impossible_choice_costs_infinity():
     assert math.inf in costs
 
 
-@pytest.mark.parametrize("limit", [None, 200])
+@pytest.mark.parametrize("limit", [None, 240])
 def test_solve_finds_what_trying_all_choices_finds(limit):
     module = outlined(lambda x, w: x @ w, ones(8, 4), ones(4, 8), batch=(0,))
     machine = cluster(flops_per_s=1e9, latency_s=1e-7)

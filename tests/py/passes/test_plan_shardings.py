@@ -1,0 +1,80 @@
+"""What a stage holds stays within the limit, what its reshards hold included."""
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import pytest
+from jax.extend.mlir import ir
+
+from shardc.ir.copy import copy_module
+from shardc.ir.pass_manager import run_passes
+from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.plan_shardings import REPORTS, PlanShardings
+from shardc.plan import Mesh, StageReport
+from shardc.solver.solve import LimitError
+from tests.py.analysis.planned_programs import cluster, outlined
+
+LINE = Mesh((("x", 4),), tuple(range(4)))
+
+
+def step(weights, x):
+    def loss(weights):
+        h = x
+        for w in weights:
+            h = jax.nn.relu(h @ w)
+        return jnp.mean(h**2)
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return [w - g for w, g in zip(weights, gradients, strict=True)], value
+
+
+def reported(module, limit):
+    machine = msgspec.json.encode(cluster(flops_per_s=1e9)).decode()
+    planned = copy_module(module)
+    run_passes(planned, [PlanShardings(machine, memory_limit=limit)])
+    with planned.context:
+        text = ir.StringAttr(planned.operation.attributes[REPORTS]).value
+    (report,) = msgspec.json.decode(text, type=list[StageReport])
+    assert report.peak_bytes == report.memory.total
+    return report
+
+
+@pytest.fixture(scope="module")
+def module():
+    """Weights that outweigh the activations: under a tight limit they are split, and gathered."""
+    weights = [np.ones((64, 64), np.float32)] * 3
+    found = outlined(step, weights, np.ones((64, 64), np.float32), donate=0)
+    run_passes(found, [AssignMeshes(print_meshes((LINE,)))])
+    return found
+
+
+def test_no_plan_holds_more_than_the_limit(module):
+    free = reported(module, 1 << 30)
+    with pytest.raises(LimitError) as too_little:
+        reported(module, free.peak_bytes // 4)
+    least = too_little.value.least_bytes
+    fits = 0
+    for part in np.linspace(0.0, 1.0, 8):
+        limit = int(least + part * (free.peak_bytes - least))
+        try:
+            report = reported(module, limit)
+        except LimitError:
+            assert not fits, "less would have been enough"
+            continue
+        fits += 1
+        assert report.peak_bytes <= limit
+        assert report.lower_bound <= report.objective
+        assert any(each.kind == "all_gather" for each in report.collectives) or part == 1.0
+    assert fits >= 3
+
+
+def test_a_result_takes_no_place_only_where_its_argument_is_given_away():
+    weights = [np.ones((64, 64), np.float32)] * 3
+    peaks = []
+    for donate in ((), 0):
+        module = outlined(step, weights, np.ones((2, 64), np.float32), donate=donate)
+        run_passes(module, [AssignMeshes(print_meshes((Mesh((), (0,)),)))])
+        peaks.append(reported(module, 1 << 30).peak_bytes)
+    kept, given_away = peaks
+    assert kept - given_away == pytest.approx(3 * 64 * 64 * 4, rel=0.15)
