@@ -6,6 +6,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from shardc.ir.attributes import get_int
+from shardc.ir.constants import is_complex
 from shardc.ir.local_collectives import zeros
 from shardc.ir.pass_manager import Pass, run_registered
 from shardc.ir.tensor_types import shape_of
@@ -63,15 +64,15 @@ def _without_empty_arguments(function: ir.Operation) -> None:
     block = body(function)
     with ir.InsertionPoint.at_block_begin(block), function.location:
         for value in block.arguments:
-            if 0 in shape_of(value):
-                value.replace_all_uses_with(stablehlo.constant(_no_elements(value.type)))
+            if _can_be_constant(value):
+                value.replace_all_uses_with(_no_elements(value.type))
 
 
 def _without_empty(op: ir.Operation) -> None:
     with ir.InsertionPoint(op), op.location:
-        if all(0 in shape_of(value) for value in op.results):
-            new = [stablehlo.constant(_no_elements(value.type)) for value in op.results]
-        elif op.name == "stablehlo.concatenate":
+        if all(_can_be_constant(value) for value in op.results):
+            new = [_no_elements(value.type) for value in op.results]
+        elif op.name == "stablehlo.concatenate" and 0 not in shape_of(op.results[0]):
             new = [_joined(op)]
         elif op.name in PRODUCTS and 0 in shape_of(op.operands[0]):
             new = [zeros(value) for value in op.results]
@@ -88,8 +89,13 @@ def _without_empty(op: ir.Operation) -> None:
     op.erase()
 
 
-def _no_elements(type_: ir.Type) -> ir.DenseElementsAttr:
-    return ir.DenseElementsAttr(ir.Attribute.parse(f"dense<> : {type_}"))
+def _can_be_constant(value: ir.Value) -> bool:
+    """Whether a value has no elements; the bindings cannot make a constant of no complex ones."""
+    return 0 in shape_of(value) and not is_complex(value)
+
+
+def _no_elements(type_: ir.Type) -> ir.Value:
+    return stablehlo.ConstantOp(ir.Attribute.parse(f"dense<> : {type_}")).result
 
 
 def _joined(op: ir.Operation) -> ir.Value:

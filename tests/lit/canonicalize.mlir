@@ -61,6 +61,17 @@ func.func @from_nothing(%none: tensor<0x3xf32>, %first: tensor<f32>)
   return %0, %2, %3 : tensor<3x3xf32>, tensor<3xf32>, tensor<2x3xf32>
 }
 
+// The bindings cannot make a constant of no complex numbers.
+// CHECK-LABEL: func.func @complex_of_nothing
+//  CHECK-NEXT:   %[[NONE:.*]] = stablehlo.add %arg0, %arg0 : tensor<0xcomplex<f32>>
+//  CHECK-NEXT:   stablehlo.concatenate %[[NONE]], %[[NONE]]
+func.func @complex_of_nothing(%a: tensor<0xcomplex<f32>>) -> tensor<0xcomplex<f32>> {
+  %0 = stablehlo.add %a, %a : tensor<0xcomplex<f32>>
+  %1 = stablehlo.concatenate %0, %0, dim = 0
+    : (tensor<0xcomplex<f32>>, tensor<0xcomplex<f32>>) -> tensor<0xcomplex<f32>>
+  return %1 : tensor<0xcomplex<f32>>
+}
+
 // JAX converts where a value that had been a Python number gets a type of its own.
 // CHECK-LABEL: func.func @same_type
 //  CHECK-NEXT:   return %arg0
