@@ -1,5 +1,6 @@
 """A shape of the pipeline that was planned exactly, and the plan that it becomes."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,12 +26,14 @@ def plan_exactly(
     time_limit_s: float,
     effort_s: float,
     gap: float,
+    cutoff_s: float = math.inf,
     ignored: Sequence[str] = (),
 ) -> "Candidate":
     """Solves the shardings of a shape and simulates its schedule.
 
     Args:
         outlined: the stage functions of the shape.
+        cutoff_s: a step that takes longer is not wanted: none is shorter than a stage's part of it.
         time_limit_s, effort_s, gap: as of `shardc.solver.solve`, for each stage.
         ignored: names of shardings that the user asks for and that shall not hold.
     Raises:
@@ -50,6 +53,7 @@ def plan_exactly(
         seed=options.seed,
         gap=gap,
         equal_layers=options.equal_layers,
+        cutoff_s=cutoff_s,
         ignored=ignored,
     )
     transfers = crossing(module, cluster)

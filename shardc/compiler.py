@@ -9,6 +9,7 @@ The planner (`shardc.planner`) calls cut and shard for the shapes it considers; 
 replays its decisions without solving.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -145,6 +146,7 @@ def shard(
     seed: int,
     gap: float,
     equal_layers: str = "free",
+    cutoff_s: float = math.inf,
     ignored: Sequence[str] = (),
 ) -> tuple[Module, tuple[StageReport, ...]]:
     """Puts the stage functions that `outline` gave on a mesh each, and solves their shardings.
@@ -168,6 +170,7 @@ def shard(
                 seed=seed,
                 gap=gap,
                 equal_layers=equal_layers,
+                cutoff=cutoff_s,
                 ignored=tuple(ignored),
             ),
         ],

@@ -30,20 +30,21 @@ from shardc.ir.walk import body, main_function
 from shardc.options import PlanOptions
 from shardc.plan import Mesh, Plan
 from shardc.schedule.registry import schedule_named
+from shardc.shape_order import ShapeOrder
 from shardc.solver.solve import LimitError
 from shardc.splits import Splits
 from shardc.stage_costs import MOST_LAYERS, Proposal, even_proposals, layer_table, propose
 
 MOST_PIPELINES = 9  # that are planned exactly, before the best of them is chosen
-PROMISING = 1.1  # a pipeline may be estimated so much slower than the best plan so far
 CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0  # of solving a stage while shapes compete
 FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0  # of solving a stage of the shape that won
 REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scaled from there
 MOST_MICROBATCHES = 16  # tried for pipelines; more only helps deeper ones
 MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit
 FIRST_SOLVE = 0.25  # share of the time limit that a stage of the first shape gets at least
-# Shares of the time limit after which no more counts, whole meshes and pipelines are begun.
-SPLITTING, ONE_STAGE, ONE_PIPELINE = 0.1, 0.5, 0.8
+# Shares of the time limit after which no more counts, whole meshes (beside pipelines, and alone),
+# first pipelines and further pipelines are begun.
+SPLITTING, ONE_STAGE, ONLY_ONE_STAGE, FIRST_PIPELINE, ONE_PIPELINE = 0.1, 0.3, 0.5, 0.6, 0.8
 INTERRUPTED = "planning was interrupted; this is the best plan found until then"
 
 Progress = Callable[[str], None]
@@ -211,10 +212,12 @@ class _Planner:
         count: int | None = self._first_count()
         while count is not None:
             for number, proposal in enumerate(self._whole_proposals(count, views)):
-                if number > 0 and not self._time_for_another(ONE_STAGE):
+                share = ONLY_ONE_STAGE if self.options.stages == 1 else ONE_STAGE
+                if number > 0 and not self._time_for_another(share):
                     break
-                error = self._try(proposal, gap, effort_s)
-                if isinstance(error, LimitError) and error.peak_bytes is None:
+                better_s = math.inf if self.best is None else self.best.seconds
+                found = self._try(proposal, gap, effort_s, better_s)
+                if isinstance(found, LimitError) and found.peak_bytes is None:
                     break  # however it is split over the devices, it is too much
             count = self._next_count(count) if self.best is None else None
 
@@ -265,40 +268,22 @@ class _Planner:
         return self.best.seconds <= self.best.ideal_s * (1.0 + 1.0 / MOST_MICROBATCHES)
 
     def _plan_pipelines(self) -> None:
-        """Plans the most promising shape of each number of stages exactly (all, where nothing is
-        estimated), and from each that is the best so far, or before anything fits, on to those
-        with half and twice as many microbatches.
-
-        Estimates know no memory limit but a sum, and no time that does not shrink with the batch.
-        """
-        if self.best is not None and not self._time_for_another(ONE_STAGE):
+        """Plans the most promising shapes exactly (all, where nothing is estimated), as long as one
+        may be faster than the best so far, or nothing fits."""
+        if self.best is not None and not self._time_for_another(FIRST_PIPELINE):
             return
         proposals = self._proposals()
-        leading = [
-            proposal
-            for n, proposal in enumerate(proposals)
-            if not any(_as_many_stages(proposal, p) and p.step_time_s > 0 for p in proposals[:n])
-        ]
         alone = len(proposals) == 1 and self.best is None
         gap, effort_s = (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
-        misfits: list[Shape] = []
-        tried: list[Proposal] = []
-        while leading and len(tried) < MOST_PIPELINES:
-            proposal = leading.pop(0)
-            tried.append(proposal)
-            if any(_needs_no_less(proposal.shape, other) for other in misfits):
-                continue
-            if self.best is not None:
-                if proposal.step_time_s > PROMISING * self.best.seconds:
-                    continue
-                if not self._time_for_another(ONE_PIPELINE):
-                    break
-            before = self.best
-            if self._try(proposal, gap, effort_s) is not None:
-                misfits.append(proposal.shape)
-            if self.best is not before or before is None:  # as good, or need less memory
-                near = [p for p in proposals if _is_near(p, proposal)]
-                leading += [p for p in near if p not in tried and p not in leading]
+        order = ShapeOrder(proposals)
+        while order.num_planned < MOST_PIPELINES:
+            proposal = order.next(None if self.best is None else self.best.seconds)
+            if proposal is None:
+                break
+            if self.best is not None and not self._time_for_another(ONE_PIPELINE):
+                break
+            found = self._try(proposal, gap, effort_s)
+            order.planned(proposal, found.seconds if isinstance(found, Candidate) else None)
 
     def _proposals(self) -> list[Proposal]:
         """Shapes worth planning exactly, the most promising first; none if one stage is enough."""
@@ -391,8 +376,10 @@ class _Planner:
             self.outlined = key, outline(self.splits.of(shape), shape.cuts)
         return self.outlined[1]
 
-    def _try(self, proposal: Proposal, gap: float, effort_s: float) -> InfeasibleError | None:
-        """Plans a shape exactly, and keeps it if it is the best; why, if it does not fit."""
+    def _try(
+        self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float = math.inf
+    ) -> Candidate | InfeasibleError:
+        """Plans a shape exactly, and keeps it if it is the best; the error, if it does not fit."""
         start_s = time.monotonic()
         shape = self.splits.recut(proposal.shape)
         proposal = replace(proposal, shape=shape)
@@ -402,7 +389,7 @@ class _Planner:
             f"planning {len(shape.meshes)} stages on {sizes}, {shape.num_microbatches} microbatches"
         )
         try:
-            found = self._exactly(proposal, gap=gap, effort_s=effort_s)
+            found = self._exactly(proposal, gap=gap, effort_s=effort_s, cutoff_s=cutoff_s)
         except InfeasibleError as error:
             if self.infeasible is None or _says_more(error, self.infeasible):
                 self.infeasible = error
@@ -411,7 +398,7 @@ class _Planner:
             self.longest_s = max(self.longest_s, time.monotonic() - start_s)
         if self.best is None or found.seconds < self.best.seconds:
             self.best = found
-        return None
+        return found
 
     def _exactly(
         self,
@@ -419,6 +406,7 @@ class _Planner:
         *,
         gap: float = CHOOSING_GAP,
         effort_s: float = CHOOSING_EFFORT_S,
+        cutoff_s: float = math.inf,
         ignored: Sequence[str] = (),
     ) -> Candidate:
         return plan_exactly(
@@ -429,6 +417,7 @@ class _Planner:
             time_limit_s=self._solving_s(),
             effort_s=effort_s,
             gap=gap,
+            cutoff_s=cutoff_s,
             ignored=ignored,
         )
 
@@ -438,22 +427,3 @@ def _says_more(error: InfeasibleError, other: InfeasibleError) -> bool:
     if not isinstance(error, LimitError) or not isinstance(other, LimitError):
         return isinstance(error, LimitError)
     return (error.peak_bytes or error.least_bytes) < (other.peak_bytes or other.least_bytes)
-
-
-def _as_many_stages(one: Proposal, other: Proposal) -> bool:
-    return len(one.shape.cuts) == len(other.shape.cuts)
-
-
-def _is_near(one: Proposal, other: Proposal) -> bool:
-    """Whether two shapes have as many stages, and one half the microbatches of the other."""
-    counts = sorted((one.shape.num_microbatches, other.shape.num_microbatches))
-    return _as_many_stages(one, other) and 2 * counts[0] == counts[1]
-
-
-def _needs_no_less(shape: Shape, other: Shape) -> bool:
-    """Whether `shape` is `other` with as large or larger microbatches."""
-    return (len(shape.cuts), shape.meshes, shape.schedule) == (
-        len(other.cuts),
-        other.meshes,
-        other.schedule,
-    ) and shape.num_microbatches <= other.num_microbatches

@@ -88,13 +88,13 @@ class StepFacts:
     Attributes:
         phase: for each op "before", "body" or "after".
         varying: ops of the body that depend on the microbatch.
-        accumulates: positions of the `shardc.accumulate` calls.
+        accumulates: positions of the `shardc.accumulate` calls, as keys in their order.
         batch_args: arguments that are cut into microbatches.
     """
 
     phase: list[str]
     varying: set[int]
-    accumulates: list[int]
+    accumulates: dict[int, None]
     batch_args: set[int]
 
 
@@ -109,5 +109,5 @@ def step_facts(function: ir.Operation, flow: Dataflow) -> StepFacts:
         for i in body_ops
         if targets[i] == MICROBATCH_INDEX or batch_args.intersection(flow.arg_inputs[i])
     ]
-    accumulates = [i for i, target in enumerate(targets) if target == ACCUMULATE]
+    accumulates = {i: None for i, target in enumerate(targets) if target == ACCUMULATE}
     return StepFacts(phase, flow.descendants(seeds, body_ops), accumulates, batch_args)

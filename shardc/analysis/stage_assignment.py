@@ -99,14 +99,15 @@ def _assign_backward(
     their backward user, so cotangents only flow towards the first stage.
     """
     last = list(stage)
-    for i in forward - cloned:
-        last[i] = max([stage[i], *(stage[u] for u in flow.users[i] if u in forward - cloned)])
+    staged = forward - cloned
+    for i in staged:
+        last[i] = max([stage[i], *(stage[u] for u in flow.users[i] if u in staged)])
     backward = [
         i
         for i, phase in enumerate(facts.phase)
         if phase == "body" and i not in forward and i not in cloned
     ]
-    accumulates = set(facts.accumulates)
+    accumulates = facts.accumulates
     low, high = [0] * len(flow.ops), [num_stages - 1] * len(flow.ops)
     for i in backward:
         for j in flow.op_inputs[i]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import math
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -47,6 +48,7 @@ class PlanShardings(Pass):
         seed: of the solver.
         gap: the solver may stop when it has proven to be this close to the optimum.
         equal_layers: whether they share one choice (`shardc.solver.solve`): free, tied, relaxed.
+        cutoff: seconds of a stage; the solver stops when it is proven that they are exceeded.
         ignored: shardings of the user's that are not to hold, by their names.
     """
 
@@ -60,6 +62,7 @@ class PlanShardings(Pass):
     seed: int = 0
     gap: float = 0.01
     equal_layers: str = "free"
+    cutoff: float = math.inf
     ignored: tuple[str, ...] = ()
 
     def apply(self, module: ir.Operation) -> None:
@@ -164,6 +167,7 @@ class PlanShardings(Pass):
             seed=self.seed,
             gap=self.gap,
             equal_layers=self.equal_layers,
+            cutoff=self.cutoff,
             hint=[0] * (problem.num_nodes + len(room)),  # whole, or as asked for: always allowed
         )
         return replace(solution, choice=solution.choice[: problem.num_nodes])

@@ -34,6 +34,7 @@ class Search:
         least_peak: smallest peak of any choice so far (bytes), None before the first.
         least_bytes: proven: no choice has a smaller peak.
         gap: share of the best cost by which it may miss the optimum.
+        cutoff: nothing that costs more is wanted: a bound above ends the search.
         folded: nodes of `problem` stand for several of another one.
         num_folded, folded_cost: as `num_folded` and `folded_objective` of a `Solution`.
         proving: prices of all times at which messages proved their best bound, None before.
@@ -51,6 +52,7 @@ class Search:
         work: float,
         gap: float,
         folded: bool = False,
+        cutoff: float = math.inf,
     ) -> None:
         self.problem = problem
         self.live = Live.of(problem)
@@ -68,6 +70,7 @@ class Search:
         self.work_left = work
         self.gap = max(gap, EXACT)
         self.folded = folded
+        self.cutoff = cutoff
         self.num_folded = 0
         self.folded_cost: float | None = None
         self.proving: Floats | None = None
@@ -163,9 +166,11 @@ class Search:
             self.report()
 
     def closed(self) -> bool:
-        """Whether the best choice is proven to be as good as was asked for."""
+        """Whether the best choice is proven to be as good as was asked for, or nothing to be."""
         if self.best is None:
             return False
+        if self.lower_bound > self.cutoff:
+            return True
         return self.best_cost - self.lower_bound <= self.tolerance()
 
     def settled(self) -> bool:

@@ -69,6 +69,7 @@ def solve(
     progress: Callable[[Progress], None] | None = None,
     hint: Sequence[int] | None = None,
     equal_layers: str = FREE,
+    cutoff: float = math.inf,
 ) -> Solution:
     """Looks for the cheapest choice that meets the limit, and proves how far it is from optimal.
 
@@ -95,6 +96,7 @@ def solve(
             share one in the answer (not where no choice was found in which they do). "relaxed":
             they share one at first, in large problems, and part where that is needed to meet `gap`.
             The bound is that of the whole problem in any case.
+        cutoff: ends as soon as there is a choice and it is proven that none costs less than this.
     Raises:
         InfeasibleError: SHARDC-220, no choice meets the limit; says by how many bytes
             (`LimitError`). SHARDC-221, the finite costs leave no choice at all. SHARDC-222, none
@@ -106,7 +108,7 @@ def solve(
     assert equal_layers in (FREE, TIED, RELAXED), equal_layers
     effort_s = time_limit_s if effort_s is None else effort_s
     work = effort_s * CELLS_PER_SECOND
-    search = Search(problem, time_limit_s, effort_s, progress, start_s, work, gap)
+    search = Search(problem, time_limit_s, effort_s, progress, start_s, work, gap, cutoff=cutoff)
     interrupted = ""
     try:
         if hint is not None:

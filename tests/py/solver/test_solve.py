@@ -169,3 +169,13 @@ def test_importing_the_solver_loads_neither_ortools_nor_jax() -> None:
         "assert not {'ortools', 'jax', 'jaxlib'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_nothing_is_looked_for_that_costs_more_than_is_wanted() -> None:
+    problem = training_chain(8, 1, 0.4)
+    best = solve(problem, effort_s=2.0)
+    given_up = solve(problem, effort_s=2.0, cutoff=0.5 * best.lower_bound)
+    assert evaluate(problem, given_up.choice).feasible
+    assert 0.5 * best.lower_bound < given_up.lower_bound <= best.objective + 1e-9
+    wanted = solve(problem, effort_s=2.0, cutoff=2.0 * best.objective)
+    assert (wanted.objective, wanted.lower_bound) == (best.objective, best.lower_bound)
