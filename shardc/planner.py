@@ -42,6 +42,10 @@ REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scale
 MOST_MICROBATCHES = 16  # tried for pipelines; more only helps deeper ones
 MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit
 FIRST_SOLVE = 0.25  # share of the time limit that a stage of the first shape gets at least
+ANY_SOLVE, ONLY_SOLVE = (
+    0.5,
+    0.85,
+)  # share of the time left for a stage of any shape, of the only one
 # Shares of the time limit after which no more counts, whole meshes (beside pipelines, and alone),
 # first pipelines and further pipelines are begun.
 SPLITTING, ONE_STAGE, ONLY_ONE_STAGE, FIRST_PIPELINE, ONE_PIPELINE = 0.1, 0.3, 0.5, 0.6, 0.8
@@ -81,6 +85,7 @@ class _Planner:
         self.progress = progress
         self.start_s = time.monotonic()
         self.longest_s = 0.0  # of planning one shape exactly
+        self.alone = False  # only one shape is possible, but for the number of microbatches
         self.notes: list[str] = []
         self.unmet: list[str] = []
         self.splits = Splits(module, options.batch_args)
@@ -98,7 +103,7 @@ class _Planner:
         views = self._whole_views()
         pipelines = self.cluster.num_devices > 1 and self.options.stages != 1
         whole = not pipelines or self.options.stages == "auto"
-        alone = not pipelines and len(views) == 1
+        self.alone = alone = not pipelines and len(views) == 1
         try:
             if self.options.mesh != "auto":
                 check_mesh_divides(self.splits.whole(self._first_count()), self.options.mesh)
@@ -181,7 +186,8 @@ class _Planner:
     def _solving_s(self) -> float:
         """Seconds for one stage; the first shape gets some even where none are left."""
         least_s = FIRST_SOLVE * self.options.time_limit_s if self.best is None else 1.0
-        return max(self._seconds_left() / 2, least_s)
+        share = ONLY_SOLVE if self.alone else ANY_SOLVE
+        return max(share * self._seconds_left(), least_s)
 
     def _time_for_another(self, share: float = 1.0) -> bool:
         """Whether one more shape can be planned within this share of the time limit."""
