@@ -12,11 +12,12 @@ import numpy as np
 from shardc import compiler, plan_cache
 from shardc.asked_shardings import asked_prices
 from shardc.backend.meshes import no_context_mesh
-from shardc.backend.programs import CompiledProgram, compile_programs
+from shardc.backend.programs import CompiledProgram
 from shardc.backend.stage_text import program_text
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.explain import explained_choices
+from shardc.fitting import compile_as_planned
 from shardc.importer.program import Imported
 from shardc.ir.copy import copy_module, module_digest
 from shardc.ir.host_calls import hoisted_calls, silent_calls
@@ -197,8 +198,9 @@ class Planned:
     def compile(self) -> "Compiled":
         """Has XLA compile every stage program for its devices."""
         with no_context_mesh():
-            programs = compile_programs(
+            programs = compile_as_planned(
                 self.executable,
+                self.plan,
                 self._devices,
                 self._compiler_options,
                 self._imported.host_calls,

@@ -4,15 +4,15 @@ Bytes of collectives and of memory are XLA's: of its optimised programs, and of 
 their memory.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from shardc.aot import Compiled
+from shardc.fitting import needed_bytes
 from shardc.ir.local_collectives import replica_groups
-from shardc.plan import Collective, Executable, Mesh, Plan
-from shardc.runtime.tape import Instruction, Slot, Tape, build_tape
+from shardc.plan import Collective, Mesh, Plan
+from shardc.runtime.memory import program_peaks
 from tests.py.hlo_text import Collectives, hlo_collectives, wire_itemsize
 
 
@@ -43,52 +43,12 @@ def compiled_collectives(compiled: Compiled, stage: int) -> Collectives:
     return found
 
 
-def slot_bytes(executable: Executable, slot: Slot) -> int:
-    """Of one slot of the runtime's on one device."""
-    mesh = executable.meshes[slot.stage]
-    itemsize = np.dtype(slot.dtype).itemsize
-    return math.prod(slot.shape) * itemsize // mesh.num_shards(slot.sharding.axes)
-
-
 def compiled_peak_bytes(compiled: Compiled) -> list[int]:
-    """Per stage the most bytes on one of its devices at any time of a step.
-
-    While a program runs, its device holds what XLA says the program needs (arguments + results -
-    results in place of arguments + temporaries) and whatever else the runtime keeps for later.
-    """
+    """Per stage the most bytes on one of its devices at any time of a step."""
     executable = compiled.executable
-    tape = build_tape(executable, compiled.programs)
-    analysis = compiled.memory_analysis()
-    donated = [program.donated for program in compiled.programs]
-    names = [program.program.name for program in compiled.programs]
-    sizes = [slot_bytes(executable, slot) for slot in tape.slots]
-    held = _placed(tape)
+    needs = {each.program.name: needed_bytes(each) for each in compiled.programs}
+    found = program_peaks(executable, compiled.programs, needs)
     peaks = [0] * len(executable.meshes)
-    for step in (*tape.heavy, *tape.updates):
-        stage, needs = executable.programs[step.program].stage, analysis[names[step.program]]
-        others = sum(sizes[i] for i in held - set(step.args) if tape.slots[i].stage == stage)
-        own = (
-            needs.argument_size_in_bytes
-            + needs.output_size_in_bytes
-            - needs.alias_size_in_bytes
-            + needs.temp_size_in_bytes
-        )
-        peaks[stage] = max(peaks[stage], others + own)
-        held = _after(held, step, donated[step.program])
+    for program in executable.programs:
+        peaks[program.stage] = max(peaks[program.stage], found[program.name])
     return peaks
-
-
-def _placed(tape: Tape) -> set[int]:
-    """Slots that are filled before a step begins; the indices of microbatches are next to none."""
-    return {
-        *(slot for slot in tape.primary if slot is not None),
-        *(target for _, target in tape.argument_moves),
-        *(slot for slots in tape.accumulators for slot in slots),
-    }
-
-
-def _after(held: set[int], step: Instruction, donated: Sequence[int]) -> set[int]:
-    """Filled slots when an instruction has run."""
-    gone = {*(step.args[i] for i in donated)} - set(step.results)
-    moved = {target for _, target in step.moves}
-    return (held - gone | set(step.results) | moved) - set(step.drops)

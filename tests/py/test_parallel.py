@@ -27,11 +27,11 @@ from shardc.ir.walk import functions, main_function, symbol, walk
 from shardc.options import PlanOptions
 from shardc.passes import plan_shardings
 from shardc.plan import Executable, Plan
+from shardc.runtime.memory import slot_bytes
 from shardc.runtime.tape import build_tape
 from shardc.schedule.registry import SCHEDULES
 from shardc.solver.problem import Problem, Solution
 from shardc.stage_costs import layer_positions
-from tests.py.compiled_step import slot_bytes
 from tests.py.hlo_text import dot_flops
 from tests.py.parallel_gpt import MICROBATCHES, STAGES, program, tight_gpt, tight_plan
 from tests.py.table import CLUSTER
