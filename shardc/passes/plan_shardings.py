@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import math
+import time
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -17,7 +18,7 @@ from shardc.analysis.sharding_rules import rules_of
 from shardc.analysis.stage_problem import StageProblem
 from shardc.analysis.stage_table import asked_values, donated_arguments, next_states
 from shardc.cluster import Cluster
-from shardc.errors import PlanError
+from shardc.errors import InfeasibleError, PlanError
 from shardc.ir.attributes import CLUSTER, NUM_MICROBATCHES, NUM_STAGES, STAGE, get_int, str_attr
 from shardc.ir.pass_manager import Pass
 from shardc.ir.planned import write_shardings
@@ -127,16 +128,21 @@ class PlanShardings(Pass):
         A reshard holds what depends on two nodes, and the problem limits what each node holds by
         itself. So after a choice that is too large for that reason, the next one must leave room
         for what the reshards of those before held, at the times when they held it. The first
-        bound, which asks for no room, holds for all.
+        bound, which asks for no room, holds for all. All of it together keeps to the time limit.
         """
+        deadline_s = time.monotonic() + self.time_limit
         if (least := least_peak(built.problem)) > limit:
             raise LimitError(limit, None, least)  # at once: a search would find nothing
-        reserved = solvable = np.zeros(max(hi for _, hi in built.problem.intervals), np.int64)
+        end = max((hi for _, hi in built.problem.intervals), default=0)
+        reserved = solvable = np.zeros(end, np.int64)
         bound = smallest = None
         for _ in range(MOST_ROUNDS):
+            left_s = deadline_s - time.monotonic()
+            if bound is not None and left_s <= 0.0:
+                break
             try:
-                solution = self._cheapest(built.problem, reserved)
-            except LimitError:
+                solution = self._cheapest(built.problem, reserved, max(left_s, 0.0))
+            except InfeasibleError:
                 if bound is None:
                     raise
                 reserved = (reserved + solvable) // 2
@@ -148,10 +154,10 @@ class PlanShardings(Pass):
                 return replace(solution, lower_bound=bound)
             smallest = peak if smallest is None else min(smallest, peak)
             solvable = reserved
-            reserved = np.maximum(reserved, held_bytes(buffers, len(reserved)))
+            reserved = np.maximum(reserved, held_bytes(buffers, end))
         raise LimitError(limit, smallest, least)
 
-    def _cheapest(self, problem: Problem, reserved: Ints) -> Solution:
+    def _cheapest(self, problem: Problem, reserved: Ints, time_limit_s: float) -> Solution:
         """The cheapest choice that leaves room for so many bytes at each time."""
         steps = [0, *(np.flatnonzero(np.diff(reserved)) + 1).tolist(), len(reserved)]
         room = [(at, to) for at, to in itertools.pairwise(steps) if at < to and reserved[at]]
@@ -162,7 +168,7 @@ class PlanShardings(Pass):
                 usages=[*problem.usages, *(reserved[at : at + 1] for at, _ in room)],
                 intervals=[*problem.intervals, *room],
             ),
-            time_limit_s=self.time_limit,
+            time_limit_s=time_limit_s,
             effort_s=self.effort,
             seed=self.seed,
             gap=self.gap,
