@@ -11,6 +11,8 @@ MAX_RANK = 8  # dims that are tried as the batch dim
 MAX_LEAVES = 16  # a guess with more arguments is taken whole or not at all
 # A guess under which the microbatches do less than this share of all FLOPs is a poor one.
 LEAST_SHARE = 0.25
+# One under which they do this share ends the search: other dims are not tried.
+GOOD_SHARE = 0.9
 
 
 def best_flow(
@@ -18,6 +20,7 @@ def best_flow(
 ) -> BatchFlow | None:
     """The analysis of the best guess: no obstacle, then most work cut, then fewest gathers."""
     found: list[BatchFlow] = []
+    good: list[BatchFlow] = []
     for dim in range(MAX_RANK):
         choices = batch_choices(function, allowed, dim)
         if together:
@@ -30,11 +33,11 @@ def best_flow(
                 useful.append(flow)
             if _is_perfect(flow):
                 break
-        good = [f for f in useful if _rank(f) == 2]
-        if good:
-            return max(good, key=_score)
+        good += [f for f in useful if _rank(f) == 2]
+        if any(f.cut_flops >= GOOD_SHARE * sum(program.heavy_flops) for f in good):
+            break
         found += useful if dim == 0 or together else []
-    return max(found, key=_score, default=None)
+    return max(good or found, key=_score, default=None)
 
 
 def _is_perfect(flow: BatchFlow) -> bool:

@@ -235,6 +235,28 @@ def test_batch_behind_another_dim() -> None:
     assert str(body(main).arguments[2].type) == "tensor<5x4x2x6xf64>"
 
 
+def test_the_dim_along_which_most_work_runs_is_the_batch() -> None:
+    def step(params: Any, seen: Any, gains: Any) -> Any:  # [time, batch, features]
+        def values(params: Any, seen: Any) -> Any:
+            return jnp.tanh(seen @ params["w"]) @ params["v"]
+
+        def discounted(total: Any, each: Any) -> Any:
+            return each + 0.9 * total, each + 0.9 * total
+
+        known = values(params, seen)  # could be cut along time, but for the scan behind it
+        _, wanted = jax.lax.scan(discounted, jnp.zeros((8, 3)), gains + known[1:], reverse=True)
+
+        def loss_fn(params: Any) -> Any:
+            return jnp.mean((values(params, seen[:-1]) - jax.lax.stop_gradient(wanted)) ** 2)
+
+        loss, grads = jax.value_and_grad(loss_fn)(params)
+        return jax.tree.map(lambda p, g: p - g, params, grads), loss
+
+    result = check(step, PARAMETERS, random(12, 8, 6), random(11, 8, 3))
+    main = main_function(result.operation)
+    assert str(body(main).arguments[2].type) == "tensor<12x4x2x6xf64>"
+
+
 def test_constant_masks_of_the_batch_size_are_not_cut() -> None:
     def step(params: Any, x: Any, mask: Any) -> Any:  # mask: [T, T] with T = batch
         def loss_fn(params: Any) -> Any:
