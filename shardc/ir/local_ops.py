@@ -206,15 +206,22 @@ ALLOWED_BY_INDEX: dict[tuple[str, str], Guard] = {
 }
 
 
+INDEXED = frozenset(name for name, _ in ALLOWED_BY_INDEX)
+
+
 def indexed_factors(op: ir.Operation, rule: "OpRule") -> tuple[bool, ...]:
     """For each factor of `op`: may axes of devices split it because indices choose from it?"""
+    if op.name not in INDEXED:
+        return (False,) * len(rule.sizes)
     return _holding(ALLOWED_BY_INDEX, op, rule)
 
 
 def splittable_factors(op: ir.Operation, rule: "OpRule") -> tuple[bool, ...]:
     """`allowed_factors` and `indexed_factors`: what axes of devices may split."""
-    both = zip(allowed_factors(op, rule), indexed_factors(op, rule), strict=True)
-    return tuple(one or other for one, other in both)
+    allowed, indexed = allowed_factors(op, rule), indexed_factors(op, rule)
+    if True not in indexed:
+        return allowed
+    return tuple(one or other for one, other in zip(allowed, indexed, strict=True))
 
 
 def allowed_factors(op: ir.Operation, rule: "OpRule") -> tuple[bool, ...]:
@@ -230,11 +237,12 @@ def allowed_factors(op: ir.Operation, rule: "OpRule") -> tuple[bool, ...]:
 def _holding(
     table: dict[tuple[str, str], Guard], op: ir.Operation, rule: "OpRule"
 ) -> tuple[bool, ...]:
-    def holds(factor: int) -> bool:
-        guard = table.get((op.name, rule.kinds[factor].value))
-        return guard is not None and rule.sizes[factor] > 1 and guard(op, rule, factor)
-
-    return tuple(holds(factor) for factor in range(len(rule.sizes)))
+    name = op.name
+    found = []
+    for factor, (kind, size) in enumerate(zip(rule.kinds, rule.sizes, strict=True)):
+        guard = table.get((name, kind.value)) if size > 1 else None
+        found.append(guard is not None and guard(op, rule, factor))
+    return tuple(found)
 
 
 def make_local(
