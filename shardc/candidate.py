@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from msgspec import structs
 
 from shardc.analysis.arguments import cut_dims
 from shardc.cluster import Cluster
@@ -102,6 +104,14 @@ class Candidate:
     def gap(self) -> float:
         """The largest share of any stage's cost by which it may miss the optimum."""
         return max(1.0 - r.lower_bound / r.objective if r.objective else 0.0 for r in self.reports)
+
+    def with_bounds_of(self, other: "Candidate") -> "Candidate":
+        """The same with what `other`, the same shape, has proven of its stages, too."""
+        reports = tuple(
+            structs.replace(own, lower_bound=max(own.lower_bound, theirs.lower_bound))
+            for own, theirs in zip(self.reports, other.reports, strict=True)
+        )
+        return replace(self, reports=reports)
 
     def plan(
         self, split_module: Module, cluster: Cluster, notes: Sequence[str], planning_time_s: float

@@ -402,8 +402,10 @@ class _Planner:
             return error
         finally:
             self.longest_s = max(self.longest_s, time.monotonic() - start_s)
-        if self.best is None or found.seconds < self.best.seconds:
-            self.best = found
+        best = self.best
+        if best is not None and best.proposal == proposal:  # once more, with more effort
+            best, found = best.with_bounds_of(found), found.with_bounds_of(best)
+        self.best = found if best is None or found.seconds < best.seconds else best
         return found
 
     def _exactly(

@@ -1,12 +1,23 @@
 """What a plan says of the ops that every device runs whole, and of layers that are alike."""
 
-from shardc.candidate import folding_notes, replication_notes
+from shardc.candidate import Candidate, folding_notes, replication_notes
+from shardc.compiler import Shape
+from shardc.ir.context import parse
 from shardc.plan import Replicated, StageReport
+from shardc.schedule.simulate import Simulation
+from shardc.stage_costs import Crossing, Proposal
 
 
 def report(*replicated: Replicated) -> StageReport:
     """A stage of one second and a thousand FLOPs."""
     return StageReport({"forward": 1.0}, 0, 0, 1000, 1.0, 1.0, replicated)
+
+
+def candidate(*reports: StageReport) -> Candidate:
+    """A shape with these stages."""
+    proposal = Proposal(Shape(1, tuple(range(1, len(reports))), (), "1f1b"), 0.0, ())
+    simulation = Simulation(5.0, 0.0, (), ())
+    return Candidate(proposal, parse(""), reports, simulation, Crossing(0, 0.0, {}))
 
 
 def test_notes_tell_why_and_what_it_costs_over_all_stages() -> None:
@@ -39,3 +50,13 @@ def test_layers_that_share_their_shardings_are_told_with_what_that_costs() -> No
         " most 2.00% (proven)"
     ]
     assert folding_notes([parted, report()]) == []
+
+
+def test_a_second_look_at_a_shape_keeps_the_best_of_what_both_have_proven() -> None:
+    one, other = (
+        candidate(StageReport({}, 0, 0, 0, 2.0, low), StageReport({}, 0, 0, 0, 3.0, high))
+        for low, high in ((1.0, 2.5), (1.5, 2.0))
+    )
+    both = one.with_bounds_of(other)
+    assert [report.lower_bound for report in both.reports] == [1.5, 2.5]
+    assert both.gap == 0.25 and both.proposal == one.proposal
