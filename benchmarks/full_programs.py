@@ -3,8 +3,8 @@
     python benchmarks/full_programs.py DIR [--pattern '*.full.mlir*'] [--cluster h100-64]
         [--time-limit 60] [--timeout 900] [--results FILE] [-o FILE]
 
-Every file of DIR (plain or gzipped) is planned by `shardc plan`, a process of its own, with its own
-choice of stages, microbatches and mesh; none of the devices is needed. Times are those of the whole
+Every file of DIR (plain or gzipped) that the pattern names is planned by `shardc plan`, a process of its own, with its own
+choice of stages, microbatches and mesh; none of the devices is needed. Rows of other programs stay. Times are those of the whole
 command, by the clock and of the processor: on a busy machine the second is what says something.
 """
 
@@ -139,13 +139,19 @@ def main() -> int:
         "time_limit_s": options.time_limit,
         "programs": [],
     }
+    paths = sorted(options.directory.glob(options.pattern))
+    if options.results.exists():  # of other programs, where the pattern is of a few
+        again = {path.name.split(".")[0] for path in paths}
+        known = json.loads(options.results.read_text())["programs"]
+        report["programs"] = [row for row in known if row["program"] not in again]
     with tempfile.TemporaryDirectory() as scratch:
-        for path in sorted(options.directory.glob(options.pattern)):
+        for path in paths:
             file = Path(scratch) / path.name.removesuffix(".gz")
             data = path.read_bytes()
             file.write_bytes(gzip.decompress(data) if path.suffix == ".gz" else data)
             row = plan(file, options.cluster, options.time_limit, options.timeout)
             report["programs"].append(row)
+            report["programs"].sort(key=lambda row: row["program"])
             print(json.dumps({k: v for k, v in row.items() if k != "notes"}), flush=True)
             options.results.write_text(json.dumps(report, indent=1) + "\n")
             options.output.write_text(table(report))
