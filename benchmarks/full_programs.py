@@ -3,9 +3,10 @@
     python benchmarks/full_programs.py DIR [--pattern '*.full.mlir*'] [--cluster h100-64]
         [--time-limit 60] [--timeout 900] [--results FILE] [-o FILE]
 
-Every file of DIR (plain or gzipped) that the pattern names is planned by `shardc plan`, a process of its own, with its own
-choice of stages, microbatches and mesh; none of the devices is needed. Rows of other programs stay. Times are those of the whole
-command, by the clock and of the processor: on a busy machine the second is what says something.
+Every file of DIR (plain or gzipped) that the pattern names is planned by `shardc plan`, a process
+of its own, with its own choice of stages, microbatches and mesh; none of the devices is needed. The
+rows of other programs stay. Times are those of the whole command, by the clock and of the
+processor: on a busy machine the second is what says something.
 """
 
 import argparse
