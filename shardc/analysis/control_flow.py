@@ -53,6 +53,10 @@ class Inside:
     limits: list[int] = field(default_factory=list)
     shares: dict[ir.Value, Share] = field(default_factory=dict)
 
+    def share_of(self, op: ir.Operation) -> Share | None:
+        """How the iterations of `op` are shared out; None where it is no such loop."""
+        return self.shares.get(op.results[0]) if len(op.results) > 0 else None
+
     def give(self, op: ir.Operation, results: list[State]) -> None:
         """Notes what `op` itself gives."""
         self.results = results

@@ -41,15 +41,18 @@ class Canonicalize(Pass):
     never_refuses = "simplifying a valid module cannot fail"
 
     def apply(self, module: ir.Operation) -> None:
-        for op in [op for op in walk(module) if _has_empty(op)]:
+        for op in [op for op in walk(module) if _converts_nothing(op) or _has_empty(op)]:
             if op.name == "func.func":
                 _without_empty_arguments(op)
+            elif _converts_nothing(op):
+                op.results[0].replace_all_uses_with(op.operands[0])
             else:
                 _without_empty(op)
-        for op in list(walk(module)):
-            if op.name == "stablehlo.convert" and op.operands[0].type == op.results[0].type:
-                op.results[0].replace_all_uses_with(op.operands[0])
         run_registered(module, "canonicalize")
+
+
+def _converts_nothing(op: ir.Operation) -> bool:
+    return op.name == "stablehlo.convert" and op.operands[0].type == op.results[0].type
 
 
 def _has_empty(op: ir.Operation) -> bool:

@@ -190,7 +190,7 @@ class _Emitter:
         captured = dict(zip(outside, new[count:], strict=True))
         parts = _Parts(self.flow.loops[i], self.build, op.location)
         made = make_local_control_flow(op, new[:count], captured, parts)
-        share = self.flow.loops[i].shares.get(op.results[0]) if len(op.results) else None
+        share = parts.loop.share_of(op)
         if share is not None and share.trips == self.count:
             self.single.append(made)
         return made
@@ -257,7 +257,7 @@ class _Parts:
     def share(
         self, op: ir.Operation, operands: Sequence[ir.Value], values: Mapping[ir.Value, ir.Value]
     ) -> ir.Operation | None:
-        share = self.loop.shares.get(op.results[0]) if len(op.results) else None
+        share = self.loop.share_of(op)
         if share is None:
             return None
         if self.build.count == 1:

@@ -9,12 +9,19 @@ from shardc.analysis.microbatch import BatchFlow
 from shardc.analysis.sharding_rules import FactorKind, OpRule
 from shardc.analysis.step_program import program_of
 from shardc.errors import MicrobatchError
-from shardc.ir.context import parse
+from shardc.ir.context import Module, parse
+
+ARGUMENTS = "%x: tensor<8x6xf32>, %w: tensor<6x6xf32>"
 
 
-def flow_of(body: str, arguments: str = "%x: tensor<8x6xf32>, %w: tensor<6x6xf32>") -> BatchFlow:
+def module_of(body: str, arguments: str = ARGUMENTS) -> Module:
+    """A module whose @main has this body."""
+    return parse(f"func.func public @main({arguments}) {{ {body} return }}")
+
+
+def flow_of(body: str, arguments: str = ARGUMENTS) -> BatchFlow:
     """The analysis of a function body, argument 0 cut along dim 0."""
-    module = parse(f"func.func public @main({arguments}) {{ {body} return }}")
+    module = module_of(body, arguments)
     flow = analyse(program_of(module.operation), {0: 0})
     flow.keep = module  # type: ignore[attr-defined]  # the values live as long as their module
     return flow
@@ -199,9 +206,9 @@ def test_products_of_a_deep_model_are_heavy_however_many_there_are() -> None:
             " : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>"
         )
         before = f"%y{n}"
-    flow = flow_of("\n".join(layers))
-    assert all(flow.program.heavy)
-    facts = batch_analysis(flow.keep.operation)  # type: ignore[attr-defined]
+    module = module_of("\n".join(layers))
+    assert all(program_of(module.operation).heavy)
+    facts = batch_analysis(module.operation)
     assert facts.flow is not None and facts.flow.batch_args == {0: 0} and facts.obstacle is None
 
 
