@@ -9,7 +9,9 @@ from msgspec import structs
 from shardc.analysis.arguments import cut_dims
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, shard, shardings_of, work_of
+from shardc.ir.calls import called, calls_in
 from shardc.ir.context import Module
+from shardc.ir.walk import main_function
 from shardc.options import PlanOptions
 from shardc.plan import Plan, Predicted, Replicated, StagePlan, StageReport
 from shardc.schedule.registry import SCHEDULES, generate
@@ -159,12 +161,28 @@ class Candidate:
             objective=sum(report.objective for report in reports),
             lower_bound=sum(report.lower_bound for report in reports),
             planning_time_s=planning_time_s,
-            notes=(*notes, *replication_notes(reports), *folding_notes(reports)),
+            notes=(
+                *notes,
+                *call_notes(split_module),
+                *replication_notes(reports),
+                *folding_notes(reports),
+            ),
             cluster=cluster,
             batch_arguments=tuple(batch),
             batch_dims=tuple(batch.values()),
             loop_cuts=shape.loop_cuts,
         )
+
+
+def call_notes(module: Module) -> list[str]:
+    """How many calls were not looked into, if any."""
+    calls = [called(call) for call in calls_in(main_function(module.operation))]
+    if not calls:
+        return []
+    return [
+        f"each of {len(calls)} calls is planned as one op, because with all calls inlined the"
+        f" program would be too large; they run {len(set(calls))} functions"
+    ]
 
 
 def folding_notes(reports: Sequence[StageReport]) -> list[str]:

@@ -94,7 +94,10 @@ def most_parts(rule: OpRule, cut: FactorCut) -> int:
 def may_cut(op: ir.Operation, rule: OpRule, cut: FactorCut) -> Kind | None:
     """What the results become when the op computes one part of a factor; None: it may not."""
     kind = rule.kinds[cut.factor]
-    everywhere = all(from_factor(rule, mapping, cut) is not None for mapping in rule.results)
+    everywhere = all(
+        rule.is_summed(r, cut.factor) or from_factor(rule, mapping, cut) is not None
+        for r, mapping in enumerate(rule.results)
+    )
     if op.name == "stablehlo.reshape":  # also behind a major factor: see Cut.outer
         return Kind.VARYING if kind is FactorKind.PASS_THROUGH and everywhere else None
     if not allowed_factors(op, rule)[cut.factor]:
@@ -104,6 +107,16 @@ def may_cut(op: ir.Operation, rule: OpRule, cut: FactorCut) -> Kind | None:
     if op.name in ("stablehlo.reduce", "stablehlo.scatter") and not sums(op):
         return None
     return Kind.PARTIAL
+
+
+def cut_states(rule: OpRule, cut: FactorCut) -> list[State]:
+    """States of the results of an op that computes a part of a factor, as `may_cut` allows it."""
+    return [
+        State(Kind.PARTIAL)
+        if rule.is_summed(r, cut.factor)
+        else State(Kind.VARYING, 0, from_factor(rule, mapping, cut))
+        for r, mapping in enumerate(rule.results)
+    ]
 
 
 def common_parts(sizes: list[int]) -> int:

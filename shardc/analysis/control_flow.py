@@ -11,6 +11,7 @@ from shardc.analysis.batch_state import (
     FactorCut,
     Kind,
     State,
+    cut_states,
     from_factor,
     may_cut,
     most_parts,
@@ -273,11 +274,8 @@ def _cut(op: ir.Operation, states: list[State], loop: Inside) -> list[State] | N
         if state.cut is not None
     }
     factor = factors.pop()
-    kind = may_cut(op, rule, factor) if factor and not factors else None
-    if factor is None or kind is None:
+    if factor is None or factors or may_cut(op, rule, factor) is None:
         return None
     loop.cuts[op.results[0]] = factor
     loop.limits.append(most_parts(rule, factor))
-    if kind is Kind.PARTIAL:
-        return [State(kind)] * len(op.results)
-    return [State(kind, 0, from_factor(rule, mapping, factor)) for mapping in rule.results]
+    return cut_states(rule, factor)

@@ -10,6 +10,7 @@ from jax.extend.mlir.dialects import stablehlo
 
 from shardc.analysis.trip_count import trip_count
 from shardc.ir.attributes import ACCUMULATE, call_target
+from shardc.ir.calls import CALL, facts_of
 from shardc.ir.tensor_types import num_bytes, num_elements, shape_of
 from shardc.ir.walk import walk
 
@@ -43,7 +44,7 @@ MOVES = frozenset(
     "stablehlo.broadcast_in_dim stablehlo.transpose stablehlo.slice stablehlo.concatenate"
     " stablehlo.pad stablehlo.iota stablehlo.reverse stablehlo.gather stablehlo.dynamic_slice"
     " stablehlo.dynamic_update_slice stablehlo.real stablehlo.imag stablehlo.custom_call"
-    " stablehlo.infeed stablehlo.outfeed sdy.reshard".split()
+    " stablehlo.infeed stablehlo.outfeed sdy.reshard func.call".split()
 )
 
 # Ops whose arithmetic is worth more than their traffic; layers are clustered around them.
@@ -54,7 +55,8 @@ def op_cost(op: ir.Operation) -> OpCost:
     """FLOPs and bytes of one op with everything inside its regions.
 
     A loop is its body times the trip count, or once where that is unknown; a case is its costliest
-    branch. Constants and reshapes are free. An unknown custom call has no FLOPs.
+    branch. Constants and reshapes are free. An unknown custom call has no FLOPs, nor has a call of
+    a function that has not been summed up.
     """
     op = op.operation
     if op.name == "stablehlo.while":
@@ -65,6 +67,8 @@ def op_cost(op: ir.Operation) -> OpCost:
         return max((_inside(region) for region in op.regions), default=ZERO)
     if op.name in FREE:
         return ZERO
+    if (facts := facts_of(op)) is not None:
+        return OpCost(*facts.cost[:3])
     return OpCost(_flops(op), *_traffic(op))
 
 
@@ -78,7 +82,10 @@ def _inside(region: ir.Region) -> OpCost:
 
 def is_heavy(op: ir.Operation) -> bool:
     """Whether `op` is, or has inside, a matrix product or a convolution."""
-    return op.name in HEAVY or any(inner.name in HEAVY for inner in walk(op))
+    return any(
+        each.name in HEAVY or (each.name == CALL and heavy_flops(each) > 0)
+        for each in (op, *walk(op))
+    )
 
 
 def heavy_flops(op: ir.Operation) -> int:
@@ -86,6 +93,9 @@ def heavy_flops(op: ir.Operation) -> int:
     op = op.operation
     if op.name in HEAVY:
         return op_cost(op).flops
+    if op.name == CALL:
+        facts = facts_of(op)
+        return facts.cost.heavy_flops if facts else 0
     inside = [
         sum(heavy_flops(inner.operation) for block in region.blocks for inner in block.operations)
         for region in op.regions

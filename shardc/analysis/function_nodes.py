@@ -26,6 +26,7 @@ from shardc.cost.collectives import all_reduce_over_s
 from shardc.cost.roofline import op_time_s
 from shardc.ir.asked import CONSTRAINT, Asked, asked_of
 from shardc.ir.attributes import call_target
+from shardc.ir.calls import CALL, called, facts_of
 from shardc.ir.local_ops import BARRIER
 from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, shape_of, sum_itemsize
 from shardc.ir.walk import CONTROL_FLOW, RETURN, body, last_op, ops, terminator, where
@@ -151,6 +152,9 @@ class FunctionNodes:
                 cost.flops * repeats,
             )
         )
+        if (facts := facts_of(op)) is not None and facts.cost.inner_bytes:
+            inner = [facts.cost.inner_bytes // strategy.num_shards for strategy in strategies]
+            self.graph.add_workspace(index, inner, self.start + time)
         if any(strategy.reduce_axes for strategy in strategies):
             result = op.results[0]
             reduction = OpReduction(shape_of(result), dtype_of(result), repeats)
@@ -278,8 +282,8 @@ class FunctionNodes:
         repeats: int,
     ) -> list[float]:
         dtype = dtype_of(op.operands[0]) if len(op.operands) else dtype_of(op.results[0])
-        heavy = op.name in HEAVY
-        traffic = (cost.bytes_read + cost.bytes_written) * (1.0 if heavy else FUSED_TRAFFIC)
+        alone = op.name in HEAVY or op.name == CALL
+        traffic = (cost.bytes_read + cost.bytes_written) * (1.0 if alone else FUSED_TRAFFIC)
         if op.name in FREE:
             traffic = 0.0
         split_s = {
@@ -297,8 +301,8 @@ class FunctionNodes:
 
 
 def _full_name(op: ir.Operation) -> str:
-    """`stablehlo.add`, or `stablehlo.custom_call @target`."""
-    target = call_target(op)
+    """`stablehlo.add`, or with what it calls: `stablehlo.custom_call @target`."""
+    target = call_target(op) or called(op)
     return f"{op.name} @{target}" if target else op.name
 
 

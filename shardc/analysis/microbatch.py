@@ -17,7 +17,7 @@ from shardc.analysis.batch_state import (
     Kind,
     State,
     common_parts,
-    from_factor,
+    cut_states,
     most_parts,
     to_factor,
 )
@@ -200,7 +200,6 @@ class BatchFlow:
         graph, rule = self.program.graph, self.program.rules[i]
         used = graph.uses[i]
         chosen: FactorCut | None = None
-        kind: Kind | None = None
         # The operand that the heavy work made decides which factor is cut.
         for p in sorted(varying, key=lambda p: not self.behind_heavy[used[p]]):
             cut = self.states[used[p]].cut
@@ -208,19 +207,18 @@ class BatchFlow:
             ruled = rule is not None and p < len(rule.operands)  # no capture of a region
             mine = to_factor(rule, rule.operands[p], cut) if rule and ruled else None
             if rule and mine and chosen is None:
-                kind = self.program.may_cut(i, rule, mine)
-                chosen = mine if kind else None
+                chosen = mine if self.program.may_cut(i, rule, mine) else None
             if chosen is None or mine != chosen:
                 level = max(level, self._whole(i, used[p]))
         if self.program.heavy[i] and (level > 0 or chosen is None):
             self.blocked.append(i)
-        if rule is None or chosen is None or kind is None:
-            return [State(Kind.INVARIANT, level)] * len(graph.results[i])
-        if level > 0 and kind is Kind.PARTIAL:
+        if rule is None or chosen is None:
             return [State(Kind.INVARIANT, level)] * len(graph.results[i])
         if level == 0:
             self.cuts[i] = chosen
             self.limits[i] = most_parts(rule, chosen)
-        if kind is Kind.PARTIAL:
-            return [State(kind)] * len(graph.results[i])
-        return [State(kind, level, from_factor(rule, m, chosen)) for m in rule.results]
+            return cut_states(rule, chosen)
+        return [
+            State(Kind.INVARIANT if state.is_partial else Kind.VARYING, level, state.cut)
+            for state in cut_states(rule, chosen)
+        ]

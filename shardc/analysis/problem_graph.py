@@ -43,6 +43,7 @@ class ProblemGraph:
         node_functions: `function` of each node.
         edge_reshards: what the edges of `connect` stand for; they come before those of `tie`.
         op_reductions: what op nodes may reduce themselves.
+        workspaces: (node, node for what it needs while it runs), tied strategy by strategy.
     """
 
     def __init__(self, mesh: Mesh, links: Links) -> None:
@@ -55,6 +56,7 @@ class ProblemGraph:
         self.node_functions: list[str] = []
         self.edge_reshards: list[EdgeReshard] = []
         self.op_reductions: dict[int, OpReduction] = {}
+        self.workspaces: list[tuple[int, int]] = []
 
     def add(self, node: Node) -> int:
         """Adds a node; its number."""
@@ -95,12 +97,19 @@ class ProblemGraph:
         columns = self.nodes[node].results[0], self.nodes[other].results[0]
         self.tables.append(self.reshards.tie(*columns))
 
+    def add_workspace(self, node: int, usages: Sequence[int], time: int) -> None:
+        """Bytes that each strategy of `node` needs at `time` only."""
+        nothing = [0.0] * len(usages)
+        self.workspaces.append((node, self.add(Node((), nothing, usages, (time, time + 1)))))
+
     def problem(self, usage_limit: int | None) -> Problem:
         """All of it as numbers, under a limit of bytes per device."""
+        counts = [len(self.nodes[node].costs) for node, _ in self.workspaces]
+        same = [np.where(np.eye(count, dtype=bool), 0.0, np.inf) for count in counts]
         return Problem(
             costs=[np.array(node.costs) for node in self.nodes],
-            edges=self.edges,
-            edge_costs=self.tables,
+            edges=[*self.edges, *self.workspaces],
+            edge_costs=[*self.tables, *same],
             usages=[np.array(node.usages, np.int64) for node in self.nodes],
             intervals=[node.interval for node in self.nodes],
             usage_limit=usage_limit,

@@ -9,7 +9,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.cloned_ops import HEAVY
 from shardc.analysis.flops import is_heavy, op_cost
 from shardc.analysis.iterations import Iterations, iterations, row_read
-from shardc.analysis.sharding_rules import FactorKind, OpRule, main_rules
+from shardc.analysis.sharding_rules import OpRule, main_rules
 from shardc.ir.attributes import SHARDING
 from shardc.ir.local_ops import allowed_factors
 from shardc.ir.reducers import splits_into_partial_results
@@ -209,7 +209,7 @@ def places(op: ir.Operation, rule: OpRule) -> list[tuple[ir.Value, int, tuple[in
 
 def _is_worthwhile(op: ir.Operation, rule: OpRule, factor: int) -> bool:
     """Light ops, and products that treat each row alone; partial sums over rows can be added."""
-    if rule.kinds[factor] is FactorKind.REDUCTION:
+    if any(rule.is_summed(r, factor) for r in range(len(rule.results))):
         return op.name == "stablehlo.reduce" and splits_into_partial_results(op)
     if op.name == "stablehlo.dot_general":
         return all(

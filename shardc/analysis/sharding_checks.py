@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 
 from shardc.analysis.linear import keeps_partial
-from shardc.analysis.sharding_rules import FactorKind, OpRule
+from shardc.analysis.sharding_rules import OpRule
 from shardc.cost.reshard import describe, is_valid
 from shardc.ir.constants import is_zero
 from shardc.ir.local_ops import BARRIER, COUNTED_ONCE, splittable_factors
@@ -46,17 +46,19 @@ def disagreement(
         on_factor = _axes_of_factors(op, rule, mesh, operands, results)
     except _Disagreement as reason:
         return str(reason)
-    reduced = {
-        axis
-        for factor, axes in on_factor.items()
-        if rule.kinds[factor] is FactorKind.REDUCTION
-        for axis in axes
-    }
-    by_sum = op.name != "stablehlo.reduce" or reducer(op) == "add"
-    if set(reduce_axes) != (set() if by_sum else reduced):
-        return f"it must all-reduce its result over {sorted(reduced)}, not {sorted(reduce_axes)}"
+    reduced = [
+        {axis for f, axes in on_factor.items() if rule.is_summed(r, f) for axis in axes}
+        for r in range(len(results))
+    ]
+    if op.name == "stablehlo.reduce" and reducer(op) != "add":
+        if set(reduce_axes) != reduced[0]:
+            wanted, found = sorted(reduced[0]), sorted(reduce_axes)
+            return f"it must all-reduce its result over {wanted}, not {found}"
+        reduced = [set() for _ in results]
+    elif reduce_axes:
+        return f"it must all-reduce its result over [], not {sorted(reduce_axes)}"
     split = {axis for axes in on_factor.values() for axis in axes}
-    return _sums_disagreement(op, operands, results, reduced if by_sum else set(), split)
+    return _sums_disagreement(op, operands, results, reduced, split)
 
 
 def _control_flow_disagreement(
@@ -141,9 +143,10 @@ def _sums_disagreement(
     op: ir.Operation,
     operands: Sequence[TensorSharding],
     results: Sequence[TensorSharding],
-    reduced: set[str],
+    reduced: Sequence[set[str]],
     split: set[str],
 ) -> str | None:
+    """`reduced`: for each result the axes that leave it a partial sum."""
     zero = {i for i, operand in enumerate(op.operands) if is_zero(operand)}
     incoming = {axis for operand in operands for axis in operand.unreduced}
     for axis in sorted(incoming):
@@ -154,8 +157,8 @@ def _sums_disagreement(
             return f"it is not linear in partial sums over '{axis}'"
     if not incoming and is_zero(op.results[0]):
         return None  # zeros are partial sums of zeros
-    for result in results:
-        expected = incoming | reduced
+    for result, axes in zip(results, reduced, strict=True):
+        expected = incoming | axes
         if set(result.unreduced) != expected:
             return (
                 f"its result is a partial sum over {sorted(expected)}, not"

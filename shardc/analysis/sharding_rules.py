@@ -10,6 +10,7 @@ from jax.extend.mlir import ir
 
 from shardc.ir.asked import CONSTRAINT
 from shardc.ir.attributes import ACCUMULATE, call_target
+from shardc.ir.calls import CallFacts, facts_of
 from shardc.ir.library_calls import num_batch_dims
 from shardc.ir.pass_manager import run_registered
 from shardc.ir.tensor_types import shape_of
@@ -29,15 +30,26 @@ class FactorKind(Enum):
 class OpRule:
     """Factors of an op. `operands[i][d]` are the factors of dim d of operand i, major to minor.
 
-    A dim of size 1 has no factors. `sizes[f]` and `kinds[f]` describe factor f.
+    A dim of size 1 has no factors. `sizes[f]` and `kinds[f]` describe factor f. Result r is a
+    partial sum over the reduction factors, and over those of `summed[r]` (of calls: what a function
+    passes through may be added up in another of its results).
     """
 
     operands: tuple[tuple[tuple[int, ...], ...], ...]
     results: tuple[tuple[tuple[int, ...], ...], ...]
     sizes: tuple[int, ...]
     kinds: tuple[FactorKind, ...]
+    summed: tuple[tuple[int, ...], ...] = ()
+
+    def is_summed(self, result: int, factor: int) -> bool:
+        """Whether a result is a partial sum where the factor is split."""
+        if self.kinds[factor] is FactorKind.REDUCTION:
+            return True
+        return bool(self.summed) and factor in self.summed[result]
 
 
+_POPULATED = "sdy.sharding_rule"
+_POPULATE = "func.func(sdy-populate-op-sharding-rules)"
 _RULE = re.compile(r"<\((.*?)\)->\((.*?)\)(?: \{(.*?)\})?(.*)>$")
 _FACTOR = re.compile(r"[a-z](?:_\d+)?")
 
@@ -78,7 +90,9 @@ def parse_rule(text: str) -> OpRule:
 
 def own_rule(op: ir.Operation) -> OpRule | None:
     """The rule of an op that Shardy has none for, but we do: result i of some lies like operand i;
-    calls of libraries map over leading dims."""
+    calls of libraries map over leading dims; calls of functions have factors."""
+    if (facts := facts_of(op)) is not None:
+        return _call_rule(op, facts)
     known = op.name in ("stablehlo.optimization_barrier", CONSTRAINT)
     if known or call_target(op) == ACCUMULATE:
         return _identity_rule(op)
@@ -115,6 +129,29 @@ def _batched_rule(op: ir.Operation, count: int) -> OpRule:
     return OpRule(operands, results, tuple(sizes), (FactorKind.PASS_THROUGH,) * count + whole)
 
 
+def _call_rule(call: ir.Operation, facts: CallFacts) -> OpRule:
+    """The known factors, outermost in their dims; what else a dim has is needed whole."""
+    sizes = list(facts.sizes)
+
+    def dim(size: int, factor: int) -> tuple[int, ...]:
+        outer = (factor,) if factor >= 0 and sizes[factor] > 1 else ()
+        rest = size // (sizes[factor] if outer else 1)
+        if rest == 1:
+            return outer
+        sizes.append(rest)
+        return (*outer, len(sizes) - 1)
+
+    values = [*call.operands, *call.results]
+    mappings = tuple(
+        tuple(map(dim, shape_of(value), factors))
+        for value, factors in zip(values, facts.factors, strict=True)
+    )
+    whole = (FactorKind.NEED_REPLICATION,) * (len(sizes) - len(facts.sizes))
+    kinds = (FactorKind.PASS_THROUGH,) * len(facts.sizes) + whole
+    count = len(call.operands)
+    return OpRule(mappings[:count], mappings[count:], tuple(sizes), kinds, facts.summed)
+
+
 def rules_of(module: ir.Operation) -> dict[str, list[OpRule | None]]:
     """For each function of a module, the rule of each of its `planned_ops`.
 
@@ -124,18 +161,25 @@ def rules_of(module: ir.Operation) -> dict[str, list[OpRule | None]]:
     clone = module.clone()
     for function in functions(clone):
         for op in planned_ops(function):
-            if "sdy.sharding_rule" in op.attributes:
-                del op.attributes["sdy.sharding_rule"]
-    run_registered(clone, "func.func(sdy-populate-op-sharding-rules)")
-    return {
-        symbol(function): [
-            parse_rule(str(op.attributes["sdy.sharding_rule"]))
-            if "sdy.sharding_rule" in op.attributes
-            else own_rule(op)
-            for op in planned_ops(function)
-        ]
-        for function in functions(clone)
-    }
+            if _POPULATED in op.attributes:
+                del op.attributes[_POPULATED]
+    run_registered(clone, _POPULATE)
+    return {symbol(function): _populated_rules(function) for function in functions(clone)}
+
+
+def function_rules(function: ir.Operation) -> list[OpRule | None]:
+    """The rules of one function, whose calls need not be known; see `rules_of`."""
+    alone = ir.Module.create()
+    clone = function.clone(ip=ir.InsertionPoint(alone.body)).operation
+    run_registered(alone.operation, _POPULATE, verify=False)
+    return _populated_rules(clone)
+
+
+def _populated_rules(function: ir.Operation) -> list[OpRule | None]:
+    return [
+        parse_rule(str(op.attributes[_POPULATED])) if _POPULATED in op.attributes else own_rule(op)
+        for op in planned_ops(function)
+    ]
 
 
 def main_rules(module: ir.Operation) -> tuple[list[OpRule | None], dict[ir.Value, OpRule]]:

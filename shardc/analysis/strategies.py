@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.sharding_rules import FactorKind, OpRule
+from shardc.analysis.sharding_rules import OpRule
 from shardc.ir.asked import Asked
 from shardc.ir.constants import is_zero
 from shardc.ir.local_ops import indexed_factors, splittable_factors
@@ -165,8 +165,8 @@ def can_be_unreduced(op: ir.Operation, rule: OpRule | None, unreduced: tuple[boo
     if is_zero_for_a_loop(op):
         return True
     if reduces_by_sum(op) and any(
-        kind is FactorKind.REDUCTION and ok and size > 1
-        for kind, ok, size in zip(rule.kinds, splittable_factors(op, rule), rule.sizes, strict=True)
+        ok and size > 1 and any(rule.is_summed(r, f) for r in range(len(rule.results)))
+        for f, (ok, size) in enumerate(zip(splittable_factors(op, rule), rule.sizes, strict=True))
     ):
         return True
     how = LINEAR.get(op.name)
@@ -267,19 +267,19 @@ def _strategy(
         )
 
     reduced = tuple(
-        axis
-        for factor, on in on_factor.items()
-        if rule.kinds[factor] is FactorKind.REDUCTION
-        for axis in on
+        tuple(axis for factor, on in on_factor.items() if rule.is_summed(r, factor) for axis in on)
+        for r in range(len(rule.results))
     )
-    sums = (*partial, *(reduced if by_sum else ()))
     return Strategy(
         tuple(
             sharding(dims, partial if i in unreduced_operands else ())
             for i, dims in enumerate(rule.operands)
         ),
-        tuple(sharding(dims, sums) for dims in rule.results),
-        () if by_sum else reduced,
+        tuple(
+            sharding(dims, (*partial, *(sums if by_sum else ())))
+            for dims, sums in zip(rule.results, reduced, strict=True)
+        ),
+        () if by_sum else reduced[0],
         math.prod(sizes[axis] for factor, on in on_factor.items() if shares[factor] for axis in on),
     )
 

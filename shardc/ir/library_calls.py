@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from jax.extend.mlir import ir
 
 from shardc.ir.attributes import ACCUMULATE, call_target, named_attributes
+from shardc.ir.calls import called, functions_by_name
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import all_functions, symbol, walk
+from shardc.ir.walk import walk
 
 if TYPE_CHECKING:
     from shardc.analysis.sharding_rules import OpRule
@@ -17,20 +18,31 @@ _NUM_BATCH_DIMS = "num_batch_dims"  # JAX's and XLA's word on what a foreign fun
 
 
 def called_computations(module: ir.Operation, function: ir.Operation) -> list[ir.Operation]:
-    """The functions of `module` that the custom calls in `function` name, directly or not."""
-    by_name = {symbol(f): f for f in all_functions(module)}
+    """The functions of `module` that the ops in `function` call or name, directly or not."""
+    by_name = functions_by_name(module)
     found: dict[str, ir.Operation] = {}
     waiting = [function]
     while waiting:
         for op in walk(waiting.pop()):
-            if call_target(op) is None or _COMPUTATIONS not in op.attributes:
-                continue
-            for reference in ir.ArrayAttr(op.attributes[_COMPUTATIONS]):
-                name = str(ir.FlatSymbolRefAttr(reference).value)
+            for name in _named(op):
                 if name not in found:
                     found[name] = by_name[name]
                     waiting.append(by_name[name])
     return list(found.values())
+
+
+def names_functions(op: ir.Operation) -> bool:
+    """Whether a custom call names functions of its module."""
+    return call_target(op) is not None and _COMPUTATIONS in op.attributes
+
+
+def _named(op: ir.Operation) -> list[str]:
+    if (name := called(op)) is not None:
+        return [name]
+    if not names_functions(op):
+        return []
+    named = ir.ArrayAttr(op.attributes[_COMPUTATIONS])
+    return [str(ir.FlatSymbolRefAttr(each).value) for each in named]
 
 
 def num_batch_dims(call: ir.Operation) -> int:

@@ -14,6 +14,7 @@ from jax.extend.mlir.dialects import stablehlo
 
 from shardc.ir import convolutions, library_calls
 from shardc.ir.asked import CONSTRAINT
+from shardc.ir.calls import CALL
 from shardc.ir.constants import is_zero, splat_text
 from shardc.ir.reducers import splits_into_partial_results, sums_numbers
 
@@ -164,6 +165,7 @@ _reduce_window_guard = _all_of(
 
 # (op, kind of the factor) -> when axes may split such a factor.
 ALLOWED: dict[tuple[str, str], Guard] = {
+    (CALL, "pass_through"): _always,  # its rule has no factors but those that its function allows
     (CONSTRAINT, "pass_through"): _always,
     **{(f"stablehlo.{name}", "pass_through"): _always for name in ELEMENTWISE},
     ("stablehlo.bitcast_convert", "pass_through"): _always,

@@ -45,7 +45,9 @@ def run_passes(module: ir.Module, passes: Sequence[Pass], *, verify: bool = True
                     ) from error
 
 
-def run_registered(module: ir.Operation, pipeline: str) -> None:
+def run_registered(module: ir.Operation, pipeline: str, *, verify: bool = True) -> None:
     """Runs C++ passes, such as `func.func(sdy-populate-op-sharding-rules)`, on a module."""
     with module.context:
-        passmanager.PassManager.parse(f"builtin.module({pipeline})").run(module)
+        manager = passmanager.PassManager.parse(f"builtin.module({pipeline})")
+        manager.enable_verifier(verify)
+        manager.run(module)

@@ -22,6 +22,7 @@ from shardc.ir.attributes import (
     set_result_attrs,
     str_attr,
 )
+from shardc.ir.called_parts import fit_calls
 from shardc.ir.clone import captures
 from shardc.ir.local_ops import make_local
 from shardc.ir.loop_pieces import Piece, make_piece
@@ -72,6 +73,7 @@ class CutLoops(Pass):
         }
         if ends:
             _Cutter(module, flow, ends, state).run()
+            fit_calls(module)
 
 
 class _Cutter:

@@ -1,23 +1,16 @@
-"""Leave one flat function: every call is replaced by the ops that it runs."""
+"""Leave one flat function: calls are replaced by the ops that they run."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.errors import ImportFileError
+from shardc.analysis.repeated_functions import repeated_functions
 from shardc.ir.attributes import str_attr
+from shardc.ir.call_graph import CallGraph, refused
+from shardc.ir.call_results import drop_results
+from shardc.ir.calls import called, calls_in
 from shardc.ir.pass_manager import Pass, run_registered
-from shardc.ir.walk import all_functions, body, main_function, symbol, terminator, walk, where
-
-_MOST_OPS = 5_000_000
-_CALLEE = {"func.call": "callee", "stablehlo.composite": "decomposition"}
-
-
-def called(op: ir.Operation) -> str | None:
-    """Symbol of the function that `op` runs, None if it runs none."""
-    field = _CALLEE.get(op.name)
-    return str(ir.FlatSymbolRefAttr(op.attributes[field]).value) if field else None
+from shardc.ir.walk import all_functions, body, main_function, symbol, terminator, walk
 
 
 def _name(location: ir.Location) -> str:
@@ -42,57 +35,10 @@ def called_from(callee: ir.Location, caller: ir.Location) -> ir.Location:
     return ir.Location.name(path, place) if path else place
 
 
-def refused(op: ir.Operation, message: str) -> ImportFileError:
-    """SHARDC-122 at the position of `op`."""
-    return ImportFileError(
-        message,
-        where=where(op),
-        code="SHARDC-122",
-        help="write it with stablehlo.while, stablehlo.if or stablehlo.case",
-    )
-
-
 class _Inliner:
-    def __init__(self, module: ir.Operation) -> None:
+    def __init__(self, module: ir.Operation, graph: CallGraph) -> None:
         self.end = ir.InsertionPoint(module.regions[0].blocks[0])
-        self.functions = {symbol(function): function for function in all_functions(module)}
-        self.calls: dict[str, list[tuple[ir.Operation, str]]] = {}
-
-    def find_calls(self, name: str) -> Iterator[tuple[ir.Operation, str]]:
-        """Notes the calls in function `name`, each with the function it runs."""
-        self.calls[name] = []
-        for op in walk(self.functions[name]):
-            callee = called(op)
-            if callee is None:
-                continue
-            blocks = self.functions[callee].regions[0].blocks if callee in self.functions else ()
-            if len(blocks) != 1:
-                reason = "has branches" if len(blocks) > 1 else "has no body"
-                raise refused(op, f"a call of '@{callee}', which {reason}, cannot be inlined")
-            self.calls[name].append((op, callee))
-        return iter(self.calls[name])
-
-    def callees_first(self, root: str) -> list[str]:
-        """What `root` runs, directly or not, each function after all that it runs itself."""
-        order: dict[str, None] = {}
-        num_ops: dict[str, int] = {}
-        path: dict[str, Iterator[tuple[ir.Operation, str]]] = {root: self.find_calls(root)}
-        while path:
-            name, pending = next(reversed(path.items()))
-            call, callee = next(pending, (None, ""))
-            if call is None:
-                own = sum(1 for _ in walk(self.functions[name]))
-                num_ops[name] = own + sum(num_ops[inner] for _, inner in self.calls[name])
-                if num_ops[name] > _MOST_OPS:
-                    message = f"inlining all calls of '@{name}' gives {num_ops[name]} ops"
-                    raise refused(self.functions[name], message)
-                order[name] = None
-                del path[name]
-            elif callee in path:
-                raise refused(call, f"a call of '@{callee}', which calls itself, cannot be inlined")
-            elif callee not in order:
-                path[callee] = self.find_calls(callee)
-        return list(order)
+        self.functions = graph.functions
 
     def inline(self, call: ir.Operation, name: str) -> None:
         """Moves the ops of a copy of function `name`, which is flat, to before `call`."""
@@ -110,25 +56,46 @@ class _Inliner:
         callee.erase()
 
 
+def _kept_calls(module: ir.Operation) -> dict[str, list[ir.Operation]]:
+    found: dict[str, list[ir.Operation]] = {}
+    for call in calls_in(module):
+        found.setdefault(called(call) or "", []).append(call)
+    return found
+
+
 @dataclass(frozen=True)
 class InlineCalls(Pass):
     """Inlines every `func.call` and `stablehlo.composite`, also inside regions, into `@main`.
 
-    Afterwards the module's only function is `@main` (the public function, whatever its name was;
-    functions that a custom call refers to stay too). Each op's location is the way to it through
-    the calls. A second run changes nothing. Recursive functions are refused (SHARDC-122).
+    Where that gives more than `most_ops` ops, the functions that repeat most stay functions, each
+    flat and called, without results that a call needs no function for: every call of one is an op
+    to the passes that follow. Otherwise the module's
+    only function is `@main` (the public function, whatever its name was; functions that a custom
+    call refers to stay too). Each op's location is the way to it through the calls. A second run
+    changes nothing. Recursive functions are refused (SHARDC-122).
+
+    Attributes:
+        most_ops: of all functions together.
     """
 
     name = "shardc-inline-calls"
+    most_ops: int = 100_000
 
     def apply(self, module: ir.Operation) -> None:
         main = main_function(module)
         if len(main.regions[0].blocks) != 1:
             raise refused(main, f"'@{symbol(main)}' has branches, and cannot be cut into stages")
-        inliner = _Inliner(module)
-        for name in inliner.callees_first(symbol(main)):
-            for call, callee in inliner.calls[name]:
-                inliner.inline(call, callee)
+        graph = CallGraph(module, symbol(main))
+        kept = repeated_functions(graph, self.most_ops)
+        inliner = _Inliner(module, graph)
+        for name in graph.order:
+            for call, callee in graph.calls[name]:
+                if callee not in kept:
+                    inliner.inline(call, callee)
+        calls = _kept_calls(module) if kept else {}
+        for name in reversed(graph.order):  # callers first: they may use fewer results then
+            if name in calls:
+                drop_results(graph.functions[name], calls[name])
         for function in all_functions(module):
             if symbol(function) != symbol(main):
                 function.attributes["sym_visibility"] = str_attr("private")

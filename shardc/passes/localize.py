@@ -19,6 +19,7 @@ from shardc.ir.attributes import (
     set_arg_attrs,
     set_result_attrs,
 )
+from shardc.ir.called_parts import fit_calls
 from shardc.ir.clone import hollow_copy, replace_inputs
 from shardc.ir.constants import is_zero, splat_text
 from shardc.ir.local_collectives import DeviceProgram
@@ -65,6 +66,7 @@ class Localize(Pass):
         for function in functions(module):
             if not is_local(function):
                 _Localizer(function, placed, rules[symbol(function)]).run()
+        fit_calls(module)
 
 
 class _Localizer:

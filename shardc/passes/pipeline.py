@@ -23,10 +23,11 @@ from shardc.passes.plan_stages import PlanStages
 from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.strip_shardings import StripShardings
+from shardc.passes.sum_up_calls import SumUpCalls
 from shardc.passes.widen_floats import WidenFloats
 
 NORMALIZE: tuple[Pass, ...] = (
-    # First, because every later pass reads one flat function and nothing else.
+    # First, because every later pass reads one flat function; calls that stay are ops of it.
     InlineCalls(),
     # Right after, because what is printed is known once there are no calls, and has no place in a
     # program that is cut into parts.
@@ -46,8 +47,10 @@ NORMALIZE: tuple[Pass, ...] = (
     # Because the expansions and JAX leave dead ops that would each cost a decision, and constants
     # inside loops that the next pass can only merge outside.
     Canonicalize(),
-    # Last, because inlining has put equal ops side by side: constants, casts, broadcasts.
+    # After it, because inlining has put equal ops side by side: constants, casts, broadcasts.
     Cse(),
+    # Last, because it says of the final ops what they do.
+    SumUpCalls(),
 )
 
 # Between these two lists stand the passes that carry decisions, run by `shardc.compiler` in the
@@ -87,6 +90,7 @@ PASSES: dict[str, type[Pass]] = {
         BatchIndices,
         Canonicalize,
         Cse,
+        SumUpCalls,
         CutLoops,
         SplitMicrobatches,
         PlanStages,

@@ -24,6 +24,7 @@ from shardc.ir.attributes import (
     set_arg_attrs,
     str_attr,
 )
+from shardc.ir.called_parts import fit_calls
 from shardc.ir.clone import clone_op, replace_inputs
 from shardc.ir.local_control_flow import make_local_control_flow
 from shardc.ir.local_ops import make_local
@@ -68,6 +69,7 @@ class SplitMicrobatches(Pass):
         function = main_function(module)
         module.attributes[NUM_MICROBATCHES] = int_attr(self.count)
         _Emitter(function, step.flow, plan_phases(step.flow), self.count).emit()
+        fit_calls(module)
         attrs = arg_attrs(function)
         for arg, result in step.state.items():
             attrs[arg][STATE_RESULT] = int_attr(result)

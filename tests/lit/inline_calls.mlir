@@ -1,5 +1,6 @@
 // RUN: shardc-opt %s --passes=shardc-inline-calls --split-input-file | filecheck %s
 // RUN: shardc-opt %s --passes=shardc-inline-calls --split-input-file --locations | filecheck %s --check-prefix=LOC
+// RUN: shardc-opt %S/inputs/repeated_calls.mlir --passes='shardc-inline-calls{most-ops=22}' | filecheck %s --check-prefix=KEPT
 
 // A call in a call, a function called twice, and a function that returns its arguments swapped.
 // CHECK-LABEL: func.func public @main
@@ -98,3 +99,18 @@ func.func private @relu(%a: tensor<2xf32>) -> tensor<2xf32> {
   %0 = stablehlo.maximum %a, %a : tensor<2xf32> loc("max"("nn.py":7:1))
   return %0 : tensor<2xf32>
 }
+
+
+// Eight calls of a function of five ops are more than 22 ops: it stays a function, and gives back
+// what only it can know. The function around two of the calls is inlined; so is what the kept one
+// calls. The unused result is gone, the constant one is made beside the call that uses it, and the
+// argument that is returned is the operand.
+// KEPT-LABEL: func.func public @main
+//      KEPT:    %[[ONE:.*]] = stablehlo.constant dense<1.000000e+00>
+//      KEPT:    call @layer(%arg0) : (tensor<4xf32>) -> tensor<4xf32>
+//  KEPT-NOT:    constant
+// KEPT-COUNT-7: call @layer
+//      KEPT:    return %{{.*}}, %arg0, %[[ONE]]
+//      KEPT:  func.func private @layer(%arg0: tensor<4xf32>) -> tensor<4xf32>
+// KEPT-NEXT:    stablehlo.tanh
+//  KEPT-NOT:  func.func

@@ -71,3 +71,25 @@ module {
     return %y : tensor<8x5xf32>
   }
 }
+
+// -----
+
+// A call works on a part of the batch: it runs a function of that size. What it sums up over its
+// rows is accumulated.
+// CHECK-LABEL: func.func public @main
+//       CHECK:   %[[OUT:.*]]:2 = call @layer_part{{[0-9]+}}(%{{.*}}, %arg0)
+//  CHECK-SAME:   shardc.factor_sizes = array<i64: 1, 3>
+//  CHECK-SAME:   (tensor<1x3xf32>, tensor<3x3xf32>) -> (tensor<1x3xf32>, tensor<3x3xf32>)
+//       CHECK:   stablehlo.custom_call @shardc.accumulate(%[[OUT]]#1) {shardc.kind = "sum"
+//       CHECK: func.func private @layer_part{{[0-9]+}}(%arg0: tensor<1x3xf32>, %arg1: tensor<3x3xf32>)
+//       CHECK:   stablehlo.dot_general {{.*}} (tensor<1x3xf32>, tensor<3x3xf32>) -> tensor<1x3xf32>
+func.func public @main(%w: tensor<3x3xf32>, %x: tensor<4x3xf32>) -> tensor<3x3xf32> {
+  %0:2 = func.call @layer(%x, %w) {shardc.cost = array<i64: 0, 0, 0, 144, 0>, shardc.factor_sizes = array<i64: 4, 3>, shardc.factors = [array<i64: 0, -1>, array<i64: -1, -1>, array<i64: 0, -1>, array<i64: -1, -1>], shardc.summed = [array<i64>, array<i64: 0>]} : (tensor<4x3xf32>, tensor<3x3xf32>) -> (tensor<4x3xf32>, tensor<3x3xf32>)
+  %1 = stablehlo.subtract %w, %0#1 : tensor<3x3xf32>
+  return %1 : tensor<3x3xf32>
+}
+func.func private @layer(%x: tensor<4x3xf32>, %w: tensor<3x3xf32>) -> (tensor<4x3xf32>, tensor<3x3xf32>) attributes {shardc.cost = array<i64: 0, 0, 0, 144, 0>, shardc.factor_sizes = array<i64: 4, 3>, shardc.factors = [array<i64: 0, -1>, array<i64: -1, -1>, array<i64: 0, -1>, array<i64: -1, -1>], shardc.summed = [array<i64>, array<i64: 0>]} {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] {shardc.called_factors = [array<i64: 0, -1>]} : (tensor<4x3xf32>, tensor<3x3xf32>) -> tensor<4x3xf32>
+  %1 = stablehlo.dot_general %x, %0, contracting_dims = [0] x [0] {shardc.called_factors = [array<i64: -1, -1>]} : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<3x3xf32>
+  return %0, %1 : tensor<4x3xf32>, tensor<3x3xf32>
+}

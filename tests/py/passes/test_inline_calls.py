@@ -6,7 +6,7 @@ from jax.extend.mlir import ir
 from shardc.errors import ImportFileError
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
-from shardc.ir.walk import functions, walk
+from shardc.ir.walk import all_functions, functions, symbol, walk
 from shardc.passes.inline_calls import InlineCalls
 
 
@@ -38,6 +38,20 @@ def test_a_deep_chain_of_calls_is_inlined() -> None:
     ]
 
 
-def test_a_module_that_would_explode_is_refused() -> None:
-    with pytest.raises(ImportFileError, match=r"inlining all calls of '@f\d+' gives \d+ ops"):
-        run_passes(tower(height=40, calls=2), [InlineCalls()])
+def test_what_would_explode_stays_functions() -> None:
+    module = tower(height=40, calls=2)  # 2^40 additions
+    run_passes(module, [InlineCalls(most_ops=200)])
+    assert len(list(walk(module.operation))) < 200
+    before = str(module)
+    run_passes(module, [InlineCalls(most_ops=200)])
+    assert str(module) == before
+
+
+def test_functions_with_effects_that_would_explode_are_refused() -> None:
+    module = tower(height=40, calls=2)
+    with module.context, ir.Location.unknown():
+        last = next(f for f in all_functions(module.operation) if symbol(f) == "f39")
+        for op in walk(last):
+            op.attributes["has_side_effect"] = ir.BoolAttr.get(True)
+    with pytest.raises(ImportFileError, match=r"inlining all calls gives \d+ ops, most of them"):
+        run_passes(module, [InlineCalls()])

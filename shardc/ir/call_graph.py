@@ -1,0 +1,85 @@
+"""Which functions of a module run which, how often, and how large all is without calls."""
+
+from collections.abc import Collection, Iterator
+
+from jax.extend.mlir import ir
+
+from shardc.errors import ImportFileError
+from shardc.ir.calls import called, functions_by_name
+from shardc.ir.walk import walk, where
+
+
+def refused(op: ir.Operation, message: str) -> ImportFileError:
+    """SHARDC-122 at the position of `op`."""
+    return ImportFileError(
+        message,
+        where=where(op),
+        code="SHARDC-122",
+        help="write it with stablehlo.while, stablehlo.if or stablehlo.case",
+    )
+
+
+class CallGraph:
+    """The functions that one function runs, directly or not.
+
+    Args:
+        root: symbol of the function.
+    Attributes:
+        functions: all functions of the module.
+        calls: for each function that is run its calls, each with the function that it runs.
+        order: these functions, each after all that it runs itself; the last one is the root.
+    Raises:
+        ImportFileError: SHARDC-122, a function calls itself, has no body or has branches.
+    """
+
+    def __init__(self, module: ir.Operation, root: str) -> None:
+        self.functions = functions_by_name(module)
+        self.calls: dict[str, list[tuple[ir.Operation, str]]] = {}
+        self._num_own: dict[str, int] = {}
+        order: dict[str, None] = {}
+        path = {root: self._find_calls(root)}
+        while path:
+            name, pending = next(reversed(path.items()))
+            call, callee = next(pending, (None, ""))
+            if call is None:
+                order[name] = None
+                del path[name]
+            elif callee in path:
+                raise refused(call, f"a call of '@{callee}', which calls itself, cannot be inlined")
+            elif callee not in order:
+                path[callee] = self._find_calls(callee)
+        self.order = list(order)
+
+    def _find_calls(self, name: str) -> Iterator[tuple[ir.Operation, str]]:
+        """Notes the calls in function `name`, each with the function that it runs."""
+        self.calls[name], self._num_own[name] = [], 0
+        for op in walk(self.functions[name]):
+            self._num_own[name] += 1
+            callee = called(op)
+            if callee is None:
+                continue
+            blocks = self.functions[callee].regions[0].blocks if callee in self.functions else ()
+            if len(blocks) != 1:
+                reason = "has branches" if len(blocks) > 1 else "has no body"
+                raise refused(op, f"a call of '@{callee}', which {reason}, cannot be inlined")
+            self.calls[name].append((op, callee))
+        return iter(self.calls[name])
+
+    def sizes(self, kept: Collection[str]) -> dict[str, int]:
+        """Ops of each function once all calls in it are inlined but those of `kept` functions."""
+        found: dict[str, int] = {}
+        for name in self.order:
+            inlined = (callee for _, callee in self.calls[name] if callee not in kept)
+            found[name] = self._num_own[name] + sum(found[callee] for callee in inlined)
+        return found
+
+    def copies(self, kept: Collection[str]) -> dict[str, int]:
+        """How often each function then stands in the module; a kept one stands once."""
+        found = dict.fromkeys(self.order, 0)
+        found[self.order[-1]] = 1
+        for name in reversed(self.order):
+            if name in kept:
+                found[name] = 1
+            for _, callee in self.calls[name]:
+                found[callee] += found[name]
+        return found

@@ -1,0 +1,144 @@
+"""Functions that work on a part: each call gets one of the types that it calls with."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func
+
+from shardc.ir.attributes import get_str, str_attr
+from shardc.ir.calls import (
+    CALLED_FACTORS,
+    called,
+    calls_in,
+    facts_of,
+    functions_by_name,
+    read_factors,
+    set_callee,
+    write_facts,
+)
+from shardc.ir.clone import replace_inputs
+from shardc.ir.local_control_flow import make_local_control_flow
+from shardc.ir.local_ops import make_local
+from shardc.ir.microbatch_ops import with_shape
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import CONTROL_FLOW, body, functions, ops, symbol, terminator
+
+_WHOLE = "shardc.part_of"  # function: the one that it does a part of
+
+
+def fit_calls(module: ir.Operation) -> None:
+    """Has every call of a public function run a function of the types that it is given.
+
+    A function for a part is made once for all calls of the same types, and stands beside the
+    original. Ops of a function that `shardc-sum-up-calls` has seen know their factors.
+    """
+    fitter = _Fitter(module)
+    for function in functions(module):
+        fitter.fit(function)
+
+
+class _Fitter:
+    def __init__(self, module: ir.Operation) -> None:
+        self.end = ir.InsertionPoint(module.regions[0].blocks[0])
+        self.functions = functions_by_name(module)
+        self.parts = {
+            (whole, _type_of(f)): name
+            for name, f in self.functions.items()
+            if (whole := get_str(f, _WHOLE)) is not None
+        }
+
+    def fit(self, function: ir.Operation) -> None:
+        for call in calls_in(function):
+            name = called(call) or ""
+            takes = [value.type for value in call.operands]
+            type_ = ir.FunctionType.get(takes, [value.type for value in call.results])
+            if ir.TypeAttr.get(type_) == _type_of(self.functions[name]):
+                continue
+            key = name, ir.TypeAttr.get(type_)
+            if key not in self.parts:
+                self.parts[key] = self._make(self.functions[name], type_)
+            set_callee(call, self.parts[key])
+            facts = facts_of(self.functions[self.parts[key]])
+            if facts_of(call) is not None and facts is not None:
+                write_facts(call, facts)
+
+    def _make(self, whole: ir.Operation, type_: ir.FunctionType) -> str:
+        """A function like `whole` on parts; its name."""
+        name = f"{symbol(whole)}_part{len(self.functions)}"
+        facts = facts_of(whole)
+        assert facts is not None, f"@{symbol(whole)} is called on parts, and has not been summed up"
+        shares = _shares(whole, type_, facts.factors, len(facts.sizes))
+        with whole.location, self.end:
+            function = func.FuncOp(name, type_).operation
+            new = function.regions[0].blocks.append(*type_.inputs)
+        function.attributes["sym_visibility"] = str_attr("private")
+        write_facts(function, facts.cut(shares))
+        function.attributes[_WHOLE] = str_attr(symbol(whole))
+        local = _Parts(shares)
+        values: dict[ir.Value, ir.Value] = {}
+        values.update(zip(body(whole).arguments, new.arguments, strict=True))
+        for op in ops(whole):
+            used = [values[operand] for operand in op.operands]
+            with ir.InsertionPoint(new), op.location:
+                if op.name in CONTROL_FLOW:
+                    made = make_local_control_flow(op, used, values, local)
+                else:
+                    made = make_local(op, used, [local.type_of(v) for v in op.results])
+                    replace_inputs(made, values)
+            values.update(zip(op.results, made.results, strict=True))
+        end = terminator(whole)
+        with ir.InsertionPoint(new), end.location:
+            func.ReturnOp([values[value] for value in end.operands])
+        self.functions[name] = function
+        self.fit(function)
+        return name
+
+
+class _Parts:
+    """What of the values inside a called function one part has: see `local_control_flow.Parts`."""
+
+    def __init__(self, shares: Sequence[Fraction]) -> None:
+        self.shares = shares
+
+    def type_of(self, value: ir.Value) -> ir.Type:
+        if isinstance(value, ir.BlockArgument):  # what a loop carries
+            op, position = value.owner.owner.operation, value.arg_number
+        else:
+            assert isinstance(value, ir.OpResult)
+            op, position = value.owner.operation, value.result_number
+        dims = read_factors(op.attributes[CALLED_FACTORS])[position]
+        sizes = zip(shape_of(value), dims, strict=True)
+        shape = [int(size * self.shares[f]) if f >= 0 else size for size, f in sizes]
+        return with_shape(value, shape) if dims else value.type
+
+    def cut_of(self, op: ir.Operation, position: int) -> None:
+        return None
+
+    def cut(self, value: ir.Value, cut: object, point: ir.InsertionPoint) -> ir.Value:
+        raise AssertionError("a called function has no value that only some of its ops cut")
+
+    def share(
+        self, op: ir.Operation, operands: Sequence[ir.Value], values: Mapping[ir.Value, ir.Value]
+    ) -> None:
+        return None
+
+
+def _shares(
+    whole: ir.Operation, type_: ir.FunctionType, factors: Sequence[Sequence[int]], count: int
+) -> list[Fraction]:
+    """What is left of each factor where `whole` is called with another type."""
+    shares = [Fraction(1)] * count
+    old = ir.FunctionType(_type_of(whole).value)
+    pairs = zip((*old.inputs, *old.results), (*type_.inputs, *type_.results), strict=True)
+    for (before, after), dims in zip(pairs, factors, strict=True):
+        for d, f in enumerate(dims):
+            size, left = (ir.RankedTensorType(each).shape[d] for each in (before, after))
+            assert f >= 0 or size == left, f"@{symbol(whole)} is called on a part of a whole dim"
+            if f >= 0:
+                shares[f] = Fraction(left, size)
+    return shares
+
+
+def _type_of(function: ir.Operation) -> ir.TypeAttr:
+    return ir.TypeAttr(function.attributes["function_type"])
