@@ -8,8 +8,8 @@ import pytest
 
 from shardc.analysis.strategies import Strategy
 from shardc.ir.asked import CONSTRAINT
-from shardc.ir.calls import CALL
 from shardc.ir.attributes import ACCUMULATE
+from shardc.ir.calls import CALL
 from shardc.ir.context import parse
 from shardc.ir.local_ops import ALLOWED, ALLOWED_BY_INDEX
 from shardc.ir.pass_manager import run_passes
