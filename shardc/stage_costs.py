@@ -333,6 +333,10 @@ def propose(
             )
         except InfeasibleError:
             continue
+        except StageError:
+            if asked is not None:
+                raise
+            continue  # the time was up before there was a price for smaller submeshes
         found.append(
             _proposal(
                 pipeline.stages,

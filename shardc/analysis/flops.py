@@ -47,6 +47,8 @@ MOVES = frozenset(
     " stablehlo.infeed stablehlo.outfeed sdy.reshard func.call".split()
 )
 
+RUNNING_WINDOW = 16  # length of the windows into which XLA takes a running sum apart
+
 # Ops whose arithmetic is worth more than their traffic; layers are clustered around them.
 HEAVY = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
 
@@ -189,8 +191,23 @@ def _reduce(op: ir.Operation) -> int:
 
 
 def _reduce_window(op: ir.Operation) -> int:
-    window = math.prod(_ints(op, "window_dimensions", []))
-    return num_elements(op.results[0]) * window * _body_size(op)
+    """What XLA runs: a running sum along a dim is a tree of short windows (reduce-window-rewriter).
+
+    Source: `xla_reduce_window_rewrite_base_length` in XLA's debug options.
+    """
+    window = _ints(op, "window_dimensions", [])
+    padding = np.zeros((len(window), 2), int)
+    if "padding" in op.attributes:
+        padding = np.array(ir.DenseIntElementsAttr(op.attributes["padding"])).reshape(-1, 2)
+    running = [
+        size == shape and size - 1 in pads
+        for size, shape, pads in zip(window, shape_of(op.operands[0]), padding, strict=True)
+    ]
+    steps = [
+        min(size, RUNNING_WINDOW) if is_running else size
+        for size, is_running in zip(window, running, strict=True)
+    ]
+    return num_elements(op.results[0]) * math.prod(steps) * _body_size(op)
 
 
 def _select_and_scatter(op: ir.Operation) -> int:

@@ -210,3 +210,14 @@ def test_accumulate_reads_and_writes_the_sum():
     }""")
     [op] = ops(main_function(module.operation))
     assert op_cost(op) == (4, 32, 16)
+
+
+@pytest.mark.parametrize(
+    ("window", "padding", "steps"), [(4096, ((4095, 0),), 16), (64, "SAME", 64)]
+)
+def test_a_running_sum_is_no_square(window, padding, steps):
+    def sums(x):
+        return lax.reduce_window(x, 0.0, lax.add, (window,), (1,), padding)
+
+    module, op = only(sums, ones(4096), name="stablehlo.reduce_window")
+    assert op_cost(op).flops == steps * 4096
