@@ -65,6 +65,17 @@ class Mesh(msgspec.Struct, frozen=True):
         return count
 
 
+def ranges(numbers: tuple[int, ...]) -> str:
+    """Numbers as people write them: `0-3,7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
 class ValueSpec(msgspec.Struct, frozen=True):
     """One argument or result of a stage program.
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardc.backend.stage_text import program_text
-from shardc.plan import Executable, Memory, Mesh, Plan
+from shardc.plan import Executable, Memory, Mesh, Plan, ranges
 
 _COLLECTIVE = re.compile(
     r"stablehlo\.(all_reduce|all_gather|all_to_all|reduce_scatter|collective_permute)\b"
@@ -84,8 +84,8 @@ def _stage_table(plan: Plan, executable: Executable | None) -> Table:
         row = [
             str(number),
             mesh_text(stage.mesh),
-            _ranges(stage.mesh.device_ids),
-            _ranges(stage.layers) or "all",
+            ranges(stage.mesh.device_ids),
+            ranges(stage.layers) or "all",
             _scaled(stage.num_flops, 1000, ("", "k", "M", "G", "T", "P", "E")),
             size(stage.peak_bytes),
             seconds(stage.time_s),
@@ -121,17 +121,6 @@ def mesh_text(mesh: Mesh) -> str:
     if not mesh.axes:
         return "1"
     return f"{'x'.join(map(str, mesh.shape))} ({', '.join(name for name, _ in mesh.axes)})"
-
-
-def _ranges(numbers: tuple[int, ...]) -> str:
-    """`0-3,7`"""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def size(num_bytes: int) -> str:

@@ -24,7 +24,7 @@ from shardc.ir.pass_manager import Pass
 from shardc.ir.planned import write_shardings
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, symbol
-from shardc.plan import Mesh, StageReport
+from shardc.plan import Mesh, StageReport, ranges
 from shardc.solver.problem import Ints, Problem, Solution, least_peak
 from shardc.solver.solve import LimitError, solve
 
@@ -111,8 +111,9 @@ class PlanShardings(Pass):
                 try:
                     solved[key] = self._solved(built, mesh, cluster, limit)
                 except LimitError as error:
-                    devices = ", ".join(map(str, mesh.device_ids))
-                    error.message = f"stage {stage}, on devices {devices}: {error.message}"
+                    error.message = (
+                        f"stage {stage}, on devices {ranges(mesh.device_ids)}: {error.message}"
+                    )
                     raise
             solution = solved[key]
             chosen = built.shardings(solution.choice)

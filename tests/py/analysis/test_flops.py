@@ -219,5 +219,5 @@ def test_a_running_sum_is_no_square(window, padding, steps):
     def sums(x):
         return lax.reduce_window(x, 0.0, lax.add, (window,), (1,), padding)
 
-    module, op = only(sums, ones(4096), name="stablehlo.reduce_window")
+    _, op = only(sums, ones(4096), name="stablehlo.reduce_window")
     assert op_cost(op).flops == steps * 4096
