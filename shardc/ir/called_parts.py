@@ -1,5 +1,6 @@
 """Functions that work on a part: each call gets one of the types that it calls with."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
@@ -17,12 +18,10 @@ from shardc.ir.calls import (
     set_callee,
     write_facts,
 )
-from shardc.ir.clone import replace_inputs
-from shardc.ir.local_control_flow import make_local_control_flow
-from shardc.ir.local_ops import make_local
+from shardc.ir.local_control_flow import fill_with_parts
 from shardc.ir.microbatch_ops import with_shape
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import CONTROL_FLOW, body, functions, ops, symbol, terminator
+from shardc.ir.walk import body, functions, ops_of, symbol
 
 _WHOLE = "shardc.part_of"  # function: the one that it does a part of
 
@@ -65,7 +64,8 @@ class _Fitter:
 
     def _make(self, whole: ir.Operation, type_: ir.FunctionType) -> str:
         """A function like `whole` on parts; its name."""
-        name = f"{symbol(whole)}_part{len(self.functions)}"
+        names = (f"{symbol(whole)}_part{n}" for n in itertools.count())
+        name = next(name for name in names if name not in self.functions)
         facts = facts_of(whole)
         assert facts is not None, f"@{symbol(whole)} is called on parts, and has not been summed up"
         shares = _shares(whole, type_, facts.factors, len(facts.sizes))
@@ -75,21 +75,9 @@ class _Fitter:
         function.attributes["sym_visibility"] = str_attr("private")
         write_facts(function, facts.cut(shares))
         function.attributes[_WHOLE] = str_attr(symbol(whole))
-        local = _Parts(shares)
         values: dict[ir.Value, ir.Value] = {}
         values.update(zip(body(whole).arguments, new.arguments, strict=True))
-        for op in ops(whole):
-            used = [values[operand] for operand in op.operands]
-            with ir.InsertionPoint(new), op.location:
-                if op.name in CONTROL_FLOW:
-                    made = make_local_control_flow(op, used, values, local)
-                else:
-                    made = make_local(op, used, [local.type_of(v) for v in op.results])
-                    replace_inputs(made, values)
-            values.update(zip(op.results, made.results, strict=True))
-        end = terminator(whole)
-        with ir.InsertionPoint(new), end.location:
-            func.ReturnOp([values[value] for value in end.operands])
+        fill_with_parts(new, ops_of(body(whole)), values, _Parts(shares))
         self.functions[name] = function
         self.fit(function)
         return name

@@ -7,7 +7,7 @@ from jax.extend.mlir import ir
 
 from shardc.ir.clone import hollow_copy
 from shardc.ir.local_ops import make_local
-from shardc.ir.walk import CONTROL_FLOW
+from shardc.ir.walk import CONTROL_FLOW, ops_of
 
 if TYPE_CHECKING:
     from shardc.analysis.batch_state import Cut
@@ -52,22 +52,35 @@ def make_local_control_flow(
         new = new_region.blocks.append(*types, arg_locs=[a.location for a in old.arguments])
         values: dict[ir.Value, ir.Value] = dict(captured)
         values.update(zip(old.arguments, new.arguments, strict=True))
-        for each in old.operations:
-            inner = each.operation
-            used = []
-            for position, operand in enumerate(inner.operands):
-                cut = parts.cut_of(inner, position)
-                value = values.get(operand, operand)
-                used.append(parts.cut(value, cut, ir.InsertionPoint(new)) if cut else value)
-            with ir.InsertionPoint(new), inner.location:
-                if inner.name in CONTROL_FLOW:
-                    made = make_local_control_flow(inner, used, values, parts)
-                else:
-                    made = make_local(inner, used, [parts.type_of(r) for r in inner.results])
-                    _rewire(made, values)
-            values.update(zip(inner.results, made.results, strict=True))
+        fill_with_parts(new, ops_of(old), values, parts)
         _drop_unused(new)
     return local
+
+
+def fill_with_parts(
+    block: ir.Block,
+    ops: Sequence[ir.Operation],
+    values: dict[ir.Value, ir.Value],
+    parts: Parts,
+) -> None:
+    """Appends copies of `ops` at the shapes of a part to a block.
+
+    Args:
+        values: what stands for the values that the ops use; their results are added.
+    """
+    for op in ops:
+        used = []
+        for position, operand in enumerate(op.operands):
+            cut = parts.cut_of(op, position)
+            value = values.get(operand, operand)
+            used.append(parts.cut(value, cut, ir.InsertionPoint(block)) if cut else value)
+        with ir.InsertionPoint(block), op.location:
+            if op.name in CONTROL_FLOW:
+                made = make_local_control_flow(op, used, values, parts)
+            else:
+                made = make_local(op, used, [parts.type_of(r) for r in op.results])
+                _rewire(made, values)
+        values.update(zip(op.results, made.results, strict=True))
 
 
 def _rewire(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
