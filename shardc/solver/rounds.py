@@ -14,7 +14,8 @@ from shardc.solver.reduced import Reduced
 from shardc.solver.search import Search
 
 NODES_TO_TABULATE = 1_000  # problems of fewer nodes are left to elimination and CP-SAT
-FOLDED_NODES_TO_TABULATE = 100  # the same for problems whose layers are folded
+FEW_NODES_TO_TABULATE = 100  # the same where less than so much work (cells) is to be spent:
+WORK_TO_TABULATE = 1_000_000_000
 CELLS_TO_TABULATE = 1 << 24  # of one table: so are problems that need no larger one
 # Shares of all work for messages, oscillation and polish, and how fast prices move while messages
 # pass: from, to. The next rounds go on until the work is spent.
@@ -28,15 +29,18 @@ RATES_IN_NEED = (1.0, 1.0)  # where nothing was found that fits
 LEAST_REMOVED = 0.1  # share of all strategies below which a new contraction does not pay
 
 
-def is_wide(reduced: Reduced, folded: bool = False) -> bool:
+def is_wide(search: Search) -> bool:
     """Whether elimination needs too large tables, of too many nodes to split them.
 
-    What is `folded` is as tangled with few nodes as an unfolded problem with many: the neighbours
-    of all layers are neighbours of one.
+    Splitting tables again and again ends in proofs, but gives good choices late; messages give them
+    soon. So with little work to spend, few nodes are too many.
     """
-    if len(reduced.sizes) <= (FOLDED_NODES_TO_TABULATE if folded else NODES_TO_TABULATE):
+    most_nodes = NODES_TO_TABULATE
+    if search.work < WORK_TO_TABULATE:
+        most_nodes = min(FEW_NODES_TO_TABULATE, most_nodes)
+    if len(search.reduced.sizes) <= most_nodes:
         return False
-    return _needs_more_cells(reduced, CELLS_TO_TABULATE)
+    return _needs_more_cells(search.reduced, CELLS_TO_TABULATE)
 
 
 def _needs_more_cells(reduced: Reduced, most_cells: int) -> bool:
@@ -109,7 +113,7 @@ def descend(search: Search, prices: Floats, rng: random.Random) -> None:
                 return
             prices[search.reduced.times] = descent.prices
             _remove_strategies(descent, search)
-            if search.settled() or not is_wide(search.reduced, search.folded):
+            if search.settled() or not is_wide(search):
                 return
             if search.reduced is not descent.network.reduced:
                 start = prices[search.reduced.times]

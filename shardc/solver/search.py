@@ -35,11 +35,11 @@ class Search:
         least_bytes: proven: no choice has a smaller peak.
         gap: share of the best cost by which it may miss the optimum.
         cutoff: nothing that costs more is wanted: a bound above ends the search.
-        folded: nodes of `problem` stand for several of another one.
         num_folded, folded_cost: as `num_folded` and `folded_objective` of a `Solution`.
         proving: prices of all times at which messages proved their best bound, None before.
-        work_left: budget in table cells; phases that could go on for ever stop at 0. Budgets in
-            work, not in seconds, make the result a function of problem and seed.
+        work, work_left: budget in table cells, and what is left of it; phases that could go on for
+            ever stop at 0. Budgets in work, not in seconds, make the result a function of problem
+            and seed.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class Search:
         start_s: float,
         work: float,
         gap: float,
-        folded: bool = False,
         cutoff: float = math.inf,
     ) -> None:
         self.problem = problem
@@ -67,9 +66,8 @@ class Search:
         self.start_s = start_s
         self.effort_s = effort_s
         self.deadline_s = start_s + time_limit_s
-        self.work_left = work
+        self.work = self.work_left = work
         self.gap = max(gap, EXACT)
-        self.folded = folded
         self.cutoff = cutoff
         self.num_folded = 0
         self.folded_cost: float | None = None

@@ -160,10 +160,10 @@ def _run(search: Search, seed: int, prices: Floats) -> None:
             f" {len(search.problem.edges)} edges -> {len(search.reduced.edges)},"
             f" {len(search.reduced.times)} of {len(search.live.times)} times"
         )
-        if is_wide(search.reduced, search.folded):
+        if is_wide(search):
             times |= set(search.live.times.tolist())
             descend(search, prices, rng)
-            still_wide = is_wide(search.reduced, search.folded)
+            still_wide = is_wide(search)
             if search.settled() or (search.best is not None and still_wide):
                 return
         if _solve_relaxation(search, times, prices, rng, seed):

@@ -69,7 +69,6 @@ def search_folded(search: Search, layers: Folded, run: Run, seed: int) -> Floats
         search.start_s + search.seconds(),
         FOR_FOLDED * search.work_left,
         GAP_OF_FOLDED * search.gap,
-        folded=True,
     )
     prices = np.zeros(len(inner.live.times))
     work = inner.work_left

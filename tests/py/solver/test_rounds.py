@@ -1,5 +1,6 @@
 """Wide problems, made of narrow ones by lowering what counts as wide."""
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +11,7 @@ from shardc.errors import InfeasibleError
 from shardc.solver.contraction import contract
 from shardc.solver.problem import Problem, Progress, evaluate
 from shardc.solver.rounds import is_wide
+from shardc.solver.search import Search
 from shardc.solver.solve import solve
 from tests.py.solver.random_problems import brute_force, problems, training_chain
 
@@ -75,11 +77,26 @@ def test_same_seed_gives_the_same_answer() -> None:
     assert (first.choice, first.lower_bound) == (second.choice, second.lower_bound)
 
 
+def search_of(problem: Problem, work: float) -> Search:
+    search = Search(problem, 1e9, 1.0, None, time.monotonic(), work, 0.0)
+    search.enter(contract(problem))
+    return search
+
+
 def test_width_is_that_of_the_largest_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    reduced = contract(training_chain(8, 4, 0.3))
-    assert is_wide(reduced)
+    search = search_of(training_chain(8, 4, 0.3), 1e10)
+    assert is_wide(search)
     monkeypatch.setattr("shardc.solver.rounds.CELLS_TO_TABULATE", 1 << 60)
-    assert not is_wide(reduced)
+    assert not is_wide(search)
     monkeypatch.setattr("shardc.solver.rounds.CELLS_TO_TABULATE", 1)
-    monkeypatch.setattr("shardc.solver.rounds.NODES_TO_TABULATE", len(reduced.sizes))
-    assert not is_wide(reduced)
+    monkeypatch.setattr("shardc.solver.rounds.NODES_TO_TABULATE", len(search.reduced.sizes))
+    assert not is_wide(search)
+
+
+def test_with_little_work_fewer_nodes_are_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = training_chain(8, 4, 0.3)
+    monkeypatch.setattr("shardc.solver.rounds.CELLS_TO_TABULATE", 1)
+    monkeypatch.setattr("shardc.solver.rounds.NODES_TO_TABULATE", 1_000)
+    monkeypatch.setattr("shardc.solver.rounds.FEW_NODES_TO_TABULATE", 10)
+    assert not is_wide(search_of(problem, 1e10))
+    assert is_wide(search_of(problem, 1e8))
