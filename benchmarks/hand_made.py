@@ -13,17 +13,20 @@ megatron  columns and rows of weights split over all devices, the batch whole
 2-d       the batch over the first axis, columns and rows over the others (meshes of several axes)
 
 The ratio is predicted step time over that of shardc's free plan: below 1 shardc would have missed a
-better plan that it can express. With --run each plan is compiled for 8 virtual CPU devices: FLOPs
-and bytes of collectives as XLA has them, peak memory beside the predicted one, and the median time
-of a step; and how the plans rank by each (Spearman's correlation with the prediction). Virtual
-devices share the cores: measured times say little about real ones.
+better plan that it can express. With --run each plan is compiled for 8 virtual CPU devices (and
+predicted for them, unless --cluster says otherwise): FLOPs and bytes of collectives as XLA has
+them, peak memory beside the predicted one, and the median time of a step; and how the plans of a
+program on a mesh rank by each (Spearman's correlation with the prediction). Virtual devices share
+the cores: measured times say little about real ones.
 """
 
 import argparse
+import datetime
 import itertools
 import json
 import math
 import os
+import platform
 import statistics
 import sys
 import time
@@ -46,10 +49,16 @@ from jax.sharding import PartitionSpec as P
 import shardc
 from shardc.errors import InfeasibleError
 from shardc.importer.asked_arguments import matches
-from tests.py.hlo_text import dot_flops, hlo_collectives
+from tests.py.hlo_text import hlo_collectives
 
 MESHES = ((8,), (2, 4), (4, 2), (2, 2, 2), (4,), (2, 2))
 AXES = ("x", "y", "z")
+RANKED_BY = {
+    "XLA's FLOPs": "xla_flops",
+    "collective bytes": "xla_collective_bytes",
+    "step time": "step_s",
+}
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -224,6 +233,7 @@ def measured(program: Program, plan: Any, rounds: int) -> dict[str, Any]:
     """What XLA's programs have, and how long a step takes."""
     compiled = plan.compile()
     texts = compiled.hlo_texts().values()
+    flops = sum(float(each["flops"]) for each in compiled.cost_analysis().values())
     sent = sum(sum(hlo_collectives(text).values()) for text in texts)
     sizes = compiled.memory_analysis().values()
     peak = max(
@@ -241,7 +251,7 @@ def measured(program: Program, plan: Any, rounds: int) -> dict[str, Any]:
         jax.block_until_ready((state, loss))
         times.append(time.perf_counter() - start)
     return {
-        "xla_flops": sum(map(dot_flops, texts)),
+        "xla_flops": flops,
         "xla_collective_bytes": sent,
         "xla_peak_bytes": peak,
         "step_s": statistics.median(times[1:]),
@@ -253,21 +263,30 @@ def ranks(values: list[float]) -> list[float]:
     return [order.index(v) + (order.count(v) - 1) / 2 for v in values]
 
 
-def spearman(one: list[float], other: list[float]) -> float:
-    """Rank correlation; 1.0 where one of them has no order."""
+def spearman(one: list[float], other: list[float]) -> float | None:
+    """Rank correlation; None where one of them has no order."""
     a, b = np.array(ranks(one)), np.array(ranks(other))
     if a.std() == 0 or b.std() == 0:
-        return 1.0
+        return None
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def compare(name: str, shape: tuple[int, ...], options: argparse.Namespace) -> list[dict[str, Any]]:
+def correlations(rows: list[Row]) -> dict[str, float | None]:
+    """How the prediction ranks the plans of one program on one mesh, against each measure."""
+    full = [row for row in rows if "step_s" in row]
+    by = [row["predicted_s"] for row in full]
+    if len(full) < 3:
+        return {}
+    return {word: spearman(by, [row[field] for row in full]) for word, field in RANKED_BY.items()}
+
+
+def compare(name: str, shape: tuple[int, ...], options: argparse.Namespace) -> list[Row]:
     """One row per plan of a program on a mesh."""
     program = PROGRAMS[name](options.scale)
     mesh = dict(zip(AXES, shape, strict=False))
-    rows = []
+    rows: list[Row] = []
     for plan, shardings in {"shardc": {}, **by_hand(program, mesh)}.items():
-        row: dict[str, Any] = {"program": name, "mesh": "x".join(map(str, shape)), "plan": plan}
+        row: Row = {"program": name, "mesh": "x".join(map(str, shape)), "plan": plan}
         try:
             found = planned(program, options.cluster, mesh, shardings)
         except InfeasibleError as error:
@@ -286,7 +305,7 @@ def compare(name: str, shape: tuple[int, ...], options: argparse.Namespace) -> l
     return rows
 
 
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: list[Row], ranked: dict[str, float | None]) -> None:
     for row in rows:
         line = f"{row['program']:5} {row['mesh']:6} {row['plan']:9}"
         if "refused" in row:
@@ -295,25 +314,30 @@ def show(rows: list[dict[str, Any]]) -> None:
         line += f" {row['predicted_s'] * 1e6:10.1f} us  ratio {row['ratio']:6.3f}"
         if "step_s" in row:
             line += (
+                f"  {row['xla_flops'] / 1e6:9.2f} MFLOP"
                 f"  sent {row['xla_collective_bytes'] / 1e3:9.1f} kB"
                 f"  peak {row['xla_peak_bytes'] / 1e6:7.2f} MB"
                 f" (predicted {row['predicted_peak_bytes'] / 1e6:7.2f})"
                 f"  step {row['step_s'] * 1e3:8.2f} ms"
             )
-        print(line, flush=True)
-    full = [row for row in rows if "step_s" in row]
-    if len(full) > 2:
-        by = [row["predicted_s"] for row in full]
-        for word, field in (("collective bytes", "xla_collective_bytes"), ("step time", "step_s")):
-            rank = spearman(by, [row[field] for row in full])
-            print(f"      rank correlation of the prediction with {word}: {rank:.2f}", flush=True)
+        print(line)
+    for word, rank in ranked.items():
+        found = "no order" if rank is None else f"{rank:.2f}"
+        print(f"      rank correlation of the prediction with {word}: {found}")
+    sys.stdout.flush()
+
+
+def average(found: list[dict[str, float | None]], word: str) -> float | None:
+    """Of the rank correlations over all programs and meshes that have an order."""
+    known = [rank for each in found if (rank := each.get(word)) is not None]
+    return statistics.mean(known) if known else None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--meshes", default=",".join("x".join(map(str, m)) for m in MESHES))
-    parser.add_argument("--cluster", default="a100-8")
+    parser.add_argument("--cluster", default=None, help="a100-8, or cpu8 with --run")
     parser.add_argument("--scale", type=int, default=None, help="of widths; 16, or 1 with --run")
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
@@ -321,20 +345,35 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     options.scale = options.scale or (1 if options.run else 16)
+    options.cluster = options.cluster or ("cpu8" if options.run else "a100-8")
     shapes = [tuple(map(int, text.split("x"))) for text in options.meshes.split(",")]
-    rows = []
+    report: Row = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "cores": os.cpu_count(),
+        "cluster": options.cluster,
+        "scale": options.scale,
+        "plans": [],
+    }
+    ranked = []
     for name, shape in itertools.product(options.programs.split(","), shapes):
-        found = compare(name, shape, options)
+        rows = compare(name, shape, options)
+        ranked.append(correlations(rows))
         if options.format == "text":
-            show(found)
-        rows += found
-    worst = min((row["ratio"] for row in rows if "ratio" in row), default=1.0)
-    if options.format == "text":
-        print(f"least ratio: {worst:.4f} over {len(rows)} plans")
-    else:
-        print(json.dumps(rows, indent=1))
-    if options.output is not None:
-        options.output.write_text(json.dumps(rows, indent=1) + "\n")
+            show(rows, ranked[-1])
+        report["plans"] += rows
+        report["least_ratio"] = min(row["ratio"] for row in report["plans"] if "ratio" in row)
+        if options.run:
+            report["rank_correlations"] = {word: average(ranked, word) for word in RANKED_BY}
+        if options.output is not None:
+            options.output.write_text(json.dumps(report, indent=1) + "\n")
+    if options.format == "json":
+        print(json.dumps(report, indent=1))
+        return
+    print(f"least ratio: {report['least_ratio']:.4f} over {len(report['plans'])} plans")
+    for word, rank in report.get("rank_correlations", {}).items():
+        print(f"mean rank correlation with {word}: {'no order' if rank is None else f'{rank:.2f}'}")
 
 
 if __name__ == "__main__":
