@@ -35,6 +35,7 @@ from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE, XLA_LOWERING
 from shardc.passes.plan_shardings import REPORTS as STAGE_REPORTS
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
+from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.plan import Executable, FunctionSharding, Mesh, Plan, StageReport
 from shardc.schedule.action import print_schedule
@@ -111,7 +112,8 @@ def find(split_module: Module, origins: Sequence[Origin]) -> tuple[int, ...] | N
 def outline(split_module: Module, cuts: Sequence[int]) -> Module:
     """Stage functions without meshes, from a module that `split` gave; `cuts` as in `Shape`."""
     return _after(
-        split_module, [PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts)), OutlineStages()]
+        split_module,
+        [PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts)), OutlineStages(), ShareReshards()],
     )
 
 

@@ -29,7 +29,16 @@ from shardc.ir.attributes import call_target
 from shardc.ir.calls import CALL, called, facts_of
 from shardc.ir.local_ops import BARRIER
 from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, shape_of, sum_itemsize
-from shardc.ir.walk import CONTROL_FLOW, RETURN, body, last_op, ops, terminator, where
+from shardc.ir.walk import (
+    CONTROL_FLOW,
+    RETURN,
+    body,
+    last_op,
+    made_by,
+    ops,
+    terminator,
+    where,
+)
 
 FUSED_TRAFFIC = 0.5  # an elementwise op is usually fused: it writes, or reads, but not both
 
@@ -50,6 +59,7 @@ class FunctionNodes:
         nodes: of each of the function's `planned_ops`.
         options: the strategies of each of these nodes.
         num_flops: of one step, over all devices.
+        constraints: nodes of constraints.
         ruleless: nodes of ops that have no rule, constants and iotas excepted.
     """
 
@@ -69,10 +79,12 @@ class FunctionNodes:
         self.nodes: list[tuple[int, ...]] = []
         self.options: list[Options] = []
         self.num_flops = 0
+        self.constraints: list[int] = []
         self.ruleless: list[int] = []
         self._rules: Iterator[OpRule | None] = iter(rules)
         self._live = Liveness(function)
-        self._crossing = set(terminator(function).operands)
+        returned = terminator(function).operands
+        self._crossing = {*returned, *map(_constrained, returned)}
         self._source: dict[ir.Value, tuple[int, int]] = {}  # node, position among its results
         self._made: dict[ir.Value, int] = {}  # how often per step
         self._unreduced: dict[ir.Value, bool] = {}
@@ -182,14 +194,19 @@ class FunctionNodes:
     def _constraint(
         self, op: ir.Operation, time: int, repeats: int
     ) -> tuple[tuple[int, ...], Options]:
-        """What the user asks for; nothing, if its price is being asked for."""
+        """What the user asks for; where nothing is, or its price is being asked for, what is best
+        for all that use it."""
         operand, result = op.operands[0], op.results[0]
         asked = asked_of(op.attributes["sharding"])
         if where(op) in self.ignored:
             asked = Asked(((),) * len(asked.dims), (True,) * len(asked.dims))
+        sums = asked.asks_nothing and self._unreduced[operand]
         strategies = asked_strategies(operand, self.graph.mesh, asked)
+        if asked.asks_nothing:
+            strategies = identity_strategies(operand, self.graph.mesh, sums)
         index = self._pass_on(operand, strategies, time)
-        self._define(result, (index, 0), repeats)
+        self._define(result, (index, 0), repeats, sums)
+        self.constraints.append(index)
         return (index,), (strategies,)
 
     def _loop(self, op: ir.Operation, time: int, repeats: int) -> tuple[tuple[int, ...], Options]:
@@ -298,6 +315,12 @@ class FunctionNodes:
                 seconds += all_reduce_over_s(pairs, bytes_each)
             found.append(seconds * repeats)
         return found
+
+
+def _constrained(value: ir.Value) -> ir.Value:
+    """What a constraint makes `value` of, perhaps in another sharding; else `value`."""
+    op = made_by(value)
+    return op.operands[0] if op is not None and op.name == CONSTRAINT else value
 
 
 def _full_name(op: ir.Operation) -> str:

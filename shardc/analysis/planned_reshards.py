@@ -40,11 +40,13 @@ class PlannedReshard:
 
     Attributes:
         source: the node that makes the value.
+        made: how it lies there.
         users: the nodes that use the result, each with what it says of it.
         found: the steps.
     """
 
     source: int
+    made: TensorSharding
     users: tuple[tuple[int, EdgeReshard], ...]
     found: Reshard
 
@@ -69,6 +71,7 @@ class PlannedReshards:
         self, built: StageProblem, choice: Sequence[int], mesh: Mesh, links: Links
     ) -> None:
         self.built, self.choice, self.mesh, self.links = built, choice, mesh, links
+        self.heavy = _heavy_nodes(built)
         self.reshards = tuple(self._reshards())
 
     def sent_bytes(self) -> float:
@@ -116,14 +119,12 @@ class PlannedReshards:
     def _buffers_of(self, each: PlannedReshard) -> Iterator[Buffer]:
         info, source = each.info, each.source
         op = self.built.node_ops[source][0]
-        made = info.made[self.choice[source]]
-        sizes = [
-            self._held_bytes(info, lies) for lies in (made, *(s.result for s in each.found.steps))
-        ]
+        ways = (each.made, *(step.result for step in each.found.steps))
+        sizes = [self._held_bytes(info, lies) for lies in ways]
         spans = [edge.needed for _, edge in each.users if edge.needed is not None]
         lo, hi = self.built.problem.intervals[source]
         at = min((start for start, _ in spans), default=lo)
-        heavy = any(self.built.node_ops[user][0] in HEAVY for user, _ in each.users)
+        heavy = any(user in self.heavy for user, _ in each.users)
         slices = all(step.kind == "all_slice" for step in each.found.steps)
         if slices and not (heavy if spans else op in HEAVY):
             return
@@ -151,17 +152,23 @@ class PlannedReshards:
 
     def _reshards(self) -> Iterator[PlannedReshard]:
         users: dict[tuple[str, int, int, TensorSharding], list[tuple[int, EdgeReshard]]] = {}
+        lies: dict[tuple[int, int], TensorSharding] = {}
+        # A constraint that changes nothing is the value itself: node -> (node, position).
+        same: dict[int, tuple[int, int]] = {}
         edges = self.built.problem.edges[: len(self.built.edge_reshards)]
         for info, (u, v) in zip(self.built.edge_reshards, edges, strict=True):
-            used = info.used[self.choice[v]]
-            if used != info.made[self.choice[u]]:
-                users.setdefault((info.function, u, info.position, used), []).append((v, info))
-        for (_, source, _, used), found in users.items():
-            info = found[0][1]
+            source = same.get(u, (u, info.position))
+            made, used = info.made[self.choice[u]], info.used[self.choice[v]]
+            if used != made:
+                lies[source] = made
+                users.setdefault((info.function, *source, used), []).append((v, info))
+            elif v in self.built.constraints:
+                same[v] = source
+        for (_, node, position, used), found in users.items():
+            info, made = found[0][1], lies[node, position]
             sizes = itemsize(info.dtype), itemsize(sum_dtype(info.dtype))
-            made = info.made[self.choice[source]]
             steps = reshard(made, used, self.mesh, info.shape, sizes[0], self.links, sizes[1])
-            yield PlannedReshard(source, tuple(found), steps)
+            yield PlannedReshard(node, made, tuple(found), steps)
 
     def _reductions(self) -> Iterator[tuple[int, tuple[str, ...], TensorSharding]]:
         """Node and axes of each op that reduces its own result, and how that lies."""
@@ -172,3 +179,10 @@ class PlannedReshards:
                     chosen = strategies[self.choice[node]]
                     if chosen.reduce_axes:
                         yield node, chosen.reduce_axes, chosen.results[0]
+
+
+def _heavy_nodes(built: StageProblem) -> set[int]:
+    """Ops that read their operands from memory, and what only hands these on to them."""
+    heavy = {node for node, (op, _) in enumerate(built.node_ops) if op in HEAVY}
+    edges = built.problem.edges[: len(built.edge_reshards)]
+    return heavy | {u for u, v in edges if v in heavy and u in built.constraints}

@@ -101,6 +101,7 @@ class ProblemBuilder:
             {name: tuple(ids) for name, ids in args.items()},
             {symbol(f): self._repeats(f) for f in self.functions},
             sum(each.num_flops for each in added.values()),
+            frozenset(node for each in added.values() for node in each.constraints),
             frozenset(node for each in added.values() for node in each.ruleless),
             self.graph.node_functions,
             [(node.op, node.num_flops) for node in self.graph.nodes],

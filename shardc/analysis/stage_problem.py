@@ -53,6 +53,7 @@ class StageProblem:
         function_args: function name -> value id of each argument.
         function_repeats: function name -> how often it runs per step.
         num_flops: of one step, over all devices.
+        constraints: nodes that hand a value on, for nothing, as it is to lie for several users.
         ruleless: nodes of ops that have no rule, constants and iotas excepted.
         node_functions: function that each op node is in; "" for values.
         node_ops: name and FLOPs per step of the op that each node is; "" where it is none.
@@ -70,6 +71,7 @@ class StageProblem:
     function_args: dict[str, tuple[str, ...]]
     function_repeats: dict[str, int]
     num_flops: int
+    constraints: frozenset[int]
     ruleless: frozenset[int]
     node_functions: list[str]
     node_ops: list[tuple[str, int]]

@@ -79,7 +79,9 @@ def asked_names(module: ir.Operation) -> list[str]:
     """Who asks for shardings in stage functions: patterns, arguments, results, and the source
     positions of constraints."""
     names = [each.name for each in asked_values(module).values()]
-    names += [where(op) for f in functions(module) for op in walk(f) if op.name == CONSTRAINT]
+    for op in (op for f in functions(module) for op in walk(f) if op.name == CONSTRAINT):
+        if not asked_of(op.attributes["sharding"]).asks_nothing:
+            names.append(where(op))
     return list(dict.fromkeys(names))
 
 

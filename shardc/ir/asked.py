@@ -26,6 +26,11 @@ class Asked(msgspec.Struct, frozen=True):
     replicated: tuple[str, ...] = ()
 
     @property
+    def asks_nothing(self) -> bool:
+        """Whether the value may lie as it likes, partial sums included."""
+        return bool(self.dims) and all(self.is_open) and not (any(self.dims) or self.replicated)
+
+    @property
     def least(self) -> TensorSharding:
         """The sharding that does what is demanded and no more."""
         return TensorSharding(self.dims)

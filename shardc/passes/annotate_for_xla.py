@@ -44,7 +44,7 @@ class AnnotateForXla(Pass):
                         del op.attributes[attribute]
                 shardings = result_shardings(op)
                 if op.name == CONSTRAINT and shardings is not None:
-                    op.attributes["sharding"] = to_attr(shardings[0], mesh)
+                    op.attributes["sharding"] = to_attr(_whole(shardings[0]), mesh)
                     del op.attributes[SHARDING]
                 elif op.name in CONTROL_FLOW and shardings is not None:
                     del op.attributes[SHARDING]

@@ -17,8 +17,8 @@ from shardc.plan import Mesh
 class AssignMeshes(Pass):
     """Adds `sdy.mesh @stage{s}` for every stage and says on which devices it lies.
 
-    Shardings that the user asks for in the functions then refer to the mesh of the stage, which
-    must have their axes; `sdy.mesh @user` goes.
+    Constraints in the functions then refer to the mesh of the stage, which must have the axes over
+    which the user asks for shardings; `sdy.mesh @user` goes.
 
     Options:
         meshes: one mesh per stage such as `x=2,y=2@0,1,2,3` (axes, then device ids), separated
@@ -47,14 +47,15 @@ class AssignMeshes(Pass):
                 code="SHARDC-101",
             )
         if user is not None:
-            _move_constraints(module, user, wanted)
+            _check_axes(user, wanted)
+        _move_constraints(module)
         for stage, mesh in reversed(list(enumerate(wanted))):
             add_mesh(module, f"stage{stage}", mesh)
         write_mesh_devices(module, {f"stage{s}": mesh for s, mesh in enumerate(wanted)})
 
 
-def _move_constraints(module: ir.Operation, user: Mesh, wanted: tuple[Mesh, ...]) -> None:
-    """Lets the user's shardings refer to the meshes of the stages."""
+def _check_axes(user: Mesh, wanted: tuple[Mesh, ...]) -> None:
+    """Refuses meshes without the axes over which the user asks for shardings."""
     for mesh in wanted:
         if not set(user.axes) <= set(mesh.axes):
             raise PlanError(
@@ -63,6 +64,10 @@ def _move_constraints(module: ir.Operation, user: Mesh, wanted: tuple[Mesh, ...]
                 help="use a mesh with these axes for every stage",
                 code="SHARDC-204",
             )
+
+
+def _move_constraints(module: ir.Operation) -> None:
+    """Lets shardings in the functions refer to the meshes of the stages."""
     for function in functions(module):
         for op in walk(function):
             if op.name == CONSTRAINT:

@@ -7,6 +7,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardc.errors import PlanError
+from shardc.ir.asked import CONSTRAINT
 from shardc.ir.attributes import IN_SHARDINGS, SHARDING, is_local, result_attrs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import (
@@ -17,7 +18,16 @@ from shardc.ir.shardings import (
     value_shardings,
 )
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import CONTROL_FLOW, RETURN, functions, nested_ops, terminator, walk, where
+from shardc.ir.walk import (
+    CONTROL_FLOW,
+    RETURN,
+    functions,
+    made_by,
+    nested_ops,
+    terminator,
+    walk,
+    where,
+)
 from shardc.plan import TensorSharding
 
 
@@ -26,10 +36,11 @@ class InsertReshards(Pass):
     """Inserts an `sdy.reshard` where a value does not lie as the op that uses it wants.
 
     Reads `shardc.in_shardings` off each op and removes it, and `sdy.sharding` of the functions'
-    results: after this pass the plan stands in the program itself. What a loop or branch hands on
-    lies as the results of its op do. A reshard stands in the block of the value that it reshards,
-    so a value from outside a loop is resharded once, before it. Ops that want one value in the same
-    sharding share one reshard. What already agrees is left alone, so a second run changes nothing.
+    results: after this pass the plan stands in the program itself, and constraints that were open
+    ask for what was planned. What a loop or branch hands on lies as the results of its op do. A
+    reshard stands in the block of the value that it reshards, so a value from outside a loop is
+    resharded once, before it. Ops that want one value in the same sharding share one reshard. What
+    already agrees is left alone, so a second run changes nothing.
 
         %1 = stablehlo.negate %0 {shardc.in_shardings = [#sdy.sharding<@mesh, [{"x"}]>]}
     becomes, where %0 is replicated,
@@ -51,6 +62,8 @@ class InsertReshards(Pass):
                     resharder.operands(op, wanted)
                     if op.name not in CONTROL_FLOW:
                         resharder.captured_whole(op)
+                    if op.name == CONSTRAINT:
+                        op.attributes["sharding"] = wanted[0]
                     del op.attributes[IN_SHARDINGS]
                 elif op.name == RETURN:
                     resharder.returned(op)
@@ -73,10 +86,21 @@ class _Resharder:
         target = from_attr(wanted)
         if sharding_or_replicated(value, self.written) == target:
             return value
+        value = self._original(value)
         if (value, target) not in self.made:
             with ir.InsertionPoint(_in_block_of(value, user)), user.location:
                 self.made[value, target] = sdy.ReshardOp(value, wanted).result
         return self.made[value, target]
+
+    def _original(self, value: ir.Value) -> ir.Value:
+        """What `value` is by another name: a constraint that changes nothing makes nothing."""
+        maker = made_by(value)
+        if maker is None or maker.name != CONSTRAINT:
+            return value
+        lies, before = (
+            sharding_or_replicated(each, self.written) for each in (value, maker.operands[0])
+        )
+        return self._original(maker.operands[0]) if lies == before else value
 
     def operands(self, op: ir.Operation, wanted: Sequence[ir.Attribute]) -> None:
         """Gives `op` its operands as `wanted`."""

@@ -20,6 +20,7 @@ from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pin_layouts import PinLayouts
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
+from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.strip_shardings import StripShardings
@@ -57,7 +58,8 @@ NORMALIZE: tuple[Pass, ...] = (
 # order of its functions: cut-loops (before microbatches, which then accumulate each stage's rows by
 # themselves), split-microbatches (before stages, which are planned for one microbatch),
 # plan-stages and outline-stages (before shardings, so that a stage is planned with all uses of its
-# parameters), assign-meshes, plan-shardings or apply-shardings.
+# parameters), share-reshards (after them, because ops of two functions share nothing, and before
+# shardings, which it gives one more choice), assign-meshes, plan-shardings or apply-shardings.
 
 LOCAL_LOWERING: tuple[Pass, ...] = (
     # First, because from here on every disagreement between two ops is an op itself.
@@ -95,6 +97,7 @@ PASSES: dict[str, type[Pass]] = {
         SplitMicrobatches,
         PlanStages,
         OutlineStages,
+        ShareReshards,
         AssignMeshes,
         PlanShardings,
         ApplyShardings,

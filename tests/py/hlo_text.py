@@ -7,11 +7,13 @@ from collections import Counter
 import numpy as np
 from jax.extend.mlir import ir
 
+from shardc.ir.constants import splat_text
 from shardc.ir.context import make_context
-from shardc.ir.tensor_types import dtype_of, shape_of
-from shardc.ir.walk import walk
+from shardc.ir.tensor_types import dtype_of, num_elements, shape_of
+from shardc.ir.walk import made_by, walk
 
 KINDS = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "collective_permute")
+FILLED = {f"stablehlo.{n}" for n in "add compare divide select negate broadcast_in_dim".split()}
 Groups = tuple[tuple[int, ...], ...]
 
 
@@ -81,6 +83,34 @@ def mlir_collectives(text: str) -> Collectives:
                     num_bytes = math.prod(shape_of(result)) * wire_itemsize(dtype_of(result))
                     found[kind, tuple(map(tuple, groups.tolist()))] += num_bytes
     return found
+
+
+def known_everywhere(text: str) -> Collectives:
+    """The all-gathers of `mlir_collectives` that XLA drops: of values that are one constant."""
+    found = Collectives()
+    with make_context():
+        module = ir.Module.parse(text)
+        for op in walk(module.operation):
+            if op.name == "stablehlo.all_gather" and _is_filled(op.operands[0]):
+                groups = np.array(ir.DenseIntElementsAttr(op.attributes["replica_groups"]))
+                num_bytes = num_elements(op.results[0]) * wire_itemsize(dtype_of(op.results[0]))
+                found["all_gather", tuple(map(tuple, groups.tolist()))] += num_bytes
+    return found
+
+
+def _is_filled(value: ir.Value) -> bool:
+    """Whether all elements are computed from one constant each."""
+    op = made_by(value)
+    if op is None:
+        return False
+    if op.name == "stablehlo.constant":
+        return splat_text(op) is not None
+    if op.name == "stablehlo.dynamic_slice":
+        return _is_filled(op.operands[0])
+    if op.name == "stablehlo.scatter":  # of updates that fill it
+        fills = num_elements(op.operands[2]) == num_elements(op.results[0])
+        return fills and all(map(_is_filled, op.operands))
+    return op.name in FILLED and all(map(_is_filled, op.operands))
 
 
 def _arrays(text: str) -> list[tuple[str, list[int]]]:

@@ -1,7 +1,8 @@
 """XLA communicates what shardc planned: the collectives of the plan, its MLIR and HLO are the same.
 
 Bytes are compared per kind and replica group, after undoing what XLA's CPU compiler does to
-collectives: it combines several into one over a tuple, and sends bfloat16 as float32.
+collectives: it combines several into one over a tuple, sends bfloat16 as float32, and does not
+gather what every device knows to be one constant.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import shardc
 from shardc.aot import Compiled
 from shardc.backend.stage_text import program_text
 from tests.py.compiled_step import compiled_collectives, planned_collectives
-from tests.py.hlo_text import hlo_collectives, mlir_collectives
+from tests.py.hlo_text import hlo_collectives, known_everywhere, mlir_collectives
 from tests.py.parallel_gpt import tight_gpt
 from tests.py.table import CLUSTER
 
@@ -46,8 +47,10 @@ def test_compiled_collectives_are_those_of_the_program(make: Callable[[], Compil
     compiled = make()
     texts = compiled.hlo_texts()
     for program in compiled.executable.programs:
-        wanted = mlir_collectives(program_text(program))
-        assert hlo_collectives(texts[program.name]) == wanted, program.name
+        text = program_text(program)
+        found = hlo_collectives(texts[program.name])
+        found.update(known_everywhere(text))
+        assert found == mlir_collectives(text), program.name
     for stage in range(compiled.plan.num_stages):
         planned = planned_collectives(compiled.plan, stage)
         assert compiled_collectives(compiled, stage) == planned, stage

@@ -24,6 +24,7 @@ from shardc.passes.lower_collectives import LowerCollectives
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import NORMALIZE
 from shardc.passes.plan_stages import PlanStages
+from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.plan import Mesh
 from shardc.solver.problem import Solution
@@ -46,7 +47,7 @@ def outlined(function, *args, donate=(), microbatches=1, batch=()) -> ir.Module:
     text = jax.jit(function, donate_argnums=donate).lower(*args).as_text()
     module = parse(text)
     split = SplitMicrobatches(microbatches, batch)
-    run_passes(module, [*NORMALIZE, split, PlanStages(), OutlineStages()])
+    run_passes(module, [*NORMALIZE, split, PlanStages(), OutlineStages(), ShareReshards()])
     return module
 
 

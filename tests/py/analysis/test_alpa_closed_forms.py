@@ -75,8 +75,9 @@ def test_mlp_with_large_layers_alternates_columns_and_rows():
 
 
 def test_mlp_on_two_axes_splits_the_batch_over_one_and_layers_over_the_other():
+    """Biases are split like the weights; Alpa's form has them whole, 0.3 % more."""
     batch, width = 512, 256
-    parameters = all_reduce(width * width * 4 / 2, 2) + all_reduce(width * 4, 2)
+    parameters = all_reduce(width * width * 4 / 2, 2) + all_reduce(width * 4 / 2, 2)
     expected = 6 * parameters + (6 - 1) * all_reduce(batch * width * 4 / 2, 2, 0.1)
     found = communication_ns(mlp(6, batch, width), SQUARE, machine(fast=10.0))
     assert found == pytest.approx(expected, rel=1e-3)

@@ -1,0 +1,88 @@
+"""Let the ops that use one value share a reshard of it."""
+
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy
+
+from shardc.analysis.flops import HEAVY
+from shardc.ir.asked import CONSTRAINT
+from shardc.ir.pass_manager import Pass
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import body, functions, nested_ops
+
+# Ops of which all operands may be left to be added up, and then what they make, too.
+SUMS = frozenset(f"stablehlo.{name}" for name in ("add", "subtract"))
+HAND_ON = SUMS | {f"stablehlo.{n}" for n in ("negate", "reshape", "transpose", "convert")}
+# Users that take all of an activation in, wherever its parts lie.
+TAKE_IN = HEAVY | {"stablehlo.reduce"}
+
+
+@dataclass(frozen=True)
+class ShareReshards(Pass):
+    """Puts an `sdy.sharding_constraint` that asks for nothing between a value and several users.
+
+    A reshard is priced between a value and each op that uses it, so several ops that want it in the
+    same other sharding would seem to pay for it several times. Here they have one neighbour, which
+    may lie as is best: what is resharded for it is resharded, and priced, once. It may lie as the
+    value does, too, so no plan becomes dearer. Only where much is sent: what a product leaves as
+    partial sums is added up for all its users, and an activation is resharded for all products and
+    reductions that take it in. Other ops follow their neighbours, and each constraint is one more
+    decision. Users in other blocks stay. A second run changes nothing.
+
+        %q = stablehlo.dot_general %x, %wq
+        %k = stablehlo.dot_general %x, %wk
+    becomes
+        %y = sdy.sharding_constraint %x <mesh<[]>, [{?}, {?}]>
+        %q = stablehlo.dot_general %y, %wq
+        %k = stablehlo.dot_general %y, %wk
+    """
+
+    name = "shardc-share-reshards"
+    never_refuses = "a value that one op uses is left alone"
+
+    def apply(self, module: ir.Operation) -> None:
+        for function in functions(module):
+            for value in body(function).arguments:
+                _share(value)
+            summed: set[ir.Value] = set()
+            for op in nested_ops(function):
+                if len(op.results) != 1 or op.name == CONSTRAINT:
+                    continue
+                result = op.results[0]
+                if op.name in HEAVY or (op.name in HAND_ON and summed.issuperset(op.operands)):
+                    summed.add(result)
+                _share(result, summed=result in summed and op.name in HEAVY | SUMS)
+
+
+def _share(value: ir.Value, summed: bool = False) -> None:
+    """Puts a constraint before the users that are to share what becomes of `value`, if several are.
+
+    Args:
+        summed: it may be left to be added up, so that all users want something else.
+    """
+    if not isinstance(value.type, ir.RankedTensorType) or not shape_of(value):
+        return
+    maker = value.owner
+    block = maker if isinstance(maker, ir.Block) else maker.operation.block
+    users = list(dict.fromkeys(use.owner.operation for use in value.uses))
+    if any(user.name == CONSTRAINT for user in users):
+        return
+    users = [user for user in users if user.block == block]
+    if not summed:
+        several = sum(user.name in HEAVY for user in users) > 1
+        users = [user for user in users if several and user.name in TAKE_IN]
+    if len(users) < 2:
+        return
+    first = users[0]
+    for user in users[1:]:
+        if user.is_before_in_block(first):
+            first = user
+    dims = [sdy.DimensionShardingAttr.get([], is_closed=False) for _ in shape_of(value)]
+    anywhere = sdy.TensorShardingAttr.get(sdy.MeshAttr.get([]), dims)
+    with ir.InsertionPoint(first), first.location:
+        shared = sdy.ShardingConstraintOp(value, anywhere).result
+    for user in users:
+        for position, operand in enumerate(user.operands):
+            if operand == value:
+                user.operands[position] = shared
