@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 
 from shardc.ir.attributes import result_attrs, set_result_attrs
+from shardc.ir.calls import CALL
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.signature import return_values, update_type
 from shardc.ir.walk import ops, terminator
@@ -14,7 +15,7 @@ _MOST_OPS = 16  # to make a result beside each call instead
 
 def drop_results(function: ir.Operation, calls: Sequence[ir.Operation]) -> None:
     """Takes from a function the results that no call uses, that are arguments, or that depend on
-    none and are made by a few ops; these follow each call.
+    none and are made by a few ops; these stand before each call. A call of nothing disappears.
 
     Args:
         calls: all calls of the function; they are replaced.
@@ -39,7 +40,10 @@ def drop_results(function: ir.Operation, calls: Sequence[ir.Operation]) -> None:
     update_type(function)
     set_result_attrs(function, [attrs[p] for p in kept])
     for call in calls:
-        _replace(call, kept)
+        if kept:
+            _replace(call, kept)
+        else:
+            call.erase()
 
 
 def _is_used(value: ir.Value) -> bool:
@@ -58,14 +62,17 @@ def _without_arguments(function: ir.Operation) -> set[ir.Value]:
 def _slice(
     function: ir.Operation, value: ir.Value, free: set[ir.Value]
 ) -> list[ir.Operation] | None:
-    """The ops behind a value that depends on no arguments, in order; None if they are many."""
+    """The ops behind a value that depends on no arguments, in order; None if they are many, or if
+    there are calls among them."""
     needed = {value}
     found = []
     for op in reversed(ops(function)) if value in free else ():
         if needed.intersection(op.results):
             found.append(op)
             needed.update(inputs(op))
-    return found[::-1] if 0 < len(found) <= _MOST_OPS else None
+    if not 0 < len(found) <= _MOST_OPS or any(op.name == CALL for op in found):
+        return None
+    return found[::-1]
 
 
 def _repeat(

@@ -9,7 +9,7 @@ from jax.extend.mlir.dialects import stablehlo
 from shardc.ir.constants import is_zero
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import functions, walk
+from shardc.ir.walk import all_functions, walk
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class BatchIndices(Pass):
     never_refuses = "an op whose indices are all data is left alone"
 
     def apply(self, module: ir.Operation) -> None:
-        for function in functions(module):
+        for function in all_functions(module):
             for op in list(walk(function)):
                 if op.name in ("stablehlo.gather", "stablehlo.scatter"):
                     with op.location:

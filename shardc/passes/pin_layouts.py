@@ -7,7 +7,7 @@ from jax.extend.mlir import ir
 from shardc.ir.attributes import call_target
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import functions, walk
+from shardc.ir.walk import all_functions, walk
 
 CONSTRAINT = "LayoutConstraint"  # XLA's custom call, as jax.experimental.layout emits it
 
@@ -24,7 +24,7 @@ class PinLayouts(Pass):
     never_refuses = "a constraint on a layout is valid wherever its value is"
 
     def apply(self, module: ir.Operation) -> None:
-        for function in functions(module):
+        for function in all_functions(module):
             for op in list(walk(function)):
                 if op.name == "stablehlo.fft":
                     with op.location:

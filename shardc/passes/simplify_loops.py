@@ -9,7 +9,7 @@ from jax.extend.mlir.dialects import stablehlo
 from shardc.ir.attributes import SHARDING
 from shardc.ir.clone import hollow_copy
 from shardc.ir.pass_manager import Pass
-from shardc.ir.walk import functions, last_op, walk
+from shardc.ir.walk import all_functions, last_op, walk
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class SimplifyLoops(Pass):
     never_refuses = "a loop that changes all that it carries is left alone"
 
     def apply(self, module: ir.Operation) -> None:
-        for function in functions(module):
+        for function in all_functions(module):
             for op in reversed(list(walk(function))):  # inner loops first
                 if op.name == "stablehlo.while":
                     _simplify(op)
