@@ -14,8 +14,9 @@ from shardc.solver.reduced import Reduced
 from shardc.solver.search import Search
 
 NODES_TO_TABULATE = 1_000  # problems of fewer nodes are left to elimination and CP-SAT
-FEW_NODES_TO_TABULATE = 100  # the same where less than so much work (cells) is to be spent:
+FEW_NODES_TO_TABULATE = 100  # the same where less than so much work (cells) is to be spent,
 WORK_TO_TABULATE = 1_000_000_000
+LOOKS_FOR_MESSAGES = 100  # if it is enough to look at all cells so often
 CELLS_TO_TABULATE = 1 << 24  # of one table: so are problems that need no larger one
 # Shares of all work for messages, oscillation and polish, and how fast prices move while messages
 # pass: from, to. The next rounds go on until the work is spent.
@@ -33,10 +34,11 @@ def is_wide(search: Search) -> bool:
     """Whether elimination needs too large tables, of too many nodes to split them.
 
     Splitting tables again and again ends in proofs, but gives good choices late; messages give them
-    soon. So with little work to spend, few nodes are too many.
+    soon, if they can pass often. So with little work to spend, few nodes are too many.
     """
     most_nodes = NODES_TO_TABULATE
-    if search.work < WORK_TO_TABULATE:
+    cells = sum(table.size for table in search.reduced.tables)
+    if LOOKS_FOR_MESSAGES * cells < search.work < WORK_TO_TABULATE:
         most_nodes = min(FEW_NODES_TO_TABULATE, most_nodes)
     if len(search.reduced.sizes) <= most_nodes:
         return False
