@@ -26,7 +26,7 @@ from shardc.cost.submeshes import mesh_of, mesh_views
 from shardc.errors import InfeasibleError, MicrobatchError, PlanError, ShardcError, StageError
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
-from shardc.ir.walk import body, main_function
+from shardc.ir.walk import body, functions, main_function, planned_ops
 from shardc.options import PlanOptions
 from shardc.plan import Mesh, Plan
 from shardc.schedule.registry import schedule_named
@@ -36,8 +36,11 @@ from shardc.splits import Splits
 from shardc.stage_costs import MOST_LAYERS, Proposal, even_proposals, layer_table, propose
 
 MOST_PIPELINES = 9  # that are planned exactly, before the best of them is chosen
-CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0  # of solving a stage while shapes compete
-FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0  # of solving a stage of the shape that won
+# Of solving a stage while shapes compete, and of the shape that won. Stages of more ops get as much
+# more: a look at all of them takes that much longer.
+CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0
+FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0
+OPS_FOR_EFFORT = 8_000
 REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scaled from there
 MOST_MICROBATCHES = 16  # tried for pipelines; more only helps deeper ones
 MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit
@@ -111,8 +114,9 @@ class _Planner:
                 self._plan_whole(views, alone)
             if pipelines and not (self._only_whole_batches() or self._near_ideal()):
                 self._plan_pipelines()
-            if self.best is not None and self.best.gap > FINAL_GAP and not alone:
-                self._try(self.best.proposal, FINAL_GAP, FINAL_EFFORT_S)
+            best = self.best if self._time_for_another() and not alone else None
+            if best is not None and best.gap > FINAL_GAP:
+                self._try(best.proposal, FINAL_GAP, FINAL_EFFORT_S)
         except KeyboardInterrupt:
             if self.best is None:
                 raise
@@ -417,8 +421,11 @@ class _Planner:
         cutoff_s: float = math.inf,
         ignored: Sequence[str] = (),
     ) -> Candidate:
+        outlined = self._outline(proposal.shape)
+        num_ops = sum(len(planned_ops(function)) for function in functions(outlined.operation))
+        effort_s *= max(1.0, num_ops / len(proposal.shape.meshes) / OPS_FOR_EFFORT)
         return plan_exactly(
-            self._outline(proposal.shape),
+            outlined,
             proposal,
             self.cluster,
             self.options,

@@ -23,6 +23,8 @@ UNPRICED_PASSES = 10
 BALL_SIZES = (20, 60, 150, 400, 1200)
 CELLS_OF_TABLES = (1_000, 5_000, 20_000)
 MOST_IDLE = 1_000  # balls in a row without a gain
+MENDING = (4, 10, 30, 100)  # nodes re-chosen around each node of a forbidden pair
+MOST_BROKEN = 0.02  # share of all nodes; more are left to further passes
 STEP_BELOW_LIMIT = 5e-4  # per look at all nodes that finds nothing that fits
 MOST_RAISES = 3  # of the prices, to make one ball fit
 STALL_PASSES, LEAST_GAIN = 6, 1e-3  # of passes that only prove: so small a gain ends them
@@ -130,7 +132,10 @@ class Descent:
                 self.bound = bound
                 search.proving = np.zeros(len(search.live.times))
                 search.proving[self.network.reduced.times] = self.prices
-            _, profile = self.look(choice)
+            cost, profile = self.look(choice)
+            if cost == math.inf:
+                choice = self.mend(choice)
+                _, profile = self.look(choice)
             self.here = choice
             count += 1
             if count <= unpriced:
@@ -139,6 +144,21 @@ class Descent:
             rate = rates[0] * (rates[1] / rates[0]) ** min(share, 1.0)
             self.adjust(profile, rates[0] if self.best is None else rate)
         search.raise_bound(self.bound)
+
+    def mend(self, choice: Ints) -> Ints:
+        """Re-chooses what is around forbidden pairs, which messages leave here and there: in ever
+        larger balls, until there is none."""
+        costs = self.network.priced(self.prices)
+        broken = self.network.forbidden(choice)
+        for factor in MENDING:
+            if not 0 < len(broken) <= MOST_BROKEN * len(choice):
+                break
+            free = self._grow(broken, factor * len(broken))
+            again = self.choose_again(choice, costs, free)
+            left = self.network.forbidden(again)
+            if len(left) < len(broken):
+                choice, broken = again, left
+        return choice
 
     def prove(self, most_passes: int, *, look: bool) -> None:
         """Passes of messages at fixed prices, for a bound, until it is close or hardly moves.

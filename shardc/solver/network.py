@@ -66,6 +66,13 @@ class Network:
         nodes = self.flat[self.first[:-1] + choice]
         return self.reduced.constant + float(nodes.sum()) + float(edges.sum())
 
+    def forbidden(self, choice: Ints) -> list[int]:
+        """The nodes of pairs that a choice must not take."""
+        u, v = self._ends
+        cells = self._cells[self._offsets + choice[u] * self._widths + choice[v]]
+        broken = np.flatnonzero(np.isinf(cells))
+        return sorted({*u[broken].tolist(), *v[broken].tolist()})
+
     def priced(self, prices: Floats | None) -> Floats:
         """Node costs of all strategies, with what their memory costs at `prices`."""
         memory = self.reduced.memory

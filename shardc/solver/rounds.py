@@ -22,7 +22,7 @@ CELLS_TO_TABULATE = 1 << 24  # of one table: so are problems that need no larger
 # pass: from, to. The next rounds go on until the work is spent.
 FIRST_ROUND = (0.25, 0.10, 0.15, (0.3, 0.03))
 NEXT_ROUNDS = (0.03, 0.04, 0.08, (0.06, 0.02))
-LEAST_PASSES, MOST_OF_PASSES = 100, 0.4  # of messages, while nothing fits; share of all work
+LEAST_PASSES, MOST_OF_PASSES = 100, 0.7  # of messages, at first and while nothing fits; share
 LEAST_LOOKS, MOST_LOOKS = 50, 200  # of a refinement
 REFINEMENT = (0.2, 0.2, 0.6, (0.06, 0.02))  # of a choice that other phases found
 RATES_OF_OSCILLATION = (0.1, 0.01)
@@ -96,7 +96,7 @@ def descend(search: Search, prices: Floats, rng: random.Random) -> None:
         while search.work_left > 0:
             messages, oscillation, polish, rates = round_
             work = messages * whole
-            if descent.best is None:
+            if descent.best is None or round_ is FIRST_ROUND:
                 work = max(work, min(LEAST_PASSES * descent.messages.work, MOST_OF_PASSES * whole))
                 rates = FIRST_ROUND[3]
             search.begin("messages")

@@ -4,6 +4,7 @@ import random
 import time
 
 import numpy as np
+import pytest
 
 from shardc.solver.contraction import contract
 from shardc.solver.descent import Descent
@@ -62,3 +63,22 @@ def test_a_first_choice_is_reported_at_once() -> None:
     descent = descent_on(training_chain(4, 3, None))
     descent.look(np.zeros(len(descent.network.sizes), np.int64))
     assert descent.search.best is not None
+
+
+def test_forbidden_pairs_of_a_choice_are_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardc.solver.descent.MOST_BROKEN", 1.0)
+    problem = training_chain(12, 0, 1.0)
+    search = Search(problem, 1e9, 1.0, None, time.monotonic(), 1e9, 0.0)
+    search.enter(contract(problem, search.live))
+    reduced, rng = search.reduced, np.random.default_rng(0)
+    choice = np.array([rng.integers(size) for size in reduced.sizes], np.int64)
+    wide = [i for i, table in enumerate(reduced.tables) if min(table.shape) > 2]
+    for i in rng.choice(wide, 3, replace=False):
+        u, v = reduced.edges[i]
+        reduced.tables[i][choice[u], choice[v]] = np.inf
+    network = Network(reduced)
+    descent = Descent(network, search, np.zeros(len(reduced.times)), random.Random(0))
+    assert 2 <= len(network.forbidden(choice)) <= 6 and network.cost(choice) == np.inf
+    mended = descent.mend(choice)
+    assert network.forbidden(mended) == [] and network.cost(mended) < np.inf
+    assert (mended == choice).any(), "what is far from them stays"
