@@ -323,18 +323,19 @@ class _Planner:
         if asked.stages == 1:
             return self._whole_proposals(self._first_count(), self._whole_views())
         self.splits.cut_loops(MOST_LAYERS if asked.stages == "auto" else asked.stages)
-        if asked.stages == "auto" or asked.microbatches == "auto":
-            found = self._estimated()
+        counts = self._counts_of_pipelines()
+        if asked.stages == "auto" or len(counts) > 1:
+            found = self._estimated(counts)
         else:
-            count = asked.microbatches
+            # One microbatch gains no time in stages, and the cheapest ones would be left idle.
+            (count,) = counts
             module = self.splits.in_layers(count)
             found = even_proposals(module, self.cluster, asked, count, self.schedule)
         cuts = self.splits.loop_cuts
         return [replace(p, shape=msgspec.structs.replace(p.shape, loop_cuts=cuts)) for p in found]
 
-    def _estimated(self) -> list[Proposal]:
+    def _estimated(self, counts: list[int]) -> list[Proposal]:
         """Proposals from the cost of layers, taken at one count and scaled to the others."""
-        counts = self._counts_of_pipelines()
         if not counts:
             return []
         reference = max(
