@@ -15,7 +15,7 @@ from shardc.solver.search import Search
 
 NODES_TO_TABULATE = 1_000  # problems of fewer nodes are left to elimination and CP-SAT
 FEW_NODES_TO_TABULATE = 100  # the same where less than so much work (cells) is to be spent,
-WORK_TO_TABULATE = 1_000_000_000
+WORK_TO_TABULATE = 600_000_000
 LOOKS_FOR_MESSAGES = 100  # if it is enough to look at all cells so often
 CELLS_TO_TABULATE = 1 << 24  # of one table: so are problems that need no larger one
 # Shares of all work for messages, oscillation and polish, and how fast prices move while messages
