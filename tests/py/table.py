@@ -154,5 +154,30 @@ def verdict(cell: Cell, dtype: str, **options: Any) -> tuple[Plan, Report]:
     if dtype == "float64":
         return step.plan, compare(exact, None, got)
     own, kinds = reference(cell.program, dtype), built.kinds(list(exact))
-    amplified = "amplified" in kinds.values()
-    return step.plan, compare(exact, own, got, kinds, nearby(cell.program) if amplified else ())
+    others = nearby(cell.program) if "amplified" in kinds.values() else ()
+    for name, signless in of_no_sign(exact, (own, *others)).items():
+        got[name] = np.where(signless, exact[name].astype(got[name].dtype), got[name])
+    return step.plan, compare(exact, own, got, kinds, others)
+
+
+MOST_SIGNLESS = 0.03  # of all weights of a program (of a GPT: in float32 one, in bfloat16 2.5 %)
+
+
+def of_no_sign(
+    exact: dict[str, np.ndarray], runs: Sequence[dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """For each leaf of weights that adam updates where one device does not tell the sign of the
+    gradient: a run of it errs by more than the mean gradient is large.
+
+    Adam takes a whole step by the sign of such an element, however small it is. It is judged by the
+    gradient's mean, which is a result like others, and not by where the step leads.
+    """
+    found = {}
+    for name, leaf in exact.items():
+        moment = name.replace("['params']", "['optimizer'][0].mu")
+        if moment != name and moment in exact and leaf.shape == exact[moment].shape:
+            error = np.max([np.abs(run[moment] - exact[moment]) for run in runs], axis=0)
+            found[name] = error >= np.abs(exact[moment])
+    count = sum(mask.sum() for mask in found.values())
+    assert count <= MOST_SIGNLESS * sum(mask.size for mask in found.values()), count
+    return found
