@@ -16,6 +16,7 @@ from shardc.solver.prices import least_memory, price_memory, raise_until_it_fits
 from shardc.solver.problem import Floats, Problem, Progress, Solution, evaluate
 from shardc.solver.rounds import descend, is_wide, refine
 from shardc.solver.search import OutOfTimeError, Search
+from shardc.solver.single_changes import change_single_nodes
 from shardc.solver.unfolding import folded, prove_unfolded, search_folded
 
 FREE, TIED, RELAXED = "free", "tied", "relaxed"  # what `equal_layers` may be
@@ -78,7 +79,8 @@ def solve(
 
     Phases: contract (exact); eliminate (exact where tables stay small, otherwise a bound and a
     start); price memory, if some choice breaks the limit; polish; certify with CP-SAT where the
-    contracted problem is small. Ends as soon as the bound meets the objective.
+    contracted problem is small. Ends as soon as the bound meets the objective. What is not proven
+    optimal is at least such that no other strategy of one node alone is better.
 
     The result depends on `problem`, `hint`, `seed`, `gap` and `effort_s` only, as long as the clock
     does not run out first: phases stop by counted work. Any time: the wall-clock limit, or Ctrl-C
@@ -114,6 +116,10 @@ def solve(
         if hint is not None:
             search.offer_whole(np.asarray(hint, np.int64))
         _search(search, seed, equal_layers)
+        if search.best is not None and not search.optimal() and equal_layers != TIED:
+            search.begin("change single nodes")
+            search.offer_whole(change_single_nodes(problem, search.live, search.whole, search.best))
+            search.note("no other strategy of one node alone is better")
     except OutOfTimeError:
         interrupted = "stopped by the time limit"
     except KeyboardInterrupt:

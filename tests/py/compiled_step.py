@@ -33,7 +33,7 @@ def planned_collectives(plan: Plan, stage: int) -> Collectives:
 
 
 def compiled_collectives(compiled: Compiled, stage: int) -> Collectives:
-    """The same of the optimised HLO, and what XLA has dropped. Those inside loops count once."""
+    """The same of the optimised HLO, and what XLA has dropped."""
     texts, found = compiled.hlo_texts(), Collectives()
     for program in compiled.executable.programs:
         if program.stage == stage:

@@ -3,13 +3,15 @@
 import math
 import re
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 from jax.extend.mlir import ir
 
+from shardc.analysis.trip_count import trip_count
 from shardc.ir.constants import splat_text
 from shardc.ir.context import make_context
-from shardc.ir.tensor_types import dtype_of, num_elements, shape_of
+from shardc.ir.tensor_types import dtype_of, num_elements
 from shardc.ir.walk import made_by, walk
 
 KINDS = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "collective_permute")
@@ -23,6 +25,11 @@ class Collectives(Counter[tuple[str, Groups]]):
 
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)(.*)$")
 _ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
+_CALLEES = re.compile(
+    r"(?:body|condition|calls|to_apply|branch_computations)=\{?((?:%[\w.-]+(?:, )?)+)"
+)
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _GROUPS = re.compile(r"replica_groups=\{(\{[\d,]+\}(?:,\{[\d,]+\})*)\}")
 _IOTA_GROUPS = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
@@ -53,52 +60,79 @@ def dot_flops(hlo: str) -> int:
 def hlo_collectives(hlo: str) -> Collectives:
     """(kind, replica groups) -> bytes of the results on one device.
 
-    The members of a tuple-combined collective count one by one, so combining changes nothing.
+    The members of a tuple-combined collective count one by one, so combining changes nothing. Those
+    in a loop count once per iteration, where XLA knows how many there are.
     """
-    found = Collectives()
+    sent: dict[str, Collectives] = {}  # per computation
+    called: dict[str, list[tuple[str, int]]] = {}  # its callees, and how often
+    name = entry = ""
     for line in hlo.splitlines():
+        opened = _COMPUTATION.match(line)
+        if opened:
+            name = opened.group(2)
+            entry = name if opened.group(1) else entry
+            sent[name], called[name] = Collectives(), []
         match = _INSTRUCTION.match(line)
         if match is None:
             continue
         _, result, kind, _, attributes = match.groups()
+        trips = _TRIPS.search(attributes)
+        for callees in _CALLEES.findall(attributes):
+            times = int(trips.group(1)) if trips else 1
+            called[name] += [(each, times) for each in re.findall(r"[\w.-]+", callees)]
         kind = kind.removesuffix("-start").replace("-", "_")
         if kind in KINDS:
             num_bytes = sum(
                 math.prod(shape) * wire_itemsize(dtype) for dtype, shape in _arrays(result)
             )
-            found[kind, _groups(attributes)] += num_bytes
-    return found
+            sent[name][kind, _groups(attributes)] += num_bytes
+
+    def total(name: str) -> Collectives:
+        found = Collectives(sent[name])
+        for callee, times in called[name]:
+            for key, num_bytes in total(callee).items():
+                found[key] += times * num_bytes
+        return found
+
+    return total(entry)
 
 
 def mlir_collectives(text: str) -> Collectives:
     """The same of a per-device StableHLO program."""
-    found = Collectives()
-    with make_context():
-        module = ir.Module.parse(text)
-        for op in walk(module.operation):
-            kind = op.name.removeprefix("stablehlo.")
-            if kind in KINDS:
-                groups = np.array(ir.DenseIntElementsAttr(op.attributes["replica_groups"]))
-                for result in op.results:
-                    num_bytes = math.prod(shape_of(result)) * wire_itemsize(dtype_of(result))
-                    found[kind, tuple(map(tuple, groups.tolist()))] += num_bytes
-    return found
+    return _collectives_of(text, lambda op: op.name.removeprefix("stablehlo.") in KINDS)
 
 
 def known_everywhere(text: str) -> Collectives:
     """The all-gathers of `mlir_collectives` that XLA drops: of values that are one constant."""
+    return _collectives_of(
+        text, lambda op: op.name == "stablehlo.all_gather" and _is_filled(op.operands[0])
+    )
+
+
+def _collectives_of(text: str, wanted: Callable[[ir.Operation], bool]) -> Collectives:
     found = Collectives()
     with make_context():
         module = ir.Module.parse(text)
-        for op in walk(module.operation):
-            if op.name == "stablehlo.all_gather" and _is_filled(op.operands[0]):
-                groups = np.array(ir.DenseIntElementsAttr(op.attributes["replica_groups"]))
-                num_bytes = num_elements(op.results[0]) * wire_itemsize(dtype_of(op.results[0]))
-                found["all_gather", tuple(map(tuple, groups.tolist()))] += num_bytes
+        for op in filter(wanted, walk(module.operation)):
+            kind = op.name.removeprefix("stablehlo.")
+            groups = np.array(ir.DenseIntElementsAttr(op.attributes["replica_groups"]))
+            for result in op.results:
+                num_bytes = num_elements(result) * wire_itemsize(dtype_of(result))
+                found[kind, tuple(map(tuple, groups.tolist()))] += num_bytes * _times(op)
     return found
 
 
-def _is_filled(value: ir.Value) -> bool:
+def _times(op: ir.Operation) -> int:
+    """How often `op` runs when its function runs once: iterations of the loops around it."""
+    times, parent = 1, op.parent
+    while parent is not None:
+        if parent.name == "stablehlo.while":
+            times *= trip_count(parent.operation) or 1
+        parent = parent.operation.parent
+    return times
+
+
+def _is_filled(value: ir.Value[ir.Type]) -> bool:
     """Whether all elements are computed from one constant each."""
     op = made_by(value)
     if op is None:
