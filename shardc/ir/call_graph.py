@@ -1,5 +1,6 @@
 """Which functions of a module run which, how often, and how large all is without calls."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 from jax.extend.mlir import ir
@@ -34,6 +35,7 @@ class CallGraph:
 
     def __init__(self, module: ir.Operation, root: str) -> None:
         self.functions = functions_by_name(module)
+        self._num_calls: dict[str, Counter[str]] = {}
         self.calls: dict[str, list[tuple[ir.Operation, str]]] = {}
         self._num_own: dict[str, int] = {}
         order: dict[str, None] = {}
@@ -63,14 +65,16 @@ class CallGraph:
                 reason = "has branches" if len(blocks) > 1 else "has no body"
                 raise refused(op, f"a call of '@{callee}', which {reason}, cannot be inlined")
             self.calls[name].append((op, callee))
+        self._num_calls[name] = Counter(callee for _, callee in self.calls[name])
         return iter(self.calls[name])
 
     def sizes(self, kept: Collection[str]) -> dict[str, int]:
         """Ops of each function once all calls in it are inlined but those of `kept` functions."""
         found: dict[str, int] = {}
         for name in self.order:
-            inlined = (callee for _, callee in self.calls[name] if callee not in kept)
-            found[name] = self._num_own[name] + sum(found[callee] for callee in inlined)
+            found[name] = self._num_own[name]
+            for callee, count in self._num_calls[name].items():
+                found[name] += count * found[callee] if callee not in kept else 0
         return found
 
     def copies(self, kept: Collection[str]) -> dict[str, int]:
@@ -80,6 +84,6 @@ class CallGraph:
         for name in reversed(self.order):
             if name in kept:
                 found[name] = 1
-            for _, callee in self.calls[name]:
-                found[callee] += found[name]
+            for callee, count in self._num_calls[name].items():
+                found[callee] += count * found[name]
         return found

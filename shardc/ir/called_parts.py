@@ -33,12 +33,16 @@ def fit_calls(module: ir.Operation) -> None:
     original. Ops of a function that `shardc-sum-up-calls` has seen know their factors.
     """
     fitter = _Fitter(module)
-    for function in functions(module):
-        fitter.fit(function)
+    fitter.waiting += functions(module)
+    while fitter.waiting:
+        fitter.fit(fitter.waiting.pop())
 
 
 class _Fitter:
+    """Makes the functions that are called for; those `waiting` have calls that are not fitted yet."""
+
     def __init__(self, module: ir.Operation) -> None:
+        self.waiting: list[ir.Operation] = []
         self.end = ir.InsertionPoint(module.regions[0].blocks[0])
         self.functions = functions_by_name(module)
         self.parts = {
@@ -79,7 +83,7 @@ class _Fitter:
         values.update(zip(body(whole).arguments, new.arguments, strict=True))
         fill_with_parts(new, ops_of(body(whole)), values, _Parts(shares))
         self.functions[name] = function
-        self.fit(function)
+        self.waiting.append(function)
         return name
 
 

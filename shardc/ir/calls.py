@@ -29,6 +29,7 @@ _FACTORS = "shardc.factors"
 _FACTOR_SIZES = "shardc.factor_sizes"
 _SUMMED = "shardc.summed"
 _COST = "shardc.cost"
+_MOST = 2**63 - 1  # functions that call twice what calls twice ... may cost more
 
 Factors = tuple[tuple[int, ...], ...]  # of each value, of each dim: the factor, or -1
 
@@ -99,12 +100,12 @@ def write_facts(op: ir.Operation, facts: CallFacts) -> None:
     op.attributes[_FACTORS] = factors_attr(facts.factors)
     op.attributes[_FACTOR_SIZES] = ir.DenseI64ArrayAttr.get(facts.sizes)
     op.attributes[_SUMMED] = factors_attr(facts.summed)
-    op.attributes[_COST] = ir.DenseI64ArrayAttr.get(facts.cost)
+    op.attributes[_COST] = ir.DenseI64ArrayAttr.get([min(each, _MOST) for each in facts.cost])
 
 
 def facts_of(op: ir.Operation) -> CallFacts | None:
     """What is known of a function or a call; None before `shardc-sum-up-calls` and of all else."""
-    if _FACTORS not in op.attributes:
+    if op.name not in (CALL, "func.func") or _FACTORS not in op.attributes:
         return None
     return CallFacts(
         read_factors(op.attributes[_FACTORS]),

@@ -6,9 +6,10 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.call_cost import call_cost
 from shardc.analysis.call_factors import find_factors
-from shardc.ir.calls import CallFacts, called, calls_in, functions_by_name, write_facts
+from shardc.ir.call_graph import CallGraph
+from shardc.ir.calls import CallFacts, write_facts
 from shardc.ir.pass_manager import Pass
-from shardc.ir.walk import main_function
+from shardc.ir.walk import main_function, symbol
 
 
 @dataclass(frozen=True)
@@ -24,18 +25,12 @@ class SumUpCalls(Pass):
     never_refuses = "a function that cannot work on parts has no factors"
 
     def apply(self, module: ir.Operation) -> None:
-        functions = functions_by_name(module)
+        graph = CallGraph(module, symbol(main_function(module)))
         done: dict[str, CallFacts] = {}
-
-        def sum_up(function: ir.Operation) -> None:
-            """What `function` calls, callees first: inlining has refused recursion."""
-            for call in calls_in(function):
-                name = called(call) or ""
-                if name not in done:
-                    sum_up(functions[name])
-                    factors = find_factors(functions[name])
-                    done[name] = CallFacts(*factors, call_cost(functions[name]))
-                    write_facts(functions[name], done[name])
-                write_facts(call, done[name])
-
-        sum_up(main_function(module))
+        for name in graph.order:  # callees first
+            function = graph.functions[name]
+            for call, callee in graph.calls[name]:
+                write_facts(call, done[callee])
+            if name != graph.order[-1]:
+                done[name] = CallFacts(*find_factors(function), call_cost(function))
+                write_facts(function, done[name])

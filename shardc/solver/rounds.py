@@ -22,7 +22,8 @@ CELLS_TO_TABULATE = 1 << 24  # of one table: so are problems that need no larger
 # pass: from, to. The next rounds go on until the work is spent.
 FIRST_ROUND = (0.25, 0.10, 0.15, (0.3, 0.03))
 NEXT_ROUNDS = (0.03, 0.04, 0.08, (0.06, 0.02))
-LEAST_PASSES, MOST_OF_PASSES = 100, 0.7  # of messages, at first and while nothing fits; share
+# Passes of messages in the first round and while nothing fits, if that is no larger share of all.
+LEAST_PASSES, MOST_OF_PASSES = 100, 0.7
 LEAST_LOOKS, MOST_LOOKS = 50, 200  # of a refinement
 REFINEMENT = (0.2, 0.2, 0.6, (0.06, 0.02))  # of a choice that other phases found
 RATES_OF_OSCILLATION = (0.1, 0.01)

@@ -155,8 +155,11 @@ def verdict(cell: Cell, dtype: str, **options: Any) -> tuple[Plan, Report]:
         return step.plan, compare(exact, None, got)
     own, kinds = reference(cell.program, dtype), built.kinds(list(exact))
     others = nearby(cell.program) if "amplified" in kinds.values() else ()
+    start = leaves((built.args[0],))
     for name, signless in of_no_sign(exact, (own, *others)).items():
-        got[name] = np.where(signless, exact[name].astype(got[name].dtype), got[name])
+        steps = 2 * np.abs(exact[name] - start[name]).max()  # there and back
+        near = np.abs(got[name] - exact[name]) <= steps
+        got[name] = np.where(signless & near, exact[name].astype(got[name].dtype), got[name])
     return step.plan, compare(exact, own, got, kinds, others)
 
 
@@ -170,7 +173,8 @@ def of_no_sign(
     gradient: a run of it errs by more than the mean gradient is large.
 
     Adam takes a whole step by the sign of such an element, however small it is. It is judged by the
-    gradient's mean, which is a result like others, and not by where the step leads.
+    gradient's mean, which is a result like others; of where the step leads it is only asked that it
+    is no farther away than the leaf's largest steps, there and back.
     """
     found = {}
     for name, leaf in exact.items():
