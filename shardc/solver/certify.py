@@ -80,7 +80,7 @@ def certify(
         solver.parameters.random_seed = seed
         solver.parameters.linearization_level = 2
         solver.parameters.max_deterministic_time = left
-        solver.parameters.relative_gap_limit = search.gap
+        solver.parameters.relative_gap_limit = search.open_gap()
         solver.parameters.max_time_in_seconds = max(
             search.deadline_s - search.start_s - search.seconds(), 0.01
         )

@@ -95,7 +95,7 @@ class Descent:
         """Whether the best choice is proven to be as good as was asked for."""
         self.search.raise_bound(self.bound)
         if self.best_cost < self.reported and self.best_cost - self.search.lower_bound <= (
-            self.search.gap * abs(self.best_cost)
+            self.search.open_gap() * abs(self.best_cost)
         ):
             self.report()
         return self.search.closed()

@@ -11,6 +11,9 @@ from shardc.solver.problem import Floats, Ints, Problem, Progress, evaluate
 from shardc.solver.reduced import Reduced
 
 EXACT = 1e-9  # relative error up to which a sum of costs counts as equal
+# Until this share of the work is spent, this share of the gap asked for is aimed at: what is easy is
+# solved nearly exactly.
+EASY, AIM = 0.1, 0.01
 FIRST_CHOICE_S = 30.0  # past the deadline, to find any choice at all
 
 
@@ -33,7 +36,7 @@ class Search:
         lower_bound: proven so far, -inf before the first.
         least_peak: smallest peak of any choice so far (bytes), None before the first.
         least_bytes: proven: no choice has a smaller peak.
-        gap: share of the best cost by which it may miss the optimum.
+        gap: share of the best cost by which it may miss the optimum, see `open_gap`.
         cutoff: nothing that costs more is wanted: a bound above ends the search.
         num_folded, folded_cost: as `num_folded` and `folded_objective` of a `Solution`.
         proving: prices of all times at which messages proved their best bound, None before.
@@ -176,8 +179,14 @@ class Search:
         return self.closed() or self.lower_bound == math.inf
 
     def tolerance(self) -> float:
-        """Cost differences that do not matter."""
-        return self.gap * abs(self.best_cost) if self.best is not None else 0.0
+        """Cost differences that do not matter now."""
+        return self.open_gap() * abs(self.best_cost) if self.best is not None else 0.0
+
+    def open_gap(self) -> float:
+        """Share of the cost by which the best choice may miss the optimum now: the gap asked for,
+        and a small part of it until a small part of the work is spent."""
+        easy = self.work - self.work_left < EASY * self.work
+        return max(AIM * self.gap, EXACT) if easy else self.gap
 
     def optimal(self) -> bool:
         """Whether the best choice is proven optimal, up to rounding."""
