@@ -204,6 +204,7 @@ class Planned:
                 self._devices,
                 self._compiler_options,
                 self._imported.host_calls,
+                self._options.memory_limit_bytes or self._cluster.device.memory_bytes,
             )
             with self._prepared.context:
                 host_calls = hoisted_calls(self._prepared.operation)

@@ -2,10 +2,11 @@
 
 XLA for CPUs orders a program breadth first, so that much of it can run at once: of several weights
 that are to be gathered, all are before the first is used. A program that needs much more memory
-than was planned is therefore compiled once more in the order that XLA finds to need the least
-memory. That order is no better for all programs, so the smaller of both is taken.
+than was planned, or more than there is, is therefore compiled once more in the order that XLA finds
+to need the least memory. That order is no better for all programs, so the smaller of both is taken.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,11 +28,15 @@ def compile_as_planned(
     devices: Sequence[jax.Device],
     compiler_options: dict[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
+    limit_bytes: float = math.inf,
 ) -> tuple[CompiledProgram, ...]:
     """As `compile_programs`, with an eye on memory.
 
     Programs that XLA partitions itself (lowering "xla") are left as they are: what they hold was
     not planned.
+
+    Args:
+        limit_bytes: of a device; no more should be held.
     """
     programs = compile_programs(executable, devices, compiler_options, callbacks)
     options = LEAST_MEMORY.get(devices[0].platform)
@@ -42,7 +47,7 @@ def compile_as_planned(
     large = tuple(
         program
         for program in executable.programs
-        if peaks[program.name] > MUCH_MORE * plan.stages[program.stage].peak_bytes
+        if peaks[program.name] > min(MUCH_MORE * plan.stages[program.stage].peak_bytes, limit_bytes)
     )
     if not large:
         return programs

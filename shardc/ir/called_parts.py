@@ -39,7 +39,7 @@ def fit_calls(module: ir.Operation) -> None:
 
 
 class _Fitter:
-    """Makes the functions that are called for; those `waiting` have calls that are not fitted yet."""
+    """Makes the functions that are called for; calls in those `waiting` are not fitted yet."""
 
     def __init__(self, module: ir.Operation) -> None:
         self.waiting: list[ir.Operation] = []

@@ -11,8 +11,8 @@ from shardc.solver.problem import Floats, Ints, Problem, Progress, evaluate
 from shardc.solver.reduced import Reduced
 
 EXACT = 1e-9  # relative error up to which a sum of costs counts as equal
-# Until this share of the work is spent, this share of the gap asked for is aimed at: what is easy is
-# solved nearly exactly.
+# Until this share of the work is spent, this share of the gap asked for is aimed at, so that what
+# is easy is solved nearly exactly.
 EASY, AIM = 0.1, 0.01
 FIRST_CHOICE_S = 30.0  # past the deadline, to find any choice at all
 

@@ -54,8 +54,8 @@ def calls(monkeypatch):
     return found
 
 
-def needed(given=GIVEN):
-    compiled = fitting.compile_as_planned(given, PLAN, jax.devices())
+def needed(given=GIVEN, **options):
+    compiled = fitting.compile_as_planned(given, PLAN, jax.devices(), **options)
     return [fitting.needed_bytes(each) for each in compiled]
 
 
@@ -72,6 +72,12 @@ def test_only_what_needs_much_more_is_compiled_again(calls):
         ["stage0_before", "stage0_update"],
         ["stage0_update"],
     ]
+
+
+def test_what_needs_more_than_there_is_is_compiled_again(calls):
+    calls.temporaries = {"stage0_before": (1000, 1), "stage0_update": (1050, 990)}
+    assert needed(limit_bytes=1040) == [1000, 990]
+    assert [names for names, _ in calls.seen][1] == ["stage0_update"]
 
 
 def test_the_first_program_stays_where_the_second_needs_more(calls):
