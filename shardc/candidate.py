@@ -9,6 +9,7 @@ from msgspec import structs
 from shardc.analysis.arguments import cut_dims
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, shard, shardings_of, work_of
+from shardc.ir.attributes import TWO_RUNS, get_str
 from shardc.ir.calls import called, calls_in
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
@@ -163,6 +164,7 @@ class Candidate:
             planning_time_s=planning_time_s,
             notes=(
                 *notes,
+                *two_run_notes(split_module),
                 *call_notes(split_module),
                 *replication_notes(reports),
                 *folding_notes(reports),
@@ -172,6 +174,12 @@ class Candidate:
             batch_dims=tuple(batch.values()),
             loop_cuts=shape.loop_cuts,
         )
+
+
+def two_run_notes(module: Module) -> list[str]:
+    """Why the microbatches are run through twice, if they are."""
+    why = get_str(module.operation, TWO_RUNS)
+    return [] if why is None else [why]
 
 
 def call_notes(module: Module) -> list[str]:

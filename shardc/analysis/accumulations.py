@@ -1,25 +1,39 @@
 """Which partial sums of a step are accumulated over the microbatches, and where."""
 
+from dataclasses import replace
+
 from shardc.analysis.graph import ValueGraph
 from shardc.analysis.microbatch import BatchFlow, Obstacle
 from shardc.analysis.step_program import Program
 
 
 def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
-    """Finds what must be accumulated if the given dims of the given arguments are the batch."""
+    """Finds what must be accumulated if the given dims of the given arguments are the batch.
+
+    Heavy work may wait for sums that light work makes of the batch (a mask's, computed before the
+    microbatches), and for sums that heavy work makes of it, which takes a first run of the
+    microbatches. It may not wait for sums that a first run would have to wait for.
+    """
     flow = BatchFlow(program, batch_args)
     _settle(flow)
     while flow.blocked:
-        light = {v for v in _frontier(flow, flow.blocked) if not flow.behind_heavy[v]}
-        if light <= flow.early:
-            flow.obstacle = _blame(flow)
-            return flow
-        flow.early |= light
+        waited_for = set(_frontier(flow, flow.blocked)) - flow.early
+        early = {v for v in waited_for if not flow.behind_heavy[v]}
+        if not early:
+            if flow.first_run or not waited_for or not waited_for <= flow.sums:
+                flow.obstacle = flow.first_run.obstacle if flow.first_run else _blame(flow)
+                return flow
+            flow.first_run = replace(flow, obstacle=_blame(flow))
+            early = waited_for
+        flow.early = flow.early | early
         flow.forced = {}
         _settle(flow)
     flow.forced = {v: i for v, i in flow.forced.items() if v in flow.sums}
     flow.forced.update(_earlier(flow))
     _settle(flow)
+    if flow.first_run:
+        flow.first_run.forced.update({v: flow.forced[v] for v in flow.beforehand})
+        _settle(flow.first_run)
     return flow
 
 

@@ -33,7 +33,7 @@ def best_flow(
                 useful.append(flow)
             if _is_perfect(flow):
                 break
-        good += [f for f in useful if _rank(f) == 2]
+        good += [f for f in useful if _rank(f) == 3]
         if any(f.cut_flops >= GOOD_SHARE * sum(program.heavy_flops) for f in good):
             break
         found += useful if dim == 0 or together else []
@@ -43,14 +43,18 @@ def best_flow(
 def _is_perfect(flow: BatchFlow) -> bool:
     """Whether the microbatches share all the work and nothing is gathered."""
     total = sum(flow.program.heavy_flops)
-    return flow.obstacle is None and not flow.wholes and 0 < total == flow.cut_flops
+    hindered = flow.obstacle or flow.first_run or flow.wholes
+    return not hindered and 0 < total == flow.cut_flops
 
 
 def _rank(flow: BatchFlow) -> int:
-    """2: the microbatches share the work; 1: there is an obstacle; 0: they do little of it."""
+    """3: the microbatches share the work; 2: in two runs; 1: there is an obstacle; 0: they do
+    little of it."""
     if flow.obstacle is not None:
         return 1
-    return 2 if flow.cut_flops >= LEAST_SHARE * sum(flow.program.heavy_flops) else 0
+    if flow.cut_flops < LEAST_SHARE * sum(flow.program.heavy_flops):
+        return 0
+    return 2 if flow.first_run else 3
 
 
 def _score(flow: BatchFlow) -> tuple[int, int, int, int, int]:
@@ -66,7 +70,7 @@ def _score(flow: BatchFlow) -> tuple[int, int, int, int, int]:
 def _pruned(program: Program, choice: BatchChoice, together: bool) -> BatchFlow:
     """The analysis of a guess, without arguments that are only ever used whole ([T, T] masks)."""
     best = analyse(program, dict(choice.args))
-    imperfect = best.wholes or best.obstacle
+    imperfect = best.wholes or best.obstacle or best.first_run
     if together or not imperfect or len(choice.args) > MAX_LEAVES:
         return best
     for a in choice.args:
@@ -105,7 +109,8 @@ def with_other_batches(
                 continue
             flow = analyse(program, {**best.batch_args, **choice.args})
             more = flow.cut_flops > best.cut_flops and len(flow.wholes) <= len(best.wholes)
-            if flow.obstacle is None and flow.parts % count == 0 and more:
+            one_run = best.first_run or not flow.first_run
+            if flow.obstacle is None and flow.parts % count == 0 and more and one_run:
                 best = flow
     return best
 

@@ -79,8 +79,8 @@ def split_step(
 ) -> StepSplit:
     """The analysis that a split into `count` microbatches follows; arguments as `batch_analysis`.
 
-    One microbatch is always possible: where the batch cannot be cut or found, everything that the
-    heavy ops depend on becomes the body, on whole values.
+    One microbatch is always possible: where the batch cannot be cut or found, or would have to be
+    run through twice, everything that the heavy ops depend on becomes the body, on whole values.
 
     Raises:
         MicrobatchError: SHARDC-140 (the program needs the whole batch at once), SHARDC-141 (no
@@ -89,7 +89,8 @@ def split_step(
     program = program_of(module)
     facts = _analysis(module, program, batch_args, batch_dims)
     flow = facts.flow
-    if flow is not None and facts.obstacle is None and flow.parts % count == 0:
+    cuttable = flow is not None and facts.obstacle is None and flow.parts % count == 0
+    if flow is not None and cuttable and not (count == 1 and flow.first_run):
         if batch_args is None and count > 1:
             flow = with_other_batches(main_function(module), flow, set(facts.state), count)
         return StepSplit(flow, {a: r for a, r in facts.state.items() if a not in flow.batch_args})
@@ -195,14 +196,31 @@ def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:
     return flow
 
 
-def _refusal(flow: BatchFlow) -> MicrobatchError:
+def why_two_runs(flow: BatchFlow) -> str | None:
+    """What makes a first run of the microbatches necessary, if there is one."""
+    if flow.first_run is None:
+        return None
+    cause, need = _explained(flow.first_run)
+    return (
+        "the microbatches are run through twice, the first time for sums over the whole batch only:"
+        f" '{cause.name}' ({where(cause)}) needs {need}"
+    )
+
+
+def _explained(flow: BatchFlow) -> tuple[ir.Operation, str]:
+    """The op that is an obstacle to one run of the microbatches, and what it needs."""
     obstacle, ops = flow.obstacle, flow.program.graph.ops
     assert obstacle is not None
     cause, waiting = ops[obstacle.cause], ops[obstacle.op]
     need = "a sum over the whole batch" if obstacle.reason == "sum" else "the whole batch at once"
     after = "" if cause == waiting else f", and '{waiting.name}' at {where(waiting)} depends on it"
+    return cause, need + after
+
+
+def _refusal(flow: BatchFlow) -> MicrobatchError:
+    cause, need = _explained(flow)
     return MicrobatchError(
-        f"microbatches would change the result: '{cause.name}' needs {need}{after}",
+        f"microbatches would change the result: '{cause.name}' needs {need}",
         where=where(cause),
         help="use microbatches=1, or compute this per example or per microbatch"
         " (layer norm instead of batch norm)",

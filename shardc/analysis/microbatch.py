@@ -56,6 +56,8 @@ class BatchFlow:
         wholes: (op, value): uses of a varying value that need all of it.
         seeds: arguments that the batch is in, cut or not (default: the batch arguments).
         early: accumulated or gathered values that are computed before the microbatches instead.
+        first_run: the analysis of a run of the microbatches that only adds up `beforehand`; its
+            obstacle is what makes another run necessary.
         cuts: op -> the factor of it that the microbatches cut.
         loops: loop or branch that works on parts -> what it has inside.
         parts: the number of microbatches must divide this.
@@ -75,8 +77,14 @@ class BatchFlow:
     limits: dict[int, int] = field(default_factory=dict)
     blocked: list[int] = field(default_factory=list)
     obstacle: Obstacle | None = None
+    first_run: "BatchFlow | None" = None
 
     # ---- results ----
+
+    @property
+    def beforehand(self) -> list[int]:
+        """Sums that heavy work on the batch leads to, and that more of it waits for."""
+        return sorted(v for v in self.early & self.sums if self.behind_heavy[v])
 
     @property
     def parts(self) -> int:

@@ -6,6 +6,7 @@ where that costs much (random bits, loops, products of parameters), computed onc
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cached_property
 
 from shardc.analysis.batch_state import Cut, FactorCut, Kind, from_factor, may_cut, to_factor
@@ -54,16 +55,13 @@ SMALL = 1 << 14  # elements up to which every other op is computed again
 
 def plan_phases(flow: BatchFlow) -> PhasePlan:
     """Decides for every op in which phases it runs, and for every value what forms it takes."""
-    planner = _Planner(flow)
-    graph = flow.program.graph
-    for v in graph.returned:
-        planner.need(v, AFTER)
-    for i in reversed(range(len(graph.ops))):
-        for v in graph.results[i]:
-            planner.resolve(v)
-    for a in range(graph.num_args):
-        planner.resolve(a)
-    return planner.plan
+    return _Planner(flow).run(flow.program.graph.returned)
+
+
+def plan_first_run(flow: BatchFlow) -> PhasePlan:
+    """The same for the run of the microbatches that only adds up `flow.beforehand`."""
+    assert flow.first_run is not None
+    return _Planner(flow.first_run).run(flow.beforehand)
 
 
 class _Planner:
@@ -73,6 +71,18 @@ class _Planner:
         self.plan = PhasePlan()
         self.open: dict[int, list[Need]] = defaultdict(list)
         self.wanted: dict[int, set[Need]] = defaultdict(set)
+        self.beforehand = set(flow.beforehand)
+
+    def run(self, results: Iterable[int]) -> PhasePlan:
+        """What to emit so that there are these values after the microbatches."""
+        for v in results:
+            self.need(v, AFTER)
+        for i in reversed(range(len(self.graph.ops))):
+            for v in self.graph.results[i]:
+                self.resolve(v)
+        for a in range(self.graph.num_args):
+            self.resolve(a)
+        return self.plan
 
     def need(self, v: int, need: Need) -> None:
         """Notes that a form of `v` is needed."""
@@ -117,7 +127,7 @@ class _Planner:
             return self._copy(i, need) if need == natural else Source(How.SLICE, natural)
         batch = self._on_batch(i)
         if need.phase is Phase.BEFORE:
-            return self._copy(i, need)
+            return Source(How.GIVEN) if v in self.beforehand else self._copy(i, need)
         if need.phase is Phase.AFTER:
             return self._after(v, need)
         if v in self.flow.early and (v in self.flow.sums or (state.varies and need.cut is None)):

@@ -52,6 +52,17 @@ def integer(type_: ir.Type, value: int) -> ir.Value:
     )
 
 
+def zeros(type_: ir.Type) -> ir.Value:
+    """A constant of a tensor type: floats, integers or complex numbers."""
+    element = ir.RankedTensorType(type_).element_type
+    text = "0"
+    if isinstance(element, ir.ComplexType):
+        text = "(0.0, 0.0)"
+    elif not isinstance(element, ir.IntegerType):
+        text = "0.0"
+    return stablehlo.ConstantOp(ir.Attribute.parse(f"dense<{text}> : {type_}")).result
+
+
 def is_complex(value: ir.Value) -> bool:
     """Whether the elements of a tensor are complex numbers."""
     return isinstance(ir.RankedTensorType(value.type).element_type, ir.ComplexType)

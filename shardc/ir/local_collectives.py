@@ -12,6 +12,7 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.ir.constants import zeros
 from shardc.ir.tensor_types import shape_of
 from shardc.plan import Mesh
 
@@ -116,7 +117,7 @@ class DeviceProgram:
         first = stablehlo.CompareOp(
             self.index(axes), _scalar(0), stablehlo.ComparisonDirectionAttr.get("EQ")
         ).result
-        return stablehlo.SelectOp(first, value, zeros(value)).result
+        return stablehlo.SelectOp(first, value, zeros(value.type)).result
 
     def start(self, axes: tuple[str, ...], size: int) -> ir.Value:
         """Where (tensor<i32>) this device's part of `size` begins in a dim that `axes` split."""
@@ -150,17 +151,6 @@ class DeviceProgram:
         groups = np.ascontiguousarray(replica_groups(self.mesh, axes), np.int64)
         channel = stablehlo.ChannelHandle.get(self.channels, DEVICE_TO_DEVICE)
         return ir.DenseIntElementsAttr.get(groups), channel
-
-
-def zeros(like: ir.Value) -> ir.Value:
-    """Zeros of the type of `like`: floats, integers or complex numbers."""
-    element = like.type.element_type
-    text = "0"
-    if isinstance(element, ir.ComplexType):
-        text = "(0.0, 0.0)"
-    elif not isinstance(element, ir.IntegerType):
-        text = "0.0"
-    return stablehlo.ConstantOp(ir.Attribute.parse(f"dense<{text}> : {like.type}")).result
 
 
 def _fill_reducer(op: ir.Operation, reducer: str) -> None:

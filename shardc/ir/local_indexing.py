@@ -10,7 +10,8 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.ir.local_collectives import DeviceProgram, zeros
+from shardc.ir.constants import zeros
+from shardc.ir.local_collectives import DeviceProgram
 from shardc.ir.local_ops import make_local, without_shardings
 from shardc.ir.tensor_types import shape_of
 
@@ -75,7 +76,7 @@ def gather_part(
     kept = [dim for dim in range(len(shape)) if dim not in offsets]
     mask_type = ir.RankedTensorType.get(shape, ir.IntegerType.get_signless(1))
     mask = stablehlo.BroadcastInDimOp(mask_type, inside, kept).result
-    return stablehlo.SelectOp(mask, taken, zeros(taken)).result
+    return stablehlo.SelectOp(mask, taken, zeros(taken.type)).result
 
 
 def scatter_indices(

@@ -6,8 +6,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from shardc.ir.attributes import get_int
-from shardc.ir.constants import is_complex
-from shardc.ir.local_collectives import zeros
+from shardc.ir.constants import is_complex, zeros
 from shardc.ir.pass_manager import Pass, run_registered
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, walk
@@ -78,7 +77,7 @@ def _without_empty(op: ir.Operation) -> None:
         elif op.name == "stablehlo.concatenate" and 0 not in shape_of(op.results[0]):
             new = [_joined(op)]
         elif op.name in PRODUCTS and 0 in shape_of(op.operands[0]):
-            new = [zeros(value) for value in op.results]
+            new = [zeros(value.type) for value in op.results]
         elif op.name in FILLED and 0 in shape_of(op.operands[0]):
             fills = list(op.operands)[len(op.operands) // 2 :]
             new = [

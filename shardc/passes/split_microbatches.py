@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.batch_split import split_step
+from shardc.analysis.batch_split import split_step, why_two_runs
 from shardc.analysis.batch_state import INVARIANT, Cut
 from shardc.analysis.control_flow import Inside, inner_cut
 from shardc.analysis.microbatch import BatchFlow
 from shardc.analysis.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
-from shardc.analysis.phases import plan_phases
+from shardc.analysis.phases import plan_first_run, plan_phases
 from shardc.analysis.state import ALIASING, STATE_RESULT
 from shardc.errors import MicrobatchError
 from shardc.ir.asked import CONSTRAINT, USER_MESH, asked_attr, asked_of, uneven_dim
@@ -19,6 +19,7 @@ from shardc.ir.attributes import (
     NUM_MICROBATCHES,
     PHASE,
     SHARDING,
+    TWO_RUNS,
     arg_attrs,
     int_attr,
     set_arg_attrs,
@@ -29,12 +30,13 @@ from shardc.ir.clone import clone_op, replace_inputs
 from shardc.ir.local_control_flow import make_local_control_flow
 from shardc.ir.local_ops import make_local
 from shardc.ir.loop_share import make_share, unroll_single
+from shardc.ir.microbatch_loop import loop_over_microbatches
 from shardc.ir.microbatch_ops import MicrobatchOps, create, with_shape
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import meshes
 from shardc.ir.signature import update_type
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import body, main_function, ops, terminator, walk, where
+from shardc.ir.walk import body, main_function, ops, ops_of, terminator, walk, where
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,9 @@ class SplitMicrobatches(Pass):
     runs once per microbatch on parts of the batch. A batch argument becomes
     [.., count, size / count, ..] and is read at `shardc.microbatch_index`; what leaves the body
     goes through `shardc.accumulate`, which adds up or concatenates. The results are those of the
-    whole batch, up to the order of additions. A module that is split already is left alone.
+    whole batch, up to the order of additions. Where the body waits for sums that heavy work makes
+    of the whole batch (the load of experts in a loss), a loop over the microbatches in front of it
+    adds these up. A module that is split already is left alone.
 
     One microbatch is always possible. A step that cannot be cut (batch normalisation) then has in
     its body all matrix products and what they depend on, on whole values, and each accumulation
@@ -68,7 +72,10 @@ class SplitMicrobatches(Pass):
         step = split_step(module, self.count, self.batch_args or None, self.batch_dims or None)
         function = main_function(module)
         module.attributes[NUM_MICROBATCHES] = int_attr(self.count)
-        _Emitter(function, step.flow, plan_phases(step.flow), self.count).emit()
+        why = why_two_runs(step.flow)
+        if why is not None:
+            module.attributes[TWO_RUNS] = str_attr(why)
+        _rewrite(function, step.flow, self.count)
         fit_calls(module)
         attrs = arg_attrs(function)
         for arg, result in step.state.items():
@@ -110,29 +117,76 @@ def _check_parts(module: ir.Operation, function: ir.Operation, count: int) -> No
             )
 
 
-class _Emitter:
-    """Writes the planned copies in front of the old ops, phase by phase, and drops the old ones."""
+def _rewrite(function: ir.Operation, flow: BatchFlow, count: int) -> None:
+    """Writes the step phase by phase in front of the old ops, and drops these."""
+    old = ops(function)
+    step = _Phases(function, flow, plan_phases(flow), count)
+    step.write(_first_run(function, flow, count) if flow.first_run else {})
+    last = terminator(function)
+    for position, v in enumerate(flow.program.graph.returned):
+        last.operands[position] = step.env[v, Need(Phase.AFTER)]
+    for op in reversed(old):
+        op.erase()
+    step.drop_marks()
+    arguments = body(function).arguments
+    for a, dim in flow.batch_args.items():
+        shape = step.build.split_shape(shape_of(arguments[a]), dim)
+        arguments[a].set_type(with_shape(arguments[a], shape))
+    update_type(function)
+
+
+def _first_run(function: ir.Operation, flow: BatchFlow, count: int) -> dict[int, ir.Value]:
+    """Writes, before all else, a loop over the microbatches that adds up `flow.beforehand`.
+
+    Returns:
+        These values.
+    """
+    assert flow.first_run is not None
+    run = _Phases(function, flow.first_run, plan_first_run(flow), count)
+    run.write({})
+    made = {v: run.env[v, Need(Phase.AFTER)] for v in flow.beforehand}
+    for op, total in loop_over_microbatches(run.in_body(), run.marks["body"], count):
+        made = {v: total if value == op.results[0] else value for v, value in made.items()}
+        op.erase()
+    for op in run.written():
+        op.attributes[PHASE] = str_attr(Phase.BEFORE.value)
+    run.drop_marks()
+    return made
+
+
+class _Phases:
+    """Writes planned copies at the beginning of a function, phase by phase.
+
+    Attributes:
+        env: the forms of values that have been written.
+        build: makes the ops that cut and put together.
+    """
 
     def __init__(
         self, function: ir.Operation, flow: BatchFlow, plan: PhasePlan, count: int
     ) -> None:
-        self.function = function
+        self.block = body(function)
         self.flow = flow
         self.graph = flow.program.graph
         self.plan = plan
         self.count = count
         self.env: dict[tuple[int, Need], ir.Value] = {}
-        self.old = ops(function)
+        self.given: Mapping[int, ir.Value] = {}
         self.single: list[ir.Operation] = []  # loops of which a microbatch has one iteration
         # Ops of a phase go before its mark; the index, which the body begins with, has its own.
         names = ("before", "index", "body", "after")
-        with ir.InsertionPoint.at_block_begin(body(function)), ir.Location.unknown():
+        with ir.InsertionPoint.at_block_begin(self.block), ir.Location.unknown():
             self.marks = {name: _mark() for name in names}
         points = {name: ir.InsertionPoint(mark) for name, mark in self.marks.items()}
         self.build = MicrobatchOps(count, points)
 
-    def emit(self) -> None:
-        """Rewrites the function."""
+    def write(self, given: Mapping[int, ir.Value]) -> None:
+        """Writes all copies.
+
+        Args:
+            given: the values that a first run of the microbatches has made.
+        """
+        self.given = given
         for a in range(self.graph.num_args):
             self._forms(a)
         for i in range(len(self.graph.ops)):
@@ -140,23 +194,25 @@ class _Emitter:
                 self._copy(i, copy)
             for v in self.graph.results[i]:
                 self._forms(v)
-        last = terminator(self.function)
-        for position, v in enumerate(self.graph.returned):
-            last.operands[position] = self.env[v, Need(Phase.AFTER)]
-        for op in [*reversed(self.old), *self.marks.values()]:
-            op.erase()
         for loop in self.single:
             for op in unroll_single(loop):
                 op.attributes[PHASE] = str_attr(Phase.BODY.value)
-        self._retype()
 
-    def _retype(self) -> None:
-        """Gives the batch arguments their type, and the function that of its arguments."""
-        arguments = body(self.function).arguments
-        for a, dim in self.flow.batch_args.items():
-            shape = self.build.split_shape(shape_of(arguments[a]), dim)
-            arguments[a].set_type(with_shape(arguments[a], shape))
-        update_type(self.function)
+    def written(self) -> list[ir.Operation]:
+        """All ops up to the last of what was written."""
+        found = ops_of(self.block)
+        return found[: found.index(self.marks["after"])]
+
+    def in_body(self) -> list[ir.Operation]:
+        """The ops that each microbatch does."""
+        found = self.written()
+        start, stop = (found.index(self.marks[name]) for name in ("before", "body"))
+        return [op for op in found[start + 1 : stop] if op != self.marks["index"]]
+
+    def drop_marks(self) -> None:
+        """To be called when all is written."""
+        for mark in self.marks.values():
+            mark.erase()
 
     def _copy(self, i: int, copy: Copy) -> None:
         """One copy of an op, on the forms of its operands that the plan names."""
@@ -215,6 +271,8 @@ class _Emitter:
                 return self.build.merge(value, shape_of(value), need.phase.value)
             if source.how is How.READ:
                 return self.build.read(value, self.flow.batch_args[v])
+            if source.how is How.GIVEN:
+                return self.given[v]
             assert source.how is How.ARGUMENT
             return value
         other = self.env[v, source.other]

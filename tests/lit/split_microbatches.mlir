@@ -93,3 +93,37 @@ func.func private @layer(%x: tensor<4x3xf32>, %w: tensor<3x3xf32>) -> (tensor<4x
   %1 = stablehlo.dot_general %x, %0, contracting_dims = [0] x [0] {shardc.called_factors = [array<i64: -1, -1>]} : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<3x3xf32>
   return %0, %1 : tensor<4x3xf32>, tensor<3x3xf32>
 }
+
+// -----
+
+// A sum over what a product makes of the batch is needed by the next product: the microbatches are
+// run through twice, the first time in a loop that adds up this sum alone.
+// CHECK:       module attributes {{.*}}shardc.two_runs = "the microbatches are run through twice
+// CHECK-LABEL: func.func public @heavy_sum_takes_a_run_of_its_own
+//       CHECK:   %[[FIRST:.*]]:2 = stablehlo.while(%[[T:.*]] = %{{.*}}, %[[SO_FAR:.*]] = %{{.*}})
+//  CHECK-SAME:     tensor<i32>, tensor<3xf32> attributes {shardc.phase = "before"}
+//       CHECK:     stablehlo.compare LT, %[[T]]
+//       CHECK:     stablehlo.dynamic_slice %arg1, %[[T]], {{.*}} -> tensor<1x2x3xf32>
+//       CHECK:     stablehlo.dot_general {{.*}} -> tensor<2x3xf32>
+//       CHECK:     %[[SUM:.*]] = stablehlo.reduce
+//       CHECK:     %[[MORE:.*]] = stablehlo.add %[[SO_FAR]], %[[SUM]]
+//       CHECK:     stablehlo.return %{{.*}}, %[[MORE]]
+//       CHECK:   stablehlo.dot_general {{.*}}shardc.phase = "body"
+//       CHECK:   stablehlo.broadcast_in_dim %[[FIRST]]#1
+//       CHECK:   stablehlo.dot_general {{.*}}shardc.phase = "body"
+//       CHECK:   stablehlo.custom_call @shardc.accumulate
+module {
+  func.func public @heavy_sum_takes_a_run_of_its_own(
+      %w: tensor<3x3xf32> {tf.aliasing_output = 0 : i32}, %x: tensor<8x3xf32>) -> tensor<3x3xf32> {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<8x3xf32>, tensor<3x3xf32>) -> tensor<8x3xf32>
+    %sum = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<8x3xf32>, tensor<f32>) -> tensor<3xf32>
+    %all = stablehlo.broadcast_in_dim %sum, dims = [1] : (tensor<3xf32>) -> tensor<8x3xf32>
+    %centred = stablehlo.subtract %y, %all : tensor<8x3xf32>
+    %g = stablehlo.dot_general %centred, %x, contracting_dims = [0] x [0]
+        : (tensor<8x3xf32>, tensor<8x3xf32>) -> tensor<3x3xf32>
+    return %g : tensor<3x3xf32>
+  }
+}

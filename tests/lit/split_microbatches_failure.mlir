@@ -1,6 +1,6 @@
 // RUN: not shardc-opt %s --passes=shardc-split-microbatches{count=4} --split-input-file 2>&1 | filecheck %s
 
-// The mean over the batch is needed before the second product, in the midst of the microbatches.
+// A sum over the batch of what a product makes is needed before the next product, twice in a row.
 // CHECK:      error[SHARDC-140]: microbatches would change the result: 'stablehlo.subtract' needs a sum over the whole batch, and 'stablehlo.dot_general' at split_microbatches_failure.mlir:17 depends on it
 // CHECK-NEXT: --> split_microbatches_failure.mlir:16
 // CHECK-NEXT: help: use microbatches=1, or compute this per example or per microbatch
@@ -14,7 +14,13 @@ module {
         : (tensor<8x3xf32>, tensor<f32>) -> tensor<3xf32>
     %all = stablehlo.broadcast_in_dim %sum, dims = [1] : (tensor<3xf32>) -> tensor<8x3xf32>
     %centred = stablehlo.subtract %y, %all : tensor<8x3xf32>
-    %g = stablehlo.dot_general %centred, %x, contracting_dims = [0] x [0]
+    %y2 = stablehlo.dot_general %centred, %w, contracting_dims = [1] x [0]
+        : (tensor<8x3xf32>, tensor<3x3xf32>) -> tensor<8x3xf32>
+    %sum2 = stablehlo.reduce(%y2 init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<8x3xf32>, tensor<f32>) -> tensor<3xf32>
+    %all2 = stablehlo.broadcast_in_dim %sum2, dims = [1] : (tensor<3xf32>) -> tensor<8x3xf32>
+    %centred2 = stablehlo.subtract %y2, %all2 : tensor<8x3xf32>
+    %g = stablehlo.dot_general %centred2, %x, contracting_dims = [0] x [0]
         : (tensor<8x3xf32>, tensor<8x3xf32>) -> tensor<3x3xf32>
     return %g : tensor<3x3xf32>
   }

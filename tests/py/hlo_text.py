@@ -15,7 +15,9 @@ from shardc.ir.tensor_types import dtype_of, num_elements
 from shardc.ir.walk import made_by, walk
 
 KINDS = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "collective_permute")
-FILLED = {f"stablehlo.{n}" for n in "add compare divide select negate broadcast_in_dim".split()}
+FILLED = {
+    f"stablehlo.{n}" for n in "add multiply compare divide select negate broadcast_in_dim".split()
+}
 Groups = tuple[tuple[int, ...], ...]
 
 

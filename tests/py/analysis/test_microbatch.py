@@ -166,9 +166,13 @@ def test_analysis_reports_an_obstacle_and_does_not_raise() -> None:
              : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>
            %b = stablehlo.broadcast_in_dim %s, dims = [1] : (tensor<6xf32>) -> tensor<8x6xf32>
            %c = stablehlo.subtract %y, %b : tensor<8x6xf32>
-           %g = stablehlo.dot_general %c, %x, contracting_dims = [0] x [0]
+           %g = stablehlo.dot_general %c, %c, contracting_dims = [0] x [0]
              : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<6x6xf32>
-           return %g : tensor<6x6xf32> }"""
+           %h = stablehlo.dot_general %c, %g, contracting_dims = [1] x [0]
+             : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
+           %k = stablehlo.dot_general %h, %x, contracting_dims = [0] x [0]
+             : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<6x6xf32>
+           return %k : tensor<6x6xf32> }"""
     )
     facts = batch_analysis(module.operation)
     assert facts.obstacle is not None and facts.obstacle.code == "SHARDC-140"

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shardc.ir.attributes import TWO_RUNS
 from shardc.ir.pass_manager import run_passes
 from shardc.passes.split_microbatches import SplitMicrobatches
 from tests.py.programs import Program
@@ -172,6 +173,55 @@ def batch_behind_the_features(w: Any, x: Any, y: Any) -> Any:
     return descend(w, gradient), value
 
 
+def logarithm_of_a_mean(w: Any, x: Any, y: Any) -> Any:
+    value, gradient = jax.value_and_grad(lambda w: jnp.log(squares(w, x, y)))(w)
+    return descend(w, gradient), value
+
+
+def balanced_experts(w: Any, x: Any, y: Any) -> Any:
+    """A mixture of experts that is taught to use all of them alike: products of batch means."""
+
+    def layer(w: Any, h: Any) -> Any:
+        odds = jax.nn.softmax(h @ w["gate"])
+        chosen = jax.nn.one_hot(jnp.argmax(odds, -1), odds.shape[-1])
+        load = jnp.sum(chosen.mean(0) * odds.mean(0))
+        out = jnp.einsum("bi,eij->bej", jnp.tanh(h), w["experts"])
+        return h + jnp.einsum("bej,be->bj", out, chosen * odds), load
+
+    def loss(w: Any) -> Any:
+        h, first = layer(w["first"], x)
+        h, second = layer(w["second"], h)
+        return jnp.mean((h[:, :4] - y) ** 2) + 0.1 * (first + second)
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return descend(w, gradient), value
+
+
+def sharpness_aware(w: Any, x: Any, y: Any) -> Any:
+    first = jax.grad(squares)(w, x, y)
+    away = descend(w, first, -0.05 / norm(first))
+    value, gradient = jax.value_and_grad(squares)(away, x, y)
+    return descend(w, gradient), value
+
+
+def masked_logarithm_with_dropout(w: Any, key: Any, x: Any, labels: Any, mask: Any) -> Any:
+    def loss(w: Any) -> Any:
+        kept = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.8, x.shape)
+        losses = cross_entropy(net(w, jnp.where(kept, x, 0)), labels)
+        return jnp.log(jnp.sum(losses * mask) / jnp.sum(mask))
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return descend(w, gradient), value
+
+
+def loss_in_bfloat16(w: Any, x: Any, y: Any) -> Any:
+    def loss(w: Any) -> Any:
+        return jnp.log(jnp.sum(((net(w, x) - y) ** 2).astype(jnp.bfloat16)).astype(jnp.float64))
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return descend(w, gradient), value
+
+
 KINDS: dict[Callable[..., Any], tuple[Any, ...]] = {
     evaluation: (W, X, LABELS),
     several_batch_sizes: (W, X, Y, random(2 * ROWS, 6)),
@@ -188,6 +238,15 @@ KINDS: dict[Callable[..., Any], tuple[Any, ...]] = {
     gradient_of_each_example: (W, X, Y),
     derivative_of_the_gradient: (W, X, Y),
     batch_behind_the_features: (W, X.T, Y),
+}
+EXPERTS = {name: {"gate": random(6, 3), "experts": random(3, 6, 6)} for name in ("first", "second")}
+# Run through twice; with the FLOPs of all runs together in those of the step.
+TWO_RUNS_OF: dict[Callable[..., Any], tuple[tuple[Any, ...], float]] = {
+    logarithm_of_a_mean: ((W, X, Y), 4 / 3),
+    balanced_experts: ((EXPERTS, X, Y), 4 / 3),
+    sharpness_aware: ((W, X, Y), 1.0),
+    masked_logarithm_with_dropout: ((W, np.uint32([0, 7]), X, LABELS, MASK), 4 / 3),
+    loss_in_bfloat16: ((W, X, Y), 4 / 3),
 }
 STATELESS = (evaluation, gradients_alone)
 
@@ -208,3 +267,21 @@ def test_a_step_of_this_kind_is_cut(kind: Callable[..., Any]) -> None:
         assert (got.dtype, got.shape) == (want.dtype, want.shape)
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
     assert flops_of(cut, "body") * 4 == pytest.approx(flops_of(module), rel=0.02)
+
+
+@pytest.mark.parametrize("kind", TWO_RUNS_OF, ids=lambda kind: kind.__name__)
+def test_a_step_of_this_kind_is_run_through_twice(kind: Callable[..., Any]) -> None:
+    args, flops = TWO_RUNS_OF[kind]
+    module, flat = normalized(Program(kind, args, (0,)))
+    cut = copy_of(module)
+    run_passes(cut, [SplitMicrobatches(4)])
+    assert TWO_RUNS in cut.operation.attributes
+    rough = {"rtol": 1e-2} if kind is loss_in_bfloat16 else {"rtol": 1e-10, "atol": 1e-12}
+    for got, want in zip(run_split(cut, flat), run_module(module, flat), strict=True):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        np.testing.assert_allclose(got, want, **rough)
+    done = flops_of(cut, "before") + 4 * flops_of(cut, "body")
+    assert done <= 1.1 * flops * flops_of(module)
+    whole = copy_of(module)
+    run_passes(whole, [SplitMicrobatches(1)])
+    assert flops_of(whole) == flops_of(module)

@@ -1,0 +1,65 @@
+"""A loop over the microbatches inside the program."""
+
+from collections.abc import Sequence
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from shardc.ir.attributes import ACCUMULATE, MICROBATCH_INDEX, PHASE, call_target
+from shardc.ir.constants import integer, zeros
+from shardc.ir.tensor_types import sum_type
+
+
+def loop_over_microbatches(
+    inside: Sequence[ir.Operation], after: ir.Operation, count: int
+) -> list[tuple[ir.Operation, ir.Value]]:
+    """Moves what each microbatch does into a `stablehlo.while`.
+
+    The number of the microbatch becomes the loop's counter, and each sum over the microbatches
+    something that it carries (16-bit floats as float32) and gives as a result.
+
+    Args:
+        inside: consecutive ops, with at least one sum among them; nothing else of them is used
+            outside.
+        after: the op behind them.
+        count: number of microbatches.
+    Returns:
+        The ops of the sums, which have no users any more, and what has taken their place.
+    """
+    sums = [op for op in inside if call_target(op) == ACCUMULATE]
+    indices = [op for op in inside if call_target(op) == MICROBATCH_INDEX]
+    number = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
+    types = [number, *(sum_type(op.results[0].type) for op in sums)]
+    with ir.InsertionPoint(inside[0]), sums[0].location:
+        starts = [integer(number, 0), *map(zeros, types[1:])]
+        loop = ir.Operation.create("stablehlo.while", results=types, operands=starts, regions=2)
+    locations = [loop.location] * len(types)
+    condition, body = (region.blocks.append(*types, arg_locs=locations) for region in loop.regions)
+    with ir.InsertionPoint(condition), loop.location:
+        below = stablehlo.ComparisonDirectionAttr.get("LT")
+        more = stablehlo.CompareOp(condition.arguments[0], integer(number, count), below)
+        stablehlo.ReturnOp([more.result])
+    for op in inside:
+        if op in sums:
+            continue
+        body.append(op)
+        if PHASE in op.attributes:
+            del op.attributes[PHASE]
+    for op in indices:
+        op.results[0].replace_all_uses_with(body.arguments[0])
+        op.erase()
+    with ir.InsertionPoint(body), loop.location:
+        carried = [stablehlo.add(body.arguments[0], integer(number, 1))]
+        for op, so_far in zip(sums, list(body.arguments)[1:], strict=True):
+            carried.append(stablehlo.add(so_far, _as(op.operands[0], so_far.type)))
+        stablehlo.ReturnOp(carried)
+    found = []
+    with ir.InsertionPoint(after), loop.location:
+        for op, total in zip(sums, list(loop.results)[1:], strict=True):
+            found.append((op, _as(total, op.results[0].type)))
+            op.results[0].replace_all_uses_with(found[-1][1])
+    return found
+
+
+def _as(value: ir.Value, type_: ir.Type) -> ir.Value:
+    return value if value.type == type_ else stablehlo.convert(type_, value)
