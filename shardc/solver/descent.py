@@ -15,6 +15,7 @@ from shardc.solver.memory import Memory
 from shardc.solver.messages import Messages
 from shardc.solver.neighbourhood import improve
 from shardc.solver.network import Network
+from shardc.solver.prices import HIGHEST
 from shardc.solver.problem import Floats, Ints
 from shardc.solver.search import EXACT, Search
 
@@ -109,6 +110,7 @@ class Descent:
         priced = self.prices > 0
         over = (profile[priced] - self.target) / max(self.target, 1.0)
         self.prices[priced] *= np.exp(rate * np.clip(20.0 * over, -1.0, 1.0))
+        np.minimum(self.prices, HIGHEST * self.unit(), out=self.prices)
         peaks = memory.peaks(profile, len(profile))
         peaks = peaks[self.prices[peaks] == 0.0]
         if len(peaks):

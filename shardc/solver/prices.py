@@ -14,6 +14,7 @@ from shardc.solver.oracle import Oracle
 from shardc.solver.problem import Floats, Ints
 from shardc.solver.search import Search
 
+HIGHEST = 1e15  # price, in first ones, beside which costs are rounded off
 MOST_STALLED = 6  # rounds in a row that close less than 1 % of the open gap
 
 
@@ -127,6 +128,8 @@ def raise_until_it_fits(oracle: Oracle, search: Search, prices: Floats, most_rou
         for t in memory.peaks(profile, len(profile)).tolist():
             prices[t] = max(prices[t] * factor, start * (factor - 1.0))
         factor = min(factor * 1.1, 4.0)
+        if prices.max() > HIGHEST * start:
+            break
     return False
 
 
