@@ -9,7 +9,7 @@ from msgspec import structs
 from shardc.analysis.arguments import cut_dims
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, shard, shardings_of, work_of
-from shardc.ir.attributes import TWO_RUNS, get_str
+from shardc.ir.attributes import RUNS, get_str
 from shardc.ir.calls import called, calls_in
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
@@ -164,7 +164,7 @@ class Candidate:
             planning_time_s=planning_time_s,
             notes=(
                 *notes,
-                *two_run_notes(split_module),
+                *run_notes(split_module),
                 *call_notes(split_module),
                 *replication_notes(reports),
                 *folding_notes(reports),
@@ -176,9 +176,9 @@ class Candidate:
         )
 
 
-def two_run_notes(module: Module) -> list[str]:
-    """Why the microbatches are run through twice, if they are."""
-    why = get_str(module.operation, TWO_RUNS)
+def run_notes(module: Module) -> list[str]:
+    """Why the microbatches are run through several times, if they are."""
+    why = get_str(module.operation, RUNS)
     return [] if why is None else [why]
 
 

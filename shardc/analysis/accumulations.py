@@ -1,18 +1,22 @@
 """Which partial sums of a step are accumulated over the microbatches, and where."""
 
+import itertools
 from dataclasses import replace
 
-from shardc.analysis.graph import ValueGraph
+from shardc.analysis.graph import ARGUMENT, ValueGraph
 from shardc.analysis.microbatch import BatchFlow, Obstacle
 from shardc.analysis.step_program import Program
+
+MOST_WORK = 4  # times the FLOPs of a step that may be spent on it, before microbatches are refused
 
 
 def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
     """Finds what must be accumulated if the given dims of the given arguments are the batch.
 
     Heavy work may wait for sums that light work makes of the batch (a mask's, computed before the
-    microbatches), and for sums that heavy work makes of it, which takes a first run of the
-    microbatches. It may not wait for sums that a first run would have to wait for.
+    microbatches), and for sums that heavy work makes of it, which takes a run of the microbatches
+    before; which may wait for sums itself, as long as all runs together do no more than
+    `MOST_WORK` times the work.
     """
     flow = BatchFlow(program, batch_args)
     _settle(flow)
@@ -20,21 +24,37 @@ def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
         waited_for = set(_frontier(flow, flow.blocked)) - flow.early
         early = {v for v in waited_for if not flow.behind_heavy[v]}
         if not early:
-            if flow.first_run or not waited_for or not waited_for <= flow.sums:
-                flow.obstacle = flow.first_run.obstacle if flow.first_run else _blame(flow)
-                return flow
-            flow.first_run = replace(flow, obstacle=_blame(flow))
-            early = waited_for
+            obstacle = _blame(flow)
+            _move_sums(flow)
+            run = replace(flow, obstacle=obstacle)
+            early = set(_frontier(run, run.blocked)) - run.early
+            flow = replace(run, early=run.early | early, earlier_run=run, obstacle=None)
+            too_much = _repeated_flops(flow) > (MOST_WORK - 1) * sum(program.heavy_flops)
+            if not early or not early <= run.sums or too_much:
+                return replace(run, obstacle=flow.runs[0].obstacle)
         flow.early = flow.early | early
-        flow.forced = {}
+        flow.forced = {v: i for v, i in flow.forced.items() if v in flow.beforehand}
         _settle(flow)
+    _move_sums(flow)
+    return flow
+
+
+def _move_sums(flow: BatchFlow) -> None:
+    """Accumulates only what has to be, and nearer to where it arises."""
     flow.forced = {v: i for v, i in flow.forced.items() if v in flow.sums}
     flow.forced.update(_earlier(flow))
     _settle(flow)
-    if flow.first_run:
-        flow.first_run.forced.update({v: flow.forced[v] for v in flow.beforehand})
-        _settle(flow.first_run)
-    return flow
+
+
+def _repeated_flops(flow: BatchFlow) -> int:
+    """FLOPs of matrix products in all runs of the microbatches but the last."""
+    graph, flops = flow.program.graph, flow.program.heavy_flops
+    total = 0
+    for run, after in itertools.pairwise([*flow.runs, flow]):
+        inside = graph.ancestors(sorted(after.early - run.early), run.early)
+        ops = {graph.producer[v] for v in inside - run.early} - {ARGUMENT}
+        total += sum(flops[i] for i in ops)
+    return total
 
 
 def _settle(flow: BatchFlow) -> None:
@@ -82,7 +102,7 @@ def _earlier(flow: BatchFlow) -> dict[int, int]:
     """
     graph = flow.program.graph
     returned = set(graph.returned)
-    sums = set(flow.sums)
+    sums = flow.sums - set(flow.beforehand)
     found: dict[int, int] = {}
     for v in sorted(sums, reverse=True):
         while v in sums and (source := _movable(flow, v)) is not None:

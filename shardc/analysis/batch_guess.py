@@ -43,7 +43,7 @@ def best_flow(
 def _is_perfect(flow: BatchFlow) -> bool:
     """Whether the microbatches share all the work and nothing is gathered."""
     total = sum(flow.program.heavy_flops)
-    hindered = flow.obstacle or flow.first_run or flow.wholes
+    hindered = flow.obstacle or flow.earlier_run or flow.wholes
     return not hindered and 0 < total == flow.cut_flops
 
 
@@ -54,7 +54,7 @@ def _rank(flow: BatchFlow) -> int:
         return 1
     if flow.cut_flops < LEAST_SHARE * sum(flow.program.heavy_flops):
         return 0
-    return 2 if flow.first_run else 3
+    return 2 if flow.earlier_run else 3
 
 
 def _score(flow: BatchFlow) -> tuple[int, int, int, int, int]:
@@ -70,7 +70,7 @@ def _score(flow: BatchFlow) -> tuple[int, int, int, int, int]:
 def _pruned(program: Program, choice: BatchChoice, together: bool) -> BatchFlow:
     """The analysis of a guess, without arguments that are only ever used whole ([T, T] masks)."""
     best = analyse(program, dict(choice.args))
-    imperfect = best.wholes or best.obstacle or best.first_run
+    imperfect = best.wholes or best.obstacle or best.earlier_run
     if together or not imperfect or len(choice.args) > MAX_LEAVES:
         return best
     for a in choice.args:
@@ -109,7 +109,7 @@ def with_other_batches(
                 continue
             flow = analyse(program, {**best.batch_args, **choice.args})
             more = flow.cut_flops > best.cut_flops and len(flow.wholes) <= len(best.wholes)
-            one_run = best.first_run or not flow.first_run
+            one_run = best.earlier_run or not flow.earlier_run
             if flow.obstacle is None and flow.parts % count == 0 and more and one_run:
                 best = flow
     return best

@@ -90,7 +90,7 @@ def split_step(
     facts = _analysis(module, program, batch_args, batch_dims)
     flow = facts.flow
     cuttable = flow is not None and facts.obstacle is None and flow.parts % count == 0
-    if flow is not None and cuttable and not (count == 1 and flow.first_run):
+    if flow is not None and cuttable and not (count == 1 and flow.earlier_run):
         if batch_args is None and count > 1:
             flow = with_other_batches(main_function(module), flow, set(facts.state), count)
         return StepSplit(flow, {a: r for a, r in facts.state.items() if a not in flow.batch_args})
@@ -196,14 +196,15 @@ def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:
     return flow
 
 
-def why_two_runs(flow: BatchFlow) -> str | None:
-    """What makes a first run of the microbatches necessary, if there is one."""
-    if flow.first_run is None:
+def why_several_runs(flow: BatchFlow) -> str | None:
+    """What makes earlier runs of the microbatches necessary, if there are any."""
+    if flow.earlier_run is None:
         return None
-    cause, need = _explained(flow.first_run)
+    cause, need = _explained(flow.runs[0])
+    times = "twice" if len(flow.runs) == 1 else f"{len(flow.runs) + 1} times"
     return (
-        "the microbatches are run through twice, the first time for sums over the whole batch only:"
-        f" '{cause.name}' ({where(cause)}) needs {need}"
+        f"the microbatches are run through {times}, because sums over the whole batch are needed on"
+        f" the way: '{cause.name}' ({where(cause)}) needs {need}"
     )
 
 

@@ -1,5 +1,6 @@
 """The values of a function by number: who makes each, who uses it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,13 +48,15 @@ class ValueGraph:
         """For each value its dims, or None where it is not a ranked tensor of known size."""
         return [static_shape(v.type) for v in self.values]
 
-    def ancestors(self, roots: list[int]) -> set[int]:
-        """Every value that one of the `roots` depends on, the roots included."""
+    def ancestors(self, roots: list[int], known: Collection[int] = ()) -> set[int]:
+        """Every value that one of the `roots` depends on, the roots included; not through `known`
+        values."""
         found = set(roots)
         stack = list(roots)
         while stack:
-            i = self.producer[stack.pop()]
-            if i != ARGUMENT:
+            v = stack.pop()
+            i = self.producer[v]
+            if i != ARGUMENT and v not in known:
                 for u in self.uses[i]:
                     if u not in found:
                         found.add(u)

@@ -56,8 +56,8 @@ class BatchFlow:
         wholes: (op, value): uses of a varying value that need all of it.
         seeds: arguments that the batch is in, cut or not (default: the batch arguments).
         early: accumulated or gathered values that are computed before the microbatches instead.
-        first_run: the analysis of a run of the microbatches that only adds up `beforehand`; its
-            obstacle is what makes another run necessary.
+        earlier_run: the analysis of a run of the microbatches before this one, for sums that this
+            one needs; its obstacle is why.
         cuts: op -> the factor of it that the microbatches cut.
         loops: loop or branch that works on parts -> what it has inside.
         parts: the number of microbatches must divide this.
@@ -77,14 +77,20 @@ class BatchFlow:
     limits: dict[int, int] = field(default_factory=dict)
     blocked: list[int] = field(default_factory=list)
     obstacle: Obstacle | None = None
-    first_run: "BatchFlow | None" = None
+    earlier_run: "BatchFlow | None" = None
 
     # ---- results ----
 
     @property
     def beforehand(self) -> list[int]:
-        """Sums that heavy work on the batch leads to, and that more of it waits for."""
+        """Sums that heavy work on the batch leads to, and that more of it waits for: those that
+        earlier runs add up."""
         return sorted(v for v in self.early & self.sums if self.behind_heavy[v])
+
+    @property
+    def runs(self) -> "list[BatchFlow]":
+        """All runs of the microbatches before this one, in their order."""
+        return [*self.earlier_run.runs, self.earlier_run] if self.earlier_run else []
 
     @property
     def parts(self) -> int:

@@ -40,7 +40,7 @@ class How(Enum):
     OPERAND = "operand"  # the same form of the operand of an identity
     SLICE = "slice"  # the microbatch's part of another form
     SUM = "sum"  # the sum of another form over the microbatches
-    GIVEN = "given"  # the sum that the first run of the microbatches has made
+    GIVEN = "given"  # the sum that an earlier run of the microbatches has made
     CONCAT = "concat"  # the parts of all microbatches put together
 
 

@@ -58,10 +58,9 @@ def plan_phases(flow: BatchFlow) -> PhasePlan:
     return _Planner(flow).run(flow.program.graph.returned)
 
 
-def plan_first_run(flow: BatchFlow) -> PhasePlan:
-    """The same for the run of the microbatches that only adds up `flow.beforehand`."""
-    assert flow.first_run is not None
-    return _Planner(flow.first_run).run(flow.beforehand)
+def plan_sums(flow: BatchFlow, sums: Iterable[int]) -> PhasePlan:
+    """The same for a run of the microbatches that only adds up `sums`."""
+    return _Planner(flow).run(sums)
 
 
 class _Planner:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from jax.extend.mlir import ir
 
 NUM_MICROBATCHES = "shardc.num_microbatches"  # module: int
-TWO_RUNS = "shardc.two_runs"  # module: why its microbatches are run through twice
+RUNS = "shardc.runs"  # module: why its microbatches are run through several times
 NUM_STAGES = "shardc.num_stages"  # module: int
 CLUSTER = "shardc.cluster"  # module: JSON of the cluster that it was planned for
 HOST_CALLS = "shardc.host_calls"  # module: [array<i64: number of a callback, results it takes>]

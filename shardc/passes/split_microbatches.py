@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.batch_split import split_step, why_two_runs
+from shardc.analysis.batch_split import split_step, why_several_runs
 from shardc.analysis.batch_state import INVARIANT, Cut
 from shardc.analysis.control_flow import Inside, inner_cut
 from shardc.analysis.microbatch import BatchFlow
 from shardc.analysis.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
-from shardc.analysis.phases import plan_first_run, plan_phases
+from shardc.analysis.phases import plan_phases, plan_sums
 from shardc.analysis.state import ALIASING, STATE_RESULT
 from shardc.errors import MicrobatchError
 from shardc.ir.asked import CONSTRAINT, USER_MESH, asked_attr, asked_of, uneven_dim
@@ -18,8 +18,8 @@ from shardc.ir.attributes import (
     BATCH_DIM,
     NUM_MICROBATCHES,
     PHASE,
+    RUNS,
     SHARDING,
-    TWO_RUNS,
     arg_attrs,
     int_attr,
     set_arg_attrs,
@@ -72,9 +72,9 @@ class SplitMicrobatches(Pass):
         step = split_step(module, self.count, self.batch_args or None, self.batch_dims or None)
         function = main_function(module)
         module.attributes[NUM_MICROBATCHES] = int_attr(self.count)
-        why = why_two_runs(step.flow)
+        why = why_several_runs(step.flow)
         if why is not None:
-            module.attributes[TWO_RUNS] = str_attr(why)
+            module.attributes[RUNS] = str_attr(why)
         _rewrite(function, step.flow, self.count)
         fit_calls(module)
         attrs = arg_attrs(function)
@@ -121,7 +121,7 @@ def _rewrite(function: ir.Operation, flow: BatchFlow, count: int) -> None:
     """Writes the step phase by phase in front of the old ops, and drops these."""
     old = ops(function)
     step = _Phases(function, flow, plan_phases(flow), count)
-    step.write(_first_run(function, flow, count) if flow.first_run else {})
+    step.write(_earlier_sums(function, flow, count))
     last = terminator(function)
     for position, v in enumerate(flow.program.graph.returned):
         last.operands[position] = step.env[v, Need(Phase.AFTER)]
@@ -135,23 +135,27 @@ def _rewrite(function: ir.Operation, flow: BatchFlow, count: int) -> None:
     update_type(function)
 
 
-def _first_run(function: ir.Operation, flow: BatchFlow, count: int) -> dict[int, ir.Value]:
-    """Writes, before all else, a loop over the microbatches that adds up `flow.beforehand`.
+def _earlier_sums(function: ir.Operation, flow: BatchFlow, count: int) -> dict[int, ir.Value]:
+    """Writes in front of all else the runs of the microbatches before the one of `flow`.
 
     Returns:
-        These values.
+        The values of `flow.beforehand`. Each run is a loop over the microbatches.
     """
-    assert flow.first_run is not None
-    run = _Phases(function, flow.first_run, plan_first_run(flow), count)
-    run.write({})
-    made = {v: run.env[v, Need(Phase.AFTER)] for v in flow.beforehand}
+    if flow.earlier_run is None:
+        return {}
+    known = set(flow.earlier_run.beforehand)
+    wanted = [v for v in flow.beforehand if v not in known]
+    run = _Phases(function, flow.earlier_run, plan_sums(flow.earlier_run, wanted), count)
+    made = _earlier_sums(function, flow.earlier_run, count)
+    run.write(made)
+    sums = {v: run.env[v, Need(Phase.AFTER)] for v in wanted}
     for op, total in loop_over_microbatches(run.in_body(), run.marks["body"], count):
-        made = {v: total if value == op.results[0] else value for v, value in made.items()}
+        sums = {v: total if value == op.results[0] else value for v, value in sums.items()}
         op.erase()
     for op in run.written():
         op.attributes[PHASE] = str_attr(Phase.BEFORE.value)
     run.drop_marks()
-    return made
+    return {**made, **sums}
 
 
 class _Phases:
@@ -184,7 +188,7 @@ class _Phases:
         """Writes all copies.
 
         Args:
-            given: the values that a first run of the microbatches has made.
+            given: the values that earlier runs of the microbatches have made.
         """
         self.given = given
         for a in range(self.graph.num_args):

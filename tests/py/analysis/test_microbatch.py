@@ -159,20 +159,16 @@ def test_analysis_reports_an_obstacle_and_does_not_raise() -> None:
     module = parse(
         """func.func public @main(%w: tensor<6x6xf32> {tf.aliasing_output = 0 : i32},
                                   %x: tensor<8x6xf32>) -> tensor<6x6xf32> {
-           %zero = stablehlo.constant dense<0.0> : tensor<f32>
            %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
              : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
-           %s = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [0]
-             : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>
-           %b = stablehlo.broadcast_in_dim %s, dims = [1] : (tensor<6xf32>) -> tensor<8x6xf32>
-           %c = stablehlo.subtract %y, %b : tensor<8x6xf32>
-           %g = stablehlo.dot_general %c, %c, contracting_dims = [0] x [0]
+           %s = "stablehlo.sort"(%y) <{dimension = 0 : i64}> ({
+           ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+             %below = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+             stablehlo.return %below : tensor<i1>
+           }) : (tensor<8x6xf32>) -> tensor<8x6xf32>
+           %g = stablehlo.dot_general %s, %x, contracting_dims = [0] x [0]
              : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<6x6xf32>
-           %h = stablehlo.dot_general %c, %g, contracting_dims = [1] x [0]
-             : (tensor<8x6xf32>, tensor<6x6xf32>) -> tensor<8x6xf32>
-           %k = stablehlo.dot_general %h, %x, contracting_dims = [0] x [0]
-             : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<6x6xf32>
-           return %k : tensor<6x6xf32> }"""
+           return %g : tensor<6x6xf32> }"""
     )
     facts = batch_analysis(module.operation)
     assert facts.obstacle is not None and facts.obstacle.code == "SHARDC-140"

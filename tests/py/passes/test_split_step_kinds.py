@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardc.ir.attributes import TWO_RUNS
+from shardc.ir.attributes import RUNS
 from shardc.ir.pass_manager import run_passes
 from shardc.passes.split_microbatches import SplitMicrobatches
 from tests.py.programs import Program
@@ -275,7 +275,7 @@ def test_a_step_of_this_kind_is_run_through_twice(kind: Callable[..., Any]) -> N
     module, flat = normalized(Program(kind, args, (0,)))
     cut = copy_of(module)
     run_passes(cut, [SplitMicrobatches(4)])
-    assert TWO_RUNS in cut.operation.attributes
+    assert RUNS in cut.operation.attributes
     rough = {"rtol": 1e-2} if kind is loss_in_bfloat16 else {"rtol": 1e-10, "atol": 1e-12}
     for got, want in zip(run_split(cut, flat), run_module(module, flat), strict=True):
         assert (got.dtype, got.shape) == (want.dtype, want.shape)
