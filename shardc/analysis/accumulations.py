@@ -7,7 +7,9 @@ from shardc.analysis.graph import ARGUMENT, ValueGraph
 from shardc.analysis.microbatch import BatchFlow, Obstacle
 from shardc.analysis.step_program import Program
 
-MOST_WORK = 4  # times the FLOPs of a step that may be spent on it, before microbatches are refused
+# Microbatches are refused if they would have to be run through more often, or if that would take
+# more than so many times the FLOPs of the step.
+MOST_RUNS, MOST_WORK = 5, 4
 
 
 def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
@@ -15,8 +17,7 @@ def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
 
     Heavy work may wait for sums that light work makes of the batch (a mask's, computed before the
     microbatches), and for sums that heavy work makes of it, which takes a run of the microbatches
-    before; which may wait for sums itself, as long as all runs together do no more than
-    `MOST_WORK` times the work.
+    before; which may wait for sums itself.
     """
     flow = BatchFlow(program, batch_args)
     _settle(flow)
@@ -29,8 +30,7 @@ def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
             run = replace(flow, obstacle=obstacle)
             early = set(_frontier(run, run.blocked)) - run.early
             flow = replace(run, early=run.early | early, earlier_run=run, obstacle=None)
-            too_much = _repeated_flops(flow) > (MOST_WORK - 1) * sum(program.heavy_flops)
-            if not early or not early <= run.sums or too_much:
+            if not early or not early <= run.sums or _too_much(flow):
                 return replace(run, obstacle=flow.runs[0].obstacle)
         flow.early = flow.early | early
         flow.forced = {v: i for v, i in flow.forced.items() if v in flow.beforehand}
@@ -44,6 +44,12 @@ def _move_sums(flow: BatchFlow) -> None:
     flow.forced = {v: i for v, i in flow.forced.items() if v in flow.sums}
     flow.forced.update(_earlier(flow))
     _settle(flow)
+
+
+def _too_much(flow: BatchFlow) -> bool:
+    """Whether there are too many runs of the microbatches."""
+    work = _repeated_flops(flow) + sum(flow.program.heavy_flops)
+    return len(flow.runs) >= MOST_RUNS or work > MOST_WORK * sum(flow.program.heavy_flops)
 
 
 def _repeated_flops(flow: BatchFlow) -> int:
