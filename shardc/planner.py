@@ -24,6 +24,7 @@ from shardc.cluster import Cluster
 from shardc.compiler import Shape, outline
 from shardc.cost.submeshes import mesh_of, mesh_views
 from shardc.errors import InfeasibleError, MicrobatchError, PlanError, ShardcError, StageError
+from shardc.ir.attributes import RUNS
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import body, functions, main_function, planned_ops
@@ -362,6 +363,8 @@ class _Planner:
         start_s = time.monotonic()
         count = 2
         while count <= MOST_MICROBATCHES and self._can_split(count):
+            if RUNS in self.splits.whole(count).operation.attributes:
+                break  # the first stage would go through the batch alone before the pipeline begins
             found.append(count)
             count *= 2
             late = time.monotonic() - start_s > SPLITTING * self.options.time_limit_s

@@ -75,3 +75,14 @@ def test_sums_that_wait_for_sums() -> None:
         got, wanted = lowered.compile()(*args), jax.jit(step)(*args)
         for have, want in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_allclose(have, want, rtol=1e-10, atol=1e-12)
+
+
+def test_no_pipeline_is_begun_with_a_run_through_the_batch_unless_it_is_asked_for() -> None:
+    args, _ = TWO_RUNS_OF[balanced_experts]
+
+    def shape(**options: Any) -> tuple[int, int]:
+        plan = shardc.jit(balanced_experts, cluster=CLUSTER, **options).lower(*args).plan().plan
+        return plan.num_stages, plan.num_microbatches
+
+    assert shape(stages=2) == (2, 1)
+    assert shape(stages=2, microbatches=4) == (2, 4)
