@@ -1,1 +1,1 @@
-"""See docs."""
+"""The cost model; docs/costs.md is its description on one page."""
