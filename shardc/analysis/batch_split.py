@@ -142,7 +142,7 @@ def _analysis(
         if not donated_args(function) and (best is None or best.obstacle):
             # A type may reappear by chance: that is no state.
             other = best_flow(function, program, list(range(num_args)))
-            if other is not None and (best is None or other.obstacle is None):
+            if other is not None and (best is None or not (other.obstacle or other.earlier_run)):
                 best = other
         missing = "no argument of the step can be found that holds a batch"
         advice = "pass batch_argnums (--batch-args on the command line), or use microbatches=1"

@@ -114,7 +114,9 @@ class _Planner:
             return Source(How.MERGE if batch else How.ARGUMENT)
         if not batch:
             return Source(How.SLICE, BODY) if need.cut else Source(How.ARGUMENT)
-        return Source(How.READ) if need.cut else Source(How.SAME, BEFORE)
+        if need.cut == self.flow.states[v].cut:
+            return Source(How.READ)
+        return Source(How.SLICE if need.cut else How.SAME, BEFORE)
 
     def _result(self, v: int, need: Need) -> Source:
         i = self.graph.producer[v]
@@ -129,7 +131,7 @@ class _Planner:
             return Source(How.GIVEN) if v in self.beforehand else self._copy(i, need)
         if need.phase is Phase.AFTER:
             return self._after(v, need)
-        if v in self.flow.early and (v in self.flow.sums or (state.varies and need.cut is None)):
+        if v in self.flow.early and (v in self.flow.sums or need.cut != state.cut):
             return Source(How.SLICE if need.cut else How.SAME, BEFORE)
         if state.kind is not Kind.INVARIANT or v in self.flow.sums:
             assert need.cut == state.cut, f"value {v} is needed in another form than it has"
@@ -274,7 +276,7 @@ class _Planner:
                 found.append(Need(Phase.BODY, loop.captured[self.graph.values[u]]))
             elif state.varies and (i, u) not in self.flow.wholes:
                 found.append(Need(Phase.BODY, state.cut))
-            elif cut and rule and cut.factor >= 0 and state.kind is Kind.INVARIANT and p < own:
+            elif cut and rule and cut.factor >= 0 and not state.is_partial and p < own:
                 found.append(Need(Phase.BODY, from_factor(rule, rule.operands[p], cut)))
             else:
                 found.append(BODY)

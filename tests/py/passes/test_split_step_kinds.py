@@ -285,3 +285,29 @@ def test_a_step_of_this_kind_is_run_through_twice(kind: Callable[..., Any]) -> N
     whole = copy_of(module)
     run_passes(whole, [SplitMicrobatches(1)])
     assert flops_of(whole) == flops_of(module)
+
+
+def normalised_by_batch(weights: Any, x: Any) -> Any:
+    def loss(weights: Any) -> Any:
+        h = x
+        for w in weights:
+            h = jnp.tanh(h @ w)
+            h = (h - h.mean(0)) / jnp.sqrt(h.var(0) + 1e-5)
+        return jnp.mean(h**2)
+
+    value, gradient = jax.value_and_grad(loss)(weights)
+    return descend(weights, gradient), value
+
+
+@pytest.mark.parametrize(
+    ("args", "dims"),
+    [((2,), (1,)), ((0,), (0,)), ((1,), (0,)), ((0, 1), (0, 0)), ((0, 2), (1, 1))],
+)
+def test_any_argument_may_be_called_the_batch(args: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    """Parts of a weight meet values that have other parts, or are needed whole."""
+    program = Program(normalised_by_batch, ([random(6, 6), random(6, 6)], random(ROWS, 6)), ())
+    module, flat = normalized(program)
+    cut = copy_of(module)
+    run_passes(cut, [SplitMicrobatches(2, args, dims)])
+    for got, want in zip(run_split(cut, flat), run_module(module, flat), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-10)
