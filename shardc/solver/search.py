@@ -11,9 +11,9 @@ from shardc.solver.problem import Floats, Ints, Problem, Progress, evaluate
 from shardc.solver.reduced import Reduced
 
 EXACT = 1e-9  # relative error up to which a sum of costs counts as equal
-# Until this share of the work is spent, this share of the gap asked for is aimed at, so that what
-# is easy is solved nearly exactly.
-EASY, AIM = 0.1, 0.01
+# Until this share of the work, or so many cells of it, is spent, this share of the gap asked for is
+# aimed at, so that what is easy is solved nearly exactly.
+EASY, MOST_EASY, AIM = 0.1, 40_000_000, 0.01
 FIRST_CHOICE_S = 30.0  # past the deadline, to find any choice at all
 
 
@@ -185,7 +185,7 @@ class Search:
     def open_gap(self) -> float:
         """Share of the cost by which the best choice may miss the optimum now: the gap asked for,
         and a small part of it until a small part of the work is spent."""
-        easy = self.work - self.work_left < EASY * self.work
+        easy = self.work - self.work_left < min(EASY * self.work, MOST_EASY)
         return max(AIM * self.gap, EXACT) if easy else self.gap
 
     def optimal(self) -> bool:
