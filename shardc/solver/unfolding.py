@@ -25,6 +25,7 @@ from shardc.solver.search import OutOfTimeError, Search
 LEAST_NODES = 8_000  # below, the whole problem is as fast: 3,600 and 6,600 nodes were measured
 MOST_LEFT = 0.5  # share of the nodes that may be left where folding is no request
 FOR_FOLDED = 0.5  # share of work and time for the folded problem
+LEAST_SHARE = 0.1  # of that, however small it is beside the whole: looks at it are cheap
 GAP_OF_FOLDED = 0.5  # share of the gap asked for that is left to it
 LEAST_PASSES = 15  # of messages over all nodes; fewer prove nothing worth their time
 MOST_PASSES = 100
@@ -61,13 +62,14 @@ def search_folded(search: Search, layers: Folded, run: Run, seed: int) -> Floats
         f"fold: {search.problem.num_nodes} nodes -> {layers.problem.num_nodes},"
         f" {len(search.problem.edges)} edges -> {len(layers.problem.edges)}"
     )
+    share = max(layers.problem.num_nodes / search.problem.num_nodes, LEAST_SHARE)
     inner = Search(
         layers.problem,
         FOR_FOLDED * max(search.deadline_s - search.start_s - search.seconds(), 0.0),
-        FOR_FOLDED * search.effort_s,
+        FOR_FOLDED * share * search.effort_s,
         None,
         search.start_s + search.seconds(),
-        FOR_FOLDED * search.work_left,
+        FOR_FOLDED * share * search.work_left,
         GAP_OF_FOLDED * search.gap,
     )
     prices = np.zeros(len(inner.live.times))
