@@ -1,6 +1,7 @@
 """Changes single nodes of a choice for the better: what a search that ends within a gap leaves."""
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -8,7 +9,13 @@ from shardc.solver.memory import Live, Memory
 from shardc.solver.problem import Floats, Ints, Problem
 
 
-def change_single_nodes(problem: Problem, live: Live, memory: Memory | None, choice: Ints) -> Ints:
+def change_single_nodes(
+    problem: Problem,
+    live: Live,
+    memory: Memory | None,
+    choice: Ints,
+    check_time: Callable[[], None],
+) -> Ints:
     """A choice that no other strategy of one node alone makes cheaper within the memory limit.
 
     Iterated conditional modes (Besag 1986), each node again when a neighbour has changed. Every
@@ -17,6 +24,7 @@ def change_single_nodes(problem: Problem, live: Live, memory: Memory | None, cho
     Args:
         live, memory: of `problem`; None where it limits nothing.
         choice: feasible.
+        check_time: raises when time is up.
     """
     found = choice.copy()
     near: list[list[tuple[int, Floats]]] = [[] for _ in problem.costs]
@@ -31,6 +39,7 @@ def change_single_nodes(problem: Problem, live: Live, memory: Memory | None, cho
     waiting = deque(range(len(costs)))
     waits = [True] * len(costs)
     while waiting:
+        check_time()
         v = waiting.popleft()
         waits[v] = False
         total = costs[v].copy()

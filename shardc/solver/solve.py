@@ -118,7 +118,10 @@ def solve(
         _search(search, seed, equal_layers)
         if search.best is not None and not search.optimal() and equal_layers != TIED:
             search.begin("change single nodes")
-            search.offer_whole(change_single_nodes(problem, search.live, search.whole, search.best))
+            changed = change_single_nodes(
+                problem, search.live, search.whole, search.best, search.check_time
+            )
+            search.offer_whole(changed)
             search.note("no other strategy of one node alone is better")
     except OutOfTimeError:
         interrupted = "stopped by the time limit"

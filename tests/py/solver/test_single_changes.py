@@ -34,7 +34,9 @@ def test_no_single_change_is_left(problem: Problem, seed: int) -> None:
         before = evaluate(problem, start)
         if before.feasible:
             search = Search(problem, 1.0, 1.0, None, 0.0, 0.0, 0.0)
-            after = change_single_nodes(problem, Live.of(problem), search.whole, start)
+            after = change_single_nodes(
+                problem, Live.of(problem), search.whole, start, lambda: None
+            )
             assert evaluate(problem, after).feasible
             assert evaluate(problem, after).cost <= before.cost + 1e-9
             assert better_single_change(problem, after) is None
