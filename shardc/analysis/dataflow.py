@@ -26,6 +26,7 @@ class Dataflow:
         op_inputs: for each op, positions of the ops whose results it uses (captures included).
         arg_inputs: for each op, the function arguments it uses.
         users: for each op, positions of the ops that use its results.
+        users_by_result: the same for each result, of ops that have several, such as loops.
         arg_users: for each argument, positions of the ops that use it.
         returned: for each result of the function, ("op", i) or ("arg", n).
     """
@@ -34,6 +35,7 @@ class Dataflow:
     op_inputs: list[list[int]]
     arg_inputs: list[list[int]]
     users: list[list[int]]
+    users_by_result: dict[int, list[list[int]]]
     arg_users: list[list[int]]
     returned: list[tuple[str, int]]
 
@@ -65,6 +67,9 @@ def dataflow(function: ir.Operation) -> Dataflow:
     op_inputs: list[list[int]] = []
     arg_inputs: list[list[int]] = []
     users: list[list[int]] = [[] for _ in all_ops]
+    by_result: dict[int, list[list[int]]] = {
+        i: [[] for _ in op.results] for i, op in enumerate(all_ops) if len(op.results) > 1
+    }
     arg_users: list[list[int]] = [[] for _ in arguments]
     for i, op in enumerate(all_ops):
         used = inputs(op)
@@ -72,13 +77,16 @@ def dataflow(function: ir.Operation) -> Dataflow:
         arg_inputs.append(list(dict.fromkeys(arguments[v] for v in used if v in arguments)))
         for j in op_inputs[-1]:
             users[j].append(i)
+        for value in used:
+            if home.get(value) in by_result:
+                by_result[home[value]][ir.OpResult(value).result_number].append(i)
         for n in arg_inputs[-1]:
             arg_users[n].append(i)
     returned = [
         ("op", home[v]) if v in home else ("arg", arguments[v])
         for v in terminator(function).operands
     ]
-    return Dataflow(all_ops, op_inputs, arg_inputs, users, arg_users, returned)
+    return Dataflow(all_ops, op_inputs, arg_inputs, users, by_result, arg_users, returned)
 
 
 @dataclass(frozen=True)

@@ -100,10 +100,10 @@ def row_read(row: ir.Value) -> ir.Operation:
 
 
 def iterations(loop: ir.Operation) -> Iterations | None:
-    """What the iterations of `loop` touch; None where it does not count, or reads no rows.
+    """What the iterations of `loop` touch; None where it does not count to a constant.
 
-    A loop whose iterations read no rows of anything does the same work again on what it carries,
-    and stays whole.
+    Iterations need not touch rows: layers that share their weights, or tokens that are decoded one
+    after the other, do the same work again on what they carry.
     """
     counted = count_of(loop)
     if counted is None:
@@ -111,13 +111,15 @@ def iterations(loop: ir.Operation) -> Iterations | None:
     trips, counter = counted
     counters = {p: counts_from(loop, p) for p in range(len(loop.operands))}
     found = Iterations(loop, trips, counter, {p: c for p, c in counters.items() if c is not None})
-    for forwards in (True, False):
-        found.forwards = forwards
+    touched = {}
+    for found.forwards in (False, True):
         _find_rows(found)
-        if found.reads:
-            _find_sums(found)
-            return found
-    return None
+        touched[found.forwards] = bool(found.reads), bool(found.writes)
+    if touched[False] > touched[True]:
+        found.forwards = False
+        _find_rows(found)
+    _find_sums(found)
+    return found
 
 
 def _find_rows(found: Iterations) -> None:

@@ -98,10 +98,7 @@ def _assign_backward(
     last where all its forward inputs are at hand). Inputs never lie on an earlier stage than
     their backward user, so cotangents only flow towards the first stage.
     """
-    last = list(stage)
-    staged = forward - cloned
-    for i in staged:
-        last[i] = max([stage[i], *(stage[u] for u in flow.users[i] if u in staged)])
+    last = _last_uses(flow, forward - cloned, stage)
     backward = [
         i
         for i, phase in enumerate(facts.phase)
@@ -113,7 +110,7 @@ def _assign_backward(
         for j in flow.op_inputs[i]:
             if j in cloned:
                 continue
-            lo, hi = (stage[j], last[j]) if j in forward else (low[j], high[j])
+            lo, hi = (stage[j], last.of(j, i)) if j in forward else (low[j], high[j])
             low[i], high[i] = max(low[i], lo), min(high[i], hi)
         for n in reads[i]:
             if n in weights:
@@ -136,12 +133,39 @@ def _assign_backward(
             stage[i] = min((stage[j] for j in flow.op_inputs[i] if j not in cloned), default=0)
 
 
+@dataclass(frozen=True)
+class _LastUses:
+    """The last stage on which a forward value is at hand, since a forward op uses it there."""
+
+    flow: Dataflow
+    ops: list[int]
+    results: dict[int, list[int]]
+
+    def of(self, maker: int, user: int) -> int:
+        """The last stage on which all that op `user` uses of op `maker` is at hand."""
+        if maker not in self.results:
+            return self.ops[maker]
+        each = zip(self.results[maker], self.flow.users_by_result[maker], strict=True)
+        return min(last for last, users in each if user in users)
+
+
+def _last_uses(flow: Dataflow, staged: set[int], stage: list[int]) -> _LastUses:
+    def last(maker: int, users: list[int]) -> int:
+        return max([stage[maker], *(stage[u] for u in users if u in staged)])
+
+    ops = [last(i, users) if i in staged else stage[i] for i, users in enumerate(flow.users)]
+    by_result = flow.users_by_result.items()
+    return _LastUses(
+        flow, ops, {i: [last(i, users) for users in each] for i, each in by_result if i in staged}
+    )
+
+
 def _movable(
     flow: Dataflow,
     cloned: set[int],
     forward: set[int],
     stage: list[int],
-    last: list[int],
+    last: _LastUses,
     high: list[int],
     accumulate: int,
     home: int,
@@ -165,7 +189,7 @@ def _movable(
             return set()
         moved.add(i)
         for j in flow.op_inputs[i]:
-            if j in cloned or (j in forward and stage[j] <= home <= last[j]):
+            if j in cloned or (j in forward and stage[j] <= home <= last.of(j, i)):
                 continue
             others = [u for u in flow.users[j] if u not in moved and u not in cloned]
             if not any(u not in forward and stage[u] <= home for u in others):

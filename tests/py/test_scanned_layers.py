@@ -64,17 +64,21 @@ def run(layers: int, microbatches: int) -> tuple[Any, Any, Any]:
     return state, step, batch
 
 
+def trips(planned: Any, stage: int, kind: str) -> list[int | None]:
+    """How often the loops run that a stage has in its program of this kind."""
+    (program,) = (p for p in planned.executable.programs if (p.stage, p.kind) == (stage, kind))
+    module = parse(program.module)
+    with module.context:
+        loops = [op for op in walk(module.operation) if op.name == "stablehlo.while"]
+        return [trip_count(op) for op in loops]
+
+
 def test_each_stage_loops_over_its_layers_and_updates_its_rows_in_place() -> None:
     state, step, batch = run(layers=4, microbatches=2)
     planned = step.lower(state, batch).plan()
     assert planned.plan.loop_cuts == (2,)
     for stage in range(2):
-        for program in planned.executable.programs:
-            if program.stage == stage and program.kind in ("forward", "backward"):
-                module = parse(program.module)
-                with module.context:
-                    loops = [op for op in walk(module.operation) if op.name == "stablehlo.while"]
-                    assert [trip_count(op) for op in loops] == [2]
+        assert trips(planned, stage, "forward") == trips(planned, stage, "backward") == [2]
 
     def pointers(array: jax.Array) -> dict[int, int]:
         return {s.device.id: s.data.unsafe_buffer_pointer() for s in array.addressable_shards}
@@ -96,3 +100,47 @@ def test_each_stage_loops_over_its_layers_and_updates_its_rows_in_place() -> Non
 def test_stages_may_have_different_numbers_of_layers() -> None:
     state, _, _ = run(layers=3, microbatches=1)
     assert state["params"]["layers"]["up"].shape == (3, WIDTH, 2 * WIDTH)
+
+
+def layers_sharing_weights(state: Any, batch: Any) -> Any:
+    def loss_of(w: Any) -> Any:
+        h, _ = jax.lax.scan(lambda h, _: (jnp.tanh(h @ w), None), batch["x"], length=4)
+        return jnp.mean((h[:, :8] - batch["y"]) ** 2)
+
+    loss, gradient = jax.value_and_grad(loss_of)(state)
+    return state - 0.1 * gradient, loss
+
+
+def decode(state: Any, batch: Any) -> Any:
+    """Four tokens one after the other, into a cache that every token reads as a whole."""
+
+    def token(i: Any, carry: Any) -> Any:
+        cache, h, found = carry
+        cache = jax.lax.dynamic_update_index_in_dim(cache, h, i, 1)
+        scores = jnp.where(jnp.arange(4) <= i, jnp.einsum("bd,btd->bt", h, cache), -jnp.inf)
+        h = jnp.tanh(jnp.einsum("bt,btd->bd", jax.nn.softmax(scores), cache) @ batch["w"])
+        return cache, h, found.at[:, i].set(jnp.argmax(h, axis=-1))
+
+    found = jnp.zeros((BATCH, 4), jnp.int32)
+    cache, h, found = jax.lax.fori_loop(0, 4, token, (state["cache"], batch["x"], found))
+    return {"cache": cache}, (h, found)
+
+
+@pytest.mark.parametrize(
+    ("fun", "kinds"), [(layers_sharing_weights, ("forward", "backward")), (decode, ("forward",))]
+)
+def test_iterations_that_read_no_rows_are_shared_out_too(fun: Any, kinds: Any) -> None:
+    _, batch = initial(4)
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=(WIDTH, WIDTH)) / 4, jnp.float32)
+    state = weights if fun is layers_sharing_weights else {"cache": jnp.zeros((BATCH, 4, WIDTH))}
+    batch = batch if fun is layers_sharing_weights else {"x": batch["x"], "w": weights}
+    step = shardc.jit(fun, stages=2, microbatches=2, time_limit_s=20)
+    planned = step.lower(state, batch).plan()
+    for kind in kinds:
+        assert [trips(planned, stage, kind) for stage in range(2)] == [[2], [2]]
+    for _ in range(2):
+        expected = jax.jit(fun)(state, batch)
+        got = step(state, batch)
+        for own, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+        state = got[0]

@@ -53,6 +53,10 @@ def as_carried(w: Any, x: Any) -> Any:
     return jax.lax.fori_loop(0, 6, body, (x, w))
 
 
+def weights_shared(w: Any, x: Any) -> Any:
+    return jax.lax.fori_loop(0, 6, lambda i, h: h @ w[0], x)
+
+
 def until_converged(w: Any, x: Any) -> Any:
     def body(carry: Any) -> Any:
         i, h = carry
@@ -89,8 +93,15 @@ def test_what_a_scan_stacks_is_written_by_rows() -> None:
     del module
 
 
-@pytest.mark.parametrize("fun", [every_other, turned_around, as_carried, until_converged])
+@pytest.mark.parametrize("fun", [every_other, turned_around, as_carried, weights_shared])
 def test_other_loops_touch_no_rows_one_by_one(fun: Callable[..., Any]) -> None:
     module, found = found_in(fun)
+    assert found is not None
+    assert (found.reads, found.writes) == ({}, {})
+    del module
+
+
+def test_a_loop_whose_end_depends_on_data_has_no_known_iterations() -> None:
+    module, found = found_in(until_converged)
     assert found is None
     del module

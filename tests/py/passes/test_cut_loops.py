@@ -88,6 +88,34 @@ def two_networks(state: Any, x: Any) -> Any:
     return jax.tree.map(lambda w, g: w - g, state, grads)
 
 
+def layers_sharing_weights(weights: Any, x: Any) -> Any:
+    """No iteration reads rows going forwards; backwards it reads what was stashed."""
+
+    def loss(w: Any) -> Any:
+        h, _ = jax.lax.scan(lambda h, _: (jnp.tanh(h @ w), None), x, length=LAYERS)
+        return jnp.sum(h**2)
+
+    value, gradient = jax.value_and_grad(loss)(weights)
+    return weights - gradient, value
+
+
+def decoding(state: Any, weights: Any) -> Any:
+    """Tokens one after the other, with a cache that every iteration reads as a whole."""
+
+    def token(i: Any, carry: Any) -> Any:
+        cache, h, found = carry
+        cache = jax.lax.dynamic_update_index_in_dim(cache, h, i + 1, 1)
+        seen = jnp.arange(cache.shape[1]) <= i + 1
+        weight = jax.nn.softmax(jnp.einsum("bd,btd->bt", h, cache) + jnp.where(seen, 0, -1e9))
+        h = jnp.tanh(jnp.einsum("bt,btd->bd", weight, cache) @ weights)
+        return cache, h, found.at[i].set(jnp.argmax(h, axis=-1))
+
+    cache, h = state
+    found = jnp.zeros((LAYERS, len(h)), jnp.int32)
+    cache, h, found = jax.lax.fori_loop(0, LAYERS, token, (cache, h, found))
+    return (cache, h), found
+
+
 STEPS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] = {
     "adam": (adam_step, ((array(LAYERS, WIDTH, WIDTH),) * 2, array(3, WIDTH)), (0,)),
     "recomputed": (
@@ -104,6 +132,12 @@ STEPS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] = 
     "over time": (over_time, (array(WIDTH, WIDTH), array(LAYERS, 2, WIDTH)), (0,)),
     "backwards": (backwards, (array(LAYERS, WIDTH, WIDTH), array(3, WIDTH)), ()),
     "indexed": (indexed, (array(LAYERS, WIDTH, WIDTH), array(3, WIDTH)), ()),
+    "weights shared": (layers_sharing_weights, (array(WIDTH, WIDTH), array(3, WIDTH)), (0,)),
+    "decoding": (
+        decoding,
+        ((array(3, LAYERS + 1, WIDTH), array(3, WIDTH)), array(WIDTH, WIDTH)),
+        (0,),
+    ),
     "two networks": (
         two_networks,
         ({"a": array(LAYERS, WIDTH, WIDTH), "b": array(3, WIDTH, WIDTH)}, array(3, WIDTH)),
