@@ -1,6 +1,7 @@
 """Runs a random program under a random plan, and compares it with one device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 from unittest import mock
 
 import jax
@@ -18,7 +19,7 @@ from shardc.passes.pin_layouts import PinLayouts
 from tests.py.fuzz.draft import Source
 from tests.py.fuzz.random_solver import random_solver
 from tests.py.fuzz.training import Training
-from tests.py.passes.on_devices import QUICK, run_local, run_whole
+from tests.py.passes.on_devices import AS_WRITTEN, QUICK, run_local, run_whole
 from tests.py.passes.one_op import MESH, localized
 from tests.py.passes.random_plans import plan_at_random
 from tests.py.split_evaluator import copy_of
@@ -59,14 +60,22 @@ def check_shardings(source: Source, seed: int) -> None:
         xla = not is_interpreted(reference)
         local = localized(module)
 
-        def check(xla: bool, local_xla: bool) -> None:
-            got = run_local(local, MESH, args, xla=local_xla)
-            compare(lambda values: run_whole(reference, values, xla=xla), args, got)
+        def check(xla: bool, local_xla: bool, options: Mapping[str, Any] = QUICK) -> None:
+            got = run_local(local, MESH, args, xla=local_xla, options=options)
+            compare(
+                lambda values: run_whole(reference, values, xla=xla, options=options), args, got
+            )
 
+        # The engines have NaNs in different places, and XLA's simplifications have, too.
         try:
-            check(xla, xla or collectives_repeat(local))
-        except AssertionError:  # the engines have NaNs in different places
-            check(xla=True, local_xla=True)
+            try:
+                check(xla, xla or collectives_repeat(local))
+            except AssertionError:
+                check(xla=True, local_xla=True)
+        except AssertionError:
+            if any(op.name == "stablehlo.fft" for op in walk(reference.operation)):
+                raise
+            check(xla=True, local_xla=True, options=AS_WRITTEN)
 
 
 def is_interpreted(module: ir.Module) -> bool:

@@ -5,7 +5,8 @@ one process, and XLA on the virtual CPU devices.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,19 +27,34 @@ Arrays = list[np.ndarray]
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
+# XLA makes selects of products with converted predicates, which ends NaNs: where it sees one. FFTs
+# cannot do without what this leaves out.
+AS_WRITTEN = {**QUICK, "xla_disable_hlo_passes": "algsimp"}
+
 # In older releases the interpreter has fewer threads than devices on small machines, and stops.
 INTERPRETER_RUNS_DEVICES = jax.__version_info__ >= (0, 12, 0)
 
 
-def run_whole(module: ir.Module, args: Sequence[np.ndarray], *, xla: bool = False) -> Arrays:
-    """@main on one device, which sees whole values."""
+def run_whole(
+    module: ir.Module,
+    args: Sequence[np.ndarray],
+    *,
+    xla: bool = False,
+    options: Mapping[str, Any] = QUICK,
+) -> Arrays:
+    """@main on one device, which sees whole values; `options` are XLA's."""
     if xla or not INTERPRETER_RUNS_DEVICES:  # the engines differ on windows out of bounds
-        return _with_xla(module, [list(args)])[0]
+        return _with_xla(module, [list(args)], options)[0]
     return _interpret(module, args)
 
 
 def run_local(
-    module: ir.Module, mesh: Mesh, args: Sequence[np.ndarray], *, xla: bool = False
+    module: ir.Module,
+    mesh: Mesh,
+    args: Sequence[np.ndarray],
+    *,
+    xla: bool = False,
+    options: Mapping[str, Any] = QUICK,
 ) -> Arrays:
     """The localised @main on all devices of `mesh`, from whole arguments to whole results."""
     main = main_function(module.operation)
@@ -49,7 +65,7 @@ def run_local(
     if not args:
         per_device = [[] for _ in mesh.device_ids]
     if xla or not INTERPRETER_RUNS_DEVICES:
-        found = _with_xla(module, per_device)
+        found = _with_xla(module, per_device, options)
     else:
         found = _interpret_on_devices(module, per_device)
     return [join([parts[i] for parts in found], way, mesh) for i, way in enumerate(gives)]
@@ -142,7 +158,9 @@ def _interpret_on_devices(module: ir.Module, per_device: list[Arrays]) -> list[A
     return [found[i * size : (i + 1) * size] for i in range(count)]
 
 
-def _with_xla(module: ir.Module, per_device: list[Arrays]) -> list[Arrays]:
+def _with_xla(
+    module: ir.Module, per_device: list[Arrays], options: Mapping[str, Any]
+) -> list[Arrays]:
     program = ProgramModule(mergeable_module(str(module).encode(), "main", local=True))
     results = tuple(
         jax.core.ShapedArray(shape_of(value), jax.numpy.dtype(dtype_of(value)))
@@ -165,7 +183,7 @@ def _with_xla(module: ir.Module, per_device: list[Arrays]) -> list[Arrays]:
     )
     stacked = [np.stack(parts) for parts in zip(*per_device, strict=True)]
     # Compiling takes longer than running: without LLVM's optimisations it takes a fraction.
-    compiled = call.lower(*stacked).compile(QUICK)
+    compiled = call.lower(*stacked).compile(dict(options))
     return [list(parts) for parts in zip(*map(np.asarray, compiled(*stacked)), strict=True)]
 
 
