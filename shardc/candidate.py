@@ -9,7 +9,7 @@ from msgspec import structs
 from shardc.analysis.arguments import cut_dims
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, shard, shardings_of, work_of
-from shardc.ir.attributes import RUNS, get_str
+from shardc.ir.attributes import LOOKUPS, RUNS, get_int, get_str
 from shardc.ir.calls import called, calls_in
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
@@ -166,6 +166,7 @@ class Candidate:
                 *notes,
                 *run_notes(split_module),
                 *call_notes(split_module),
+                *lookup_notes(split_module),
                 *replication_notes(reports),
                 *folding_notes(reports),
             ),
@@ -190,6 +191,16 @@ def call_notes(module: Module) -> list[str]:
     return [
         f"each of {len(calls)} calls is planned as one op, because with all calls inlined the"
         f" program would be too large; they run {len(set(calls))} functions"
+    ]
+
+
+def lookup_notes(module: Module) -> list[str]:
+    """How many products look rows up, if any."""
+    count = get_int(module.operation, LOOKUPS)
+    if count is None:
+        return []
+    return [
+        f"{count} products with one-hot matrices are done as lookups of rows and sums into rows"
     ]
 
 

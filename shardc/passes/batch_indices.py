@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.ir.constants import is_zero
+from shardc.ir.counting import counts_along
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import all_functions, walk
@@ -59,7 +59,7 @@ def _rewrite(op: ir.Operation) -> None:
     operand = shape_of(op.operands[0])
     batch: dict[int, int] = {}  # column -> dim of the indices
     for column, value in enumerate(columns):
-        dim = None if value is None else _counts_along(value)
+        dim = None if value is None else counts_along(value)
         if dim is None or dim == numbers.index_vector_dim or len(batch) == len(columns) - 1:
             continue
         target = numbers.index_map[column]
@@ -170,47 +170,3 @@ def _joined(indices: ir.Value, columns: Sequence[ir.Value | None], kept: Sequenc
         operands=pieces,
         attributes={"dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)},
     ).results[0]
-
-
-def _counts_along(value: ir.Value) -> int | None:
-    """The dim d in which each element of `value` is its own position; None if there is none."""
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        return None
-    op = owner.operation
-    if op.name == "stablehlo.iota":
-        return int(ir.IntegerAttr(op.attributes["iota_dimension"]).value)
-    if op.name == "stablehlo.convert":
-        integers = isinstance(ir.RankedTensorType(value.type).element_type, ir.IntegerType)
-        return _counts_along(op.operands[0]) if integers else None
-    if op.name == "stablehlo.select":  # of an index that may be negative
-        return _counts_along(op.operands[2]) if _is_wrapped(op) else None
-    if op.name not in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
-        return None
-    dim = _counts_along(op.operands[0])
-    if dim is None:
-        return None
-    before, after = shape_of(op.operands[0]), shape_of(value)
-    if op.name == "stablehlo.broadcast_in_dim":
-        target = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))[dim]
-        return target if before[dim] == after[target] else None
-    return _same_dim(before, after, dim)
-
-
-def _same_dim(before: Sequence[int], after: Sequence[int], dim: int) -> int | None:
-    """Where a reshape that only adds or drops dims of size 1 puts a dim."""
-    old = [d for d, size in enumerate(before) if size != 1]
-    new = [d for d, size in enumerate(after) if size != 1]
-    if [before[d] for d in old] != [after[d] for d in new] or dim not in old:
-        return None
-    return new[old.index(dim)]
-
-
-def _is_wrapped(op: ir.Operation) -> bool:
-    """Whether a select gives what is not negative as it is: `i < 0 ? anything : i`."""
-    owner = op.operands[0].owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.compare":
-        return False
-    compare = owner.operation
-    below = "LT" in str(compare.attributes["comparison_direction"])
-    return below and compare.operands[0] == op.operands[2] and is_zero(compare.operands[1])

@@ -15,6 +15,7 @@ from shardc.passes.inline_calls import InlineCalls
 from shardc.passes.insert_reshards import InsertReshards
 from shardc.passes.legalize_chlo import LegalizeChlo
 from shardc.passes.localize import Localize
+from shardc.passes.look_up_rows import LookUpRows
 from shardc.passes.lower_collectives import LowerCollectives
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pin_layouts import PinLayouts
@@ -43,6 +44,9 @@ NORMALIZE: tuple[Pass, ...] = (
     LegalizeChlo(),
     # Because what a loop only carries along would hide from later passes what it is.
     SimplifyLoops(),
+    # After it, because a table that a loop carries along is no longer seen as a parameter; early,
+    # because every later pass would take the products for the heaviest work of a step.
+    LookUpRows(),
     # Because an op that indexes the batch by its own position seems to need all of it.
     BatchIndices(),
     # Because the expansions and JAX leave dead ops that would each cost a decision, and constants
@@ -89,6 +93,7 @@ PASSES: dict[str, type[Pass]] = {
         AdoptShardings,
         LegalizeChlo,
         SimplifyLoops,
+        LookUpRows,
         BatchIndices,
         Canonicalize,
         Cse,
