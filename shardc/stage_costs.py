@@ -16,6 +16,7 @@ from shardc.analysis.cloned_ops import cloneable_ops
 from shardc.analysis.dataflow import dataflow, step_facts
 from shardc.analysis.direction import forward_ops
 from shardc.analysis.stage_cuts import balanced_cuts, layer_starts
+from shardc.analysis.stage_work import work_of_forward_ops
 from shardc.analysis.state import state_aliases
 from shardc.backend.extract import function_values
 from shardc.cluster import Cluster
@@ -24,7 +25,7 @@ from shardc.cost.collectives import transfer_s
 from shardc.cost.links import transfer_link
 from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
 from shardc.errors import InfeasibleError, StageError
-from shardc.ir.attributes import KIND, get_str
+from shardc.ir.attributes import KIND, NUM_MICROBATCHES, get_int, get_str
 from shardc.ir.context import Module
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, main_function
@@ -251,7 +252,9 @@ def layer_positions(
         error.most = 1
         raise error
     if exactly is not None:
-        return (order[0], *balanced_cuts(flow, order, exactly))
+        count = get_int(split_module.operation, NUM_MICROBATCHES) or 1
+        work = work_of_forward_ops(flow, facts, forward, aliases, order, count)
+        return (order[0], *balanced_cuts(flow, order, exactly, work))
     asked = options.stages if isinstance(options.stages, int) else 1
     return tuple(layer_starts(flow, order, max(MOST_LAYERS, asked), at_least=asked))
 

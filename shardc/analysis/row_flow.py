@@ -223,13 +223,15 @@ def even_cuts(flow: RowFlow, pieces: int) -> tuple[int, ...]:
     """Where to cut the loops, so that the step falls into about `pieces` parts of even work.
 
     Returns:
-        Iterations that begin a piece, counted over all groups; a group that has less than a part's
-        work is not cut, and neither is one over data: its iterations belong to the microbatches.
+        Iterations that begin a piece, counted over all groups; a group that has no more than a
+        part's work is not cut, and neither is one over data: its iterations belong to the
+        microbatches.
     """
     cuts: list[int] = []
     for group in flow.groups:
         share = 0 if group.independent else group.flops / max(flow.flops, 1)
-        count = min(round(pieces * share), group.trips)
+        parts = pieces * share
+        count = min(max(round(parts), 2 if parts > 1 else 1), group.trips)
         cuts += [group.first + -(-p * group.trips // count) for p in range(1, count)]
     return tuple(cuts)
 

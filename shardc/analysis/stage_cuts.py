@@ -23,6 +23,7 @@ def layer_starts(
     *,
     at_least: int = 1,
     delta: float = LAYER_DELTA,
+    work: Sequence[float] = (),
 ) -> list[int]:
     """Clusters the forward ops into up to `most_layers` contiguous layers.
 
@@ -32,6 +33,7 @@ def layer_starts(
         order: positions of the forward ops that live on one stage, rising.
         at_least: layers that there must be.
         delta: no layer has more than (1 + delta) times the mean FLOPs, where that is possible.
+        work: FLOPs that count for each op of `order`; empty: its own.
     Returns:
         For each layer the position in @main of its first op; [] without forward ops.
     Raises:
@@ -49,19 +51,21 @@ def layer_starts(
         raise error
     if not order:
         return []
-    flops = [op_cost(flow.ops[i]).flops for i in order]
+    flops = list(work) or [op_cost(flow.ops[i]).flops for i in order]
     num_layers = max(1, min(most_layers, heavy))
     values, is_layer = crossing_values(flow, order), [is_heavy(flow.ops[i]) for i in order]
     layers = cluster_layers(flops, values, num_layers, heavy=is_layer, delta=delta)
     return [order[first] for first, _ in layers]
 
 
-def balanced_cuts(flow: Dataflow, order: Sequence[int], stages: int) -> list[int]:
+def balanced_cuts(
+    flow: Dataflow, order: Sequence[int], stages: int, work: Sequence[float] = ()
+) -> list[int]:
     """For each stage but the first, the position in @main of its first forward op.
 
     Arguments and errors as in `layer_starts`.
     """
-    return layer_starts(flow, order, stages, at_least=stages, delta=STAGE_DELTA)[1:]
+    return layer_starts(flow, order, stages, at_least=stages, delta=STAGE_DELTA, work=work)[1:]
 
 
 def count_heavy_ops(flow: Dataflow, order: Sequence[int]) -> int:

@@ -11,15 +11,18 @@ from shardc.analysis.direction import forward_ops
 from shardc.analysis.linear import keeps_partial
 from shardc.analysis.stage_assignment import StageAssignment, assign_stages
 from shardc.analysis.stage_cuts import balanced_cuts
+from shardc.analysis.stage_work import work_of_forward_ops
 from shardc.analysis.state import state_aliases
 from shardc.errors import StageError
 from shardc.ir.attributes import (
     DIRECTION,
     KIND,
+    NUM_MICROBATCHES,
     NUM_STAGES,
     PHASE,
     STAGE,
     arg_attrs,
+    get_int,
     get_str,
     int_attr,
     result_attrs,
@@ -57,7 +60,8 @@ class PlanStages(Pass):
         main = main_function(module)
         aliases = state_aliases(main)
         flow = dataflow(main)
-        cut_ops = [flow.ops[cut] for cut in self._cuts(main, flow, aliases)]
+        microbatches = get_int(module, NUM_MICROBATCHES) or 1
+        cut_ops = [flow.ops[cut] for cut in self._cuts(main, flow, aliases, microbatches)]
         while True:
             flow = dataflow(main)
             facts = step_facts(main, flow)
@@ -71,7 +75,9 @@ class PlanStages(Pass):
         _write(main, flow, facts, assigned)
         module.attributes[NUM_STAGES] = int_attr(len(cut_ops) + 1)
 
-    def _cuts(self, main: ir.Operation, flow: Dataflow, aliases: dict[int, int]) -> list[int]:
+    def _cuts(
+        self, main: ir.Operation, flow: Dataflow, aliases: dict[int, int], microbatches: int
+    ) -> list[int]:
         if not self.cuts and self.stages == 1:
             return []
         facts = step_facts(main, flow)
@@ -85,7 +91,8 @@ class PlanStages(Pass):
             )
         if not self.cuts:
             order = sorted(forward - cloneable_ops(flow, facts, set(aliases)))
-            return balanced_cuts(flow, order, self.stages)
+            work = work_of_forward_ops(flow, facts, forward, aliases, order, microbatches)
+            return balanced_cuts(flow, order, self.stages, work)
         rising = list(self.cuts) == sorted(set(self.cuts))
         if not rising or not 0 <= self.cuts[0] <= self.cuts[-1] < len(flow.ops):
             raise StageError(
