@@ -6,6 +6,7 @@ from math import gcd, prod
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.block_rules import cuts_blocks
 from shardc.analysis.linear import sums
 from shardc.analysis.sharding_rules import FactorKind, OpRule
 from shardc.ir.local_ops import allowed_factors
@@ -100,6 +101,8 @@ def may_cut(op: ir.Operation, rule: OpRule, cut: FactorCut) -> Kind | None:
     )
     if op.name == "stablehlo.reshape":  # also behind a major factor: see Cut.outer
         return Kind.VARYING if kind is FactorKind.PASS_THROUGH and everywhere else None
+    if cuts_blocks(op, rule, cut.factor):
+        return Kind.VARYING
     if not allowed_factors(op, rule)[cut.factor]:
         return None
     if kind is FactorKind.PASS_THROUGH:

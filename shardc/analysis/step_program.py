@@ -6,6 +6,7 @@ from functools import cached_property
 from jax.extend.mlir import ir
 
 from shardc.analysis.batch_state import FactorCut, Kind, may_cut
+from shardc.analysis.block_rules import with_blocks
 from shardc.analysis.flops import heavy_flops
 from shardc.analysis.graph import ValueGraph, value_graph
 from shardc.analysis.sharding_rules import OpRule, main_rules
@@ -74,4 +75,8 @@ class Program:
 
 def program_of(module: ir.Operation) -> Program:
     """The main function of a module, ready for analysis."""
-    return Program(value_graph(main_function(module)), *main_rules(module))
+    graph = value_graph(main_function(module))
+    rules, inner = main_rules(module)
+    top = [rule and with_blocks(op, rule) for op, rule in zip(graph.ops, rules, strict=True)]
+    inside = {v: with_blocks(v.owner.operation, rule) for v, rule in inner.items()}
+    return Program(graph, top, inside)

@@ -208,6 +208,12 @@ ALLOWED_BY_INDEX: dict[tuple[str, str], Guard] = {
 }
 
 
+# Positions in the dims of an op's operand: a part of all blocks that they lie between has them, too.
+EDGES = {
+    "stablehlo.slice": ("start_indices", "limit_indices"),
+    "stablehlo.pad": ("edge_padding_low", "edge_padding_high"),
+}
+
 INDEXED = frozenset(name for name, _ in ALLOWED_BY_INDEX)
 
 
@@ -252,7 +258,7 @@ def make_local(
 ) -> ir.Operation:
     """A copy of `op` at the current insertion point that works on a part of its operands.
 
-    Attributes that repeat sizes (limits of a slice, sizes of gathered slices, splat constants,
+    Attributes that repeat sizes (positions of a slice, sizes of gathered slices, splat constants,
     groups of convolutions) follow the new types; regions and every other attribute are copied.
     A reducer follows the element type of the result.
     """
@@ -265,11 +271,12 @@ def make_local(
             if element != ir.RankedTensorType(result.type).element_type:
                 _retype_reducers(local, element)
         result.set_type(result_type)
-    if op.name == "stablehlo.slice":
+    if op.name in EDGES:
         whole, part = _shape(op.operands[0]), _shape(operands[0])
-        limits = list(ir.DenseI64ArrayAttr(op.attributes["limit_indices"]))
-        limits = [p if p != w else limit for w, p, limit in zip(whole, part, limits, strict=True)]
-        local.attributes["limit_indices"] = ir.DenseI64ArrayAttr.get(limits)
+        for name in EDGES[op.name]:
+            edges = list(ir.DenseI64ArrayAttr(op.attributes[name]))
+            edges = [e * p // max(w, 1) for w, p, e in zip(whole, part, edges, strict=True)]
+            local.attributes[name] = ir.DenseI64ArrayAttr.get(edges)
     elif op.name == "stablehlo.gather":
         whole, part = _shape(op.operands[0]), _shape(operands[0])
         sizes = list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
