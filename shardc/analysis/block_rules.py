@@ -10,7 +10,6 @@ from math import gcd, prod
 from jax.extend.mlir import ir
 
 from shardc.analysis.sharding_rules import FactorKind, OpRule
-from shardc.ir.attributes import get_int
 from shardc.ir.tensor_types import shape_of
 
 # Ops of which each operand dim has its own place in the result.
@@ -65,7 +64,7 @@ def _blocks(op: ir.Operation) -> dict[int, int]:
     """Dim -> the largest block that all its pieces consist of, where that is not one element."""
     shape = shape_of(op.results[0])
     if op.name == "stablehlo.concatenate":
-        dim = get_int(op, "dimension")
+        dim = int(ir.IntegerAttr(op.attributes["dimension"]).value)
         edges = {dim: [shape_of(operand)[dim] for operand in op.operands]}
     else:
         edges = dict(enumerate(_edges(op)))

@@ -11,7 +11,7 @@ from shardc.analysis.flops import heavy_flops
 from shardc.analysis.graph import ValueGraph, value_graph
 from shardc.analysis.sharding_rules import OpRule, main_rules
 from shardc.ir.constants import is_zero
-from shardc.ir.walk import main_function
+from shardc.ir.walk import made_by, main_function
 
 # Results are operands, one by one.
 IDENTITIES = {"stablehlo.optimization_barrier"}
@@ -78,5 +78,5 @@ def program_of(module: ir.Operation) -> Program:
     graph = value_graph(main_function(module))
     rules, inner = main_rules(module)
     top = [rule and with_blocks(op, rule) for op, rule in zip(graph.ops, rules, strict=True)]
-    inside = {v: with_blocks(v.owner.operation, rule) for v, rule in inner.items()}
+    inside = {v: with_blocks(op, rule) for v, rule in inner.items() if (op := made_by(v))}
     return Program(graph, top, inside)

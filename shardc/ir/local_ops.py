@@ -208,7 +208,7 @@ ALLOWED_BY_INDEX: dict[tuple[str, str], Guard] = {
 }
 
 
-# Positions in the dims of an op's operand: a part of all blocks that they lie between has them, too.
+# Positions in the dims of an op's operand: they shrink with it where they lie between equal blocks.
 EDGES = {
     "stablehlo.slice": ("start_indices", "limit_indices"),
     "stablehlo.pad": ("edge_padding_low", "edge_padding_high"),
