@@ -99,6 +99,22 @@ def _blame(flow: BatchFlow) -> Obstacle:
     return Obstacle(waiting[0], frontier[first], "sum" if first in flow.sums else "whole")
 
 
+def nothing_shared(flow: BatchFlow) -> Obstacle | None:
+    """Why the microbatches share none of the heavy work on the batch: it only begins where an op
+    has put the whole batch together, or a sum over it. None where they do, or where there is none.
+    """
+    program, uses = flow.program, flow.program.graph.uses
+    waiting = [
+        i for i, used in enumerate(uses) if program.heavy[i] and any(flow.depends[u] for u in used)
+    ]
+    if not waiting or any(i in flow.cuts or i in flow.loops for i in waiting):
+        return None
+    sums = flow.early & flow.sums
+    causes = {i for i, _ in flow.wholes} | {i for v in sums for i in flow.program.graph.users[v]}
+    cause = min(causes, default=waiting[0])
+    return Obstacle(waiting[0], cause, "sum" if sums.intersection(uses[cause]) else "whole")
+
+
 def _earlier(flow: BatchFlow) -> dict[int, int]:
     """Sums to be accumulated nearer to where they arise, with a user of each.
 

@@ -1,11 +1,11 @@
 """Where the batch of a step is, and whether it can be cut into microbatches."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.accumulations import analyse
+from shardc.analysis.accumulations import analyse, nothing_shared
 from shardc.analysis.arguments import state_arguments
 from shardc.analysis.batch_guess import best_flow, with_other_batches
 from shardc.analysis.batch_state import INVARIANT, Cut, Kind, State
@@ -150,6 +150,8 @@ def _analysis(
         error = MicrobatchError(missing, where=where(function), help=advice, code="SHARDC-141")
         return BatchFacts(None, state, error)
     state = {a: r for a, r in state.items() if a not in best.batch_args}
+    if best.obstacle is None:
+        best = replace(best, obstacle=nothing_shared(best))
     return BatchFacts(best, state, _refusal(best) if best.obstacle else None)
 
 

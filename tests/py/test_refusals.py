@@ -61,6 +61,29 @@ def test_batch_that_does_not_divide_names_the_argument_and_sizes() -> None:
     assert "4" in error.message
 
 
+def unlike_batches(w: Any, x: jax.Array, other: jax.Array) -> tuple[Any, jax.Array]:
+    """8 examples and 12, of which no microbatch of each makes one of all 20."""
+
+    def loss(w: Any) -> jax.Array:
+        z = jnp.tanh(jnp.concatenate([x, other]) @ w[0]) @ w[1]
+        return jnp.mean(z[:8] ** 2) + jnp.mean(jnp.abs(z[8:]))
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, w, gradient), value
+
+
+def test_microbatches_that_would_share_no_work_are_not_made_and_stages_are() -> None:
+    weights = [np.ones((16, 16), np.float32)] * 2
+    batches = np.ones((8, 16), np.float32), np.ones((12, 16), np.float32)
+    with pytest.warns(
+        shardc.RequestWarning, match=r"'stablehlo\.concatenate' needs the whole batch"
+    ):
+        made = plan(
+            Program(unlike_batches, (weights, *batches)), stages=2, microbatches=2, mesh=(2,)
+        )
+    assert (made.num_stages, made.num_microbatches) == (2, 1)
+
+
 def test_a_step_without_a_batch_runs_with_one_microbatch() -> None:
     with pytest.warns(shardc.RequestWarning, match="1 microbatch instead of 2: no argument"):
         assert plan(DECAY, microbatches=2, **ONE_STAGE).num_microbatches == 1
