@@ -3,7 +3,7 @@
 import functools
 import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from jax.extend.mlir import ir
@@ -11,7 +11,7 @@ from jax.extend.mlir import ir
 from shardc.ir.asked import CONSTRAINT
 from shardc.ir.attributes import ACCUMULATE, call_target
 from shardc.ir.calls import CallFacts, facts_of
-from shardc.ir.library_calls import num_batch_dims
+from shardc.ir.library_calls import num_batch_dims, solved_along
 from shardc.ir.pass_manager import run_registered
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, functions, main_function, planned_ops, symbol
@@ -90,14 +90,20 @@ def parse_rule(text: str) -> OpRule:
 
 def own_rule(op: ir.Operation) -> OpRule | None:
     """The rule of an op that Shardy has none for, but we do: result i of some lies like operand i;
-    calls of libraries map over leading dims; calls of functions have factors."""
+    calls of libraries map over leading dims or solve along one; calls of functions have factors."""
     if (facts := facts_of(op)) is not None:
         return _call_rule(op, facts)
     known = op.name in ("stablehlo.optimization_barrier", CONSTRAINT)
     if known or call_target(op) == ACCUMULATE:
         return _identity_rule(op)
-    count = num_batch_dims(op)
-    return _batched_rule(op, count) if count else None
+    count, along = num_batch_dims(op), solved_along(op)
+    if along is None:
+        return _batched_rule(op, count) if count else None
+    rule = _batched_rule(op, count)  # the last operand has the dims of the result
+    kinds = list(rule.kinds)
+    for factor in rule.results[0][along]:
+        kinds[factor] = FactorKind.PASS_THROUGH
+    return replace(rule, operands=(rule.operands[0], rule.results[0]), kinds=tuple(kinds))
 
 
 def _identity_rule(op: ir.Operation) -> OpRule | None:

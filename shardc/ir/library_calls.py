@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shardc.analysis.sharding_rules import OpRule
 
 APPROX_TOP_K = "ApproxTopK"
+TRIANGULAR_SOLVES = {f"lapack_{letter}trsm_ffi" for letter in "sdcz"}
 _COMPUTATIONS = "called_computations"
 _NUM_BATCH_DIMS = "num_batch_dims"  # JAX's and XLA's word on what a foreign function maps over
 
@@ -61,9 +62,22 @@ def num_batch_dims(call: ir.Operation) -> int:
     return count if len({shape[:count] for shape in shapes}) == 1 <= len(shapes) else 0
 
 
+def solved_along(call: ir.Operation) -> int | None:
+    """The dim of its last operand along which LAPACK solves triangular systems, each for itself;
+    None of other calls.
+    """
+    if (call_target(call) or "") not in TRIANGULAR_SOLVES:
+        return None
+    config = named_attributes(call.attributes["mhlo.backend_config"])
+    last = len(shape_of(call.results[0])) - 1
+    return last if int(ir.IntegerAttr(config["side"]).value) == ord("L") else last - 1
+
+
 def is_divisible(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
     """Whether the factor tells independent problems apart: the call works on any of them alone."""
     if call_target(op) == ACCUMULATE:
+        return True
+    if (dim := solved_along(op)) is not None and factor in rule.results[0][dim]:
         return True
     mappings = [m for m in (*rule.operands, *rule.results) if m]
     dims = {d for m in mappings for d, factors in enumerate(m) if factor in factors}

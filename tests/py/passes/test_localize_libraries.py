@@ -1,5 +1,6 @@
 """Calls of LAPACK and of approximate top-k work on parts of what they map over."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,8 +24,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "qr": lambda x: jnp.linalg.qr(x, mode="r"),
     "svd": lambda x: jnp.linalg.svd(x, compute_uv=False),
     "triangular_solve": lambda x: jax.lax.linalg.triangular_solve(x, x),
+    "triangular_solve_left": lambda x: jax.lax.linalg.triangular_solve(x, x, left_side=True),
+    "triangular_solve_one": lambda x: jax.lax.linalg.triangular_solve(x[0], x[1]),
     "approx_max_k": lambda x: jax.lax.approx_max_k(x, 2, reduction_dimension=1),
     "approx_max_k_aggregated": lambda x: jax.lax.approx_min_k(x, 1, reduction_dimension=0),
+}
+# Dims that stay whole, by operand, if not the last two of each.
+WHOLE: dict[str, list[set[int]]] = {
+    "approx_max_k": [{1}],
+    "approx_max_k_aggregated": [{0}],
+    "triangular_solve": [{1, 2}, {2}],
+    "triangular_solve_left": [{1, 2}, {1}],
+    "triangular_solve_one": [{0, 1}, {1}],
 }
 
 
@@ -72,8 +83,8 @@ def test_parts_make_the_whole(name: str) -> None:
 def test_what_a_library_works_on_stays_whole() -> None:
     for name in FUNCTIONS:
         argument = np.zeros((4, 4, 4))
-        whole = {"approx_max_k": {1}, "approx_max_k_aggregated": {0}}.get(name, {1, 2})
+        whole = WHOLE.get(name, [{1, 2}])
         for text in calls(name, argument):
             for strategy in planned(text):
-                dims = [d for s in strategy.operands for d, axes in enumerate(s.dims) if axes]
-                assert not whole.intersection(dims)
+                for sharding, kept in zip(strategy.operands, itertools.cycle(whole), strict=False):
+                    assert not kept.intersection(d for d, axes in enumerate(sharding.dims) if axes)
