@@ -29,7 +29,8 @@ def best_flow(
         # Most likely first: a batch has few leaves and comes behind the parameters.
         for choice in sorted(choices, key=lambda c: (len(c.args), -max(c.args))):
             flow = _pruned(program, choice, together)
-            if together or flow.work_on_batch or not sum(program.heavy_flops):
+            plausible = flow.work_on_batch and not _is_features(flow)
+            if together or plausible or not sum(program.heavy_flops):
                 useful.append(flow)
             if _is_perfect(flow):
                 break
@@ -38,6 +39,18 @@ def best_flow(
             break
         found += useful if dim == 0 or together else []
     return max(good or found, key=_score, default=None)
+
+
+def _is_features(flow: BatchFlow) -> bool:
+    """Whether a guess only makes products wait for each other's sums over it, and none has it in
+    its result: it is what they contract (the rows of all weights), not examples.
+    """
+    working = [i for i in flow.cuts if flow.program.heavy[i]]
+    return (
+        flow.earlier_run is not None
+        and not flow.loops
+        and not any(flow.states[v].varies for i in working for v in flow.program.graph.results[i])
+    )
 
 
 def _is_perfect(flow: BatchFlow) -> bool:

@@ -11,6 +11,8 @@ from shardc.ir.tensor_types import num_elements
 def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> set[int] | None:
     """Positions of the forward ops, accumulations included; None if they cannot be told.
 
+    All are, where JAX's locations know of no backward pass: in a step of decoding or of a search.
+
     Args:
         state_results: results of the function that become arguments of the next call.
     """
@@ -39,7 +41,8 @@ def _least_scalar(flow: Dataflow, facts: StepFacts, body: set[int]) -> list[int]
 
 
 def _by_location(flow: Dataflow, body: set[int]) -> set[int] | None:
-    backward = [i for i in body if "transpose(" in str(flow.ops[i].location)]
+    places = {i: str(flow.ops[i].location) for i in body}
+    backward = [i for i in body if "transpose(" in places[i]]
     if not backward:
-        return None
+        return body if any("jit(" in place for place in places.values()) else None
     return body - flow.descendants(backward, body)
