@@ -26,6 +26,7 @@ from shardc.ir.attributes import (
     str_attr,
 )
 from shardc.ir.called_parts import fit_calls
+from shardc.ir.carried_values import drop_unused
 from shardc.ir.clone import clone_op, replace_inputs
 from shardc.ir.local_control_flow import make_local_control_flow
 from shardc.ir.local_ops import make_local
@@ -76,6 +77,7 @@ class SplitMicrobatches(Pass):
         if why is not None:
             module.attributes[RUNS] = str_attr(why)
         _rewrite(function, step.flow, self.count)
+        drop_unused(function)  # a loop that runs before the microbatches makes fewer results there
         fit_calls(module)
         attrs = arg_attrs(function)
         for arg, result in step.state.items():

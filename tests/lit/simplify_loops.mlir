@@ -42,10 +42,11 @@ func.func @swapped(%a: tensor<f32>, %b: tensor<f32>, %go: tensor<i1>) -> tensor<
 
 // An inner loop first, so that the outer one sees what it no longer changes.
 // CHECK-LABEL: func.func @nested
-//       CHECK:   stablehlo.while(%[[I:.*]] = %arg0) : tensor<i32>
+//       CHECK:   %[[OUTER:.*]] = stablehlo.while(%[[I:.*]] = %arg0) : tensor<i32>
 //       CHECK:     stablehlo.while(%{{.*}} = %[[I]]) : tensor<i32>
-//       CHECK:   return %arg1
-func.func @nested(%i: tensor<i32>, %w: tensor<8xf32>, %go: tensor<i1>) -> tensor<8xf32> {
+//       CHECK:   return %arg1, %[[OUTER]]
+func.func @nested(%i: tensor<i32>, %w: tensor<8xf32>, %go: tensor<i1>)
+    -> (tensor<8xf32>, tensor<i32>) {
   %0:2 = stablehlo.while(%a = %i, %b = %w) : tensor<i32>, tensor<8xf32>
   cond {
     stablehlo.return %go : tensor<i1>
@@ -59,7 +60,38 @@ func.func @nested(%i: tensor<i32>, %w: tensor<8xf32>, %go: tensor<i1>) -> tensor
     }
     stablehlo.return %1#0, %1#1 : tensor<i32>, tensor<8xf32>
   }
-  return %0#1 : tensor<8xf32>
+  return %0#1, %0#0 : tensor<8xf32>, tensor<i32>
+}
+
+// What is carried for nobody goes, and so does what only that is for: the second loop keeps what its
+// end and its result depend on, and the first loop what the second one starts from.
+// CHECK-LABEL: func.func @for_nobody
+//       CHECK:   %[[FIRST:.*]] = stablehlo.while(%{{.*}} = %arg1) : tensor<f32>
+//   CHECK-NOT:     stablehlo.exponential
+//       CHECK:   %[[SECOND:.*]]:2 = stablehlo.while(%{{.*}} = %arg0, %{{.*}} = %[[FIRST]]) : tensor<i32>, tensor<f32>
+//   CHECK-NOT:     stablehlo.exponential
+//       CHECK:   return %[[SECOND]]#1
+func.func @for_nobody(%i: tensor<i32>, %a: tensor<f32>, %b: tensor<f32>, %go: tensor<i1>)
+    -> tensor<f32> {
+  %0:2 = stablehlo.while(%x = %a, %y = %b) : tensor<f32>, tensor<f32>
+  cond {
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %1 = stablehlo.negate %x : tensor<f32>
+    %2 = stablehlo.exponential %y : tensor<f32>
+    stablehlo.return %1, %2 : tensor<f32>, tensor<f32>
+  }
+  %3:3 = stablehlo.while(%n = %i, %x = %0#0, %y = %0#1) : tensor<i32>, tensor<f32>, tensor<f32>
+  cond {
+    %4 = stablehlo.compare LT, %n, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %4 : tensor<i1>
+  } do {
+    %4 = stablehlo.negate %n : tensor<i32>
+    %5 = stablehlo.add %x, %x : tensor<f32>
+    %6 = stablehlo.exponential %y : tensor<f32>
+    stablehlo.return %4, %5, %6 : tensor<i32>, tensor<f32>, tensor<f32>
+  }
+  return %3#1 : tensor<f32>
 }
 
 // A loop with shardings of its own, one per value, stays as it is.
