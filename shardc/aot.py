@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import msgspec
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from shardc import compiler, plan_cache
 from shardc.asked_shardings import asked_prices
@@ -284,7 +285,7 @@ class Compiled:
         for i in self._weak_out:
             results[i] = self._as_weak(i, results[i])
         for i, impl in self._keys_out:
-            results[i] = jax.random.wrap_key_data(results[i], impl=impl)
+            results[i] = jax.random.wrap_key_data(_unsplit(results[i]), impl=impl)
         return jax.tree.unflatten(self.out_tree, results)
 
     def _as_weak(self, index: int, value: jax.Array) -> jax.Array:
@@ -320,6 +321,15 @@ class Compiled:
     def memory_analysis(self) -> dict[str, Any]:
         """XLA's memory statistics of each stage program on one device, by its name."""
         return {p.program.name: p.call.memory_analysis() for p in self.programs}
+
+
+def _unsplit(data: jax.Array) -> jax.Array:
+    """The numbers of keys with each key on one device: JAX has no keys that are split inside."""
+    lies = data.sharding
+    if lies.shard_shape(data.shape)[-1] == data.shape[-1]:
+        return data
+    assert isinstance(lies, NamedSharding), lies
+    return jax.device_put(data, NamedSharding(lies.mesh, PartitionSpec(*lies.spec[:-1])))
 
 
 def _positions(entries: Sequence[Any], field: str) -> tuple[int, ...]:

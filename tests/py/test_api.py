@@ -14,6 +14,7 @@ import shardc
 from shardc import aot, jax_version, sharded_function
 from shardc.errors import ClusterError, InputError
 from shardc.plan import Plan
+from tests.py.table import CLUSTER
 
 DEVICES = jax.devices()[:2]
 sharded = functools.partial(shardc.jit, devices=DEVICES, stages=1, microbatches=1)
@@ -121,6 +122,29 @@ def test_random_keys_go_in_and_come_out() -> None:
         assert key.dtype == want.dtype
         assert np.array_equal(jax.random.key_data(key), jax.random.key_data(want))
         np.testing.assert_allclose(np.asarray(drawn), np.asarray(want_drawn), rtol=1e-6)
+
+
+def test_numbers_of_a_key_that_a_plan_splits_come_out_as_a_key() -> None:
+    """Random bits of the generator "rbg" are computed whole, and their next state with them."""
+
+    def drop(state: Any, x: jax.Array) -> tuple[Any, jax.Array]:
+        w, key = state
+        key, own = jax.random.split(key)
+        loss, gradient = jax.value_and_grad(
+            lambda w: jnp.mean((jnp.tanh(x @ w) * jax.random.bernoulli(own, 0.9, x.shape)) ** 2)
+        )(w)
+        return (w - 0.1 * gradient, key), loss
+
+    def start() -> Any:
+        return jnp.ones((16, 16)) / 16, jax.random.key(0, impl="rbg")
+
+    x = np.ones((16, 16), np.float32)
+    f = shardc.jit(drop, donate_argnums=0, stages=1, microbatches=2, cluster=CLUSTER, mesh=(2, 2))
+    state, want = start(), start()
+    for _ in range(2):
+        (state, loss), (want, want_loss) = f(state, x), jax.jit(drop)(want, x)
+        assert np.array_equal(jax.random.key_data(state[1]), jax.random.key_data(want[1]))
+        np.testing.assert_allclose(loss, want_loss, rtol=1e-6)
 
 
 def test_what_the_caller_keeps_stays_readable() -> None:
