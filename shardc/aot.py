@@ -329,7 +329,10 @@ def _unsplit(data: jax.Array) -> jax.Array:
     if lies.shard_shape(data.shape)[-1] == data.shape[-1]:
         return data
     assert isinstance(lies, NamedSharding), lies
-    return jax.device_put(data, NamedSharding(lies.mesh, PartitionSpec(*lies.spec[:-1])))
+    whole: jax.Array = jax.device_put(
+        data, NamedSharding(lies.mesh, PartitionSpec(*lies.spec[:-1]))
+    )
+    return whole
 
 
 def _positions(entries: Sequence[Any], field: str) -> tuple[int, ...]:

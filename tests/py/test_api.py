@@ -311,11 +311,11 @@ def test_a_job_of_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) 
         sharded(step).lower(*arguments())
 
 
-def test_stages_need_a_loss_and_auto_does_without() -> None:
+def test_stages_need_layers_and_auto_does_without() -> None:
     x = np.ones((8, 4), np.float32)
-    # State goes in and comes out, and nothing says what it was made for.
+    # State goes in and comes out; no backward pass is known of, so all of it is forward.
     f = functools.partial(sharded, lambda state: 2 * state, donate_argnums=0)
-    with pytest.warns(shardc.RequestWarning, match="no result tells"):
+    with pytest.warns(shardc.RequestWarning, match="the forward pass has 0 layers"):
         assert f(stages=2).lower(x).plan().plan.num_stages == 1
     assert f(stages="auto").lower(x).plan().plan.num_stages == 1
 
