@@ -351,8 +351,20 @@ class _Planner:
         for count in counts:
             module = self.splits.in_layers(count)
             scaled = table.for_microbatches(reference / count, module, self.options)
-            found += propose(scaled, self.cluster, self.options, count, self.schedule, self.limit)
+            some = propose(scaled, self.cluster, self.options, count, self.schedule, self.limit)
+            alone = count == 1 and self.options.stages != "auto"
+            found += (self._evenly(module, some) if alone else []) or some
         return found
+
+    def _evenly(self, module: Module, found: list[Proposal]) -> list[Proposal]:
+        """The same pipelines of one microbatch, which gains no time in stages, cut evenly."""
+        even = even_proposals(module, self.cluster, self.options, 1, self.schedule)
+        views = {proposal.shape.meshes[0].shape: proposal for proposal in even}
+        return [
+            replace(views[p.shape.meshes[0].shape], step_time_s=p.step_time_s)
+            for p in found
+            if p.shape.meshes[0].shape in views
+        ]
 
     def _counts_of_pipelines(self) -> list[int]:
         """The numbers of microbatches to try; those that the program allows, for "auto"."""
