@@ -15,6 +15,23 @@ LEAST_SHARE = 0.25
 GOOD_SHARE = 0.9
 
 
+def independent_rows(function: ir.Operation, program: Program) -> BatchFlow | None:
+    """A guess among arguments of all kinds, if the microbatches then share nearly all the work and
+    never meet, not even in sums: rows of caches and last tokens, in a step of decoding.
+    """
+    graph = program.graph
+    behind_heavy = BatchFlow(program, {}, seeds=frozenset(range(graph.num_args))).behind_heavy
+    if any(graph.shapes[v] == () and behind_heavy[v] for v in graph.returned):
+        return None  # a loss
+    for dim in range(MAX_RANK):
+        for choice in batch_choices(function, list(range(graph.num_args)), dim):
+            flow = BatchFlow(program, dict(choice.args))
+            meet = flow.run() or flow.wholes
+            if not meet and shares_work(flow):
+                return flow
+    return None
+
+
 def best_flow(
     function: ir.Operation, program: Program, allowed: list[int], together: bool = False
 ) -> BatchFlow | None:
@@ -51,6 +68,11 @@ def _is_features(flow: BatchFlow) -> bool:
         and not flow.loops
         and not any(flow.states[v].varies for i in working for v in flow.program.graph.results[i])
     )
+
+
+def shares_work(flow: BatchFlow) -> bool:
+    """Whether a guess lets the microbatches share nearly all the work in one run."""
+    return _rank(flow) == 3 and flow.cut_flops >= GOOD_SHARE * sum(flow.program.heavy_flops) > 0
 
 
 def _is_perfect(flow: BatchFlow) -> bool:

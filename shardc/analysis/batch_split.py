@@ -7,7 +7,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.accumulations import analyse, nothing_shared
 from shardc.analysis.arguments import state_arguments
-from shardc.analysis.batch_guess import best_flow, with_other_batches
+from shardc.analysis.batch_guess import best_flow, independent_rows, shares_work, with_other_batches
 from shardc.analysis.batch_state import INVARIANT, Cut, Kind, State
 from shardc.analysis.microbatch import BatchFlow
 from shardc.analysis.state import argument_names, donated_args
@@ -144,6 +144,8 @@ def _analysis(
             other = best_flow(function, program, list(range(num_args)))
             if other is not None and (best is None or not (other.obstacle or other.earlier_run)):
                 best = other
+        if best is None or not shares_work(best):
+            best = independent_rows(function, program) or best
         missing = "no argument of the step can be found that holds a batch"
         advice = "pass batch_argnums (--batch-args on the command line), or use microbatches=1"
     if best is None:

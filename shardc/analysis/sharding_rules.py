@@ -166,9 +166,7 @@ def rules_of(module: ir.Operation) -> dict[str, list[OpRule | None]]:
     """
     clone = module.clone()
     for function in functions(clone):
-        for op in planned_ops(function):
-            if _POPULATED in op.attributes:
-                del op.attributes[_POPULATED]
+        _forget_rules(function)
     run_registered(clone, _POPULATE)
     return {symbol(function): _populated_rules(function) for function in functions(clone)}
 
@@ -177,8 +175,16 @@ def function_rules(function: ir.Operation) -> list[OpRule | None]:
     """The rules of one function, whose calls need not be known; see `rules_of`."""
     alone = ir.Module.create()
     clone = function.clone(ip=ir.InsertionPoint(alone.body)).operation
+    _forget_rules(clone)
     run_registered(alone.operation, _POPULATE, verify=False)
     return _populated_rules(clone)
+
+
+def _forget_rules(function: ir.Operation) -> None:
+    """Removes rules that stand in the program: JAX writes some of its own on calls of libraries."""
+    for op in planned_ops(function):
+        if _POPULATED in op.attributes:
+            del op.attributes[_POPULATED]
 
 
 def _populated_rules(function: ir.Operation) -> list[OpRule | None]:

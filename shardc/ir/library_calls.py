@@ -78,7 +78,7 @@ def is_divisible(op: ir.Operation, rule: "OpRule", factor: int) -> bool:
     if call_target(op) == ACCUMULATE:
         return True
     if (dim := solved_along(op)) is not None and factor in rule.results[0][dim]:
-        return True
+        return factor in rule.operands[-1][dim]
     mappings = [m for m in (*rule.operands, *rule.results) if m]
     dims = {d for m in mappings for d, factors in enumerate(m) if factor in factors}
     if not all(any(factor in factors for factors in m) for m in mappings):
