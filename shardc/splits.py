@@ -5,7 +5,10 @@ from collections.abc import Sequence
 import msgspec
 
 from shardc.compiler import Shape, even_loop_cuts, find, recut, split
+from shardc.errors import MicrobatchError
 from shardc.ir.context import Module
+
+DOES_NOT_DIVIDE = "SHARDC-142"  # other numbers of microbatches may
 
 
 class Splits:
@@ -22,6 +25,7 @@ class Splits:
         self.loop_cuts: tuple[int, ...] = ()
         self._module, self._batch_args, self._batch_dims = module, batch_args, batch_dims
         self._made: dict[tuple[int, tuple[int, ...]], Module] = {}
+        self._refused: dict[tuple[int, ...], MicrobatchError] = {}  # for loop cuts, whatever number
 
     @property
     def counts(self) -> set[int]:
@@ -56,7 +60,15 @@ class Splits:
 
     def _get(self, count: int, loop_cuts: tuple[int, ...]) -> Module:
         key = (count, loop_cuts)
-        if key not in self._made:
+        if key in self._made:
+            return self._made[key]
+        if count > 1 and loop_cuts in self._refused:
+            raise self._refused[loop_cuts]
+        try:
             batch = self._batch_args, self._batch_dims
             self._made[key] = split(self._module, count, *batch, loop_cuts)
+        except MicrobatchError as error:
+            if error.code != DOES_NOT_DIVIDE:
+                self._refused[loop_cuts] = error
+            raise
         return self._made[key]

@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from shardc.analysis.trip_count import trip_count
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, prepare
+from shardc.errors import MicrobatchError
 from shardc.importer.from_jax import import_function
 from shardc.ir.walk import main_function, ops
 from shardc.options import PlanOptions
@@ -43,3 +45,22 @@ def test_loops_are_cut_where_stages_begin_and_nowhere_else() -> None:
         top = ops(main_function(split_module.operation))
         assert [trip_count(op) for op in top if op.name == "stablehlo.while"] == [4, 4, 4, 4]
         assert trip_count(top[again.cuts[0]]) == 4
+
+
+@pytest.mark.parametrize(("code", "analysed"), [("SHARDC-140", [2]), ("SHARDC-142", [2, 4])])
+def test_what_no_number_of_microbatches_can_do_is_found_out_once(
+    monkeypatch: pytest.MonkeyPatch, code: str, analysed: list[int]
+) -> None:
+    found = []
+
+    def refuse(module: object, count: int, *_: object) -> None:
+        found.append(count)
+        raise MicrobatchError("it cannot be cut", help="leave it whole", code=code)
+
+    monkeypatch.setattr("shardc.splits.split", refuse)
+    module = import_function(lambda x: x, (np.ones(4, np.float32),), {}).module
+    splits = Splits(module, None)
+    for count in (2, 4):
+        with pytest.raises(MicrobatchError, match="it cannot be cut"):
+            splits.whole(count)
+    assert found == analysed
