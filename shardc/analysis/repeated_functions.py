@@ -6,6 +6,7 @@ from shardc.analysis.flops import is_heavy
 from shardc.ir.attributes import SHARDING, call_target
 from shardc.ir.call_graph import CallGraph, refused
 from shardc.ir.calls import CALL
+from shardc.ir.effects import has_side_effect
 from shardc.ir.host_calls import is_host_call
 from shardc.ir.library_calls import names_functions
 from shardc.ir.walk import walk
@@ -82,11 +83,6 @@ def _only_computes(function: ir.Operation) -> bool:
         and not names_functions(op)
         and call_target(op) != "Sharding"
         and SHARDING not in op.attributes
-        and not _has_effect(op)
+        and not has_side_effect(op)
         for op in walk(function)
     )
-
-
-def _has_effect(op: ir.Operation) -> bool:
-    name = "has_side_effect"
-    return name in op.attributes and bool(ir.BoolAttr(op.attributes[name]).value)

@@ -8,7 +8,7 @@ from shardc.analysis.flops import op_cost
 from shardc.analysis.stage_assignment import assign_stages
 from shardc.analysis.stage_cuts import count_heavy_ops, layer_starts
 
-MOST_LAYERS = 64  # that are told apart, as many as a pipeline may need
+MOST_PARTS = 64  # that are told apart, as many as a pipeline may need
 
 
 def work_of_forward_ops(
@@ -32,7 +32,7 @@ def work_of_forward_ops(
     flops = [op_cost(op).flops * n for op, n in zip(flow.ops, repeats, strict=True)]
     if not count_heavy_ops(flow, order):
         return [float(flops[i]) for i in order]
-    starts = layer_starts(flow, order, MOST_LAYERS)
+    starts = layer_starts(flow, order, MOST_PARTS)
     assigned = assign_stages(flow, facts, forward, aliases, starts[1:])
     layer = {i: bisect_right(starts, i) - 1 for i in order}
     own, all_work = [0.0] * len(starts), [0.0] * len(starts)

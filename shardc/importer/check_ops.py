@@ -5,6 +5,7 @@ from jax.extend.mlir import ir
 from shardc.errors import ImportFileError
 from shardc.ir.attributes import call_target
 from shardc.ir.constants import is_complex
+from shardc.ir.effects import has_side_effect
 from shardc.ir.host_calls import is_host_call
 from shardc.ir.walk import walk, where
 
@@ -24,7 +25,7 @@ def refuse_host_calls(module: ir.Operation, *, can_call: bool = False) -> int:
     for op in walk(module):
         if is_host_call(op):
             count += 1
-            if not can_call or (len(op.results) > 0 and _has_effect(op)):
+            if not can_call or (len(op.results) > 0 and has_side_effect(op, unmarked=True)):
                 raise ImportFileError(
                     f"the program calls the host ('{call_target(op) or op.name}')",
                     where=where(op),
@@ -32,11 +33,6 @@ def refuse_host_calls(module: ir.Operation, *, can_call: bool = False) -> int:
                     help="return the value from the step and print or save it outside",
                 )
     return count
-
-
-def _has_effect(op: ir.Operation) -> bool:
-    marked = "has_side_effect" in op.attributes
-    return not marked or bool(ir.BoolAttr(op.attributes["has_side_effect"]).value)
 
 
 def refuse_other_dialects(module: ir.Operation) -> None:

@@ -7,6 +7,7 @@ from jax.extend.mlir.dialects import stablehlo
 
 from shardc.ir.attributes import SHARDING
 from shardc.ir.clone import hollow_copy, inputs
+from shardc.ir.effects import has_side_effect
 from shardc.ir.walk import last_op, made_by, ops_of, walk
 
 # Ops that may do more than give their results.
@@ -68,11 +69,7 @@ def _is_dead(op: ir.Operation) -> bool:
 
 
 def _has_effects(op: ir.Operation) -> bool:
-    return any(
-        each.name in EFFECTS
-        or (each.name == "stablehlo.custom_call" and "has_side_effect" in each.attributes)
-        for each in [op, *walk(op)]
-    )
+    return any(each.name in EFFECTS or has_side_effect(each) for each in [op, *walk(op)])
 
 
 def _keep(loop: ir.Operation, kept: Sequence[int]) -> ir.Operation:
