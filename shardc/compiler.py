@@ -21,6 +21,7 @@ from shardc.analysis.row_flow import even_cuts, row_flow
 from shardc.analysis.stage_cuts import Origin, origins_at, positions_of
 from shardc.backend.extract import argument_specs, result_specs, stage_programs
 from shardc.cluster import Cluster
+from shardc.errors import MicrobatchError
 from shardc.ir.attributes import KIND, STAGE, get_int, get_str
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
@@ -30,6 +31,7 @@ from shardc.ir.walk import functions, main_function, symbol
 from shardc.passes.apply_shardings import ApplyShardings
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.cut_loops import CutLoops
+from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE, XLA_LOWERING
 from shardc.passes.plan_shardings import REPORTS as STAGE_REPORTS
@@ -83,9 +85,20 @@ def split(
 
     Args:
         loop_cuts: where loops over layers are cut first, as in `Shape`.
+    Raises:
+        MicrobatchError: as `shardc.analysis.batch_split.split_step`.
     """
     batch = tuple(batch_args or ()), tuple(batch_dims)
-    return _after(module, [CutLoops(tuple(loop_cuts)), SplitMicrobatches(num_microbatches, *batch)])
+    cut_loops, split_batch = CutLoops(tuple(loop_cuts)), SplitMicrobatches(num_microbatches, *batch)
+    try:
+        return _after(module, [cut_loops, split_batch])
+    except MicrobatchError as refusal:
+        if refusal.code != MicrobatchError.code:  # no batch, or one that does not divide
+            raise
+        try:
+            return _after(module, [FissionLoops(*batch), cut_loops, split_batch])
+        except MicrobatchError:
+            raise refusal from None  # it speaks of the program as it was written
 
 
 def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:

@@ -41,8 +41,13 @@ class Splits:
         return self._get(count, ())
 
     def in_layers(self, count: int) -> Module:
-        """`count` microbatches, loops cut at `loop_cuts`."""
-        return self._get(count, self.loop_cuts)
+        """`count` microbatches, loops cut at `loop_cuts`; nowhere, if only that is refused."""
+        try:
+            return self._get(count, self.loop_cuts)
+        except MicrobatchError:
+            found = self.whole(count)
+            self.loop_cuts = ()
+            return found
 
     def of(self, shape: Shape) -> Module:
         """The module in which the cuts of `shape` are positions."""

@@ -123,13 +123,13 @@ def _earlier(flow: BatchFlow) -> dict[int, int]:
     smaller and more exact.
     """
     graph = flow.program.graph
-    returned = set(graph.returned)
+    returned = {flow.program.before_barriers(v) for v in graph.returned}
     sums = flow.sums - set(flow.beforehand)
     found: dict[int, int] = {}
     for v in sorted(sums, reverse=True):
         while v in sums and (source := _movable(flow, v)) is not None:
             # All that is made from the source must be accumulated, at the same time as v.
-            others = [r for i in graph.users[source] for r in graph.results[i] if r != v]
+            others = [r for r in flow.program.made_from(source) if r != v]
             if source in returned or not all(
                 r in sums and _movable(flow, r) == source and (r in flow.early) == (v in flow.early)
                 for r in others
@@ -156,7 +156,7 @@ def _movable(flow: BatchFlow, v: int) -> int | None:
     if len(partial) != 1 or len(graph.results[i]) != 1:
         return None
     small, large = _size(graph, partial[0]), _size(graph, v)
-    return partial[0] if small <= large else None
+    return flow.program.before_barriers(partial[0]) if small <= large else None
 
 
 def _size(graph: ValueGraph, v: int) -> int:

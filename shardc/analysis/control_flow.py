@@ -26,6 +26,7 @@ from shardc.ir.constants import is_zero
 from shardc.ir.loop_share import Share
 from shardc.ir.walk import CONTROL_FLOW, is_inside, last_op
 
+LATE = State(Kind.INVARIANT, 1)  # of what waits for a sum over the batch
 Rules = Mapping[ir.Value, OpRule]  # by the first result of an op inside a region
 
 
@@ -43,6 +44,8 @@ class Inside:
             cut that makes it: then nobody needs the whole of them.
         limits: the number of microbatches must divide each of these.
         shares: first result of a loop whose iterations are shared out -> how.
+        waiting: sums over the batch that an iteration needs whole, where these are looked for; what
+            depends on them has level 1. None: a loop that needs any cannot work on parts.
     """
 
     carries: list[State]
@@ -53,6 +56,7 @@ class Inside:
     captured: dict[ir.Value, Cut] = field(default_factory=dict)
     limits: list[int] = field(default_factory=list)
     shares: dict[ir.Value, Share] = field(default_factory=dict)
+    waiting: list[ir.Value] | None = None
 
     def share_of(self, op: ir.Operation) -> Share | None:
         """How the iterations of `op` are shared out; None where it is no such loop."""
@@ -80,7 +84,12 @@ def analyse(
 
 
 def analyse_loop(
-    op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
+    op: ir.Operation,
+    states: list[State],
+    captured: Mapping[ir.Value, State],
+    rules: Rules,
+    *,
+    may_wait: bool = False,
 ) -> Inside | None:
     """Carries states around a `stablehlo.while` until they agree; None where they cannot.
 
@@ -89,13 +98,14 @@ def analyse_loop(
     Args:
         states: of the operands, all of level 0.
         captured: states of the values from outside that the regions use.
+        may_wait: whether iterations may need sums over the batch, which are `waiting` then.
     """
     condition, block = (region.blocks[0] for region in op.regions)
     unsettled = {p for p, v in enumerate(op.operands) if is_zero(v) and states[p] == INVARIANT}
     carries = list(states)
     # Each round settles at least one carry, or is the last but one.
     for _ in range(2 * len(carries) + 2):
-        loop = Inside(carries, rules)
+        loop = Inside(carries, rules, waiting=[] if may_wait else None)
         loop.states.update(captured)
         zeros = {block.arguments[p] for p in unsettled}
         out = _run_block(block, loop, zeros)
@@ -177,6 +187,8 @@ def _agreement(given: tuple[tuple[State, bool], ...]) -> State | None:
 
 def _join(before: State, after: State, zero: bool) -> State | None:
     """The state of a carry that is `before` at the start and `after` at the end of a round."""
+    if LATE in (before, after):
+        return LATE
     if before == after or after == INVARIANT:
         return before if not before.is_partial or after.is_partial else None
     if before == INVARIANT and (after.varies or (zero and after.is_partial)):
@@ -244,6 +256,9 @@ def _transfer(
     used = {v: loop.states[v] for v in inputs(op) if v in loop.states}
     if all(state == INVARIANT for state in used.values()):
         return [INVARIANT] * count
+    if LATE in used.values() and loop.waiting is not None:
+        loop.waiting += [v for v, state in used.items() if state.is_partial]
+        return [LATE] * count
     if op.name in CONTROL_FLOW:
         nested = analyse(op, states, used, loop.rules)
         if nested is None:
@@ -259,6 +274,9 @@ def _transfer(
     if partial:
         zero = {p for p, v in enumerate(op.operands) if v in zeros or is_zero(v)}
         linear = not any(s.varies for s in states) and keeps_partial(op, partial, zero)
+        if not linear and loop.waiting is not None:
+            loop.waiting += [op.operands[p] for p in sorted(partial)]
+            return [LATE] * count
         return [State(Kind.PARTIAL)] * count if linear else None
     return _cut(op, states, loop)
 

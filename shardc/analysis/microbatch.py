@@ -7,7 +7,7 @@ after the microbatches). The set of accumulated values is found by repetition, s
 used in `g * g` and in `b1 * g` is accumulated once.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from shardc.analysis.batch_state import (
@@ -157,8 +157,12 @@ class BatchFlow:
                 self.states.append(state)
         for v in graph.returned:
             if self.states[v].is_partial:
-                self.needed.setdefault(v, ARGUMENT)
+                self._need(v, ARGUMENT)
         return self.needed
+
+    def _need(self, v: int, i: int) -> None:
+        """Notes that op i needs all of a partial sum, which is added up before any barrier."""
+        self.needed.setdefault(self.program.before_barriers(v), i)
 
     def _level_of(self, value: int) -> int:
         """The level from which on an accumulated or gathered value can be had."""
@@ -179,8 +183,11 @@ class BatchFlow:
             return states
         if all(s.kind is Kind.INVARIANT for s in states):
             return [State(Kind.INVARIANT, level)] * count
-        if op.name in CONTROL_FLOW and level == 0 and (loop := self._loop(i, states)):
-            return loop.results
+        if op.name in CONTROL_FLOW and (loop := self._loop(i, states)):
+            if level == 0:
+                return loop.results
+            self.blocked.append(i)
+            return [_later(state, level) for state in loop.results]
         partial = [p for p, s in enumerate(states) if s.is_partial]
         varying = [p for p, s in enumerate(states) if s.varies]
         if level == 0 and not varying:
@@ -188,22 +195,25 @@ class BatchFlow:
             if len(used) == len(op.operands) and keeps_partial(op, set(partial), zero):
                 return [State(Kind.PARTIAL)] * count
         for p in partial:
-            self.needed.setdefault(used[p], i)
+            self._need(used[p], i)
             level = max(level, self._level_of(used[p]))
         if not varying:
             return [State(Kind.INVARIANT, level)] * count
         return self._cut(i, varying, level)
 
     def _loop(self, i: int, states: list[State]) -> Inside | None:
-        """The dataflow inside a loop or branch, if it can work on parts."""
+        """The dataflow inside a loop or branch, if it can work on parts once all is there that it
+        waits for."""
         graph = self.program.graph
         op = graph.ops[i]
         count = len(op.operands)
+        level = max(state.level for state in states)
+        states = [replace(state, level=0) for state in states]
         captured = {
             graph.values[u]: s for u, s in zip(graph.uses[i][count:], states[count:], strict=True)
         }
         loop = analyse_control_flow(op, states[:count], captured, self.program.inner_rules)
-        if loop is not None:
+        if loop is not None and level == 0:
             take_parts(op, loop, captured)
             self.loops[i] = loop
             self.limits[i] = common_parts(loop.limits)
@@ -232,7 +242,9 @@ class BatchFlow:
             self.cuts[i] = chosen
             self.limits[i] = most_parts(rule, chosen)
             return cut_states(rule, chosen)
-        return [
-            State(Kind.INVARIANT if state.is_partial else Kind.VARYING, level, state.cut)
-            for state in cut_states(rule, chosen)
-        ]
+        return [_later(state, level) for state in cut_states(rule, chosen)]
+
+
+def _later(state: State, level: int) -> State:
+    """What a value is at a level above 0, where all parts of the batch are there."""
+    return State(Kind.VARYING if state.varies else Kind.INVARIANT, level, state.cut)

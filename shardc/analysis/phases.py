@@ -123,16 +123,17 @@ class _Planner:
         state = self.flow.states[v]
         if self.graph.ops[i].name in IDENTITIES:
             return self._identity(v, need)
-        if i in self.flow.loops and need.phase is Phase.BODY:
-            natural = Need(Phase.BODY, state.cut)
-            return self._copy(i, need) if need == natural else Source(How.SLICE, natural)
+        if need.phase is Phase.BODY:
+            if v in self.flow.early and (v in self.flow.sums or need.cut != state.cut):
+                return Source(How.SLICE if need.cut else How.SAME, BEFORE)
+            if i in self.flow.loops:
+                natural = Need(Phase.BODY, state.cut)
+                return self._copy(i, need) if need == natural else Source(How.SLICE, natural)
         batch = self._on_batch(i)
         if need.phase is Phase.BEFORE:
             return Source(How.GIVEN) if v in self.beforehand else self._copy(i, need)
         if need.phase is Phase.AFTER:
             return self._after(v, need)
-        if v in self.flow.early and (v in self.flow.sums or need.cut != state.cut):
-            return Source(How.SLICE if need.cut else How.SAME, BEFORE)
         if state.kind is not Kind.INVARIANT or v in self.flow.sums:
             assert need.cut == state.cut, f"value {v} is needed in another form than it has"
             return self._copy(i, need)

@@ -8,7 +8,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.batch_state import FactorCut, Kind, may_cut
 from shardc.analysis.block_rules import with_blocks
 from shardc.analysis.flops import heavy_flops
-from shardc.analysis.graph import ValueGraph, value_graph
+from shardc.analysis.graph import ARGUMENT, ValueGraph, value_graph
 from shardc.analysis.sharding_rules import OpRule, main_rules
 from shardc.ir.constants import is_zero
 from shardc.ir.walk import made_by, main_function
@@ -51,6 +51,25 @@ class Program:
         if key not in self._cuttable:
             self._cuttable[key] = may_cut(self.graph.ops[i], rule, cut)
         return self._cuttable[key]
+
+    def before_barriers(self, v: int) -> int:
+        """The value that barriers hand on as `v`."""
+        graph = self.graph
+        while (i := graph.producer[v]) != ARGUMENT and graph.ops[i].name in IDENTITIES:
+            v = graph.uses[i][graph.results[i].index(v)]
+        return v
+
+    def made_from(self, v: int) -> list[int]:
+        """The results of the ops that use `v`, behind barriers as well."""
+        found, graph = [], self.graph
+        for i in graph.users[v]:
+            results = graph.results[i]
+            if graph.ops[i].name in IDENTITIES:
+                handed_on = [r for r, u in zip(results, graph.uses[i], strict=True) if u == v]
+                found += [made for r in handed_on for made in self.made_from(r)]
+            else:
+                found += results
+        return found
 
     @cached_property
     def heavy_flops(self) -> list[int]:

@@ -8,6 +8,7 @@ from jax.extend.mlir.dialects import stablehlo
 from shardc.ir.attributes import SHARDING
 from shardc.ir.clone import hollow_copy, inputs
 from shardc.ir.effects import has_side_effect
+from shardc.ir.local_ops import BARRIER
 from shardc.ir.walk import last_op, made_by, ops_of, walk
 
 # Ops that may do more than give their results.
@@ -33,9 +34,7 @@ def drop_unused(op: ir.Operation) -> None:
     for region in op.regions:
         for block in region.blocks:
             for each in reversed(ops_of(block)):  # users before what they use
-                if _is_dead(each):
-                    each.erase()
-                elif len(each.regions) > 0:
+                if not _erase_unused(each) and len(each.regions) > 0:
                     drop_unused(_without_unused(each) if each.name == "stablehlo.while" else each)
 
 
@@ -56,16 +55,37 @@ def _without_unused(loop: ir.Operation) -> ir.Operation:
         if p is not None and p not in used:
             used.add(p)
             waiting.append(handed[p])
-        if op is not None and op.block == inside and op not in seen:
+        if op is None or op.block != inside:
+            continue
+        if op.name == BARRIER:
+            waiting.append(op.operands[ir.OpResult(value).result_number])
+        elif op not in seen:
             seen.add(op)
             waiting += inputs(op)
     return _keep(loop, sorted(used))
 
 
-def _is_dead(op: ir.Operation) -> bool:
-    if not len(op.results) or any(list(result.uses) for result in op.results):
+def _erase_unused(op: ir.Operation) -> bool:
+    """Erases `op` if nobody uses its results, and of a barrier those that nobody uses."""
+    used = [p for p, result in enumerate(op.results) if list(result.uses)]
+    if op.name == BARRIER and len(used) < len(op.results):
+        if used:
+            with ir.InsertionPoint(op), op.location:
+                kept = [op.operands[p] for p in used]
+                new = ir.Operation.create(
+                    BARRIER,
+                    results=[value.type for value in kept],
+                    operands=kept,
+                    attributes={name: op.attributes[name] for name in op.attributes},
+                )
+            for result, p in zip(new.results, used, strict=True):
+                op.results[p].replace_all_uses_with(result)
+        op.erase()
+        return True
+    if used or not len(op.results) or _has_effects(op):
         return False
-    return not _has_effects(op)
+    op.erase()
+    return True
 
 
 def _has_effects(op: ir.Operation) -> bool:
@@ -92,8 +112,7 @@ def _keep(loop: ir.Operation, kept: Sequence[int]) -> ir.Operation:
         stablehlo.ReturnOp([end.operands[p] for p in kept])
     end.erase()
     for op in reversed(ops_of(inside)[:-1]):
-        if _is_dead(op):
-            op.erase()
+        _erase_unused(op)
     for block in (condition, inside):
         for p in reversed(gone):
             block.erase_argument(p)

@@ -10,6 +10,7 @@ from shardc.passes.canonicalize import Canonicalize
 from shardc.passes.cse import Cse
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.drop_collectives import DropCollectives
+from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.hoist_host_calls import HoistHostCalls
 from shardc.passes.inline_calls import InlineCalls
 from shardc.passes.insert_reshards import InsertReshards
@@ -59,11 +60,13 @@ NORMALIZE: tuple[Pass, ...] = (
 )
 
 # Between these two lists stand the passes that carry decisions, run by `shardc.compiler` in the
-# order of its functions: cut-loops (before microbatches, which then accumulate each stage's rows by
-# themselves), split-microbatches (before stages, which are planned for one microbatch),
-# plan-stages and outline-stages (before shardings, so that a stage is planned with all uses of its
-# parameters), share-reshards (after them, because ops of two functions share nothing, and before
-# shardings, which it gives one more choice), assign-meshes, plan-shardings or apply-shardings.
+# order of its functions: fission-loops (only where microbatches are refused without it, for a loop
+# that needs sums over the batch on its way; before loops are cut, so that both of the two are),
+# cut-loops (before microbatches, which then accumulate each stage's rows by themselves),
+# split-microbatches (before stages, which are planned for one microbatch), plan-stages and
+# outline-stages (before shardings, so that a stage is planned with all uses of its parameters),
+# share-reshards (after them, because ops of two functions share nothing, and before shardings,
+# which it gives one more choice), assign-meshes, plan-shardings or apply-shardings.
 
 LOCAL_LOWERING: tuple[Pass, ...] = (
     # First, because from here on every disagreement between two ops is an op itself.
@@ -98,6 +101,7 @@ PASSES: dict[str, type[Pass]] = {
         Canonicalize,
         Cse,
         SumUpCalls,
+        FissionLoops,
         CutLoops,
         SplitMicrobatches,
         PlanStages,

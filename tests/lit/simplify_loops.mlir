@@ -109,3 +109,22 @@ func.func @sharded(%a: tensor<8xf32>, %b: tensor<8xf32>, %go: tensor<i1>) -> ten
   }
   return %0#0 : tensor<8xf32>
 }
+
+// A barrier hands on only what somebody uses, so that the loop need not carry the rest.
+// CHECK-LABEL: func.func @behind_a_barrier
+//       CHECK:   stablehlo.while(%[[V:.*]] = %arg1, %[[GO:.*]] = %arg2) : tensor<8xf32>, tensor<i1>
+//       CHECK:     %[[KEPT:.*]] = stablehlo.optimization_barrier %[[V]] : tensor<8xf32>
+//       CHECK:     stablehlo.add %[[KEPT]], %[[KEPT]]
+func.func @behind_a_barrier(%u: tensor<8xf32>, %v: tensor<8xf32>, %go: tensor<i1>) -> tensor<8xf32> {
+  %0:3 = stablehlo.while(%a = %u, %b = %v, %c = %go) : tensor<8xf32>, tensor<8xf32>, tensor<i1>
+  cond {
+    stablehlo.return %c : tensor<i1>
+  } do {
+    %1:2 = stablehlo.optimization_barrier %a, %b : tensor<8xf32>, tensor<8xf32>
+    %2 = stablehlo.add %1#1, %1#1 : tensor<8xf32>
+    %3 = stablehlo.multiply %1#0, %2 : tensor<8xf32>
+    %4 = stablehlo.not %c : tensor<i1>
+    stablehlo.return %3, %2, %4 : tensor<8xf32>, tensor<8xf32>, tensor<i1>
+  }
+  return %0#1 : tensor<8xf32>
+}

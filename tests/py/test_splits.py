@@ -64,3 +64,19 @@ def test_what_no_number_of_microbatches_can_do_is_found_out_once(
         with pytest.raises(MicrobatchError, match="it cannot be cut"):
             splits.whole(count)
     assert found == analysed
+
+
+def test_loops_stay_whole_where_only_their_pieces_refuse_microbatches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(module: object, count: int, args: object, dims: object, cuts: object) -> object:
+        if cuts:
+            raise MicrobatchError("it cannot be cut there", help="leave it whole")
+        return module
+
+    monkeypatch.setattr("shardc.splits.split", refuse)
+    module = import_function(lambda x: x, (np.ones(4, np.float32),), {}).module
+    splits = Splits(module, None)
+    splits.loop_cuts = (1, 2)
+    assert splits.in_layers(2) == module
+    assert splits.loop_cuts == ()

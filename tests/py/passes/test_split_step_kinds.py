@@ -10,6 +10,7 @@ import pytest
 
 from shardc.ir.attributes import RUNS
 from shardc.ir.pass_manager import run_passes
+from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from tests.py.programs import Program
 from tests.py.split_evaluator import copy_of, flops_of, normalized, run_module, run_split
@@ -178,20 +179,73 @@ def logarithm_of_a_mean(w: Any, x: Any, y: Any) -> Any:
     return descend(w, gradient), value
 
 
-def balanced_experts(w: Any, x: Any, y: Any) -> Any:
-    """A mixture of experts that is taught to use all of them alike: products of batch means."""
+def experts(h: Any, w: Any) -> Any:
+    """A layer of experts, and how unevenly they are used: a sum of products of batch means."""
+    odds = jax.nn.softmax(h @ w["gate"])
+    chosen = jax.nn.one_hot(jnp.argmax(odds, -1), odds.shape[-1])
+    load = jnp.sum(chosen.mean(0) * odds.mean(0))
+    out = jnp.einsum("bi,eij->bej", jnp.tanh(h), w["experts"])
+    return h + jnp.einsum("bej,be->bj", out, chosen * odds), load
 
-    def layer(w: Any, h: Any) -> Any:
-        odds = jax.nn.softmax(h @ w["gate"])
-        chosen = jax.nn.one_hot(jnp.argmax(odds, -1), odds.shape[-1])
-        load = jnp.sum(chosen.mean(0) * odds.mean(0))
-        out = jnp.einsum("bi,eij->bej", jnp.tanh(h), w["experts"])
-        return h + jnp.einsum("bej,be->bj", out, chosen * odds), load
+
+def balanced_experts(w: Any, x: Any, y: Any) -> Any:
+    def loss(w: Any) -> Any:
+        h, first = experts(x, w["first"])
+        h, second = experts(h, w["second"])
+        return jnp.mean((h[:, :4] - y) ** 2) + 0.1 * (first + second)
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return descend(w, gradient), value
+
+
+def scanned_experts(w: Any, x: Any, y: Any) -> Any:
+    def loss(w: Any) -> Any:
+        h, loads = jax.lax.scan(experts, x, w)
+        return jnp.mean((h[:, :4] - y) ** 2) + 0.1 * loads.sum()
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return descend(w, gradient), value
+
+
+def checkpointed_experts(w: Any, x: Any, y: Any) -> Any:
+    def layer(carry: Any, w: Any) -> Any:
+        h, load = jax.checkpoint(experts)(carry[0], w)
+        return (h, carry[1] + load), None
 
     def loss(w: Any) -> Any:
-        h, first = layer(w["first"], x)
-        h, second = layer(w["second"], h)
-        return jnp.mean((h[:, :4] - y) ** 2) + 0.1 * (first + second)
+        (h, load), _ = jax.lax.scan(layer, (x, 0.0), w)
+        return jnp.mean((h[:, :4] - y) ** 2) + 0.1 * load
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return descend(w, gradient), value
+
+
+def logarithm_of_a_sum_over_time(w: Any, x: Any, y: Any) -> Any:
+    """A loop makes the sum over the batch that the way back waits for."""
+
+    def loss(w: Any) -> Any:
+        def tick(carry: Any, _: Any) -> Any:
+            h, total = carry
+            h = jnp.tanh(h @ w["hidden"])
+            return (h, total + jnp.sum((h[:, :4] - y) ** 2)), None
+
+        start = jnp.tanh(x @ w["in"]), jnp.zeros((), x.dtype)
+        (_, total), _ = jax.lax.scan(tick, start, None, length=3)
+        return jnp.log(total)
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return descend(w, gradient), value
+
+
+def sum_before_a_checkpoint(w: Any, x: Any, y: Any) -> Any:
+    """The sum that heavy work waits for comes to it through a barrier."""
+
+    def loss(w: Any) -> Any:
+        h = jnp.tanh(x @ w["in"])
+        h = jax.checkpoint(lambda h, size, w: jnp.tanh((h * size) @ w))(
+            h, jnp.mean(h**2), w["hidden"]
+        )
+        return jnp.mean((h[:, :4] - y) ** 2)
 
     value, gradient = jax.value_and_grad(loss)(w)
     return descend(w, gradient), value
@@ -240,10 +294,15 @@ KINDS: dict[Callable[..., Any], tuple[Any, ...]] = {
     batch_behind_the_features: (W, X.T, Y),
 }
 EXPERTS = {name: {"gate": random(6, 3), "experts": random(3, 6, 6)} for name in ("first", "second")}
-# Run through twice; with the FLOPs of all runs together in those of the step.
-TWO_RUNS_OF: dict[Callable[..., Any], tuple[tuple[Any, ...], float]] = {
+STACKED = {"gate": random(4, 6, 3), "experts": random(4, 3, 6, 6)}
+# Run through several times; with the FLOPs of all runs together in those of the step.
+SEVERAL_RUNS_OF: dict[Callable[..., Any], tuple[tuple[Any, ...], float]] = {
     logarithm_of_a_mean: ((W, X, Y), 4 / 3),
     balanced_experts: ((EXPERTS, X, Y), 4 / 3),
+    scanned_experts: ((STACKED, X, Y), 4 / 3),
+    checkpointed_experts: ((STACKED, X, Y), 3 / 2),
+    logarithm_of_a_sum_over_time: ((W, X, Y), 4 / 3),
+    sum_before_a_checkpoint: ((W, X, Y), 2.0),
     sharpness_aware: ((W, X, Y), 1.0),
     masked_logarithm_with_dropout: ((W, np.uint32([0, 7]), X, LABELS, MASK), 4 / 3),
     loss_in_bfloat16: ((W, X, Y), 4 / 3),
@@ -269,12 +328,12 @@ def test_a_step_of_this_kind_is_cut(kind: Callable[..., Any]) -> None:
     assert flops_of(cut, "body") * 4 == pytest.approx(flops_of(module), rel=0.02)
 
 
-@pytest.mark.parametrize("kind", TWO_RUNS_OF, ids=lambda kind: kind.__name__)
-def test_a_step_of_this_kind_is_run_through_twice(kind: Callable[..., Any]) -> None:
-    args, flops = TWO_RUNS_OF[kind]
+@pytest.mark.parametrize("kind", SEVERAL_RUNS_OF, ids=lambda kind: kind.__name__)
+def test_a_step_of_this_kind_is_run_through_several_times(kind: Callable[..., Any]) -> None:
+    args, flops = SEVERAL_RUNS_OF[kind]
     module, flat = normalized(Program(kind, args, (0,)))
     cut = copy_of(module)
-    run_passes(cut, [SplitMicrobatches(4)])
+    run_passes(cut, [FissionLoops(), SplitMicrobatches(4)])
     assert RUNS in cut.operation.attributes
     rough = {"rtol": 1e-2} if kind is loss_in_bfloat16 else {"rtol": 1e-10, "atol": 1e-12}
     for got, want in zip(run_split(cut, flat), run_module(module, flat), strict=True):
@@ -285,6 +344,33 @@ def test_a_step_of_this_kind_is_run_through_twice(kind: Callable[..., Any]) -> N
     whole = copy_of(module)
     run_passes(whole, [SplitMicrobatches(1)])
     assert flops_of(whole) == flops_of(module)
+
+
+def sum_that_a_loop_makes(w: Any, x: Any, y: Any) -> Any:
+    """Products wait for a sum over the batch that a loop over time adds up."""
+
+    def loss(w: Any) -> Any:
+        def tick(carry: Any, _: Any) -> Any:
+            h, total = carry
+            h = jnp.tanh(h @ w["hidden"])
+            return (h, total + jnp.sum((h[:, :4] - y) ** 2)), None
+
+        h = jnp.tanh(x @ w["in"])
+        (_, total), _ = jax.lax.scan(tick, (h, jnp.zeros((), x.dtype)), None, length=3)
+        scaled = h * jax.lax.stop_gradient(total) / 100
+        return jnp.sum((jnp.tanh(scaled) @ w["hidden"]) ** 2)
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return descend(w, gradient), value
+
+
+def test_a_sum_that_a_loop_makes_is_whole_in_later_products() -> None:
+    module, flat = normalized(Program(sum_that_a_loop_makes, (W, X, Y), (0,)))
+    cut = copy_of(module)
+    run_passes(cut, [SplitMicrobatches(4, (3, 4), (0, 0))])
+    assert RUNS in cut.operation.attributes
+    for got, want in zip(run_split(cut, flat), run_module(module, flat), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
 def normalised_by_batch(weights: Any, x: Any) -> Any:
