@@ -2,6 +2,7 @@
 
     python tools/fuzz.py shardings 0 2000      seeds 0 to 1999, each op in a random strategy
     python tools/fuzz.py training 0 200        steps through shardc.jit in stages and microbatches
+    python tools/fuzz.py sums 0 300            steps that wait for sums over the batch
 
 Chunks run in child processes, so that a crash of a library costs one seed. Exit code 1 if a program
 failed. What fails belongs into `tests/py/fuzz/found.py`, made small.
@@ -15,6 +16,7 @@ import sys
 import traceback
 from pathlib import Path
 from random import Random
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SHAPES = ((2, 2), (1, 2), (2, 1), (1, 4))  # stages, microbatches
@@ -27,7 +29,13 @@ def run(kind: str, seeds: range) -> int:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 8)
     from shardc.errors import ShardcError
-    from tests.py.fuzz.check import IllConditioned, check_shardings, check_training
+    from tests.py.fuzz.batch_sums import random_step
+    from tests.py.fuzz.check import (
+        IllConditioned,
+        check_batch_sums,
+        check_shardings,
+        check_training,
+    )
     from tests.py.fuzz.generate import random_source
     from tests.py.fuzz.training import random_training
 
@@ -35,17 +43,19 @@ def run(kind: str, seeds: range) -> int:
     for seed in seeds:
         print(f"seed {seed}", file=sys.stderr, flush=True)
         random = Random(seed)
+        program: Any = None
         with jax.enable_x64(True):
-            program = (
-                random_source(random, 3 + seed % 7)
-                if kind == "shardings"
-                else random_training(random, 3 + seed % 5)
-            )
+            if kind == "shardings":
+                program = random_source(random, 3 + seed % 7)
+            elif kind == "training":
+                program = random_training(random, 3 + seed % 5)
         try:
-            if program is None:
+            if kind == "sums":
+                check_batch_sums(*random_step(random), 2 + 2 * (seed % 2))
+            elif program is None:
                 counts["JAX has no derivative"] += 1
                 continue
-            if kind == "shardings":
+            elif kind == "shardings":
                 check_shardings(program, seed)
             else:
                 check_training(program, seed, *SHAPES[seed % len(SHAPES)])
@@ -65,7 +75,7 @@ def run(kind: str, seeds: range) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=["shardings", "training"])
+    parser.add_argument("kind", choices=["shardings", "training", "sums"])
     parser.add_argument("first", type=int)
     parser.add_argument("end", type=int)
     parser.add_argument("--chunk", type=int, default=50, help="seeds per process; 0: no process")

@@ -27,6 +27,8 @@ def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
         if not early:
             obstacle = _blame(flow)
             _move_sums(flow)
+            if not flow.blocked:  # what was waited for is made of sums that are there already
+                break
             run = replace(flow, obstacle=obstacle)
             early = set(_frontier(run, run.blocked)) - run.early
             flow = replace(run, early=run.early | early, earlier_run=run, obstacle=None)

@@ -29,13 +29,15 @@ class WaitingSums:
 
 
 def waiting_sums(flow: BatchFlow) -> WaitingSums | None:
-    """The first loop of a refused step that is in the way; None where its iterations need more of
-    the batch than sums, or have them from iterations before."""
+    """The first such loop of a step that is refused; None where there is none: where iterations
+    need more of the batch than sums, say, or have these from iterations before."""
     graph = flow.program.graph
     for i, op in enumerate(graph.ops):
         states = [replace(flow.states[u], level=0) for u in graph.uses[i]]
         if op.name == "stablehlo.while" and i not in flow.loops and any(s.varies for s in states):
-            return _of_loop(flow, i, states)
+            found = _of_loop(flow, i, states)
+            if found is not None:
+                return found
     return None
 
 

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.py.fuzz import found
-from tests.py.fuzz.check import IllConditioned, check_shardings, check_training
+from tests.py.fuzz.batch_sums import random_step
+from tests.py.fuzz.check import (
+    IllConditioned,
+    check_batch_sums,
+    check_shardings,
+    check_training,
+)
 from tests.py.fuzz.draft import Source
 from tests.py.fuzz.generate import random_source
 from tests.py.fuzz.training import random_training
@@ -36,6 +42,11 @@ def test_any_step_in_stages_and_microbatches(seed: int, stages: int, microbatche
         training = random_training(Random(seed))
     assert training is not None
     check_training(training, seed, stages, microbatches)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sums_over_the_batch_on_the_way(seed: int) -> None:
+    check_batch_sums(*random_step(Random(seed)), 2 + 2 * (seed % 2))
 
 
 @pytest.mark.parametrize("name", found.SHARDINGS)

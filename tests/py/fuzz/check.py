@@ -14,15 +14,18 @@ from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import CONTROL_FLOW, walk
 from shardc.passes import plan_shardings
+from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.legalize_chlo import LegalizeChlo
 from shardc.passes.pin_layouts import PinLayouts
+from shardc.passes.split_microbatches import SplitMicrobatches
 from tests.py.fuzz.draft import Source
 from tests.py.fuzz.random_solver import random_solver
 from tests.py.fuzz.training import Training
 from tests.py.passes.on_devices import AS_WRITTEN, QUICK, run_local, run_whole
 from tests.py.passes.one_op import MESH, localized
 from tests.py.passes.random_plans import plan_at_random
-from tests.py.split_evaluator import copy_of
+from tests.py.programs import Program
+from tests.py.split_evaluator import copy_of, normalized, run_module, run_split
 from tests.py.table import CLUSTER
 
 # The interpreter aborts on FFTs, knows no libraries, has random bits of its own, and gives a
@@ -119,6 +122,23 @@ def check_training(training: Training, seed: int, stages: int, microbatches: int
             return [np.asarray(x) for x in jax.tree.leaves(reference(state, batch))]
 
         compare(run, jax.tree.leaves(args), got)
+
+
+def check_batch_sums(step: Callable[..., Any], args: tuple[Any, ...], count: int) -> None:
+    """A step of `batch_sums.random_step` in `count` microbatches, by the definition of the split.
+
+    Raises:
+        AssertionError: the results are not those of the whole batch.
+        ShardcError: shardc refuses.
+    """
+    with jax.enable_x64(True):
+        module, flat = normalized(Program(step, args, (0,)))
+        first = len(jax.tree.leaves(args[0]))
+        batch = (first, first + 1), (0, 0)
+        cut = copy_of(module)
+        run_passes(cut, [FissionLoops(*batch), SplitMicrobatches(count, *batch)])
+        for got, want in zip(run_split(cut, flat), run_module(module, flat), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11)
 
 
 def compare(run: Callable[[Arrays], Arrays], args: Arrays, got: Arrays) -> None:

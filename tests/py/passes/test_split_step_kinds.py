@@ -220,20 +220,21 @@ def checkpointed_experts(w: Any, x: Any, y: Any) -> Any:
     return descend(w, gradient), value
 
 
+def over_time(w: Any, x: Any, y: Any) -> Any:
+    """A recurrent state before its ticks, and a sum over the batch that these add up."""
+
+    def tick(carry: Any, _: None) -> Any:
+        h, total = carry
+        h = jnp.tanh(h @ w["hidden"])
+        return (h, total + jnp.sum((h[:, :4] - y) ** 2)), None
+
+    h = jnp.tanh(x @ w["in"])
+    return h, jax.lax.scan(tick, (h, jnp.zeros((), x.dtype)), None, length=3)[0][1]
+
+
 def logarithm_of_a_sum_over_time(w: Any, x: Any, y: Any) -> Any:
     """A loop makes the sum over the batch that the way back waits for."""
-
-    def loss(w: Any) -> Any:
-        def tick(carry: Any, _: Any) -> Any:
-            h, total = carry
-            h = jnp.tanh(h @ w["hidden"])
-            return (h, total + jnp.sum((h[:, :4] - y) ** 2)), None
-
-        start = jnp.tanh(x @ w["in"]), jnp.zeros((), x.dtype)
-        (_, total), _ = jax.lax.scan(tick, start, None, length=3)
-        return jnp.log(total)
-
-    value, gradient = jax.value_and_grad(loss)(w)
+    value, gradient = jax.value_and_grad(lambda w: jnp.log(over_time(w, x, y)[1]))(w)
     return descend(w, gradient), value
 
 
@@ -350,13 +351,7 @@ def sum_that_a_loop_makes(w: Any, x: Any, y: Any) -> Any:
     """Products wait for a sum over the batch that a loop over time adds up."""
 
     def loss(w: Any) -> Any:
-        def tick(carry: Any, _: Any) -> Any:
-            h, total = carry
-            h = jnp.tanh(h @ w["hidden"])
-            return (h, total + jnp.sum((h[:, :4] - y) ** 2)), None
-
-        h = jnp.tanh(x @ w["in"])
-        (_, total), _ = jax.lax.scan(tick, (h, jnp.zeros((), x.dtype)), None, length=3)
+        h, total = over_time(w, x, y)
         scaled = h * jax.lax.stop_gradient(total) / 100
         return jnp.sum((jnp.tanh(scaled) @ w["hidden"]) ** 2)
 
