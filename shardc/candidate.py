@@ -9,7 +9,7 @@ from msgspec import structs
 from shardc.analysis.arguments import cut_dims
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, shard, shardings_of, work_of
-from shardc.ir.attributes import LOOKUPS, RUNS, get_int, get_str
+from shardc.ir.attributes import FISSIONS, LOOKUPS, RUNS, get_int, get_str
 from shardc.ir.calls import called, calls_in
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
@@ -165,6 +165,7 @@ class Candidate:
             notes=(
                 *notes,
                 *run_notes(split_module),
+                *fission_notes(split_module),
                 *call_notes(split_module),
                 *lookup_notes(split_module),
                 *replication_notes(reports),
@@ -201,6 +202,17 @@ def lookup_notes(module: Module) -> list[str]:
         return []
     return [
         f"{count} products with one-hot matrices are done as lookups of rows and sums into rows"
+    ]
+
+
+def fission_notes(module: Module) -> list[str]:
+    """How many loops have become two, if any."""
+    count = get_int(module.operation, FISSIONS)
+    if count is None:
+        return []
+    return [
+        f"{count} loop{'s' * (count > 1)} over layers became two: one makes the sums over the whole"
+        " batch that the other waits for; what both need, both compute"
     ]
 
 

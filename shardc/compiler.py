@@ -22,7 +22,7 @@ from shardc.analysis.stage_cuts import Origin, origins_at, positions_of
 from shardc.backend.extract import argument_specs, result_specs, stage_programs
 from shardc.cluster import Cluster
 from shardc.errors import MicrobatchError
-from shardc.ir.attributes import KIND, STAGE, get_int, get_str
+from shardc.ir.attributes import FISSIONS, KIND, STAGE, get_int, get_str
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import Pass, run_passes
@@ -95,8 +95,11 @@ def split(
     except MicrobatchError as refusal:
         if refusal.code != MicrobatchError.code:  # no batch, or one that does not divide
             raise
+        apart = _after(module, [FissionLoops(*batch)])
+        if FISSIONS not in apart.operation.attributes:
+            raise
         try:
-            return _after(module, [FissionLoops(*batch), cut_loops, split_batch])
+            return _after(apart, [cut_loops, split_batch])
         except MicrobatchError:
             raise refusal from None  # it speaks of the program as it was written
 

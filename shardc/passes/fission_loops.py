@@ -6,10 +6,11 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.batch_split import batch_analysis
 from shardc.analysis.waiting_sums import waiting_sums
+from shardc.ir.attributes import FISSIONS, get_int, int_attr
 from shardc.ir.carried_values import drop_unused
 from shardc.ir.loop_fission import fission
 from shardc.ir.pass_manager import Pass
-from shardc.ir.walk import main_function
+from shardc.ir.walk import main_function, ops
 
 MOST_LOOPS = 16  # that are looked at; each takes an analysis of the whole step
 
@@ -38,7 +39,11 @@ class FissionLoops(Pass):
     batch_dims: tuple[int, ...] = ()
 
     def apply(self, module: ir.Operation) -> None:
-        for _ in range(MOST_LOOPS):
+        function = main_function(module)
+        if not any(op.name == "stablehlo.while" for op in ops(function)):
+            return
+        done = get_int(module, FISSIONS) or 0
+        for number in range(done + 1, MOST_LOOPS + 1):
             facts = batch_analysis(module, self.batch_args or None, self.batch_dims or None)
             if facts.flow is None or facts.obstacle is None:
                 return
@@ -48,4 +53,5 @@ class FissionLoops(Pass):
             loop, start_and_step = found.loop, found.loop.counters[found.loop.counter]
             counter = (loop.counter, *start_and_step, loop.trips)
             fission(loop.loop, counter, found.sums, found.late)
-            drop_unused(main_function(module))
+            drop_unused(function)
+            module.attributes[FISSIONS] = int_attr(number)

@@ -3,6 +3,7 @@
 
 // Each layer multiplies two sums over the batch (%arg0) with each other. The first loop makes what the
 // layers hand on and stacks up the sums, the second one reads them and adds the products up.
+//       CHECK: module attributes {shardc.fissions = 1 : i64}
 // CHECK-LABEL: func.func public @main
 //       CHECK:   %[[FIRST:.*]]:3 = stablehlo.while(%{{.*}} = %{{.*}}, %[[H:.*]] = %arg0, %[[STACK:.*]] = %{{.*}}) : tensor<i32>, tensor<8x4xf32>, tensor<3x4xf32>
 //       CHECK:     %[[SUM:.*]] = stablehlo.reduce(%[[H]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
@@ -48,6 +49,7 @@ func.func public @main(%x: tensor<8x4xf32>, %w: tensor<3x4x4xf32>)
 
 // Each layer needs a sum over the batch of what the one before made of such a sum: nothing can be
 // taken out.
+//       CHECK: module {
 // CHECK-LABEL: func.func public @main
 //       CHECK:   stablehlo.while(%{{.*}} = %{{.*}}, %{{.*}} = %arg0) : tensor<i32>, tensor<8x4xf32>
 //   CHECK-NOT:   stablehlo.while
