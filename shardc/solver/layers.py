@@ -42,8 +42,8 @@ def cluster_layers(
 
     Minimises the most bytes that any layer reads from before it, then the bytes of all layers
     together, then the sum of squared FLOPs (which evens them out), where no layer has more than
-    (1 + delta) * total / num_layers FLOPs. Where single ops are too heavy for that, delta is raised
-    until a clustering exists.
+    (1 + delta) * total / num_layers FLOPs. Where single ops are too heavy for that, no layer has
+    more than the largest one must have.
 
     Args:
         flops: per op.
@@ -72,13 +72,10 @@ def cluster_layers(
     worthwhile = counted[None, 1:] - counted[:-1, None] > 0.0
     if np.count_nonzero(some) < num_layers:
         worthwhile[:] = True
-    while True:
-        most = (1.0 + delta) * before[-1] / num_layers * (1.0 + 1e-12)
-        allowed = np.triu((share <= most) & worthwhile)
-        ends = _best_cuts(np.where(allowed, cut, np.inf), share, num_layers)
-        if ends is not None:
-            break
-        delta = 2.0 * delta + 0.1
+    worthwhile = np.triu(worthwhile)
+    least = _least_worst(np.where(worthwhile, share, np.inf), num_layers)[-1]
+    most = max((1.0 + delta) * before[-1] / num_layers, least) * (1.0 + 1e-12)
+    ends = _best_cuts(np.where(worthwhile & (share <= most), cut, np.inf), share, num_layers)
     firsts = [int(starts[first]) for first, _ in ends]
     return list(zip(firsts, [first - 1 for first in firsts[1:]] + [len(flops) - 1], strict=True))
 
@@ -113,16 +110,19 @@ def _cut_bytes(values: Sequence[Value], block_of: Ints, num_blocks: int) -> Floa
     return np.cumsum(np.cumsum(table, axis=0)[:-1], axis=1)
 
 
-def _best_cuts(cut: Floats, share: Floats, num_layers: int) -> list[tuple[int, int]] | None:
-    """(first, last) block per layer; inf marks forbidden layers; None if nothing is allowed."""
-    size = len(cut)
-    # Least possible maximum over the layers that cover blocks 0..k.
-    worst = cut[0].copy()
+def _least_worst(table: Floats, num_layers: int) -> Floats:
+    """[k]: the least possible maximum of the entries of layers that cover blocks 0..k."""
+    worst: Floats = table[0].copy()
     for _ in range(num_layers - 1):
-        through = np.maximum(np.concatenate([[np.inf], worst[:-1]])[:, None], cut)
+        through = np.maximum(np.concatenate([[np.inf], worst[:-1]])[:, None], table)
         worst = through.min(axis=0)
-    if not np.isfinite(worst[-1]):
-        return None
+    return worst
+
+
+def _best_cuts(cut: Floats, share: Floats, num_layers: int) -> list[tuple[int, int]]:
+    """(first, last) block per layer; inf marks forbidden layers."""
+    size = len(cut)
+    worst = _least_worst(cut, num_layers)
     cut = np.where(cut <= worst[-1], cut, np.inf)
     # Least total among those, then least sum of squares; `first[r][k]` starts the last layer.
     total, squares = cut[0].copy(), np.where(np.isfinite(cut[0]), share[0] ** 2, np.inf)
