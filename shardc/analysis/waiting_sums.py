@@ -8,6 +8,7 @@ from shardc.analysis.batch_state import State
 from shardc.analysis.control_flow import Inside, analyse_loop
 from shardc.analysis.iterations import Iterations, iterations
 from shardc.analysis.microbatch import BatchFlow
+from shardc.ir.attributes import SHARDING
 from shardc.ir.tensor_types import num_elements
 from shardc.ir.walk import made_by
 
@@ -48,8 +49,8 @@ def _of_loop(flow: BatchFlow, i: int, states: list[State]) -> WaitingSums | None
     captured = dict(zip(outside, states[count:], strict=True))
     found = analyse_loop(op, states[:count], captured, flow.program.inner_rules, may_wait=True)
     loop = iterations(op)
-    if found is None or loop is None or not found.waiting:
-        return None
+    if found is None or loop is None or not found.waiting or SHARDING in op.attributes:
+        return None  # shardings count all that a loop carries
     sums = list(dict.fromkeys(_nearer(value, found) for value in found.waiting))
     late = [p for p, state in enumerate(found.carries) if state.level > 0]
     inside = [*loop.body.arguments, *(r for each in loop.body for r in each.operation.results)]
