@@ -16,18 +16,19 @@ import msgspec
 
 from shardc.analysis.arguments import state_arguments
 from shardc.analysis.choices import Choice, Matches, explain_choices
+from shardc.analysis.flops import op_cost
 from shardc.analysis.planned_shardings import function_sharding
 from shardc.analysis.row_flow import even_cuts, row_flow
 from shardc.analysis.stage_cuts import Origin, origins_at, positions_of
 from shardc.backend.extract import argument_specs, result_specs, stage_programs
 from shardc.cluster import Cluster
 from shardc.errors import MicrobatchError
-from shardc.ir.attributes import FISSIONS, KIND, STAGE, get_int, get_str
+from shardc.ir.attributes import FISSIONS, KIND, PHASE, STAGE, get_int, get_str
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import Pass, run_passes
 from shardc.ir.shardings import meshes
-from shardc.ir.walk import functions, main_function, symbol
+from shardc.ir.walk import functions, main_function, ops, symbol
 from shardc.passes.apply_shardings import ApplyShardings
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.cut_loops import CutLoops
@@ -102,6 +103,16 @@ def split(
             return _after(apart, [cut_loops, split_batch])
         except MicrobatchError:
             raise refusal from None  # it speaks of the program as it was written
+
+
+def share_beforehand(split_module: Module, num_microbatches: int) -> float:
+    """The share of a step's FLOPs that a module which `split` gave does before its microbatches."""
+    with split_module.context:
+        flops = {"before": 0, "body": 0, "after": 0}
+        for op in ops(main_function(split_module.operation)):
+            flops[get_str(op, PHASE) or "after"] += op_cost(op).flops
+    flops["body"] *= num_microbatches
+    return flops["before"] / max(sum(flops.values()), 1)
 
 
 def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:

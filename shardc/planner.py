@@ -21,10 +21,10 @@ from shardc.analysis.mesh_fit import check_mesh_divides, on_asked_mesh
 from shardc.asked_shardings import in_conflict
 from shardc.candidate import Candidate, plan_exactly
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, outline
+from shardc.compiler import Shape, outline, share_beforehand
 from shardc.cost.submeshes import mesh_of, mesh_views
 from shardc.errors import InfeasibleError, MicrobatchError, PlanError, ShardcError, StageError
-from shardc.ir.attributes import RUNS
+from shardc.ir.attributes import RUNS, get_str
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import body, functions, main_function, planned_ops
@@ -53,6 +53,7 @@ ANY_SOLVE, ONLY_SOLVE = (
 # Shares of the time limit after which no more counts, whole meshes (beside pipelines, and alone),
 # first pipelines and further pipelines are begun.
 SPLITTING, ONE_STAGE, ONLY_ONE_STAGE, FIRST_PIPELINE, ONE_PIPELINE = 0.1, 0.3, 0.5, 0.6, 0.8
+MOST_BEFOREHAND = 0.6  # of the FLOPs, in front of a pipeline
 INTERRUPTED = "planning was interrupted; this is the best plan found until then"
 
 Progress = Callable[[str], None]
@@ -161,13 +162,25 @@ class _Planner:
         if asked == "auto":
             return
         try:
-            self.splits.whole(asked)
+            self._check_earlier_runs(self.splits.whole(asked), asked)
         except MicrobatchError as error:
             no_batch = error.code == "SHARDC-141" and self.options.batch_args is None
             if not (no_batch or error.code == "SHARDC-140"):
                 raise
             self._note_fewer("microbatches", 1, error)
             self.options = msgspec.structs.replace(self.options, microbatches=1)
+
+    def _check_earlier_runs(self, module: Module, count: int) -> None:
+        """Refuses microbatches in stages that were asked for, if most of the work comes before."""
+        why = get_str(module.operation, RUNS)
+        if why is None or self.options.stages in (1, "auto"):
+            return
+        share = share_beforehand(module, count)
+        if share > MOST_BEFOREHAND:
+            raise MicrobatchError(
+                f"{why}; {share:.0%} of the FLOPs would come before the pipeline begins",
+                help="use stages=1 or microbatches=1",
+            )
 
     def _note_fewer(self, name: str, count: int, why: ShardcError) -> None:
         """Notes that there are only `count` stages or microbatches."""

@@ -86,3 +86,26 @@ def test_no_pipeline_is_begun_with_a_run_through_the_batch_unless_it_is_asked_fo
 
     assert shape(stages=2) == (2, 1)
     assert shape(stages=2, microbatches=4) == (2, 4)
+
+
+def test_no_pipeline_behind_most_of_the_work() -> None:
+    """Every layer waits for a sum over what the one before gives: four runs of more and more layers
+    before the last one, which would all come before a pipeline begins."""
+
+    def step(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = np.tanh(1) * (x / jax.numpy.mean(x**2)) @ w
+        return x
+
+    args = [np.eye(8) + np.ones((8, 8)) / 9] * 5, np.arange(64.0).reshape(8, 8) / 64
+
+    def plan(stages: int) -> Any:
+        asked = shardc.jit(step, stages=stages, microbatches=2, cluster=CLUSTER)
+        return asked.lower(*args).plan().plan
+
+    with jax.enable_x64(True):
+        whole = plan(1)
+        assert (whole.num_stages, whole.num_microbatches, whole.unmet) == (1, 2, ())
+        with pytest.warns(shardc.RequestWarning, match=r"FLOPs would come before the pipeline"):
+            staged = plan(2)
+        assert (staged.num_stages, staged.num_microbatches) == (2, 1)
