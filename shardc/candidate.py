@@ -165,9 +165,8 @@ class Candidate:
             notes=(
                 *notes,
                 *run_notes(split_module),
-                *fission_notes(split_module),
                 *call_notes(split_module),
-                *lookup_notes(split_module),
+                *rewriting_notes(split_module),
                 *replication_notes(reports),
                 *folding_notes(reports),
             ),
@@ -195,25 +194,20 @@ def call_notes(module: Module) -> list[str]:
     ]
 
 
-def lookup_notes(module: Module) -> list[str]:
-    """How many products look rows up, if any."""
-    count = get_int(module.operation, LOOKUPS)
-    if count is None:
-        return []
-    return [
-        f"{count} products with one-hot matrices are done as lookups of rows and sums into rows"
-    ]
-
-
-def fission_notes(module: Module) -> list[str]:
-    """How many loops have become two, if any."""
-    count = get_int(module.operation, FISSIONS)
-    if count is None:
-        return []
-    return [
-        f"{count} loop{'s' * (count > 1)} over layers became two: one makes the sums over the whole"
-        " batch that the other waits for; what both need, both compute"
-    ]
+def rewriting_notes(module: Module) -> list[str]:
+    """How many products look rows up, and how many loops have become two, if any."""
+    lookups, fissions = (get_int(module.operation, name) for name in (LOOKUPS, FISSIONS))
+    notes = []
+    if lookups:
+        notes.append(
+            f"{lookups} products with one-hot matrices are done as lookups of rows and sums into rows"
+        )
+    if fissions:
+        notes.append(
+            f"{fissions} loop{'s' * (fissions > 1)} over layers became two: one makes the sums over the"
+            " whole batch that the other waits for; what both need, both compute"
+        )
+    return notes
 
 
 def folding_notes(reports: Sequence[StageReport]) -> list[str]:
