@@ -200,12 +200,13 @@ def rewriting_notes(module: Module) -> list[str]:
     notes = []
     if lookups:
         notes.append(
-            f"{lookups} products with one-hot matrices are done as lookups of rows and sums into rows"
+            f"{lookups} products with one-hot matrices are done as lookups of rows and sums into"
+            " rows"
         )
     if fissions:
         notes.append(
-            f"{fissions} loop{'s' * (fissions > 1)} over layers became two: one makes the sums over the"
-            " whole batch that the other waits for; what both need, both compute"
+            f"{fissions} loop{'s' * (fissions > 1)} over layers became two: one makes the sums over"
+            " the whole batch that the other waits for; what both need, both compute"
         )
     return notes
 
