@@ -105,14 +105,13 @@ def split(
             raise refusal from None  # it speaks of the program as it was written
 
 
-def share_beforehand(split_module: Module, num_microbatches: int) -> float:
-    """The share of a step's FLOPs that a module which `split` gave does before its microbatches."""
+def step_flops(split_module: Module, num_microbatches: int) -> int:
+    """FLOPs of a step whose module `split` gave."""
     with split_module.context:
-        flops = {"before": 0, "body": 0, "after": 0}
-        for op in ops(main_function(split_module.operation)):
-            flops[get_str(op, PHASE) or "after"] += op_cost(op).flops
-    flops["body"] *= num_microbatches
-    return flops["before"] / max(sum(flops.values()), 1)
+        return sum(
+            op_cost(op).flops * (num_microbatches if get_str(op, PHASE) == "body" else 1)
+            for op in ops(main_function(split_module.operation))
+        )
 
 
 def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:

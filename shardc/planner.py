@@ -21,7 +21,7 @@ from shardc.analysis.mesh_fit import check_mesh_divides, on_asked_mesh
 from shardc.asked_shardings import in_conflict
 from shardc.candidate import Candidate, plan_exactly
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, outline, share_beforehand
+from shardc.compiler import Shape, outline, step_flops
 from shardc.cost.submeshes import mesh_of, mesh_views
 from shardc.errors import InfeasibleError, MicrobatchError, PlanError, ShardcError, StageError
 from shardc.ir.attributes import RUNS, get_str
@@ -53,7 +53,7 @@ ANY_SOLVE, ONLY_SOLVE = (
 # Shares of the time limit after which no more counts, whole meshes (beside pipelines, and alone),
 # first pipelines and further pipelines are begun.
 SPLITTING, ONE_STAGE, ONLY_ONE_STAGE, FIRST_PIPELINE, ONE_PIPELINE = 0.1, 0.3, 0.5, 0.6, 0.8
-MOST_BEFOREHAND = 0.6  # of the FLOPs, in front of a pipeline
+MOST_EARLIER = 0.5  # of the FLOPs, in earlier runs of the microbatches in front of a pipeline
 INTERRUPTED = "planning was interrupted; this is the best plan found until then"
 
 Progress = Callable[[str], None]
@@ -171,14 +171,15 @@ class _Planner:
             self.options = msgspec.structs.replace(self.options, microbatches=1)
 
     def _check_earlier_runs(self, module: Module, count: int) -> None:
-        """Refuses microbatches in stages that were asked for, if most of the work comes before."""
+        """Refuses microbatches in stages that were asked for, if earlier runs are most of the work:
+        each stage does by itself what it needs of them, before the pipeline begins."""
         why = get_str(module.operation, RUNS)
         if why is None or self.options.stages in (1, "auto"):
             return
-        share = share_beforehand(module, count)
-        if share > MOST_BEFOREHAND:
+        share = 1 - step_flops(self.splits.whole(1), 1) / max(step_flops(module, count), 1)
+        if share > MOST_EARLIER:
             raise MicrobatchError(
-                f"{why}; {share:.0%} of the FLOPs would come before the pipeline begins",
+                f"{why}; these would be {share:.0%} of the FLOPs, before the pipeline begins",
                 help="use stages=1 or microbatches=1",
             )
 

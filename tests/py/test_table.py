@@ -45,10 +45,12 @@ def test_float32_results_are_as_good_as_one_device(cell: Cell) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["gpt", "gpt_dropout", "gpt_bf16"])
-def test_one_device_makes_larger_errors_than_one_run_shows(program: str) -> None:
-    """Roundings alone, on one device, break the rule that a single run would set."""
-    exact, own = reference(program, "float64"), reference(program, "float32")
-    kinds = build(program, "float32").kinds(list(exact))
-    reports = [compare(exact, own, other, kinds) for other in nearby(program)]
+def test_one_device_makes_larger_errors_than_one_run_shows() -> None:
+    """Roundings alone, on one device, break the rule that a single run would set; in which of these
+    programs depends on the processor."""
+    reports = []
+    for program in ("gpt", "gpt_dropout", "gpt_bf16"):
+        exact, own = reference(program, "float64"), reference(program, "float32")
+        kinds = build(program, "float32").kinds(list(exact))
+        reports += [compare(exact, own, other, kinds) for other in nearby(program)]
     assert not all(report.passed for report in reports)
