@@ -16,7 +16,7 @@ Count = tuple[int, int, int, int]  # position among what a loop carries, start, 
 
 def fission(
     loop: ir.Operation, counter: Count, values: Sequence[ir.Value], late: Collection[int]
-) -> tuple[ir.Operation, ir.Operation]:
+) -> None:
     """Replaces a counting `stablehlo.while` by two.
 
     The first also carries, for each of `values`, a stack of what it is in every iteration; the
@@ -35,7 +35,6 @@ def fission(
     for p, result in enumerate(loop.results):
         result.replace_all_uses_with((second if p in late else first).results[p])
     loop.erase()
-    return first, second
 
 
 Place = tuple[int, int]  # position of an op in a body, -1 for the body itself; of its result
@@ -72,7 +71,7 @@ def _stacking(loop: ir.Operation, counter: Count, places: Sequence[Place]) -> ir
         written = [
             stablehlo.DynamicUpdateSliceOp(
                 stack,
-                stablehlo.ReshapeOp(_row_type(value), value).result,
+                stablehlo.ReshapeOp(_stack_type(value, 1), value).result,
                 _starts(row, value),
             ).result
             for stack, value in zip(stacks, values, strict=True)
@@ -110,10 +109,6 @@ def _row(body: ir.Block, counter: Count) -> ir.Value:
 def _starts(row: ir.Value, value: ir.Value) -> list[ir.Value]:
     rank = len(shape_of(value))
     return [row, *([integer(row.type, 0)] * rank if rank else [])]
-
-
-def _row_type(value: ir.Value) -> ir.Type:
-    return _stack_type(value, 1)
 
 
 def _stack_type(value: ir.Value, rows: int) -> ir.Type:
