@@ -179,7 +179,7 @@ class _Planner:
         share = 1 - step_flops(self.splits.whole(1), 1) / max(step_flops(module, count), 1)
         if share > MOST_EARLIER:
             raise MicrobatchError(
-                f"{why}; these would be {share:.0%} of the FLOPs, before the pipeline begins",
+                f"with more, {why}; these runs, before the pipeline, are {share:.0%} of the FLOPs",
                 help="use stages=1 or microbatches=1",
             )
 
@@ -337,8 +337,8 @@ class _Planner:
         asked = self.options
         if asked.stages == 1:
             return self._whole_proposals(self._first_count(), self._whole_views())
-        self.splits.cut_loops(MOST_LAYERS if asked.stages == "auto" else asked.stages)
         counts = self._counts_of_pipelines()
+        self.splits.cut_loops(MOST_LAYERS if asked.stages == "auto" else asked.stages, counts)
         if asked.stages == "auto" or len(counts) > 1:
             found = self._estimated(counts)
         else:

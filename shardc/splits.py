@@ -32,22 +32,23 @@ class Splits:
         """The numbers of microbatches into which the program has been cut."""
         return {count for count, _ in self._made}
 
-    def cut_loops(self, pieces: int) -> None:
-        """Cuts loops over layers so that the program falls into about `pieces` even parts."""
+    def cut_loops(self, pieces: int, counts: Sequence[int] = ()) -> None:
+        """Cuts loops over layers so that the program falls into about `pieces` even parts; nowhere,
+        if it can then not be cut into each of `counts` microbatches."""
         self.loop_cuts = even_loop_cuts(self._module, pieces)
+        try:
+            for count in counts:
+                self.in_layers(count)
+        except MicrobatchError:
+            self.loop_cuts = ()
 
     def whole(self, count: int) -> Module:
         """`count` microbatches, no loop cut; raises MicrobatchError as `shardc.compiler.split`."""
         return self._get(count, ())
 
     def in_layers(self, count: int) -> Module:
-        """`count` microbatches, loops cut at `loop_cuts`; nowhere, if only that is refused."""
-        try:
-            return self._get(count, self.loop_cuts)
-        except MicrobatchError:
-            found = self.whole(count)
-            self.loop_cuts = ()
-            return found
+        """`count` microbatches, loops cut at `loop_cuts`."""
+        return self._get(count, self.loop_cuts)
 
     def of(self, shape: Shape) -> Module:
         """The module in which the cuts of `shape` are positions."""

@@ -77,6 +77,9 @@ def test_loops_stay_whole_where_only_their_pieces_refuse_microbatches(
     monkeypatch.setattr("shardc.splits.split", refuse)
     module = import_function(lambda x: x, (np.ones(4, np.float32),), {}).module
     splits = Splits(module, None)
-    splits.loop_cuts = (1, 2)
-    assert splits.in_layers(2) == module
+    monkeypatch.setattr("shardc.splits.even_loop_cuts", lambda *_: (1, 2))
+    splits.cut_loops(3)
+    assert splits.loop_cuts == (1, 2)
+    splits.cut_loops(3, [2])
     assert splits.loop_cuts == ()
+    assert splits.in_layers(2) == module
