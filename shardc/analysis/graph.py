@@ -48,6 +48,11 @@ class ValueGraph:
         """For each value its dims, or None where it is not a ranked tensor of known size."""
         return [static_shape(v.type) for v in self.values]
 
+    def operand_at(self, v: int) -> int:
+        """The operand in the place of result `v`, which an identity hands on as that."""
+        i = self.producer[v]
+        return self.uses[i][self.results[i].index(v)]
+
     def ancestors(self, roots: list[int], known: Collection[int] = ()) -> set[int]:
         """Every value that one of the `roots` depends on, the roots included; not through `known`
         values."""

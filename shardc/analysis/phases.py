@@ -152,7 +152,7 @@ class _Planner:
         i = self.graph.producer[v]
         natural = Need(Phase.BODY, self.flow.states[v].cut)
         if need.phase is not Phase.BODY or need != natural:
-            self.need(self.graph.uses[i][self.graph.results[i].index(v)], need)
+            self.need(self.graph.operand_at(v), need)
             return Source(How.OPERAND)
         if not self.plan.copies[i]:
             inside = [p for p, u in enumerate(self.graph.uses[i]) if not self.flow.states[u].level]

@@ -56,7 +56,7 @@ class Program:
         """The value that barriers hand on as `v`."""
         graph = self.graph
         while (i := graph.producer[v]) != ARGUMENT and graph.ops[i].name in IDENTITIES:
-            v = graph.uses[i][graph.results[i].index(v)]
+            v = graph.operand_at(v)
         return v
 
     def made_from(self, v: int) -> list[int]:

@@ -263,9 +263,7 @@ class _Phases:
         """The forms of a value that are not results of a copy of its op."""
         for need, source in self.plan.forms.get(v, {}).items():
             if source.how is How.OPERAND:
-                i = self.graph.producer[v]
-                operand = self.graph.uses[i][self.graph.results[i].index(v)]
-                self.env[v, need] = self.env[operand, need]
+                self.env[v, need] = self.env[self.graph.operand_at(v), need]
             elif source.how is not How.OP:
                 with self.graph.values[v].location:
                     self.env[v, need] = self._form(v, need, source)
