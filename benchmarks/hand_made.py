@@ -48,7 +48,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardc
 from shardc.errors import InfeasibleError
-from shardc.importer.asked_arguments import matches
+from shardc.importer.user_shardings import matches
 from tests.py.hlo_text import hlo_collectives
 
 MESHES = ((8,), (2, 4), (4, 2), (2, 2, 2), (4,), (2, 2))

@@ -35,7 +35,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from shardc.errors import ShardcError
-from shardc.solver.problem import Problem
+from shardc.solver.problem.problem import Problem
 from shardc.solver.solve import solve
 
 FORBIDDEN = 10**18

@@ -49,18 +49,18 @@ from gpt_model import Sizes, init, make_train_step
 from jax.sharding import NamedSharding, PartitionSpec
 
 import shardc
-from shardc.analysis.flops import op_cost
-from shardc.analysis.liveness import Liveness
-from shardc.analysis.sharding_rules import rules_of
-from shardc.aot import Compiled
+from shardc.analysis.program.flops import op_cost
+from shardc.analysis.program.liveness import Liveness
+from shardc.api.stages import Compiled
 from shardc.compiler import prepare, split
 from shardc.importer.from_file import import_file
 from shardc.ir.walk import main_function, ops
 from shardc.options import PlanOptions
-from shardc.plan import ArgumentSpec
-from shardc.planner import plan_program
+from shardc.plan.executable import ArgumentSpec
+from shardc.planner.layer_costs import layer_positions
+from shardc.planner.search import plan_program
+from shardc.rules.program_rules import rules_of
 from shardc.runtime.interpreter import Interpreter
-from shardc.stage_costs import layer_positions
 
 CLUSTER = Path(__file__).resolve().parents[1] / "examples" / "two_nodes.json"
 MEMORY_LIMIT_BYTES = 16 << 30  # enough: planning under a tight limit is another question

@@ -33,7 +33,7 @@ import jax
 
 import shardc
 import tests.py.conftest  # noqa: F401  8 virtual devices, before JAX starts
-from shardc.aot import Compiled
+from shardc.api.stages import Compiled
 from tests.py.compiled_step import compiled_collectives, compiled_peak_bytes, planned_collectives
 from tests.py.parallel_gpt import LIMIT_BYTES, tight_gpt
 from tests.py.programs import PROGRAMS, build
@@ -61,7 +61,7 @@ other. A device holds:
 Not in it: copies that XLA makes into other layouts (for convolutions, and for products with several
 batch dims), what its fusion saves, and its order of ops. XLA for CPUs goes breadth first; programs
 that need over a tenth more than was planned are compiled again in the order of least memory
-(shardc/fitting.py).
+(shardc/api/recompile_for_memory.py).
 """
 
 

@@ -6,8 +6,8 @@
 Every StableHLO file under DIR (plain or gzipped) goes through `shardc run --check`, and every
 script in DIR that has a function `build` through benchmarks/script_program.py, by the interpreter
 that runs this (it needs the scripts' packages). Each is planned for 8 virtual CPU devices with
-every combination, run for two steps and compared with one device by shardc/numerics.py. Each run
-is a process of its own with a time limit; a file of results (--results) keeps what is done.
+every combination, run for two steps and compared with one device by shardc/check/numerics.py. Each
+run is a process of its own with a time limit; a file of results (--results) keeps what is done.
 """
 
 import argparse

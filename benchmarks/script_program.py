@@ -5,7 +5,8 @@
 The script has `build("tiny") -> (fn, example_args, donate_argnums)`, and is run by the interpreter
 that has its packages. Both functions are called for some steps, each on the state that the one
 before returned; results must have the same pytree, types and weak types, and numbers as
-`shardc/numerics.py` says. Exit codes are those of the command: 0 holds, 1 fails, 2 or 3 refused.
+`shardc/check/numerics.py` says. Exit codes are those of the command: 0 holds, 1 fails, 2 or 3
+refused.
 """
 
 import argparse
@@ -20,8 +21,9 @@ import jax
 import numpy as np
 
 import shardc
-from shardc import compiler, verify
-from shardc.aot import Compiled
+from shardc import compiler
+from shardc.api.stages import Compiled
+from shardc.check import verify
 
 NEARBY_RUNS = 4
 
@@ -74,7 +76,7 @@ def nearby(fn: Any, args: Any, state: dict[int, int], steps: int, names: list[st
 def check(
     fn: Any, compiled: Compiled, lowered: Any, args: Any, got: Any, expected: Any, steps: int
 ) -> verify.Verdict:
-    """The verdict of shardc.verify on results that `shardc.jit` and `jax.jit` gave."""
+    """The verdict of shardc.check.verify on results that `shardc.jit` and `jax.jit` gave."""
     imported, devices = lowered.imported, jax.devices()
     names = verify.result_names(imported)
     state = verify.state_of(compiled.executable)

@@ -1,8 +1,8 @@
 """Run every program x stages x microbatches x schedule and write docs/table.md.
 
 Each cell runs 3 steps on 8 virtual CPU devices in float64 and in its own precision, and is compared
-with `jax.jit` on one device (shardc/numerics.py says how). `make test-table` runs all cells; a file
-of results (--results) keeps what is done, so that a run that was stopped goes on where it was.
+with `jax.jit` on one device (shardc/check/numerics.py says how). `make test-table` runs all cells;
+a file of results (--results) keeps what is done, so that a stopped run goes on where it was.
 
     python benchmarks/table.py [--subset] [--dtypes float64] [--workers 2] [--results FILE]
 """
@@ -86,7 +86,7 @@ def table(results: dict[tuple[Cell, str], Result]) -> str:
         "virtual CPU devices: in float64 (at most 1e-9 passes), and in the program's own precision,"
         " with the error that",
         "one device makes there in brackets (adam amplifies rounding where a gradient vanishes;"
-        " shardc/numerics.py",
+        " shardc/check/numerics.py",
         "says what passes). A star marks entries where a leaf has more than four times the error of"
         " one run on one",
         f"device, but no more than four times that of the worst of {NEARBY_RUNS} runs on one device"

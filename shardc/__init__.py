@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from shardc.api import gather as gather
-    from shardc.api import jit as jit
+    from shardc.api.jit import gather as gather
+    from shardc.api.jit import jit as jit
     from shardc.cluster import Cluster as Cluster
     from shardc.errors import RequestWarning as RequestWarning
     from shardc.errors import ShardcError as ShardcError
-    from shardc.plan import Plan as Plan
+    from shardc.plan.decisions import Plan as Plan
 
 _HOMES = {
-    "jit": "shardc.api",
-    "gather": "shardc.api",
+    "jit": "shardc.api.jit",
+    "gather": "shardc.api.jit",
     "Cluster": "shardc.cluster",
-    "Plan": "shardc.plan",
+    "Plan": "shardc.plan.decisions",
     "RequestWarning": "shardc.errors",
     "ShardcError": "shardc.errors",
 }

@@ -5,7 +5,7 @@
     shard      a sharding strategy for every op                    the solver, or a saved plan
     lower      per-device programs with explicit collectives       for the backend
 
-The planner (`shardc.planner`) calls cut and shard for the shapes it considers; a saved plan
+The planner (`shardc.planner.search`) calls cut and shard for the shapes it considers; a saved plan
 replays its decisions without solving.
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from shardc.analysis.arguments import state_arguments
-from shardc.analysis.choices import Choice, Matches, explain_choices
-from shardc.analysis.flops import op_cost
-from shardc.analysis.planned_shardings import function_sharding
-from shardc.analysis.row_flow import even_cuts, row_flow
-from shardc.analysis.stage_cuts import Origin, origins_at, positions_of
+from shardc.analysis.loops.stacked_layers import even_cuts, row_flow
+from shardc.analysis.program.arguments import state_arguments
+from shardc.analysis.program.flops import op_cost
+from shardc.analysis.shardings.counterfactuals import Choice, Matches, explain_choices
+from shardc.analysis.shardings.planned_shardings import function_sharding
+from shardc.analysis.stages.stage_cuts import Origin, origins_at, positions_of
 from shardc.backend.extract import argument_specs, result_specs, stage_programs
 from shardc.cluster import Cluster
 from shardc.errors import MicrobatchError
@@ -40,7 +40,10 @@ from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_microbatches import SplitMicrobatches
-from shardc.plan import Executable, FunctionSharding, Mesh, Plan, StageReport
+from shardc.plan.decisions import FunctionSharding, Plan
+from shardc.plan.executable import Executable
+from shardc.plan.layout import Mesh
+from shardc.plan.predicted import StageReport
 from shardc.schedule.action import print_schedule
 from shardc.schedule.check import check
 from shardc.schedule.registry import SCHEDULES, generate
@@ -87,7 +90,7 @@ def split(
     Args:
         loop_cuts: where loops over layers are cut first, as in `Shape`.
     Raises:
-        MicrobatchError: as `shardc.analysis.batch_split.split_step`.
+        MicrobatchError: as `shardc.analysis.batch.batch_split.split_step`.
     """
     batch = tuple(batch_args or ()), tuple(batch_dims)
     cut_loops, split_batch = CutLoops(tuple(loop_cuts)), SplitMicrobatches(num_microbatches, *batch)

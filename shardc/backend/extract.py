@@ -3,7 +3,7 @@
 import msgspec
 from jax.extend.mlir import ir
 
-from shardc.analysis.stage_table import (
+from shardc.analysis.program.stage_table import (
     ARGUMENTS,
     RESULT_PIECES,
     RESULT_STAGES,
@@ -24,17 +24,12 @@ from shardc.ir.attributes import (
     result_attrs,
 )
 from shardc.ir.copy import bare_bytecode
-from shardc.ir.library_calls import called_computations
 from shardc.ir.shardings import from_attr
 from shardc.ir.tensor_types import dtype_name
 from shardc.ir.walk import body, functions, symbol
-from shardc.plan import (
-    ArgumentSpec,
-    ResultSpec,
-    StageProgram,
-    TensorSharding,
-    ValueSpec,
-)
+from shardc.plan.executable import ArgumentSpec, ResultSpec, StageProgram, ValueSpec
+from shardc.plan.layout import TensorSharding
+from shardc.rules.libraries import called_computations
 
 _ORDER = {"before": 0, "forward": 1, "backward": 2, "update": 3}
 

@@ -9,7 +9,8 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
-from shardc.plan import Mesh, TensorSharding, ValueSpec
+from shardc.plan.executable import ValueSpec
+from shardc.plan.layout import Mesh, TensorSharding
 
 # A mesh without axes is one device; JAX wants an axis all the same. No program can name it.
 ONE_DEVICE_AXIS = "device"

@@ -12,7 +12,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 from jax.interpreters import mlir
 
-from shardc.ir.host_calls import callback_number, is_host_call
+from shardc.ir.effects import callback_number, is_host_call
 from shardc.ir.tensor_types import dtype_of, shape_of
 from shardc.ir.walk import walk
 

@@ -24,7 +24,8 @@ from shardc.backend.meshes import (
 )
 from shardc.backend.primitive import Callback, ProgramModule, run_program
 from shardc.errors import InputError
-from shardc.plan import Executable, Mesh, StageProgram, TensorSharding, ValueSpec
+from shardc.plan.executable import Executable, StageProgram, ValueSpec
+from shardc.plan.layout import Mesh, TensorSharding
 
 
 @dataclass(frozen=True)

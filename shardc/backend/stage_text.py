@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 from jax.interpreters.mlir import make_ir_context
 
-from shardc.plan import StageProgram
+from shardc.plan.executable import StageProgram
 
 
 def program_text(program: StageProgram, large_elements_limit: int | None = None) -> str:

@@ -7,12 +7,12 @@ import click
 import msgspec
 
 from shardc import compiler
+from shardc.api.jax_version import usable_lowering
 from shardc.backend.stage_text import stage_text
 from shardc.cli.output import format_option, print_json, save_plan
 from shardc.errors import InputError
 from shardc.importer.from_file import import_file
-from shardc.jax_version import usable_lowering
-from shardc.plan import Plan
+from shardc.plan.decisions import Plan
 
 if TYPE_CHECKING:
     from shardc.ir.context import Module

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardc.errors import InputError
-from shardc.plan import Plan
+from shardc.plan.decisions import Plan
 
 
 def format_option[Command: Callable[..., Any]](command: Command) -> Command:

@@ -5,16 +5,16 @@ from typing import Any
 import click
 
 from shardc import compiler
-from shardc.aot import find_plan
-from shardc.asked_shardings import asked_prices
+from shardc.api.stages import find_plan
 from shardc.cli.output import format_option, print_json, save_plan
 from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
 from shardc.cli.summary import check_batch_args, plan_summary
 from shardc.cluster import Cluster
-from shardc.explain import explained_choices
-from shardc.importer.asked_arguments import ask_by_patterns
 from shardc.importer.from_file import import_file
-from shardc.report import explain
+from shardc.importer.user_shardings import ask_by_patterns
+from shardc.planner.user_shardings import asked_prices
+from shardc.report.counterfactuals import explained_choices
+from shardc.report.summary import explain
 
 
 @click.command()

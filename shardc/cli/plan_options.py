@@ -7,7 +7,7 @@ from typing import Any, get_args
 import click
 from jax.sharding import PartitionSpec
 
-from shardc import request
+from shardc.api import request
 from shardc.errors import InputError
 from shardc.options import EqualLayers, PlanOptions
 

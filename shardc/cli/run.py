@@ -7,23 +7,25 @@ from typing import TYPE_CHECKING, Any
 import click
 import jax
 
-from shardc import compiler, verify
-from shardc.analysis.index_ranges import index_limits, rooted_arguments
-from shardc.aot import find_plan
+from shardc import compiler
+from shardc.analysis.program.index_ranges import index_limits, rooted_arguments
+from shardc.api.request import check_plan_fits, given_plan, resolve_devices
+from shardc.api.stages import find_plan
+from shardc.check import verify
+from shardc.check.inputs import Array, load_inputs, seeded_inputs
 from shardc.cli.devices import default_platform, start_devices
 from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
 from shardc.cli.summary import check_batch_args, requested
 from shardc.cluster import Cluster
-from shardc.importer.asked_arguments import ask_by_patterns
 from shardc.importer.from_file import import_file
 from shardc.importer.program import Imported
-from shardc.inputs import Array, load_inputs, seeded_inputs
+from shardc.importer.user_shardings import ask_by_patterns
 from shardc.ir.copy import copy_module
 from shardc.ir.walk import main_function
-from shardc.plan import Executable, Plan
-from shardc.report import explain
-from shardc.request import check_plan_fits, given_plan, resolve_devices
+from shardc.plan.decisions import Plan
+from shardc.plan.executable import Executable
+from shardc.report.summary import explain
 
 if TYPE_CHECKING:
     from shardc.ir.context import Module

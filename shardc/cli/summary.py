@@ -7,7 +7,7 @@ import msgspec
 from shardc.errors import InputError
 from shardc.importer.program import Imported
 from shardc.options import PlanOptions
-from shardc.plan import Plan
+from shardc.plan.decisions import Plan
 
 
 def requested(options: PlanOptions) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from shardc.cluster import Cluster
 from shardc.errors import ClusterError
-from shardc.plan import Mesh
+from shardc.plan.layout import Mesh
 
 
 class Link(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 from shardc.cost.links import Link, Links
 from shardc.cost.reshard_moves import Move, Moves, ReshardStep
 from shardc.errors import PlanError
-from shardc.plan import Mesh, TensorSharding
+from shardc.plan.layout import Mesh, TensorSharding
 
 # Added per collective while searching, so that of two equally fast ways the shorter one is taken.
 TIE_BREAK_S = 1e-10

@@ -10,7 +10,7 @@ import msgspec
 
 from shardc.cost import collectives
 from shardc.cost.links import Link
-from shardc.plan import TensorSharding
+from shardc.plan.layout import TensorSharding
 
 Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "all_slice", "all_to_all"]
 

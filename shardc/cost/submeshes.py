@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shardc.cluster import Cluster
 from shardc.errors import ClusterError
-from shardc.plan import Mesh
+from shardc.plan.layout import Mesh
 
 AXIS_NAMES = ("x", "y", "z", "w")
 

@@ -5,8 +5,7 @@ from jax.extend.mlir import ir
 from shardc.errors import ImportFileError
 from shardc.ir.attributes import call_target
 from shardc.ir.constants import is_complex
-from shardc.ir.effects import has_side_effect
-from shardc.ir.host_calls import is_host_call
+from shardc.ir.effects import has_side_effect, is_host_call
 from shardc.ir.walk import walk, where
 
 _DIALECTS = {"builtin", "chlo", "func", "sdy", "stablehlo"}

@@ -3,7 +3,7 @@
 A call is kept where replacing all calls by what they run would make the program too large. What its
 function does is known by factors, as in a sharding rule: a factor is one dim of some arguments and
 results along which the function does the same to each part, all the way through. The pass
-`shardc-sum-up-calls` finds them and writes, with -1 for a dim that is needed whole:
+`shardc-summarize-calls` finds them and writes, with -1 for a dim that is needed whole:
 
     on function and calls   shardc.factors = [array<i64: 0, -1>, ...]   arguments, then results
                             shardc.factor_sizes = array<i64: 8>         how finely each can be cut
@@ -104,7 +104,7 @@ def write_facts(op: ir.Operation, facts: CallFacts) -> None:
 
 
 def facts_of(op: ir.Operation) -> CallFacts | None:
-    """What is known of a function or a call; None before `shardc-sum-up-calls` and of all else."""
+    """What is known of a function or call; None before `shardc-summarize-calls` and of all else."""
     if op.name not in (CALL, "func.func") or _FACTORS not in op.attributes:
         return None
     return CallFacts(

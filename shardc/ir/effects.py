@@ -1,10 +1,46 @@
-"""What ops do besides giving their results."""
+"""What ops do besides giving results: side effects, and calls of the process that wrote them."""
+
+import re
 
 from jax.extend.mlir import ir
 
+from shardc.ir.attributes import HOST_CALLS, SILENT_CALLS, call_target, named_attributes
+
 MARK = "has_side_effect"
+_TARGET = re.compile(r"python_\w*callback|callback_custom_call")
 
 
 def has_side_effect(op: ir.Operation, *, unmarked: bool = False) -> bool:
     """Whether a custom call is marked to do more than give its results; `unmarked` without mark."""
     return bool(ir.BoolAttr(op.attributes[MARK]).value) if MARK in op.attributes else unmarked
+
+
+def is_host_call(op: ir.Operation) -> bool:
+    """Whether an op is a callback of JAX's, or moves data to and from the host."""
+    target = call_target(op) or op.name
+    return bool(_TARGET.search(target)) or target in ("stablehlo.infeed", "stablehlo.outfeed")
+
+
+def callback_number(op: ir.Operation) -> int:
+    """Which of the callbacks of its program a callback calls."""
+    config = named_attributes(op.attributes["mhlo.backend_config"])
+    return int(ir.IntegerAttr(config["index"]).value)
+
+
+def hoisted_calls(module: ir.Operation) -> list[tuple[int, tuple[int, ...]]]:
+    """What shardc-hoist-host-calls found: number of a callback, and the results that it takes."""
+    if HOST_CALLS not in module.attributes:
+        return []
+    numbers = [
+        list(ir.DenseI64ArrayAttr(each)) for each in ir.ArrayAttr(module.attributes[HOST_CALLS])
+    ]
+    return [(index, tuple(positions)) for index, *positions in numbers]
+
+
+def silent_calls(module: ir.Operation) -> list[str]:
+    """Source positions of the calls that it could not hoist."""
+    if SILENT_CALLS not in module.attributes:
+        return []
+    return [
+        str(ir.StringAttr(each).value) for each in ir.ArrayAttr(module.attributes[SILENT_CALLS])
+    ]

@@ -9,7 +9,7 @@ from shardc.errors import PlanError
 from shardc.ir.attributes import IN_SHARDINGS, SHARDING, arg_attrs, named_attributes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, nested_ops
-from shardc.plan import Mesh, TensorSharding
+from shardc.plan.layout import Mesh, TensorSharding
 
 
 def to_attr(sharding: TensorSharding, mesh_name: str) -> ir.Attribute:

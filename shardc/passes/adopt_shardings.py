@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardc.analysis.state import argument_names
+from shardc.analysis.program.state import argument_names
 from shardc.errors import PlanError
-from shardc.ir.asked import CONSTRAINT, USER_MESH, Asked, asked_attr, asked_of, uneven_dim
 from shardc.ir.attributes import (
     SHARDING,
     arg_attrs,
@@ -20,8 +19,9 @@ from shardc.ir.attributes import (
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import add_mesh
 from shardc.ir.tensor_types import shape_of
+from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, Asked, asked_attr, asked_of, uneven_dim
 from shardc.ir.walk import body, main_function, terminator, walk, where
-from shardc.plan import Mesh
+from shardc.plan.layout import Mesh
 
 Axes = tuple[tuple[str, int], ...]
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.ir.asked import CONSTRAINT
 from shardc.ir.attributes import (
     IN_SHARDINGS,
     REDUCE_AXES,
@@ -18,8 +17,9 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import from_attr, result_shardings, set_result_shardings, to_attr
+from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import CONTROL_FLOW, functions, planned_ops
-from shardc.plan import TensorSharding
+from shardc.plan.layout import TensorSharding
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from jax.extend.mlir import ir
 from shardc.errors import PlanError
 from shardc.ir.attributes import CLUSTER, str_attr
 from shardc.ir.pass_manager import Pass
-from shardc.ir.planned import write_shardings
 from shardc.ir.walk import functions, symbol
-from shardc.plan import FunctionSharding
+from shardc.plan.decisions import FunctionSharding
+from shardc.rewrite.local.planned_shardings import write_shardings
 
 
 @dataclass(frozen=True)

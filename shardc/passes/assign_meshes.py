@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.errors import PlanError
-from shardc.ir.asked import CONSTRAINT, USER_MESH, asked_attr, asked_of
 from shardc.ir.attributes import NUM_STAGES, STAGE, get_int
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import add_mesh, meshes, write_mesh_devices
+from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, asked_attr, asked_of
 from shardc.ir.walk import functions, walk
-from shardc.plan import Mesh
+from shardc.plan.layout import Mesh
 
 
 @dataclass(frozen=True)

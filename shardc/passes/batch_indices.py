@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.ir.counting import counts_along
+from shardc.analysis.program.iota_indices import counts_along
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import all_functions, walk

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.arguments import state_arguments
-from shardc.analysis.iterations import Iterations, row_read
-from shardc.analysis.row_arguments import row_arguments
-from shardc.analysis.row_flow import LoopGroup, RowFlow, boundaries, row_flow
-from shardc.analysis.state import ALIASING, STATE_RESULT, argument_names
+from shardc.analysis.loops.iterations import Iterations, row_read
+from shardc.analysis.loops.row_arguments import row_arguments
+from shardc.analysis.loops.stacked_layers import LoopGroup, RowFlow, boundaries, row_flow
+from shardc.analysis.program.arguments import state_arguments
+from shardc.analysis.program.state import ALIASING, STATE_RESULT, argument_names
 from shardc.ir.attributes import (
     NAME,
     ORIGIN,
@@ -22,15 +22,15 @@ from shardc.ir.attributes import (
     set_result_attrs,
     str_attr,
 )
-from shardc.ir.called_parts import fit_calls
 from shardc.ir.clone import captures
-from shardc.ir.local_ops import make_local
-from shardc.ir.loop_pieces import Piece, make_piece
 from shardc.ir.pass_manager import Pass
-from shardc.ir.reducers import reducer
-from shardc.ir.row_values import RowValues, joined, part_type
-from shardc.ir.signature import return_values, update_type
 from shardc.ir.walk import body, main_function, ops, ops_of, terminator
+from shardc.rewrite.calls.signature import return_values, update_type
+from shardc.rewrite.calls.specialize_calls import fit_calls
+from shardc.rewrite.local.local_ops import make_local
+from shardc.rewrite.loops.pieces import Piece, make_piece
+from shardc.rewrite.loops.row_values import RowValues, joined, part_type
+from shardc.rules.reducers import reducer
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class CutLoops(Pass):
 
     Options:
         at: iterations that begin a piece, counted over all groups of loops in program order (see
-            `shardc.analysis.row_flow`).
+            `shardc.analysis.loops.stacked_layers`).
     """
 
     name = "shardc-cut-loops"

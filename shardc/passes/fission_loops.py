@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.batch_split import batch_analysis
-from shardc.analysis.waiting_sums import waiting_sums
+from shardc.analysis.batch.batch_split import batch_analysis
+from shardc.analysis.batch.waiting_sums import waiting_sums
 from shardc.ir.attributes import FISSIONS, get_int, int_attr
-from shardc.ir.carried_values import drop_unused
-from shardc.ir.loop_fission import fission
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import main_function, ops
+from shardc.rewrite.loops.carried_values import drop_unused
+from shardc.rewrite.loops.fission import fission
 
 MOST_LOOPS = 16  # that are looked at; each takes an analysis of the whole step
 

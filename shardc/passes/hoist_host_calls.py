@@ -11,10 +11,10 @@ from shardc.ir.attributes import (
     set_result_attrs,
     str_array,
 )
-from shardc.ir.host_calls import callback_number, is_host_call
+from shardc.ir.effects import callback_number, is_host_call
 from shardc.ir.pass_manager import Pass
-from shardc.ir.signature import return_values, update_type
 from shardc.ir.walk import body, main_function, terminator, walk, where
+from shardc.rewrite.calls.signature import return_values, update_type
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.repeated_functions import repeated_functions
+from shardc.analysis.calls.call_graph import CallGraph, refused
+from shardc.analysis.calls.repeated_functions import repeated_functions
 from shardc.ir.attributes import str_attr
-from shardc.ir.call_graph import CallGraph, refused
-from shardc.ir.call_results import drop_results
 from shardc.ir.calls import called, calls_in
 from shardc.ir.pass_manager import Pass, run_registered
 from shardc.ir.walk import all_functions, body, main_function, symbol, terminator, walk
+from shardc.rewrite.calls.call_results import drop_results
 
 
 def _name(location: ir.Location) -> str:

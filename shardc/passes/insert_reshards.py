@@ -7,7 +7,6 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardc.errors import PlanError
-from shardc.ir.asked import CONSTRAINT
 from shardc.ir.attributes import IN_SHARDINGS, SHARDING, is_local, result_attrs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import (
@@ -18,6 +17,7 @@ from shardc.ir.shardings import (
     value_shardings,
 )
 from shardc.ir.tensor_types import shape_of
+from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import (
     CONTROL_FLOW,
     RETURN,
@@ -28,7 +28,7 @@ from shardc.ir.walk import (
     walk,
     where,
 )
-from shardc.plan import TensorSharding
+from shardc.plan.layout import TensorSharding
 
 
 @dataclass(frozen=True)

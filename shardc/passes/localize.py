@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
-from shardc.analysis.sharding_checks import disagreement
-from shardc.analysis.sharding_rules import OpRule, rules_of
+from shardc.analysis.shardings.sharding_checks import disagreement
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
     GLOBAL_TYPE,
@@ -19,14 +18,9 @@ from shardc.ir.attributes import (
     set_arg_attrs,
     set_result_attrs,
 )
-from shardc.ir.called_parts import fit_calls
 from shardc.ir.clone import hollow_copy, replace_inputs
 from shardc.ir.constants import is_zero, splat_text
-from shardc.ir.local_collectives import DeviceProgram
-from shardc.ir.local_indexing import gather_part, looked_up, scatter_indices, scattered_to
-from shardc.ir.local_ops import BARRIER, COUNTED_ONCE, make_local, without_shardings
 from shardc.ir.pass_manager import Pass
-from shardc.ir.reducers import reducer
 from shardc.ir.shardings import (
     RESHARDING_OPS,
     from_attr,
@@ -38,7 +32,15 @@ from shardc.ir.shardings import (
 )
 from shardc.ir.tensor_types import sum_type
 from shardc.ir.walk import CONTROL_FLOW, RETURN, body, functions, ops, symbol, terminator, where
-from shardc.plan import Mesh, TensorSharding
+from shardc.plan.layout import Mesh, TensorSharding
+from shardc.rewrite.calls.specialize_calls import fit_calls
+from shardc.rewrite.local.collectives import DeviceProgram
+from shardc.rewrite.local.indexing import gather_part, looked_up, scatter_indices, scattered_to
+from shardc.rewrite.local.local_ops import make_local, without_shardings
+from shardc.rules.allowed_factors import BARRIER, COUNTED_ONCE
+from shardc.rules.op_rule import OpRule
+from shardc.rules.program_rules import rules_of
+from shardc.rules.reducers import reducer
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,9 @@ class Localize(Pass):
     no op of it carries a sharding. Its arguments and results keep `sdy.sharding` and get
     `shardc.global_type`, which tell how the parts form whole values; functions that have one are
     left alone, so a second run changes nothing. Each op is checked against the table of
-    `shardc.ir.local_ops`: what the table does not allow is refused, never miscompiled. Partial sums
-    of 16-bit floats are f32 until they are added up, and narrow again where a function ends.
+    `shardc.rules.allowed_factors`: what the table does not allow is refused, never miscompiled.
+    Partial sums of 16-bit floats are f32 until they are added up, and narrow again where a
+    function ends.
 
         %1 = sdy.all_gather [{"x"}] %0 out_sharding=<@mesh, [{}]> : tensor<8xf32>
     becomes, with "x" of size 2 as the only axis,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.one_hot import Lookup, OneHot, lookups
+from shardc.analysis.program.one_hot import Lookup, OneHot, lookups
 from shardc.ir.attributes import LOOKUPS, int_attr
 from shardc.ir.constants import integer, zeros
-from shardc.ir.microbatch_ops import create, with_shape
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import num_elements, shape_of
 from shardc.ir.walk import main_function
+from shardc.rewrite.microbatches.ops import create, with_shape
 
 
 @dataclass(frozen=True)

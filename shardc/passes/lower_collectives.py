@@ -22,7 +22,7 @@ from shardc.ir.shardings import (
 )
 from shardc.ir.tensor_types import dtype_of, itemsize, shape_of, sum_itemsize
 from shardc.ir.walk import functions, nested_ops, where
-from shardc.plan import Mesh
+from shardc.plan.layout import Mesh
 
 EQUAL_LINK = Link(bandwidth_bytes_per_s=1e9, latency_s=1e-6, all_to_all_bandwidth_bytes_per_s=1e9)
 

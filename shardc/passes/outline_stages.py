@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
-from shardc.analysis.stage_functions import StageFunction, is_per_microbatch, stage_functions
-from shardc.analysis.stage_table import (
+from shardc.analysis.program.stage_table import (
     ARGUMENTS,
     RESULT_PIECES,
     RESULT_SHARDINGS,
@@ -14,9 +13,9 @@ from shardc.analysis.stage_table import (
     RESULT_TYPES,
     RESULTS,
 )
-from shardc.analysis.state import argument_names, donated_args, state_aliases
+from shardc.analysis.program.state import argument_names, donated_args, state_aliases
+from shardc.analysis.stages.stage_functions import StageFunction, is_per_microbatch, stage_functions
 from shardc.errors import PlanError
-from shardc.ir.asked import ASKED_BY
 from shardc.ir.attributes import (
     ACCUMULATE,
     BATCH_DIM,
@@ -45,6 +44,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.clone import clone_op
 from shardc.ir.pass_manager import Pass
+from shardc.ir.user_shardings import ASKED_BY
 from shardc.ir.walk import body, main_function, ops, terminator, where
 
 

@@ -26,7 +26,7 @@ from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.strip_shardings import StripShardings
-from shardc.passes.sum_up_calls import SumUpCalls
+from shardc.passes.summarize_calls import SummarizeCalls
 from shardc.passes.widen_floats import WidenFloats
 
 NORMALIZE: tuple[Pass, ...] = (
@@ -56,7 +56,7 @@ NORMALIZE: tuple[Pass, ...] = (
     # After it, because inlining has put equal ops side by side: constants, casts, broadcasts.
     Cse(),
     # Last, because it says of the final ops what they do.
-    SumUpCalls(),
+    SummarizeCalls(),
 )
 
 # Between these two lists stand the passes that carry decisions, run by `shardc.compiler` in the
@@ -100,7 +100,7 @@ PASSES: dict[str, type[Pass]] = {
         BatchIndices,
         Canonicalize,
         Cse,
-        SumUpCalls,
+        SummarizeCalls,
         FissionLoops,
         CutLoops,
         SplitMicrobatches,

@@ -10,22 +10,23 @@ import msgspec
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.memory_report import memory_at_peak
-from shardc.analysis.planned_reshards import held_bytes
-from shardc.analysis.sharding_problem import ProblemBuilder
-from shardc.analysis.sharding_report import planned_reshards, stage_report
-from shardc.analysis.sharding_rules import rules_of
-from shardc.analysis.stage_problem import StageProblem
-from shardc.analysis.stage_table import asked_values, donated_arguments, next_states
+from shardc.analysis.program.stage_table import asked_values, donated_arguments, next_states
+from shardc.analysis.shardings.memory_report import memory_at_peak
+from shardc.analysis.shardings.planned_reshards import held_bytes
+from shardc.analysis.shardings.sharding_problem import ProblemBuilder
+from shardc.analysis.shardings.sharding_report import planned_reshards, stage_report
+from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.cluster import Cluster
 from shardc.errors import InfeasibleError, PlanError
 from shardc.ir.attributes import CLUSTER, NUM_MICROBATCHES, NUM_STAGES, STAGE, get_int, str_attr
 from shardc.ir.pass_manager import Pass
-from shardc.ir.planned import write_shardings
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, symbol
-from shardc.plan import Mesh, StageReport, ranges
-from shardc.solver.problem import Ints, Problem, Solution, least_peak
+from shardc.plan.layout import Mesh, ranges
+from shardc.plan.predicted import StageReport
+from shardc.rewrite.local.planned_shardings import write_shardings
+from shardc.rules.program_rules import rules_of
+from shardc.solver.problem.problem import Ints, Problem, Solution, least_peak
 from shardc.solver.solve import LimitError, solve
 
 REPORTS = "shardc.stage_reports"  # module: JSON of one StageReport per stage

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.cloned_ops import HEAVY, cloneable_ops
-from shardc.analysis.dataflow import Dataflow, StepFacts, dataflow, step_facts
-from shardc.analysis.direction import forward_ops
-from shardc.analysis.linear import keeps_partial
-from shardc.analysis.stage_assignment import StageAssignment, assign_stages
-from shardc.analysis.stage_cuts import balanced_cuts
-from shardc.analysis.stage_work import work_of_forward_ops
-from shardc.analysis.state import state_aliases
+from shardc.analysis.program.cloned_ops import HEAVY, cloneable_ops
+from shardc.analysis.program.def_use import Dataflow, StepFacts, dataflow, step_facts
+from shardc.analysis.program.state import state_aliases
+from shardc.analysis.stages.forward_backward import forward_ops
+from shardc.analysis.stages.stage_assignment import StageAssignment, assign_stages
+from shardc.analysis.stages.stage_cuts import balanced_cuts
+from shardc.analysis.stages.stage_work import work_of_forward_ops
 from shardc.errors import StageError
 from shardc.ir.attributes import (
     DIRECTION,
@@ -33,6 +32,7 @@ from shardc.ir.attributes import (
 from shardc.ir.clone import clone_op, replace_inputs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, main_function, terminator
+from shardc.rules.partial_sums import keeps_partial
 
 Key = tuple[int, str]  # stage, and which of its functions: before, forward, backward, after
 

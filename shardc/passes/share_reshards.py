@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardc.analysis.flops import HEAVY
-from shardc.ir.asked import CONSTRAINT
+from shardc.analysis.program.flops import HEAVY
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
+from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import body, functions, nested_ops
 
 # Ops of which all operands may be left to be added up, and then what they make, too.

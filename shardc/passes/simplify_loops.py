@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.ir.carried_values import drop_unchanged, drop_unused
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import all_functions, walk
+from shardc.rewrite.loops.carried_values import drop_unchanged, drop_unused
 
 
 @dataclass(frozen=True)

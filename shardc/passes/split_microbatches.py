@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.batch_split import split_step, why_several_runs
-from shardc.analysis.batch_state import INVARIANT, Cut
-from shardc.analysis.control_flow import Inside, inner_cut
-from shardc.analysis.microbatch import BatchFlow
-from shardc.analysis.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
-from shardc.analysis.phases import plan_phases, plan_sums
-from shardc.analysis.state import ALIASING, STATE_RESULT
+from shardc.analysis.batch.batch_split import split_step, why_several_runs
+from shardc.analysis.batch.batch_state import INVARIANT, Cut
+from shardc.analysis.batch.control_flow import Inside, inner_cut
+from shardc.analysis.batch.microbatch import BatchFlow
+from shardc.analysis.batch.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
+from shardc.analysis.batch.phases import plan_phases, plan_sums
+from shardc.analysis.program.state import ALIASING, STATE_RESULT
 from shardc.errors import MicrobatchError
-from shardc.ir.asked import CONSTRAINT, USER_MESH, asked_attr, asked_of, uneven_dim
 from shardc.ir.attributes import (
     BATCH_DIM,
     NUM_MICROBATCHES,
@@ -25,19 +24,20 @@ from shardc.ir.attributes import (
     set_arg_attrs,
     str_attr,
 )
-from shardc.ir.called_parts import fit_calls
-from shardc.ir.carried_values import drop_unused
 from shardc.ir.clone import clone_op, replace_inputs
-from shardc.ir.local_control_flow import make_local_control_flow
-from shardc.ir.local_ops import make_local
-from shardc.ir.loop_share import make_share, unroll_single
-from shardc.ir.microbatch_loop import loop_over_microbatches
-from shardc.ir.microbatch_ops import MicrobatchOps, create, with_shape
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import meshes
-from shardc.ir.signature import update_type
 from shardc.ir.tensor_types import shape_of
+from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, asked_attr, asked_of, uneven_dim
 from shardc.ir.walk import body, main_function, ops, ops_of, terminator, walk, where
+from shardc.rewrite.calls.signature import update_type
+from shardc.rewrite.calls.specialize_calls import fit_calls
+from shardc.rewrite.local.local_ops import make_local
+from shardc.rewrite.loops.carried_values import drop_unused
+from shardc.rewrite.loops.strip_mining import make_share, unroll_single
+from shardc.rewrite.microbatches.control_flow import make_local_control_flow
+from shardc.rewrite.microbatches.loop import loop_over_microbatches
+from shardc.rewrite.microbatches.ops import MicrobatchOps, create, with_shape
 
 
 @dataclass(frozen=True)

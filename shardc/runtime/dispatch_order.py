@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardc.errors import ShardcError
-from shardc.plan import Executable, ValueSpec
+from shardc.plan.executable import Executable, ValueSpec
 from shardc.runtime.programs import Program
 from shardc.schedule.action import Action
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from shardc.plan import Executable, TensorSharding
+from shardc.plan.executable import Executable
+from shardc.plan.layout import TensorSharding
 from shardc.runtime.interrupts import deferred_interrupt
 from shardc.runtime.nan_checks import check_values, wanted_checks
 from shardc.runtime.placement import ArgumentPlacer

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shardc.plan import Executable
+from shardc.plan.executable import Executable
 from shardc.runtime.programs import Program
 from shardc.runtime.tape import Slot, Tape, build_tape
 

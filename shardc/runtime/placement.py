@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
 from shardc.errors import InputError
-from shardc.plan import ArgumentSpec
+from shardc.plan.executable import ArgumentSpec
 from shardc.runtime.transfers import Transfers
 
 

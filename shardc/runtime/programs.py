@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import jax
 from jax.sharding import NamedSharding
 
-from shardc.plan import StageProgram, ValueSpec
+from shardc.plan.executable import StageProgram, ValueSpec
 
 
 class Call(Protocol):

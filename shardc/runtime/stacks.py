@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from shardc.plan import STAGE_AXIS, ArgumentSpec, ResultSpec
+from shardc.plan.executable import ArgumentSpec, ResultSpec
+from shardc.plan.layout import STAGE_AXIS
 from shardc.runtime.placement import checked_array
 from shardc.runtime.transfers import Transfers
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardc.errors import ShardcError
-from shardc.plan import Executable, TensorSharding, ValueSpec
+from shardc.plan.executable import Executable, ValueSpec
+from shardc.plan.layout import TensorSharding
 from shardc.runtime.dispatch_order import Dispatch, dispatch_order, value_key
 from shardc.runtime.programs import Program
 

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from shardc.errors import InfeasibleError
-from shardc.solver.certify import certify
-from shardc.solver.contraction import contract, contract_further
-from shardc.solver.oracle import Oracle
-from shardc.solver.prices import least_memory, price_memory, raise_until_it_fits
-from shardc.solver.problem import Floats, Problem, Progress, Solution, evaluate
-from shardc.solver.rounds import descend, is_wide, refine
-from shardc.solver.search import OutOfTimeError, Search
-from shardc.solver.single_changes import change_single_nodes
-from shardc.solver.unfolding import folded, prove_unfolded, search_folded
+from shardc.solver.exact.certify import certify
+from shardc.solver.exact.lagrangian import Oracle
+from shardc.solver.exact.prices import least_memory, price_memory, raise_until_it_fits
+from shardc.solver.exact.search import OutOfTimeError, Search
+from shardc.solver.problem.contraction import contract, contract_further
+from shardc.solver.problem.problem import Floats, Problem, Progress, Solution, evaluate
+from shardc.solver.wide.rounds import descend, is_wide, refine
+from shardc.solver.wide.single_changes import change_single_nodes
+from shardc.solver.wide.unfolding import folded, prove_unfolded, search_folded
 
 FREE, TIED, RELAXED = "free", "tied", "relaxed"  # what `equal_layers` may be
 
@@ -75,7 +75,7 @@ def solve(
     """Looks for the cheapest choice that meets the limit, and proves how far it is from optimal.
 
     Where equal layers are to share one choice, a folded problem is solved first, whose answer is a
-    choice of the whole problem (`shardc.solver.unfolding`).
+    choice of the whole problem (`shardc.solver.wide.unfolding`).
 
     Phases: contract (exact); eliminate (exact where tables stay small, otherwise a bound and a
     start); price memory, if some choice breaks the limit; polish; certify with CP-SAT where the

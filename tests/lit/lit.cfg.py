@@ -38,7 +38,7 @@ def command(name: str, module: str) -> tuple[str, str]:
 
 config.substitutions += [
     command("shardc", "shardc.cli"),
-    command("shardc-opt", "shardc.opt"),
+    command("shardc-opt", "shardc.cli.opt"),
     command("filecheck", "filecheck.main"),
     ("%examples", str(ROOT / "examples")),
     ("%python", PYTHON),

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardc.aot import Compiled
+from shardc.api.recompile_for_memory import needed_bytes
+from shardc.api.stages import Compiled
 from shardc.backend.stage_text import program_text
-from shardc.fitting import needed_bytes
-from shardc.ir.local_collectives import replica_groups
-from shardc.plan import Collective, Mesh, Plan
+from shardc.plan.decisions import Plan
+from shardc.plan.layout import Mesh
+from shardc.plan.predicted import Collective
+from shardc.rewrite.local.collectives import replica_groups
 from shardc.runtime.memory import program_peaks
 from tests.py.hlo_text import Collectives, hlo_collectives, known_everywhere, wire_itemsize
 

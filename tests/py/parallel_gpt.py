@@ -8,7 +8,7 @@ import optax
 
 import shardc
 from examples import gpt_model
-from shardc.aot import Compiled, Planned
+from shardc.api.stages import Compiled, Planned
 from tests.py.programs import Program
 from tests.py.table import CLUSTER
 

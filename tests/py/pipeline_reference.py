@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.extend.mlir import ir
 
-from shardc.analysis.stage_table import result_values
+from shardc.analysis.program.stage_table import result_values
 from shardc.backend.mergeable_module import mergeable_module
 from shardc.backend.primitive import ProgramModule, run_program
 from shardc.ir.attributes import (

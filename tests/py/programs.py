@@ -28,9 +28,9 @@ class Program(NamedTuple):
         step: as a user would give it to `jax.jit`.
         args: NumPy leaves (random keys are JAX arrays).
         donate_argnums: the state's position.
-        direct: which results rule (b) of `shardc.numerics` applies to: "all", "loss" (adam divides
-            by gradient magnitudes, so that its state amplifies the order of additions), or "none"
-            (bfloat16 inside).
+        direct: which results rule (b) of `shardc.check.numerics` applies to: "all", "loss" (adam
+            divides by gradient magnitudes, so that its state amplifies the order of additions), or
+            "none" (bfloat16 inside).
         any_order: whether the rows of the batch may stand in any order.
         smooth: whether a rounding changes the results by little (not where it changes an argmax).
     """
@@ -43,7 +43,7 @@ class Program(NamedTuple):
     smooth: bool = True
 
     def kinds(self, names: list[str]) -> dict[str, str]:
-        """Per leaf of the results (named by `leaves`) its kind for `shardc.numerics.compare`."""
+        """Per leaf of the results (named by `leaves`) its kind for `numerics.compare`."""
         direct = {
             "all": lambda name: True,
             "loss": lambda name: name == "[1]",

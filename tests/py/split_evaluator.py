@@ -14,7 +14,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 from jax.interpreters import mlir as jax_mlir
 
-from shardc.analysis.flops import heavy_flops
+from shardc.analysis.program.flops import heavy_flops
 from shardc.ir.attributes import (
     ACCUMULATE,
     BATCH_DIM,
@@ -29,7 +29,6 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.context import parse
-from shardc.ir.library_calls import called_computations
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import body, main_function, ops, terminator
 from shardc.passes.canonicalize import Canonicalize
@@ -37,6 +36,7 @@ from shardc.passes.cse import Cse
 from shardc.passes.inline_calls import InlineCalls
 from shardc.passes.legalize_chlo import LegalizeChlo
 from shardc.passes.strip_shardings import StripShardings
+from shardc.rules.libraries import called_computations
 from tests.py.programs import Program
 
 Arrays = list[np.ndarray]

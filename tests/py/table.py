@@ -1,7 +1,7 @@
 """Where shardc must hold: programs x stages x microbatches x schedules, and which of them CI runs.
 
 `verdict(cell, dtype)` runs one cell on 8 virtual devices through `shardc.jit` and judges it by the
-numerical contract (`shardc.numerics`). `benchmarks/table.py` runs all cells.
+numerical contract (`shardc.check.numerics`). `benchmarks/table.py` runs all cells.
 """
 
 import functools
@@ -14,10 +14,10 @@ import jax
 import numpy as np
 
 import shardc
-from shardc.aot import Compiled
+from shardc.api.stages import Compiled
+from shardc.check.numerics import Report, compare
 from shardc.cluster import Cluster, Device, Level
-from shardc.numerics import Report, compare
-from shardc.plan import Plan
+from shardc.plan.decisions import Plan
 from tests.py.programs import PROGRAMS, build, leaves
 
 STEPS = 3

@@ -14,7 +14,11 @@ from shardc.errors import CODES
 
 ROOT = Path(__file__).parents[2]
 LIT = ROOT / "tests" / "lit"
-ROOMS_THAT_KNOW_MLIR = {"ir", "analysis", "passes", "importer", "backend"}
+ROOMS_THAT_KNOW_MLIR = {
+    "ir", "rules", "rewrite", "specs", "analysis", "passes", "importer", "backend"
+}  # fmt: skip
+MOST_FILES = 14  # in a folder of shardc/
+FULL_ROOMS = {"passes", "schedule/families", "cli"}  # one file per pass, mechanism, command
 MLIR_MODULES = ("jax.extend.mlir", "jax.interpreters.mlir", "jaxlib.mlir")
 NOT_PASSES = {"__init__.py", "pipeline.py", "registry.py"}
 
@@ -98,6 +102,16 @@ def test_no_file_is_longer_than_500_lines() -> None:
     assert {path: lines for path, lines in long.items() if lines > 500} == {}
 
 
+def test_no_folder_holds_more_files_than_a_reader_can_survey() -> None:
+    shardc = ROOT / "shardc"
+    sizes = {
+        folder.relative_to(shardc).as_posix(): len(list(folder.glob("*.py")))
+        for folder in {path.parent for path in shardc.rglob("*.py")}
+    }
+    full = {room: size for room, size in sizes.items() if size > MOST_FILES}
+    assert {room: size for room, size in full.items() if room not in FULL_ROOMS} == {}
+
+
 def test_no_file_has_a_name_that_everything_moves_into() -> None:
     vague = {"utils", "util", "core", "common", "helpers", "helper", "misc"}
     assert [relative(path) for path in source_files() if path.stem in vague] == []
@@ -108,7 +122,7 @@ def test_nothing_uses_the_private_modules_of_jax() -> None:
     assert [relative(path) for path in source_files() if private in path.read_text()] == []
 
 
-def test_only_five_rooms_know_mlir() -> None:
+def test_only_the_rooms_of_the_compiler_know_mlir() -> None:
     trespassers = {
         relative(path): name
         for path in (ROOT / "shardc").rglob("*.py")
@@ -139,7 +153,7 @@ def test_py_tests_mirror_the_rooms() -> None:
     modules = {path.relative_to(shardc).with_suffix("") for path in shardc.rglob("*.py")}
     rooms = modules | {module.parent for module in modules}
     folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
-    assert sorted(map(str, folders - rooms)) == []
+    assert sorted(map(str, folders - rooms)) == ["end_to_end"]
 
 
 def test_passes_at_the_top_is_a_link_and_no_package_of_its_own() -> None:

@@ -5,7 +5,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from shardc.backend.meshes import abstract_mesh, concrete_mesh, local_shape, partition_spec
-from shardc.plan import Mesh, TensorSharding, ValueSpec
+from shardc.plan.executable import ValueSpec
+from shardc.plan.layout import Mesh, TensorSharding
 
 GRID = Mesh((("x", 2), ("y", 2)), (4, 5, 6, 7))
 

@@ -7,15 +7,8 @@ import pytest
 
 from shardc.backend.programs import CompiledProgram, compile_programs
 from shardc.errors import InputError
-from shardc.plan import (
-    ArgumentSpec,
-    Executable,
-    Mesh,
-    ResultSpec,
-    StageProgram,
-    TensorSharding,
-    ValueSpec,
-)
+from shardc.plan.executable import ArgumentSpec, Executable, ResultSpec, StageProgram, ValueSpec
+from shardc.plan.layout import Mesh, TensorSharding
 from tests.py.runtime.toy_step import toy_executable
 
 AXES = (("x", 2), ("y", 2))

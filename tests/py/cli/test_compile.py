@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shardc.ir.context import parse
 from shardc.ir.walk import functions, symbol
-from shardc.plan import Plan
+from shardc.plan.decisions import Plan
 from tests.py.cli.programs import shardc, write_mlp
 
 

@@ -6,7 +6,7 @@ from shardc.cluster import Cluster, Device, Level
 from shardc.cost.links import axis_links, transfer_link
 from shardc.cost.submeshes import mesh_of
 from shardc.errors import ClusterError
-from shardc.plan import Mesh
+from shardc.plan.layout import Mesh
 
 DEVICE = Device("d", 1 << 30, {"default": 1e12}, 1e11)
 TWO_NODES = Cluster("two", DEVICE, (Level("node", 4, 100.0, 1e-6), Level("network", 2, 2.0, 1e-3)))

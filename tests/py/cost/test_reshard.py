@@ -13,7 +13,7 @@ from shardc.cost.links import Link
 from shardc.cost.reshard import is_valid, reshard, reshard_steps
 from shardc.cost.reshard_moves import Moves
 from shardc.errors import PlanError
-from shardc.plan import Mesh, TensorSharding
+from shardc.plan.layout import Mesh, TensorSharding
 
 FAST = Link(1e9, 1e-6, 1e9)
 SLOW = Link(1e7, 1e-5, 1e7)

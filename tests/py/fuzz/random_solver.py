@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.solver.problem import Problem, Solution, evaluate
+from shardc.solver.problem.problem import Problem, Solution, evaluate
 
 RESTARTS = 20
 

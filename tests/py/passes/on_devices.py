@@ -21,7 +21,7 @@ from shardc.ir.context import parse
 from shardc.ir.shardings import from_attr
 from shardc.ir.tensor_types import dtype_of, shape_of
 from shardc.ir.walk import body, main_function, terminator
-from shardc.plan import Mesh, TensorSharding
+from shardc.plan.layout import Mesh, TensorSharding
 
 Arrays = list[np.ndarray]
 

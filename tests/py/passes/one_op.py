@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.sharding_checks import disagreement
-from shardc.analysis.sharding_rules import OpRule, main_rules
-from shardc.analysis.strategies import Strategy, op_strategies, value_shardings
+from shardc.analysis.shardings.sharding_checks import disagreement
+from shardc.analysis.shardings.strategies import Strategy, op_strategies, value_shardings
 from shardc.ir.attributes import REDUCE_AXES, SHARDING, set_arg_attrs, set_result_attrs, str_array
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
@@ -15,7 +14,9 @@ from shardc.ir.shardings import add_mesh, set_operand_shardings, set_result_shar
 from shardc.ir.tensor_types import dtype_of, shape_of
 from shardc.ir.walk import body, main_function, ops, terminator
 from shardc.passes.pipeline import LOCAL_LOWERING
-from shardc.plan import Mesh, TensorSharding
+from shardc.plan.layout import Mesh, TensorSharding
+from shardc.rules.op_rule import OpRule
+from shardc.rules.program_rules import main_rules
 
 MESH = Mesh((("x", 2), ("y", 2)), (0, 1, 2, 3))
 TARGET = "target"  # unit attribute: this is the op under test

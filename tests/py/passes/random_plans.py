@@ -3,8 +3,7 @@
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.sharding_rules import rules_of
-from shardc.analysis.strategies import (
+from shardc.analysis.shardings.strategies import (
     identity_strategies,
     op_strategies,
     result_strategies,
@@ -23,7 +22,8 @@ from shardc.ir.attributes import (
 from shardc.ir.shardings import add_mesh, set_operand_shardings, set_result_shardings, to_attr
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import CONTROL_FLOW, body, main_function, planned_ops, terminator
-from shardc.plan import Mesh
+from shardc.plan.layout import Mesh
+from shardc.rules.program_rules import rules_of
 
 
 def plan_at_random(module: ir.Module, mesh: Mesh, seed: int) -> None:

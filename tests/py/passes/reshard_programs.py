@@ -9,7 +9,7 @@ from shardc.ir.attributes import SHARDING, set_arg_attrs, set_result_attrs
 from shardc.ir.context import parse
 from shardc.ir.shardings import add_mesh, to_attr
 from shardc.ir.walk import main_function
-from shardc.plan import Mesh, TensorSharding
+from shardc.plan.layout import Mesh, TensorSharding
 from tests.py.passes.one_op import localized
 
 VALUE = np.arange(64, dtype=np.float32).reshape(8, 8) + 1

@@ -11,7 +11,7 @@ import pytest
 from jax.extend.mlir import ir
 
 from shardc import compiler
-from shardc.analysis.strategies import Strategy
+from shardc.analysis.shardings.strategies import Strategy
 from shardc.ir.context import parse
 from shardc.ir.walk import main_function, ops
 from tests.py.passes.on_devices import run_local, run_whole

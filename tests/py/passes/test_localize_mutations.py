@@ -7,7 +7,7 @@ from jax.extend.mlir.dialects import stablehlo
 
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import main_function, ops
-from shardc.plan import TensorSharding
+from shardc.plan.layout import TensorSharding
 from tests.py.passes.on_devices import run_local
 from tests.py.passes.one_op import MESH
 from tests.py.passes.reshard_programs import VALUE, resharding

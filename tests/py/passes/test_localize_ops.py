@@ -6,16 +6,16 @@ import jax
 import numpy as np
 import pytest
 
-from shardc.analysis.strategies import Strategy
-from shardc.ir.asked import CONSTRAINT
+from shardc.analysis.shardings.strategies import Strategy
 from shardc.ir.attributes import ACCUMULATE
 from shardc.ir.calls import CALL
 from shardc.ir.context import parse
-from shardc.ir.local_ops import ALLOWED, ALLOWED_BY_INDEX
 from shardc.ir.pass_manager import run_passes
+from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import main_function, ops
 from shardc.passes.pin_layouts import PinLayouts
-from shardc.plan import Mesh
+from shardc.plan.layout import Mesh
+from shardc.rules.allowed_factors import ALLOWED, ALLOWED_BY_INDEX
 from tests.py.passes.localizable_ops import OPS, program
 from tests.py.passes.localizable_sums import ONLY_XLA, SUMS
 from tests.py.passes.on_devices import run_local, run_whole
@@ -122,8 +122,8 @@ def split_factors(text: str) -> set[tuple[str, str]]:
 def test_each_entry_of_the_table_is_proved() -> None:
     texts = [*OPS.values(), *SUMS.values(), *ONLY_XLA.values(), IDENTITY]
     handed_on = {
-        (CONSTRAINT, "pass_through"),  # tests/py/test_asked_shardings.py
-        (CALL, "pass_through"),  # tests/py/test_calls.py
+        (CONSTRAINT, "pass_through"),  # tests/py/planner/test_user_shardings.py
+        (CALL, "pass_through"),  # tests/py/end_to_end/test_calls.py
     }
     assert (
         set().union(*map(split_factors, texts))

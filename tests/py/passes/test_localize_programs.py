@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from jax.extend.mlir import ir
 
-from shardc.analysis.strategies import value_shardings
+from shardc.analysis.shardings.strategies import value_shardings
 from shardc.cost.reshard import describe
 from shardc.ir.attributes import SHARDING, set_result_attrs
 from shardc.ir.context import parse
 from shardc.ir.shardings import add_mesh, set_operand_shardings, set_result_shardings, to_attr
 from shardc.ir.walk import main_function, ops
-from shardc.plan import Mesh, TensorSharding
+from shardc.plan.layout import Mesh, TensorSharding
 from tests.py.passes.on_devices import run_local, run_whole
 from tests.py.passes.one_op import MESH, localized
 from tests.py.passes.random_plans import plan_at_random

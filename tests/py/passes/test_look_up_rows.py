@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from jax.extend.mlir import ir
 
 import shardc
-from shardc.analysis.sharding_rules import main_rules
-from shardc.analysis.strategies import op_strategies
+from shardc.analysis.shardings.strategies import op_strategies
 from shardc.backend.single_device import single_device_step
 from shardc.ir.attributes import LOOKUPS, get_int
 from shardc.ir.context import parse
@@ -24,7 +23,8 @@ from shardc.passes.canonicalize import Canonicalize
 from shardc.passes.inline_calls import InlineCalls
 from shardc.passes.legalize_chlo import LegalizeChlo
 from shardc.passes.look_up_rows import LookUpRows
-from shardc.plan import Mesh
+from shardc.plan.layout import Mesh
+from shardc.rules.program_rules import main_rules
 from tests.py.table import CLUSTER
 
 ROWS = 7

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.extend.mlir import ir
 
-from shardc.analysis.flops import heavy_flops
+from shardc.analysis.program.flops import heavy_flops
 from shardc.ir.attributes import BATCH_DIM, KIND, arg_attrs, get_str
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes

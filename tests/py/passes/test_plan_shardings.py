@@ -11,9 +11,10 @@ from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.plan_shardings import REPORTS, PlanShardings
-from shardc.plan import Mesh, StageReport
+from shardc.plan.layout import Mesh
+from shardc.plan.predicted import StageReport
 from shardc.solver.solve import LimitError
-from tests.py.analysis.planned_programs import cluster, outlined
+from tests.py.analysis.shardings.planned_programs import cluster, outlined
 
 LINE = Mesh((("x", 4),), tuple(range(4)))
 

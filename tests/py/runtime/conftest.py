@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from shardc.backend.programs import CompiledProgram, compile_programs
-from shardc.plan import Executable
+from shardc.plan.executable import Executable
 from shardc.runtime.interpreter import Interpreter
 from tests.py.runtime.toy_step import toy_executable
 

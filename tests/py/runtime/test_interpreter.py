@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardc.backend.programs import compile_programs
-from shardc.plan import ResultSpec
+from shardc.plan.executable import ResultSpec
 from shardc.runtime.interpreter import Interpreter
 from tests.py.runtime.toy_step import SCHEDULES, toy_inputs, toy_numpy
 

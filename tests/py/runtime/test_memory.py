@@ -2,7 +2,7 @@
 
 import msgspec
 
-from shardc.plan import ArgumentSpec, ResultSpec
+from shardc.plan.executable import ArgumentSpec, ResultSpec
 from shardc.runtime.memory import program_peaks
 from tests.py.runtime.test_tape import STATE, Fake, executable, program
 from tests.py.runtime.toy_step import spec

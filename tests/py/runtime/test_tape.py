@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from shardc.errors import ShardcError
-from shardc.plan import ArgumentSpec, Executable, Mesh, ResultSpec, StageProgram, TensorSharding
+from shardc.plan.executable import ArgumentSpec, Executable, ResultSpec, StageProgram
+from shardc.plan.layout import Mesh, TensorSharding
 from shardc.runtime.tape import build_tape
 from tests.py.runtime.toy_step import spec
 

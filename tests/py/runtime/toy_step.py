@@ -8,15 +8,8 @@ until the update adds them up.
 
 import numpy as np
 
-from shardc.plan import (
-    ArgumentSpec,
-    Executable,
-    Mesh,
-    ResultSpec,
-    StageProgram,
-    TensorSharding,
-    ValueSpec,
-)
+from shardc.plan.executable import ArgumentSpec, Executable, ResultSpec, StageProgram, ValueSpec
+from shardc.plan.layout import Mesh, TensorSharding
 
 BATCH, WIDTH, HIDDEN, OUT, M = 8, 6, 4, 2, 2
 ROWS = BATCH // M

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from shardc.solver.problem import Problem, evaluate
-from shardc.solver.reduced import Reduced
+from shardc.solver.problem.problem import Problem, evaluate
+from shardc.solver.problem.reduced import Reduced
 
 
 @dataclass(frozen=True)

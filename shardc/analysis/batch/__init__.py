@@ -1,0 +1,1 @@
+"""Where the batch is, and what a microbatch sees of every value."""

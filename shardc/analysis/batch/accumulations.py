@@ -1,0 +1,168 @@
+"""Which partial sums of a step are accumulated over the microbatches, and where."""
+
+import itertools
+from dataclasses import replace
+
+from shardc.analysis.batch.microbatch import BatchFlow, Obstacle
+from shardc.analysis.batch.step_program import Program
+from shardc.analysis.program.value_graph import ARGUMENT, ValueGraph
+
+# Microbatches are refused if they would have to be run through more often, or if that would take
+# more than so many times the FLOPs of the step.
+MOST_RUNS, MOST_WORK = 5, 4
+
+
+def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
+    """Finds what must be accumulated if the given dims of the given arguments are the batch.
+
+    Heavy work may wait for sums that light work makes of the batch (a mask's, computed before the
+    microbatches), and for sums that heavy work makes of it, which takes a run of the microbatches
+    before; which may wait for sums itself.
+    """
+    flow = BatchFlow(program, batch_args)
+    _settle(flow)
+    while flow.blocked:
+        waited_for = set(_frontier(flow, flow.blocked)) - flow.early
+        early = {v for v in waited_for if not flow.behind_heavy[v]}
+        if not early:
+            obstacle = _blame(flow)
+            _move_sums(flow)
+            if not flow.blocked:  # what was waited for is made of sums that are there already
+                break
+            run = replace(flow, obstacle=obstacle)
+            early = set(_frontier(run, run.blocked)) - run.early
+            flow = replace(run, early=run.early | early, earlier_run=run, obstacle=None)
+            if not early or not early <= run.sums or _too_much(flow):
+                return replace(run, obstacle=flow.runs[0].obstacle)
+        flow.early = flow.early | early
+        flow.forced = {v: i for v, i in flow.forced.items() if v in flow.beforehand}
+        _settle(flow)
+    _move_sums(flow)
+    return flow
+
+
+def _move_sums(flow: BatchFlow) -> None:
+    """Accumulates only what has to be, and nearer to where it arises."""
+    flow.forced = {v: i for v, i in flow.forced.items() if v in flow.sums}
+    flow.forced.update(_earlier(flow))
+    _settle(flow)
+
+
+def _too_much(flow: BatchFlow) -> bool:
+    """Whether there are too many runs of the microbatches."""
+    work = _repeated_flops(flow) + sum(flow.program.heavy_flops)
+    return len(flow.runs) >= MOST_RUNS or work > MOST_WORK * sum(flow.program.heavy_flops)
+
+
+def _repeated_flops(flow: BatchFlow) -> int:
+    """FLOPs of matrix products in all runs of the microbatches but the last."""
+    graph, flops = flow.program.graph, flow.program.heavy_flops
+    total = 0
+    for run, after in itertools.pairwise([*flow.runs, flow]):
+        inside = graph.ancestors(sorted(after.early - run.early), run.early)
+        ops = {graph.producer[v] for v in inside - run.early} - {ARGUMENT}
+        total += sum(flops[i] for i in ops)
+    return total
+
+
+def _settle(flow: BatchFlow) -> None:
+    """Repeats runs until no more sums have to be accumulated."""
+    while needed := flow.run():
+        flow.forced.update(needed)
+
+
+def _frontier(flow: BatchFlow, blocked: list[int]) -> dict[int, int]:
+    """Accumulated or gathered values that make `blocked` ops wait, each with an op that uses it."""
+    graph = flow.program.graph
+    whole_uses = set(flow.wholes)
+    found: dict[int, int] = {}
+    seen = set(blocked)
+    stack = list(blocked)
+    while stack:
+        i = stack.pop()
+        for u in graph.uses[i]:
+            if (i, u) in whole_uses or (u in flow.sums and flow.states[u].level > 0):
+                found[u] = min(i, found.get(u, i))
+            if flow.states[u].level > 0 and u not in flow.sums:
+                j = graph.producer[u]
+                if j not in seen:
+                    seen.add(j)
+                    stack.append(j)
+    return found
+
+
+def _blame(flow: BatchFlow) -> Obstacle:
+    """The first op that needs the whole batch, and the first heavy op that waits for it."""
+    frontier = {v: i for v, i in _frontier(flow, flow.blocked).items() if v not in flow.early}
+    first = min(frontier, key=lambda v: frontier[v], default=None)
+    if first is None:
+        return Obstacle(flow.blocked[0], flow.blocked[0], "whole")
+    waiting = [b for b in flow.blocked if first in _frontier(flow, [b])]
+    return Obstacle(waiting[0], frontier[first], "sum" if first in flow.sums else "whole")
+
+
+def nothing_shared(flow: BatchFlow) -> Obstacle | None:
+    """Why the microbatches share none of the heavy work on the batch: it only begins where an op
+    has put the whole batch together, or a sum over it. None where they do, or where there is none.
+    """
+    program, uses = flow.program, flow.program.graph.uses
+    waiting = [
+        i for i, used in enumerate(uses) if program.heavy[i] and any(flow.depends[u] for u in used)
+    ]
+    if not waiting or any(i in flow.cuts or i in flow.loops for i in waiting):
+        return None
+    sums = flow.early & flow.sums
+    causes = {i for i, _ in flow.wholes} | {i for v in sums for i in flow.program.graph.users[v]}
+    cause = min(causes, default=waiting[0])
+    return Obstacle(waiting[0], cause, "sum" if sums.intersection(uses[cause]) else "whole")
+
+
+def _earlier(flow: BatchFlow) -> dict[int, int]:
+    """Sums to be accumulated nearer to where they arise, with a user of each.
+
+    What stands between (a transpose, a scaling) then runs once per step instead of once per
+    microbatch. Additions, reductions and upcasts stay before the accumulation: they make it fewer,
+    smaller and more exact.
+    """
+    graph = flow.program.graph
+    returned = {flow.program.before_barriers(v) for v in graph.returned}
+    sums = flow.sums - set(flow.beforehand)
+    found: dict[int, int] = {}
+    for v in sorted(sums, reverse=True):
+        while v in sums and (source := _movable(flow, v)) is not None:
+            # All that is made from the source must be accumulated, at the same time as v.
+            others = [r for r in flow.program.made_from(source) if r != v]
+            if source in returned or not all(
+                r in sums and _movable(flow, r) == source and (r in flow.early) == (v in flow.early)
+                for r in others
+            ):
+                break
+            sums -= {v, *others}
+            sums.add(source)
+            if v in flow.early:
+                flow.early = flow.early - {v, *others} | {source}
+            found.pop(v, None)
+            found[source] = graph.producer[v]
+            v = source
+    return found
+
+
+def _movable(flow: BatchFlow, v: int) -> int | None:
+    """The one partial operand of v's op, if accumulating that instead costs no more."""
+    graph = flow.program.graph
+    i = graph.producer[v]
+    op = graph.ops[i]
+    if op.name in ("stablehlo.convert", "stablehlo.reduce") or flow.program.heavy[i]:
+        return None
+    partial = [u for u in graph.uses[i] if flow.states[u].is_partial]
+    if len(partial) != 1 or len(graph.results[i]) != 1:
+        return None
+    small, large = _size(graph, partial[0]), _size(graph, v)
+    return flow.program.before_barriers(partial[0]) if small <= large else None
+
+
+def _size(graph: ValueGraph, v: int) -> int:
+    count = 1
+    for size in graph.shapes[v] or ():
+        count *= size
+    return count

@@ -1,0 +1,263 @@
+"""Where the batch of a step is, and whether it can be cut into microbatches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.batch.accumulations import analyse, nothing_shared
+from shardc.analysis.batch.batch_guess import (
+    best_flow,
+    independent_rows,
+    shares_work,
+    with_other_batches,
+)
+from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
+from shardc.analysis.batch.microbatch import BatchFlow
+from shardc.analysis.batch.step_program import IDENTITIES, Program, program_of
+from shardc.analysis.program.arguments import state_arguments
+from shardc.analysis.program.state import argument_names, donated_args
+from shardc.errors import MicrobatchError
+from shardc.ir.attributes import PIECE, arg_attrs
+from shardc.ir.walk import main_function, where
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """What a planner has to know before it chooses a number of microbatches.
+
+    Attributes:
+        flow: the analysis of the best guess at the batch; None if no argument can be batch.
+        state: argument -> the result that is its next value.
+        obstacle: why there can only be one microbatch, or None.
+    """
+
+    flow: BatchFlow | None
+    state: dict[int, int]
+    obstacle: MicrobatchError | None
+
+    @property
+    def batch_args(self) -> dict[int, int]:
+        """Batch argument -> its batch dim."""
+        return dict(self.flow.batch_args) if self.flow else {}
+
+    @property
+    def parts(self) -> int:
+        """The number of microbatches must divide this (1 where there is an obstacle)."""
+        return 1 if self.obstacle or not self.flow else self.flow.parts
+
+
+@dataclass(frozen=True)
+class StepSplit:
+    """How a step is to be split.
+
+    Attributes:
+        flow: what each microbatch has of every value.
+        state: argument -> the result that is its next value.
+    """
+
+    flow: BatchFlow
+    state: dict[int, int]
+
+
+def batch_analysis(
+    module: ir.Operation,
+    batch_args: Sequence[int] | None = None,
+    batch_dims: Sequence[int] | None = None,
+) -> BatchFacts:
+    """Finds the batch and what hinders microbatches, if anything, without refusing the program.
+
+    Args:
+        batch_args: positions of the batch arguments, or None to find them.
+        batch_dims: the batch dim of each of `batch_args`, or None to find them.
+    Raises:
+        MicrobatchError: SHARDC-141, `batch_args` names an argument that does not exist.
+    """
+    return _analysis(module, program_of(module), batch_args, batch_dims)
+
+
+def split_step(
+    module: ir.Operation,
+    count: int,
+    batch_args: Sequence[int] | None = None,
+    batch_dims: Sequence[int] | None = None,
+) -> StepSplit:
+    """The analysis that a split into `count` microbatches follows; arguments as `batch_analysis`.
+
+    One microbatch is always possible: where the batch cannot be cut or found, or would have to be
+    run through twice, everything that the heavy ops depend on becomes the body, on whole values.
+
+    Raises:
+        MicrobatchError: SHARDC-140 (the program needs the whole batch at once), SHARDC-141 (no
+            batch argument), SHARDC-142 (the batch does not divide).
+    """
+    program = program_of(module)
+    facts = _analysis(module, program, batch_args, batch_dims)
+    flow = facts.flow
+    cuttable = flow is not None and facts.obstacle is None and flow.parts % count == 0
+    if flow is not None and cuttable and not (count == 1 and flow.earlier_run):
+        if batch_args is None and count > 1:
+            flow = with_other_batches(main_function(module), flow, set(facts.state), count)
+        return StepSplit(flow, {a: r for a, r in facts.state.items() if a not in flow.batch_args})
+    if count == 1:
+        return StepSplit(_in_one_piece(program, facts), facts.state)
+    if flow is not None and facts.obstacle is None:
+        raise _not_divisible(main_function(module), flow, count)
+    assert facts.obstacle is not None
+    raise facts.obstacle
+
+
+def _with_pieces(
+    function: ir.Operation, batch_args: Sequence[int], batch_dims: Sequence[int] | None
+) -> tuple[list[int], list[int] | None]:
+    """The arguments that are named and those that go on with their rows."""
+    args, dims = list(batch_args), None if batch_dims is None else list(batch_dims)
+    for a, attrs in enumerate(arg_attrs(function)):
+        first = ir.DenseI64ArrayAttr(attrs[PIECE])[0] if PIECE in attrs else a
+        if first != a and first in batch_args:
+            args.append(a)
+            if batch_dims is not None and dims is not None:
+                dims.append(batch_dims[list(batch_args).index(first)])
+    return args, dims
+
+
+def _analysis(
+    module: ir.Operation,
+    program: Program,
+    batch_args: Sequence[int] | None,
+    batch_dims: Sequence[int] | None,
+) -> BatchFacts:
+    function = main_function(module)
+    state = state_arguments(function)
+    num_args = program.graph.num_args
+    others = [a for a in range(num_args) if a not in state]
+    if batch_args is not None:
+        batch_args, batch_dims = _with_pieces(function, batch_args, batch_dims)
+        wanted = sorted(set(batch_args))
+        _check_positions(wanted, num_args)
+        best: BatchFlow | None
+        if batch_dims is not None:
+            best = analyse(program, dict(zip(batch_args, batch_dims, strict=True)))
+        else:
+            best = best_flow(function, program, wanted, together=True)
+        missing = f"the batch arguments {wanted} have no dim of the same size"
+        advice = "name arguments that share their batch dim"
+    else:
+        best = best_flow(function, program, others)
+        if not donated_args(function) and (best is None or best.obstacle):
+            # A type may reappear by chance: that is no state.
+            other = best_flow(function, program, list(range(num_args)))
+            if other is not None and (best is None or not (other.obstacle or other.earlier_run)):
+                best = other
+        if best is None or not shares_work(best):
+            best = independent_rows(function, program) or best
+        missing = "no argument of the step can be found that holds a batch"
+        advice = "pass batch_argnums (--batch-args on the command line), or use microbatches=1"
+    if best is None:
+        error = MicrobatchError(missing, where=where(function), help=advice, code="SHARDC-141")
+        return BatchFacts(None, state, error)
+    state = {a: r for a, r in state.items() if a not in best.batch_args}
+    if best.obstacle is None:
+        best = replace(best, obstacle=nothing_shared(best))
+    return BatchFacts(best, state, _refusal(best) if best.obstacle else None)
+
+
+def _check_positions(wanted: list[int], num_args: int) -> None:
+    for a in wanted:
+        if not 0 <= a < num_args:
+            raise MicrobatchError(
+                f"there is no argument {a}: the step has {num_args} (flattened) arguments",
+                help="count the leaves of all arguments, from 0",
+                code="SHARDC-141",
+            )
+
+
+def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:
+    """A split into one microbatch of a step that cannot be cut.
+
+    The body holds all heavy ops that depend on data and what they depend on; with one microbatch
+    every value of it is its own sum. What follows the last heavy op comes after.
+    """
+    graph = program.graph
+    batch = facts.batch_args
+    others = {a for a in range(graph.num_args) if a not in facts.state}
+    seeds = frozenset(batch or others or range(graph.num_args))
+    flow = BatchFlow(program, batch, seeds=seeds)
+    working = [
+        i
+        for i, used in enumerate(graph.uses)
+        if any(flow.depends[u] for u in used) and program.heavy[i]
+    ]
+    roots = [v for i in working for v in graph.results[i]]
+    inside = set(graph.ancestors(roots) if roots else range(len(graph.values)))
+    for a in range(graph.num_args):
+        cut = State(Kind.VARYING, 0, Cut(batch[a])) if a in batch else INVARIANT
+        flow.states.append(cut)
+    for i, results in enumerate(graph.results):
+        here = bool(inside.intersection(results))  # all results of an op are in the same place
+        if graph.ops[i].name in IDENTITIES:
+            flow.states += [flow.states[u] for u in graph.uses[i]]
+            continue
+        for v in results:
+            late = State(Kind.INVARIANT, int(flow.depends[v]))
+            flow.states.append(State(Kind.PARTIAL) if flow.depends[v] and here else late)
+    flow.sums = {v for v, state in enumerate(flow.states) if state.is_partial}
+    return flow
+
+
+def why_several_runs(flow: BatchFlow) -> str | None:
+    """What makes earlier runs of the microbatches necessary, if there are any."""
+    if flow.earlier_run is None:
+        return None
+    cause, need = _explained(flow.runs[0])
+    times = "twice" if len(flow.runs) == 1 else f"{len(flow.runs) + 1} times"
+    return (
+        f"the microbatches are run through {times}, because sums over the whole batch are needed on"
+        f" the way: '{cause.name}' ({where(cause)}) needs {need}"
+    )
+
+
+def _explained(flow: BatchFlow) -> tuple[ir.Operation, str]:
+    """The op that is an obstacle to one run of the microbatches, and what it needs."""
+    obstacle, ops = flow.obstacle, flow.program.graph.ops
+    assert obstacle is not None
+    cause, waiting = ops[obstacle.cause], ops[obstacle.op]
+    need = "a sum over the whole batch" if obstacle.reason == "sum" else "the whole batch at once"
+    after = "" if cause == waiting else f", and '{waiting.name}' at {where(waiting)} depends on it"
+    return cause, need + after
+
+
+def _refusal(flow: BatchFlow) -> MicrobatchError:
+    cause, need = _explained(flow)
+    return MicrobatchError(
+        f"microbatches would change the result: '{cause.name}' needs {need}",
+        where=where(cause),
+        help="use microbatches=1, or compute this per example or per microbatch"
+        " (layer norm instead of batch norm)",
+    )
+
+
+def _not_divisible(function: ir.Operation, flow: BatchFlow, count: int) -> MicrobatchError:
+    shapes, ops = flow.program.graph.shapes, flow.program.graph.ops
+    fitting = [m for m in range(1, flow.parts + 1) if flow.parts % m == 0]
+    near = [max(m for m in fitting if m <= count), *(m for m in fitting if m > count)][:2]
+    use = f"use microbatches={' or '.join(str(m) for m in near)}"
+    for a, dim in flow.batch_args.items():
+        size = (shapes[a] or ())[dim]
+        if size % count:
+            padded = -(-size // count) * count
+            return MicrobatchError(
+                f"the batch dim of argument {a} ('{argument_names(function)[a]}', size {size})"
+                f" does not divide into {count} microbatches",
+                where=where(function),
+                help=f"{use}, or pad the batch to {padded}",
+                code="SHARDC-142",
+            )
+    i = next(i for i, parts in flow.limits.items() if parts % count)
+    return MicrobatchError(
+        f"'{ops[i].name}' takes the batch apart into pieces of which only {flow.limits[i]} can be"
+        f" told apart: it does not divide into {count} microbatches",
+        where=where(ops[i]),
+        help=use,
+        code="SHARDC-142" if flow.parts > 1 else "SHARDC-140",
+    )

@@ -1,0 +1,298 @@
+"""What a microbatch sees of the values inside a loop: the dataflow carried through its regions."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.batch.batch_state import (
+    INVARIANT,
+    Cut,
+    FactorCut,
+    Kind,
+    State,
+    cut_states,
+    from_factor,
+    may_cut,
+    most_parts,
+    to_factor,
+)
+from shardc.analysis.batch.step_program import IDENTITIES
+from shardc.analysis.batch.strip_mining import Share, share
+from shardc.ir.clone import inputs
+from shardc.ir.constants import is_zero
+from shardc.ir.walk import CONTROL_FLOW, is_inside, last_op
+from shardc.rules.op_rule import OpRule
+from shardc.rules.partial_sums import keeps_partial
+
+LATE = State(Kind.INVARIANT, 1)  # of what waits for a sum over the batch
+Rules = Mapping[ir.Value, OpRule]  # by the first result of an op inside a region
+
+
+@dataclass
+class Inside:
+    """The states inside one loop or branch.
+
+    Attributes:
+        carries: for each value that a loop carries what goes in, around and out; () of a branch.
+        results: what the op gives.
+        states: of every value inside, block arguments included; of nested loops as well.
+        cuts: first result of an op inside -> the factor of it that the microbatches cut.
+        rules: of the ops inside.
+        captured: invariant values from outside of which the ops inside use one part only -> the
+            cut that makes it: then nobody needs the whole of them.
+        limits: the number of microbatches must divide each of these.
+        shares: first result of a loop whose iterations are shared out -> how.
+        waiting: sums over the batch that an iteration needs whole, where these are looked for; what
+            depends on them has level 1. None: a loop that needs any cannot work on parts.
+    """
+
+    carries: list[State]
+    rules: Rules
+    results: list[State] = field(default_factory=list)
+    states: dict[ir.Value, State] = field(default_factory=dict)
+    cuts: dict[ir.Value, FactorCut] = field(default_factory=dict)
+    captured: dict[ir.Value, Cut] = field(default_factory=dict)
+    limits: list[int] = field(default_factory=list)
+    shares: dict[ir.Value, Share] = field(default_factory=dict)
+    waiting: list[ir.Value] | None = None
+
+    def share_of(self, op: ir.Operation) -> Share | None:
+        """How the iterations of `op` are shared out; None where it is no such loop."""
+        return self.shares.get(op.results[0]) if len(op.results) > 0 else None
+
+    def give(self, op: ir.Operation, results: list[State]) -> None:
+        """Notes what `op` itself gives."""
+        self.results = results
+        self.states.update(zip(op.results, results, strict=True))
+
+
+def analyse(
+    op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
+) -> Inside | None:
+    """The states inside an op of control flow; None where it cannot work on parts.
+
+    Args:
+        states: of the operands, all of level 0.
+        captured: states of the values from outside that the regions use.
+    """
+    if op.name != "stablehlo.while":
+        return analyse_branch(op, states, captured, rules)
+    found = analyse_loop(op, states, captured, rules)
+    return found if found is not None else _analyse_shared(op, states, captured, rules)
+
+
+def analyse_loop(
+    op: ir.Operation,
+    states: list[State],
+    captured: Mapping[ir.Value, State],
+    rules: Rules,
+    *,
+    may_wait: bool = False,
+) -> Inside | None:
+    """Carries states around a `stablehlo.while` until they agree; None where they cannot.
+
+    An invariant start of a varying carry is cut; a start of zeros may become a partial sum.
+
+    Args:
+        states: of the operands, all of level 0.
+        captured: states of the values from outside that the regions use.
+        may_wait: whether iterations may need sums over the batch, which are `waiting` then.
+    """
+    condition, block = (region.blocks[0] for region in op.regions)
+    unsettled = {p for p, v in enumerate(op.operands) if is_zero(v) and states[p] == INVARIANT}
+    carries = list(states)
+    # Each round settles at least one carry, or is the last but one.
+    for _ in range(2 * len(carries) + 2):
+        loop = Inside(carries, rules, waiting=[] if may_wait else None)
+        loop.states.update(captured)
+        zeros = {block.arguments[p] for p in unsettled}
+        out = _run_block(block, loop, zeros)
+        if out is None:
+            return None
+        joined = [
+            _join(before, after, p in unsettled)
+            for p, (before, after) in enumerate(zip(carries, out, strict=True))
+        ]
+        agreed = [state for state in joined if state is not None]
+        if len(agreed) < len(joined):
+            return None
+        if agreed == carries and not unsettled:
+            done = _run_block(condition, loop, set())
+            loop.give(op, carries)
+            return loop if done == [INVARIANT] else None
+        if agreed == carries:  # what is still invariant need not stay zero
+            unsettled = set()
+        unsettled = {p for p in unsettled if agreed[p] == INVARIANT}
+        carries = agreed
+    return None
+
+
+def _analyse_shared(
+    op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
+) -> Inside | None:
+    """The states around a loop over blocks of the batch, whose iterations are shared out."""
+    shared = share(op, states, captured)
+    if shared is None:
+        return None
+    loop = Inside(shared.carries, rules, limits=[shared.share.trips])
+    loop.states.update(captured)
+    for region in op.regions:
+        loop.states.update(zip(region.blocks[0].arguments, shared.carries, strict=True))
+    loop.shares[op.results[0]] = shared.share
+    loop.give(op, shared.carries)
+    return loop
+
+
+def analyse_branch(
+    op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
+) -> Inside | None:
+    """The states inside an `if` or `case` that every microbatch takes the same way; None where the
+    choice depends on the batch or the branches do not agree. Arguments as of `analyse_loop`."""
+    if states != [INVARIANT]:
+        return None
+    branch = Inside([], rules)
+    branch.states.update(captured)
+    outs = []
+    for region in op.regions:
+        block = region.blocks[0]
+        out = _run_block(block, branch, set())
+        if out is None:
+            return None
+        ends = last_op(block).operands
+        outs.append([(state, is_zero(value)) for state, value in zip(out, ends, strict=True)])
+    joined = [_agreement(each) for each in zip(*outs, strict=True)]
+    agreed = [state for state in joined if state is not None]
+    if len(agreed) < len(joined):
+        return None
+    branch.give(op, agreed)
+    return branch
+
+
+def _agreement(given: tuple[tuple[State, bool], ...]) -> State | None:
+    """The state of a result out of what each branch gives, and whether that is zero.
+
+    What is whole in one branch can be cut there; zeros are partial sums.
+    """
+    found = {state for state, _ in given if state != INVARIANT}
+    if not found:
+        return INVARIANT
+    state = found.pop()
+    if found:
+        return None
+    whole = any(each == INVARIANT and not zero for each, zero in given)
+    return None if state.is_partial and whole else state
+
+
+def _join(before: State, after: State, zero: bool) -> State | None:
+    """The state of a carry that is `before` at the start and `after` at the end of a round."""
+    if LATE in (before, after):
+        return LATE
+    if before == after or after == INVARIANT:
+        return before if not before.is_partial or after.is_partial else None
+    if before == INVARIANT and (after.varies or (zero and after.is_partial)):
+        return after
+    return None
+
+
+def take_parts(op: ir.Operation, loop: Inside, values: Iterable[ir.Value]) -> None:
+    """Notes which of the values from outside come into a loop or branch as parts."""
+    for value in values:
+        if loop.states[value] == INVARIANT:
+            cuts = {
+                inner_cut(loop, use.owner.operation, use.operand_number)
+                for use in value.uses
+                if is_inside(use.owner.operation, op)
+            }
+            cut = cuts.pop() if len(cuts) == 1 else None
+            if cut is not None:
+                loop.captured[value] = cut
+                loop.states[value] = State(Kind.VARYING, 0, cut)
+
+
+def inner_cut(loop: Inside, op: ir.Operation, position: int) -> Cut | None:
+    """Where an operand of an op inside must be cut; None where it has the right form."""
+    if loop.states.get(op.operands[position], INVARIANT) != INVARIANT:
+        return None
+    if op.name == "stablehlo.return":
+        parent = op.parent
+        if parent is None:
+            return None
+        if parent.name == "stablehlo.while" and parent.regions[1].blocks[0] != op.block:
+            return None
+        return loop.states[parent.results[position]].cut
+    if op.name == "stablehlo.while":
+        carry = op.regions[1].blocks[0].arguments[position]
+        return loop.states.get(carry, INVARIANT).cut
+    if len(op.results) == 0 or op.results[0] not in loop.cuts:
+        return None
+    rule = loop.rules[op.results[0]]
+    return from_factor(rule, rule.operands[position], loop.cuts[op.results[0]])
+
+
+def _run_block(block: ir.Block, loop: Inside, zeros: set[ir.Value]) -> list[State] | None:
+    """States of what a block of `loop` hands on; None where an op cannot work on parts."""
+    for argument, state in zip(block.arguments, loop.carries, strict=True):
+        loop.states[argument] = state
+    for each in block.operations:
+        op = each.operation
+        states = [loop.states[v] for v in op.operands]
+        if op.name == "stablehlo.return":
+            return states
+        results = _transfer(op, states, loop, zeros)
+        if results is None:
+            return None
+        loop.states.update(zip(op.results, results, strict=True))
+    return None
+
+
+def _transfer(
+    op: ir.Operation, states: list[State], loop: Inside, zeros: set[ir.Value]
+) -> list[State] | None:
+    count = len(op.results)
+    if op.name in IDENTITIES:
+        return states
+    used = {v: loop.states[v] for v in inputs(op) if v in loop.states}
+    if all(state == INVARIANT for state in used.values()):
+        return [INVARIANT] * count
+    if LATE in used.values() and loop.waiting is not None:
+        loop.waiting += [v for v, state in used.items() if state.is_partial]
+        return [LATE] * count
+    if op.name in CONTROL_FLOW:
+        nested = analyse(op, states, used, loop.rules)
+        if nested is None:
+            return None
+        loop.states.update(nested.states)
+        loop.cuts.update(nested.cuts)
+        loop.limits.extend(nested.limits)
+        loop.shares.update(nested.shares)
+        return nested.results
+    if any(used[v] != INVARIANT for v in used if v not in list(op.operands)):
+        return None  # a reducer that uses more than its arguments
+    partial = {p for p, state in enumerate(states) if state.is_partial}
+    if partial:
+        zero = {p for p, v in enumerate(op.operands) if v in zeros or is_zero(v)}
+        linear = not any(s.varies for s in states) and keeps_partial(op, partial, zero)
+        if not linear and loop.waiting is not None:
+            loop.waiting += [op.operands[p] for p in sorted(partial)]
+            return [LATE] * count
+        return [State(Kind.PARTIAL)] * count if linear else None
+    return _cut(op, states, loop)
+
+
+def _cut(op: ir.Operation, states: list[State], loop: Inside) -> list[State] | None:
+    """Results of an op with varying operands, if it may compute a part."""
+    rule = loop.rules.get(op.results[0])
+    if rule is None:
+        return None
+    factors = {
+        to_factor(rule, rule.operands[p], state.cut)
+        for p, state in enumerate(states)
+        if state.cut is not None
+    }
+    factor = factors.pop()
+    if factor is None or factors or may_cut(op, rule, factor) is None:
+        return None
+    loop.cuts[op.results[0]] = factor
+    loop.limits.append(most_parts(rule, factor))
+    return cut_states(rule, factor)

@@ -1,0 +1,250 @@
+"""What a microbatch sees of every value of a step: the whole, a part of it, or a partial sum.
+
+A forward dataflow over Shardy's sharding rules, as if the batch dims were sharded over one more
+axis, in time. Where a partial sum meets an op that is not linear in it, the sum over the
+microbatches must be complete: that value is accumulated, and what follows has level 1 (it runs
+after the microbatches). The set of accumulated values is found by repetition, so that a gradient
+used in `g * g` and in `b1 * g` is accumulated once.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from shardc.analysis.batch.batch_state import (
+    INVARIANT,
+    Cut,
+    FactorCut,
+    Kind,
+    State,
+    common_parts,
+    cut_states,
+    most_parts,
+    to_factor,
+)
+from shardc.analysis.batch.control_flow import Inside, take_parts
+from shardc.analysis.batch.control_flow import analyse as analyse_control_flow
+from shardc.analysis.batch.step_program import IDENTITIES, Program
+from shardc.analysis.program.value_graph import ARGUMENT
+from shardc.ir.walk import CONTROL_FLOW
+from shardc.rules.partial_sums import keeps_partial
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """An op that has to work on the whole batch in the midst of the microbatches.
+
+    Attributes:
+        op: position of the op that would have to wait for the accumulation.
+        cause: position of the op that needs the whole batch first.
+        reason: "sum" where the cause uses a sum over the batch, "whole" where it uses all of it.
+    """
+
+    op: int
+    cause: int
+    reason: str
+
+
+@dataclass
+class BatchFlow:
+    """The states of all values, for one choice of batch arguments.
+
+    Attributes:
+        program: what was analysed.
+        batch_args: batch argument -> its batch dim.
+        states: for each value what a microbatch has of it, once accumulated where it must be.
+        sums: partial sums that are accumulated.
+        wholes: (op, value): uses of a varying value that need all of it.
+        seeds: arguments that the batch is in, cut or not (default: the batch arguments).
+        early: accumulated or gathered values that are computed before the microbatches instead.
+        earlier_run: the analysis of a run of the microbatches before this one, for sums that this
+            one needs; its obstacle is why.
+        cuts: op -> the factor of it that the microbatches cut.
+        loops: loop or branch that works on parts -> what it has inside.
+        parts: the number of microbatches must divide this.
+        obstacle: why the step cannot be split, or None.
+    """
+
+    program: Program
+    batch_args: dict[int, int]
+    seeds: frozenset[int] = frozenset()
+    early: set[int] = field(default_factory=set)
+    forced: dict[int, int] = field(default_factory=dict)
+    states: list[State] = field(default_factory=list)
+    sums: set[int] = field(default_factory=set)
+    wholes: set[tuple[int, int]] = field(default_factory=set)
+    cuts: dict[int, FactorCut] = field(default_factory=dict)
+    loops: dict[int, Inside] = field(default_factory=dict)
+    limits: dict[int, int] = field(default_factory=dict)
+    blocked: list[int] = field(default_factory=list)
+    obstacle: Obstacle | None = None
+    earlier_run: "BatchFlow | None" = None
+
+    # ---- results ----
+
+    @property
+    def beforehand(self) -> list[int]:
+        """Sums that heavy work on the batch leads to, and that more of it waits for: those that
+        earlier runs add up."""
+        return sorted(v for v in self.early & self.sums if self.behind_heavy[v])
+
+    @property
+    def runs(self) -> "list[BatchFlow]":
+        """All runs of the microbatches before this one, in their order."""
+        return [*self.earlier_run.runs, self.earlier_run] if self.earlier_run else []
+
+    @property
+    def parts(self) -> int:
+        """The number of microbatches must divide this; 0 without batch arguments."""
+        shapes = self.program.graph.shapes
+        sizes = [(shapes[a] or (0,))[dim] for a, dim in self.batch_args.items()]
+        return common_parts([*sizes, *self.limits.values()])
+
+    @cached_property
+    def depends(self) -> list[bool]:
+        """For each value whether it depends on a batch argument."""
+        args = range(self.program.graph.num_args)
+        return self._reach([a in self.batch_args or a in self.seeds for a in args], set())
+
+    @cached_property
+    def behind_heavy(self) -> list[bool]:
+        """For each value whether a heavy op that works on the batch stands before it."""
+        uses, heavy = self.program.graph.uses, self.program.heavy
+        working = {
+            i for i, used in enumerate(uses) if heavy[i] and any(self.depends[u] for u in used)
+        }
+        return self._reach([False] * self.program.graph.num_args, working)
+
+    def _reach(self, found: list[bool], sources: set[int]) -> list[bool]:
+        """For each value whether it comes from a marked argument or from an op of `sources`."""
+        graph = self.program.graph
+        for i, used in enumerate(graph.uses):
+            if graph.ops[i].name in IDENTITIES:
+                found += [found[u] for u in used]
+            else:
+                reached = i in sources or any(found[u] for u in used)
+                found += [reached] * len(graph.results[i])
+        return found
+
+    @property
+    def cut_flops(self) -> int:
+        """FLOPs of matrix products of which each microbatch does a part."""
+        flops = self.program.heavy_flops
+        return sum(flops[i] for i in (*self.cuts, *self.loops))
+
+    @property
+    def work_on_batch(self) -> bool:
+        """Whether a heavy op depends on the batch."""
+        return any(self.behind_heavy)
+
+    # ---- one run ----
+
+    def run(self) -> dict[int, int]:
+        """Computes all states; returns sums found to be needed whole: value -> op that needs it."""
+        graph = self.program.graph
+        self.states = [
+            State(Kind.VARYING, 0, Cut(self.batch_args[a])) if a in self.batch_args else INVARIANT
+            for a in range(graph.num_args)
+        ]
+        self.sums, self.wholes, self.cuts, self.loops = set(), set(), {}, {}
+        self.limits, self.blocked = {}, []
+        self.needed: dict[int, int] = {}
+        for i in range(len(graph.ops)):
+            results = self._transfer(i)
+            for v, state in zip(graph.results[i], results, strict=True):
+                if state.is_partial and v in self.forced:
+                    self.sums.add(v)
+                    state = State(Kind.INVARIANT, self._level_of(v))
+                self.states.append(state)
+        for v in graph.returned:
+            if self.states[v].is_partial:
+                self._need(v, ARGUMENT)
+        return self.needed
+
+    def _need(self, v: int, i: int) -> None:
+        """Notes that op i needs all of a partial sum, which is added up before any barrier."""
+        self.needed.setdefault(self.program.before_barriers(v), i)
+
+    def _level_of(self, value: int) -> int:
+        """The level from which on an accumulated or gathered value can be had."""
+        return 0 if value in self.early else 1
+
+    def _whole(self, i: int, v: int) -> int:
+        """Notes that op i needs all of the varying value v; returns the level of that."""
+        self.wholes.add((i, v))
+        return max(self._level_of(v), self.states[v].level)
+
+    def _transfer(self, i: int) -> list[State]:
+        graph = self.program.graph
+        op, used = graph.ops[i], graph.uses[i]
+        states = [self.states[v] for v in used]
+        count = len(graph.results[i])
+        level = max((s.level for s in states), default=0)
+        if op.name in IDENTITIES:
+            return states
+        if all(s.kind is Kind.INVARIANT for s in states):
+            return [State(Kind.INVARIANT, level)] * count
+        if op.name in CONTROL_FLOW and (loop := self._loop(i, states)):
+            if level == 0:
+                return loop.results
+            self.blocked.append(i)
+            return [_later(state, level) for state in loop.results]
+        partial = [p for p, s in enumerate(states) if s.is_partial]
+        varying = [p for p, s in enumerate(states) if s.varies]
+        if level == 0 and not varying:
+            zero = {p for p, v in enumerate(used) if v in self.program.zeros}
+            if len(used) == len(op.operands) and keeps_partial(op, set(partial), zero):
+                return [State(Kind.PARTIAL)] * count
+        for p in partial:
+            self._need(used[p], i)
+            level = max(level, self._level_of(used[p]))
+        if not varying:
+            return [State(Kind.INVARIANT, level)] * count
+        return self._cut(i, varying, level)
+
+    def _loop(self, i: int, states: list[State]) -> Inside | None:
+        """The dataflow inside a loop or branch, if it can work on parts once all is there that it
+        waits for."""
+        graph = self.program.graph
+        op = graph.ops[i]
+        count = len(op.operands)
+        level = max(state.level for state in states)
+        states = [replace(state, level=0) for state in states]
+        captured = {
+            graph.values[u]: s for u, s in zip(graph.uses[i][count:], states[count:], strict=True)
+        }
+        loop = analyse_control_flow(op, states[:count], captured, self.program.inner_rules)
+        if loop is not None and level == 0:
+            take_parts(op, loop, captured)
+            self.loops[i] = loop
+            self.limits[i] = common_parts(loop.limits)
+        return loop
+
+    def _cut(self, i: int, varying: list[int], level: int) -> list[State]:
+        """Results of an op with varying operands: it computes a part, if its rule allows it."""
+        graph, rule = self.program.graph, self.program.rules[i]
+        used = graph.uses[i]
+        chosen: FactorCut | None = None
+        # The operand that the heavy work made decides which factor is cut.
+        for p in sorted(varying, key=lambda p: not self.behind_heavy[used[p]]):
+            cut = self.states[used[p]].cut
+            assert cut is not None
+            ruled = rule is not None and p < len(rule.operands)  # no capture of a region
+            mine = to_factor(rule, rule.operands[p], cut) if rule and ruled else None
+            if rule and mine and chosen is None:
+                chosen = mine if self.program.may_cut(i, rule, mine) else None
+            if chosen is None or mine != chosen:
+                level = max(level, self._whole(i, used[p]))
+        if self.program.heavy[i] and (level > 0 or chosen is None):
+            self.blocked.append(i)
+        if rule is None or chosen is None:
+            return [State(Kind.INVARIANT, level)] * len(graph.results[i])
+        if level == 0:
+            self.cuts[i] = chosen
+            self.limits[i] = most_parts(rule, chosen)
+            return cut_states(rule, chosen)
+        return [_later(state, level) for state in cut_states(rule, chosen)]
+
+
+def _later(state: State, level: int) -> State:
+    """What a value is at a level above 0, where all parts of the batch are there."""
+    return State(Kind.VARYING if state.varies else Kind.INVARIANT, level, state.cut)

@@ -1,0 +1,291 @@
+"""In which phases of a step each value is needed, and in what form.
+
+Goes from the results backwards. The microbatches compute only what accumulated values depend on;
+what is the same in every microbatch is either recomputed in each (casts, broadcasts, constants) or,
+where that costs much (random bits, loops, products of parameters), computed once before them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cached_property
+
+from shardc.analysis.batch.batch_state import Cut, FactorCut, Kind, from_factor, may_cut, to_factor
+from shardc.analysis.batch.microbatch import BatchFlow
+from shardc.analysis.batch.phase_plan import (
+    AFTER,
+    BEFORE,
+    BODY,
+    Copy,
+    How,
+    Need,
+    Phase,
+    PhasePlan,
+    Source,
+)
+from shardc.analysis.batch.step_program import HEAVY, IDENTITIES
+from shardc.analysis.program.value_graph import ARGUMENT
+from shardc.ir.attributes import get_int
+from shardc.ir.constants import splat_text
+from shardc.ir.tensor_types import num_bytes
+from shardc.rules.op_rule import FactorKind
+
+# Ops that cannot be computed in parts: they run once per step.
+ONCE = HEAVY | {"stablehlo.rng_bit_generator", "stablehlo.rng", "stablehlo.sort"}
+# Ops that are not computed again in every microbatch, whatever their size.
+COSTLY = ONCE | {
+    "stablehlo.dot_general",
+    "stablehlo.convolution",
+    "stablehlo.scatter",
+    "stablehlo.reduce_window",
+    "stablehlo.select_and_scatter",
+}
+# Ops that are computed again in every microbatch, whatever their size.
+CHEAP = {
+    "stablehlo.constant",
+    "stablehlo.iota",
+    "stablehlo.broadcast_in_dim",
+    "stablehlo.convert",
+    "stablehlo.reshape",
+    "stablehlo.transpose",
+    "stablehlo.slice",
+    "stablehlo.bitcast_convert",
+}
+SMALL = 1 << 14  # elements up to which every other op is computed again
+
+
+def plan_phases(flow: BatchFlow) -> PhasePlan:
+    """Decides for every op in which phases it runs, and for every value what forms it takes."""
+    return _Planner(flow).run(flow.program.graph.returned)
+
+
+def plan_sums(flow: BatchFlow, sums: Iterable[int]) -> PhasePlan:
+    """The same for a run of the microbatches that only adds up `sums`."""
+    return _Planner(flow).run(sums)
+
+
+class _Planner:
+    def __init__(self, flow: BatchFlow) -> None:
+        self.flow = flow
+        self.graph = flow.program.graph
+        self.plan = PhasePlan()
+        self.open: dict[int, list[Need]] = defaultdict(list)
+        self.wanted: dict[int, set[Need]] = defaultdict(set)
+        self.beforehand = set(flow.beforehand)
+
+    def run(self, results: Iterable[int]) -> PhasePlan:
+        """What to emit so that there are these values after the microbatches."""
+        for v in results:
+            self.need(v, AFTER)
+        for i in reversed(range(len(self.graph.ops))):
+            for v in self.graph.results[i]:
+                self.resolve(v)
+        for a in range(self.graph.num_args):
+            self.resolve(a)
+        return self.plan
+
+    def need(self, v: int, need: Need) -> None:
+        """Notes that a form of `v` is needed."""
+        if need not in self.wanted[v]:
+            self.wanted[v].add(need)
+            self.open[v].append(need)
+
+    def resolve(self, v: int) -> None:
+        """Decides how each needed form of `v` is made; all users have been resolved before."""
+        made: list[tuple[Need, Source]] = []
+        argument = self.graph.producer[v] == ARGUMENT
+        # Needs of "after" come last: what is computed before the microbatches anyway is reused.
+        while self.open[v]:
+            self.open[v].sort(key=lambda n: n.phase is Phase.AFTER, reverse=True)
+            need = self.open[v].pop()
+            source = self._argument(v, need) if argument else self._result(v, need)
+            if source.other is not None:
+                self.need(v, source.other)
+            made.append((need, source))
+        forms = self.plan.forms[v]
+        while made:  # a form after the form that it is made from
+            ready = [(n, s) for n, s in made if s.other is None or s.other in forms]
+            assert ready, f"value {v} is needed in forms that are made from each other"
+            forms.update(ready)
+            made = [(n, s) for n, s in made if n not in forms]
+
+    def _argument(self, v: int, need: Need) -> Source:
+        batch = v in self.flow.batch_args
+        if need.phase is not Phase.BODY:
+            return Source(How.MERGE if batch else How.ARGUMENT)
+        if not batch:
+            return Source(How.SLICE, BODY) if need.cut else Source(How.ARGUMENT)
+        if need.cut == self.flow.states[v].cut:
+            return Source(How.READ)
+        return Source(How.SLICE if need.cut else How.SAME, BEFORE)
+
+    def _result(self, v: int, need: Need) -> Source:
+        i = self.graph.producer[v]
+        state = self.flow.states[v]
+        if self.graph.ops[i].name in IDENTITIES:
+            return self._identity(v, need)
+        if need.phase is Phase.BODY:
+            if v in self.flow.early and (v in self.flow.sums or need.cut != state.cut):
+                return Source(How.SLICE if need.cut else How.SAME, BEFORE)
+            if i in self.flow.loops:
+                natural = Need(Phase.BODY, state.cut)
+                return self._copy(i, need) if need == natural else Source(How.SLICE, natural)
+        batch = self._on_batch(i)
+        if need.phase is Phase.BEFORE:
+            return Source(How.GIVEN) if v in self.beforehand else self._copy(i, need)
+        if need.phase is Phase.AFTER:
+            return self._after(v, need)
+        if state.kind is not Kind.INVARIANT or v in self.flow.sums:
+            assert need.cut == state.cut, f"value {v} is needed in another form than it has"
+            return self._copy(i, need)
+        if need.cut is not None:
+            cut = self._cuttable(v, need.cut)
+            if cut is not None and not self._smallest(v):
+                return self._copy(i, need, cut)
+            once = self._behind_once[v] or batch or self._costly(i)
+            return Source(How.SLICE, BEFORE if once else BODY)
+        if batch or self._costly(i):
+            return Source(How.SAME, BEFORE)
+        return self._copy(i, need)
+
+    def _identity(self, v: int, need: Need) -> Source:
+        """Barriers stand in the body only, where they keep forward and backward apart."""
+        i = self.graph.producer[v]
+        natural = Need(Phase.BODY, self.flow.states[v].cut)
+        if need.phase is not Phase.BODY or need != natural:
+            self.need(self.graph.operand_at(v), need)
+            return Source(How.OPERAND)
+        if not self.plan.copies[i]:
+            inside = [p for p, u in enumerate(self.graph.uses[i]) if not self.flow.states[u].level]
+            needs = tuple(
+                Need(Phase.BODY, self.flow.states[self.graph.uses[i][p]].cut) for p in inside
+            )
+            self.plan.copies[i].append(Copy(BODY, needs, needs, tuple(inside)))
+            for p, each in zip(inside, needs, strict=True):
+                self.need(self.graph.uses[i][p], each)
+        return Source(How.OP)
+
+    def _after(self, v: int, need: Need) -> Source:
+        i = self.graph.producer[v]
+        state = self.flow.states[v]
+        if v in self.flow.early and (v in self.flow.sums or BEFORE in self.wanted[v]):
+            return Source(How.SAME, BEFORE)
+        if v in self.flow.sums:
+            return Source(How.SUM, BODY)
+        if state.level > 0:
+            return self._copy(i, need)
+        if state.varies:
+            return Source(How.CONCAT, Need(Phase.BODY, state.cut))
+        assert not state.is_partial, f"value {v} is needed whole but not accumulated"
+        if self._on_batch(i) or (self._costly(i) and self._wanted_earlier(i)):
+            return Source(How.SAME, BEFORE)
+        return self._copy(i, need)
+
+    def _wanted_earlier(self, i: int) -> bool:
+        return any(
+            n.phase is not Phase.AFTER for v in self.graph.results[i] for n in self.wanted[v]
+        )
+
+    def _on_batch(self, i: int) -> bool:
+        """Whether an op makes something whole out of parts (see `early`): only before the body."""
+        return any(self.flow.states[u].kind is not Kind.INVARIANT for u in self.graph.uses[i])
+
+    def _costly(self, i: int) -> bool:
+        op = self.graph.ops[i]
+        if op.name in COSTLY:
+            return True
+        if op.name in CHEAP:
+            return False
+        return any(self._size(v) > SMALL for v in (*self.graph.uses[i], *self.graph.results[i]))
+
+    def _size(self, v: int) -> int:
+        count = 1
+        for size in self.graph.shapes[v] or ():
+            count *= size
+        return count
+
+    def _cuttable(self, v: int, cut: Cut) -> FactorCut | None:
+        """The factor to cut so that an invariant op makes only the part that is needed."""
+        i = self.graph.producer[v]
+        op, rule = self.graph.ops[i], self.flow.program.rules[i]
+        if op.name in IDENTITIES or self._on_batch(i):
+            return None
+        if op.name in ("stablehlo.constant", "stablehlo.iota"):
+            return FactorCut(-1) if self._makes_part(v, cut) else None
+        if rule is None or len(self.graph.results[i]) != 1:
+            return None
+        factor = to_factor(rule, rule.results[0], cut)
+        if factor is None or rule.kinds[factor.factor] is not FactorKind.PASS_THROUGH:
+            return None
+        return factor if may_cut(op, rule, factor) is Kind.VARYING else None
+
+    @cached_property
+    def _behind_once(self) -> list[bool]:
+        """For each value whether an op that only runs once per step stands before it."""
+        found = [False] * self.graph.num_args
+        for i, used in enumerate(self.graph.uses):
+            once = self.graph.ops[i].name in ONCE
+            found += [once or any(found[u] for u in used)] * len(self.graph.results[i])
+        return found
+
+    def _smallest(self, v: int) -> bool:
+        """Whether v is what to keep of costly work: no larger than what it is computed from.
+
+        Of dropout that is the mask, not the random bits behind it.
+        """
+        used = self.graph.uses[self.graph.producer[v]]
+        if not self._behind_once[v]:
+            return False
+        sources = sum(num_bytes(self.graph.values[u]) for u in used)
+        return num_bytes(self.graph.values[v]) <= sources
+
+    def _makes_part(self, v: int, cut: Cut) -> bool:
+        """Whether a constant or iota has the same numbers in every part."""
+        op = self.graph.ops[self.graph.producer[v]]
+        if op.name == "stablehlo.iota":
+            return get_int(op, "iota_dimension") != cut.dim
+        return splat_text(op) is not None
+
+    def _copy(self, i: int, need: Need, cut: FactorCut | None = None) -> Source:
+        """Plans a copy of op i for `need` of one of its results, unless there is one."""
+        for copy in self.plan.copies[i]:
+            same = copy.need.phase is need.phase
+            if same and (need.phase is not Phase.BODY or need in copy.results):
+                return Source(How.OP)
+        used, results = self.graph.uses[i], self.graph.results[i]
+        if need.phase is not Phase.BODY:
+            copy = Copy(need, (need,) * len(used), (need,) * len(results))
+        else:
+            cut = cut or self.flow.cuts.get(i)
+            copy = Copy(need, self._operands(i, cut), self._results(i, need))
+        self.plan.copies[i].append(copy)
+        for u, each in zip(used, copy.operands, strict=True):
+            self.need(u, each)
+        return Source(How.OP)
+
+    def _operands(self, i: int, cut: FactorCut | None) -> tuple[Need, ...]:
+        """Forms of the operands of a body copy."""
+        rule = self.flow.program.rules[i]
+        loop = self.flow.loops.get(i)
+        own = len(self.graph.ops[i].operands)  # what regions capture has no factors
+        found = []
+        for p, u in enumerate(self.graph.uses[i]):
+            state = self.flow.states[u]
+            assert state.level == 0, f"op {i} of the body needs value {u} of the phase after"
+            if loop and p < len(loop.carries):
+                found.append(Need(Phase.BODY, loop.carries[p].cut))
+            elif loop and self.graph.values[u] in loop.captured:
+                found.append(Need(Phase.BODY, loop.captured[self.graph.values[u]]))
+            elif state.varies and (i, u) not in self.flow.wholes:
+                found.append(Need(Phase.BODY, state.cut))
+            elif cut and rule and cut.factor >= 0 and not state.is_partial and p < own:
+                found.append(Need(Phase.BODY, from_factor(rule, rule.operands[p], cut)))
+            else:
+                found.append(BODY)
+        return tuple(found)
+
+    def _results(self, i: int, need: Need) -> tuple[Need, ...]:
+        """Forms of the results of a body copy made for `need`."""
+        results = self.graph.results[i]
+        if len(results) == 1:
+            return (need,)
+        return tuple(Need(Phase.BODY, self.flow.states[v].cut) for v in results)

@@ -1,0 +1,102 @@
+"""A flat step with its sharding rules and its weights: what the microbatch analysis reads."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.batch.batch_state import FactorCut, Kind, may_cut
+from shardc.analysis.program.flops import heavy_flops
+from shardc.analysis.program.value_graph import ARGUMENT, ValueGraph, value_graph
+from shardc.ir.constants import is_zero
+from shardc.ir.walk import made_by, main_function
+from shardc.rules.blocks import with_blocks
+from shardc.rules.op_rule import OpRule
+from shardc.rules.program_rules import main_rules
+
+# Results are operands, one by one.
+IDENTITIES = {"stablehlo.optimization_barrier"}
+# Ops that may stand before or after the microbatches only if they do not work on the batch.
+HEAVY = {
+    "stablehlo.while",
+    "stablehlo.case",
+    "stablehlo.if",
+    "stablehlo.custom_call",
+    "stablehlo.fft",
+    "stablehlo.cholesky",
+    "stablehlo.triangular_solve",
+}
+# A matrix product counts as light below this share of all FLOPs, if it is also below this part of
+# the largest one: in a deep model every product is a small share of all.
+LIGHT_SHARE, LIGHT_PART = 0.002, 0.1
+
+
+@dataclass(frozen=True)
+class Program:
+    """A flat function with its sharding rules: what every run of the analysis reads.
+
+    Attributes:
+        graph: its values.
+        rules: of its ops.
+        inner_rules: of the ops in control flow, by their first result.
+    """
+
+    graph: ValueGraph
+    rules: list[OpRule | None]
+    inner_rules: dict[ir.Value, OpRule]
+    _cuttable: dict[tuple[int, FactorCut], Kind | None] = field(default_factory=dict)
+
+    def may_cut(self, i: int, rule: OpRule, cut: FactorCut) -> Kind | None:
+        """`batch_state.may_cut` of op i, asked once."""
+        key = (i, cut)
+        if key not in self._cuttable:
+            self._cuttable[key] = may_cut(self.graph.ops[i], rule, cut)
+        return self._cuttable[key]
+
+    def before_barriers(self, v: int) -> int:
+        """The value that barriers hand on as `v`."""
+        graph = self.graph
+        while (i := graph.producer[v]) != ARGUMENT and graph.ops[i].name in IDENTITIES:
+            v = graph.operand_at(v)
+        return v
+
+    def made_from(self, v: int) -> list[int]:
+        """The results of the ops that use `v`, behind barriers as well."""
+        found, graph = [], self.graph
+        for i in graph.users[v]:
+            results = graph.results[i]
+            if graph.ops[i].name in IDENTITIES:
+                handed_on = [r for r, u in zip(results, graph.uses[i], strict=True) if u == v]
+                found += [made for r in handed_on for made in self.made_from(r)]
+            else:
+                found += results
+        return found
+
+    @cached_property
+    def heavy_flops(self) -> list[int]:
+        """For each op the FLOPs of its matrix products and convolutions."""
+        return [heavy_flops(op) for op in self.graph.ops]
+
+    @cached_property
+    def heavy(self) -> list[bool]:
+        """For each op whether it belongs to the work that is done once per microbatch."""
+        largest = max(self.heavy_flops, default=0)
+        least = min(LIGHT_SHARE * sum(self.heavy_flops), LIGHT_PART * largest)
+        return [
+            op.name in HEAVY or flops > least
+            for op, flops in zip(self.graph.ops, self.heavy_flops, strict=True)
+        ]
+
+    @cached_property
+    def zeros(self) -> set[int]:
+        """Values known to be all zeros."""
+        return {v for v, value in enumerate(self.graph.values) if is_zero(value)}
+
+
+def program_of(module: ir.Operation) -> Program:
+    """The main function of a module, ready for analysis."""
+    graph = value_graph(main_function(module))
+    rules, inner = main_rules(module)
+    top = [rule and with_blocks(op, rule) for op, rule in zip(graph.ops, rules, strict=True)]
+    inside = {v: with_blocks(op, rule) for v, rule in inner.items() if (op := made_by(v))}
+    return Program(graph, top, inside)

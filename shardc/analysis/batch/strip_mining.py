@@ -1,0 +1,171 @@
+"""Loops over blocks of the batch, whose iterations the microbatches can share out.
+
+Such are the accumulation of gradients over parts of a batch, and a loss that is computed block by
+block. What an iteration does with its block does not matter; what counts is that iterations only
+meet in sums.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jax.extend.mlir import ir
+
+from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
+from shardc.analysis.loops.iterations import before_barriers, block_dim, used_alone
+from shardc.analysis.program.trip_count import count_of, counts_from
+from shardc.ir.constants import is_zero
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import is_inside, last_op, made_by, ops_of
+
+
+@dataclass(frozen=True)
+class Share:
+    """A counting loop whose iterations the microbatches share out among themselves.
+
+    Attributes:
+        trips: iterations of the whole loop.
+        counter: position of what it counts by among what it carries.
+        counters: position of each number that only counts -> its start and step.
+        forwards: iteration k works on block k of the batch; else on block trips - 1 - k.
+        reads: position in the body of a `dynamic_slice` that reads the block -> its dim.
+        writes: position of a carried value -> the dim of which an iteration writes its block.
+    """
+
+    trips: int
+    counter: int
+    counters: Mapping[int, tuple[int, int]]
+    forwards: bool
+    reads: Mapping[int, int]
+    writes: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class SharedLoop:
+    """A loop that can be shared out, and the state of each value that it carries."""
+
+    share: Share
+    carries: list[State]
+
+
+def share(
+    loop: ir.Operation, states: Sequence[State], captured: Mapping[ir.Value, State]
+) -> SharedLoop | None:
+    """How the iterations of a `stablehlo.while` are shared out; None where they cannot be.
+
+    Each value that it carries is handed on as it is, counts, is added to from zeros, or is written
+    one block per iteration. Parts of the batch are used block by block.
+
+    Args:
+        states: of the operands, all of level 0.
+        captured: states of the values from outside that the regions use.
+    """
+    counted = count_of(loop)
+    if counted is None or counted[0] < 2:
+        return None
+    trips, counter = counted
+    found = {p: counts_from(loop, p) for p in range(len(loop.operands))}
+    counters = {p: c for p, c in found.items() if c is not None and _is_signless(loop.operands[p])}
+    if counter not in counters:
+        return None
+    for forwards in (True, False):
+        blocks = _Blocks(loop, trips, counters, forwards)
+        carries = blocks.carries(states)
+        if carries is None:
+            continue
+        seen = {**captured, **dict(zip(blocks.body.arguments, carries, strict=True))}
+        if (reads := blocks.reads(seen)) is not None:
+            return SharedLoop(
+                Share(trips, counter, counters, forwards, reads, blocks.writes), carries
+            )
+    return None
+
+
+class _Blocks:
+    """What the iterations do with the blocks of the batch, in one of the two orders."""
+
+    def __init__(
+        self,
+        loop: ir.Operation,
+        trips: int,
+        counters: Mapping[int, tuple[int, int]],
+        forwards: bool,
+    ) -> None:
+        self.loop, self.counters = loop, counters
+        self.body = loop.regions[1].blocks[0]
+        k = np.arange(trips)
+        self.wanted = k if forwards else trips - 1 - k
+        self.known: dict[ir.Value, np.ndarray | None] = {
+            self.body.arguments[p]: start + step * k for p, (start, step) in counters.items()
+        }
+        self.writes: dict[int, int] = {}
+
+    def carries(self, states: Sequence[State]) -> list[State] | None:
+        """What a microbatch has of each carried value; fills `writes`."""
+        found = [self._carry(p, state) for p, state in enumerate(states)]
+        agreed = [state for state in found if state is not None]
+        return agreed if len(agreed) == len(found) else None
+
+    def _carry(self, position: int, state: State) -> State | None:
+        argument = self.body.arguments[position]
+        value = last_op(self.body).operands[position]
+        if before_barriers(value) == argument:
+            return None if state.is_partial else state
+        if position in self.counters:  # the last count differs
+            used = next(iter(self.loop.results[position].uses), None) is not None
+            return None if used or state != INVARIANT else state
+        op = made_by(value)
+        if op is None or op.block != self.body:
+            return None
+        if op.name == "stablehlo.add" and argument in list(op.operands):
+            zero = state == INVARIANT and is_zero(self.loop.operands[position])
+            alone = used_alone(argument, value)
+            return State(Kind.PARTIAL) if alone and (zero or state.is_partial) else None
+        if op.name != "stablehlo.dynamic_update_slice" or op.operands[0] != argument:
+            return None
+        whole, part, *starts = op.operands
+        dim = block_dim(shape_of(whole), starts, shape_of(part), self.wanted, self.known)
+        if dim is None or len(list(value.uses)) != 1 or whole == part:
+            return None
+        written = State(Kind.VARYING, 0, Cut(dim))
+        self.writes[position] = dim
+        return written if state in (INVARIANT, written) else None
+
+    def reads(self, states: Mapping[ir.Value, State]) -> dict[int, int] | None:
+        """Where blocks are read, see `Share`; None if parts are used in any other way."""
+        found: dict[int, int] = {}
+        ops = ops_of(self.body)
+        position = {op.results[0]: i for i, op in enumerate(ops) if len(op.results)}
+        for value, state in states.items():
+            if state.is_partial and value not in self.body.arguments:
+                return None
+            if not state.varies:
+                continue
+            for op, operand in self._uses(value):
+                dim = None
+                if op.name == "stablehlo.dynamic_slice" and op.block == self.body and operand == 0:
+                    sizes, starts = shape_of(op.results[0]), list(op.operands)[1:]
+                    dim = block_dim(shape_of(value), starts, sizes, self.wanted, self.known)
+                if dim is None or state.cut != Cut(dim):
+                    return None
+                found[position[op.results[0]]] = dim
+        return found
+
+    def _uses(self, value: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
+        """The uses of a value in the loop but for those that carry it on."""
+        ends = last_op(self.body)
+        for use in value.uses:
+            op, operand = use.owner.operation, use.operand_number
+            if not is_inside(op, self.loop):
+                continue
+            if op == ends and self.body.arguments[operand] == value:
+                continue
+            update = op.name == "stablehlo.dynamic_update_slice" and operand == 0
+            if update and any(ends.operands[p] == op.results[0] for p in self.writes):
+                continue
+            yield op, operand
+
+
+def _is_signless(value: ir.Value) -> bool:
+    element = ir.RankedTensorType(value.type).element_type
+    return isinstance(element, ir.IntegerType) and element.is_signless

@@ -1,0 +1,39 @@
+"""What one call of a function costs."""
+
+from itertools import accumulate
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.flops import ZERO, heavy_flops, op_cost
+from shardc.analysis.program.liveness import FREE, Liveness, is_in_place
+from shardc.ir.calls import CallCost, facts_of
+from shardc.ir.tensor_types import num_bytes
+from shardc.ir.walk import ops, planned_ops, terminator
+
+
+def call_cost(function: ir.Operation) -> CallCost:
+    """FLOPs and bytes of a function whose own calls, if any, are summed up already."""
+    total = ZERO
+    for op in ops(function):
+        total = total.plus(op_cost(op))
+    heavy = sum(map(heavy_flops, ops(function)))
+    return CallCost(*total, heavy, _inner_bytes(function))
+
+
+def _inner_bytes(function: ir.Operation) -> int:
+    """The most that lives at once of what the function makes and does not return."""
+    inside = planned_ops(function)
+    live, returned = Liveness(function), set(terminator(function).operands)
+    changes = [0] * (len(inside) + 1)
+    for time, op in enumerate(inside):
+        facts = facts_of(op)
+        if facts is not None:
+            changes[time] += facts.cost.inner_bytes
+            changes[time + 1] -= facts.cost.inner_bytes
+        if op.name in FREE or is_in_place(op):
+            continue
+        for result in op.results:
+            if result not in returned:
+                changes[time] += num_bytes(result)
+                changes[live.last_use(result, time) + 1] -= num_bytes(result)
+    return max(accumulate(changes), default=0)

@@ -1,0 +1,87 @@
+"""Which functions of a large module stay functions, so that what repeats is analysed once."""
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.calls.call_graph import CallGraph, refused
+from shardc.analysis.program.flops import is_heavy
+from shardc.ir.attributes import SHARDING, call_target
+from shardc.ir.calls import CALL
+from shardc.ir.effects import has_side_effect, is_host_call
+from shardc.ir.walk import walk
+from shardc.rules.libraries import names_functions
+
+_DIALECTS = ("stablehlo.", "chlo.", "func.")
+_COLLECTIVES = """all_gather all_reduce all_to_all collective_broadcast collective_permute
+    partition_id reduce_scatter replica_id""".split()
+MOST_OPS = 5_000_000  # refused above
+STAYS = "shardc.stays"  # function: it has been chosen
+
+
+def repeated_functions(graph: CallGraph, most_ops: int) -> set[str]:
+    """The functions to keep so that the module has at most `most_ops` ops, or as few as it can;
+    they are marked, and found again by their marks.
+
+    Takes the function whose copies together are largest, again and again: that is mostly a small
+    one which everything else calls. Those with matrix products come last, because of a call nothing
+    can be split but what all that it runs can be split along. A function stays where what it runs
+    is nothing but ops with results: no callbacks, collectives or shardings, and no composite runs
+    it.
+
+    Raises:
+        ImportFileError: SHARDC-122, over five million ops remain.
+    """
+    kept = {name for name in graph.order if STAYS in graph.functions[name].attributes}
+    candidates, heavy = _candidates(graph), _heavy(graph)
+    while True:
+        sizes, copies = graph.sizes(kept), graph.copies(kept)
+        total = sizes[graph.order[-1]] + sum(sizes[name] for name in kept)
+        if total <= most_ops:
+            break
+        gains = {name: (copies[name] - 1) * (sizes[name] - 1) for name in candidates - kept}
+        gains = {name: gain for name, gain in gains.items() if gain > 0}
+        if not gains:
+            break
+        kept.add(max(sorted(gains), key=lambda name: (name not in heavy, gains[name])))
+    if total > MOST_OPS:
+        largest = max(graph.order[:-1], key=lambda name: copies[name] * sizes[name])
+        raise refused(
+            graph.functions[graph.order[-1]],
+            f"inlining all calls gives {total} ops, most of them of '@{largest}', which cannot"
+            " stay a function because it does more than compute its results",
+        )
+    for name in kept:
+        graph.functions[name].attributes[STAYS] = ir.UnitAttr.get()
+    return kept
+
+
+def _candidates(graph: CallGraph) -> set[str]:
+    """Functions that can be called by a device on a part of its own."""
+    found: set[str] = set()
+    for name in graph.order[:-1]:  # callees first
+        inner = {callee for _, callee in graph.calls[name]}
+        if inner <= found and _only_computes(graph.functions[name]):
+            found.add(name)
+    calls = [(call, callee) for each in graph.calls.values() for call, callee in each]
+    return found - {callee for call, callee in calls if call.name != CALL or len(call.results) == 0}
+
+
+def _heavy(graph: CallGraph) -> set[str]:
+    found: set[str] = set()
+    for name in graph.order:
+        inner = {callee for _, callee in graph.calls[name]}
+        if inner & found or is_heavy(graph.functions[name]):
+            found.add(name)
+    return found
+
+
+def _only_computes(function: ir.Operation) -> bool:
+    return all(
+        op.name.startswith(_DIALECTS)
+        and op.name.removeprefix("stablehlo.") not in _COLLECTIVES
+        and not is_host_call(op)
+        and not names_functions(op)
+        and call_target(op) != "Sharding"
+        and SHARDING not in op.attributes
+        and not has_side_effect(op)
+        for op in walk(function)
+    )

@@ -1,0 +1,1 @@
+"""Facts about loops: iterations, rows of stacked arrays."""

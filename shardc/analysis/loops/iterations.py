@@ -1,0 +1,260 @@
+"""What the iterations of a counting loop read and write: which rows of which stacked arrays."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.trip_count import count_of, counts_from
+from shardc.ir.constants import is_zero
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import is_inside, last_op, made_by, ops_of
+
+INTEGER_OPS: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "negate": np.negative,
+    "select": np.where,
+    "clamp": lambda low, value, high: np.clip(value, low, high),
+    "convert": lambda value: value,
+    "reshape": lambda value: value,
+}
+COMPARISONS: dict[str, Callable[..., np.ndarray]] = {
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+    "EQ": np.equal,
+    "NE": np.not_equal,
+}
+
+
+@dataclass
+class Iterations:
+    """A `stablehlo.while` that can run in pieces, and the rows that its iterations touch.
+
+    Attributes:
+        loop: the op.
+        trips: how often it runs.
+        counter: position of what it counts by among what it carries.
+        counters: position of each number that only counts -> its start and step.
+        forwards: iteration k touches row k of the stacks; else row trips - 1 - k.
+        reads: first result of a `dynamic_slice` in the body -> the dim of its operand, a value
+            from outside, of which iteration k reads that row.
+        writes: position of a carried stack -> the dim of which iteration k writes that row; all
+            that the loop does with such a stack.
+        sums: positions of what starts from zeros and is only added to.
+    """
+
+    loop: ir.Operation
+    trips: int
+    counter: int
+    counters: dict[int, tuple[int, int]]
+    forwards: bool = True
+    reads: dict[ir.Value, int] = field(default_factory=dict)
+    writes: dict[int, int] = field(default_factory=dict)
+    sums: set[int] = field(default_factory=set)
+
+    @property
+    def body(self) -> ir.Block:
+        """What one iteration does."""
+        return self.loop.regions[1].blocks[0]
+
+    @property
+    def independent(self) -> bool:
+        """Whether iterations meet in nothing but sums: a loop over data, not over layers."""
+        handed = last_op(self.body).operands
+        met = (*self.counters, *self.writes, *self.sums)
+        return all(
+            p in met or before_barriers(value) == self.body.arguments[p]
+            for p, value in enumerate(handed)
+        )
+
+    def count_at(self, position: int, iteration: int) -> int:
+        """What the number that is carried at `position` has counted to."""
+        start, step = self.counters[position]
+        return start + step * iteration
+
+    def uses_whole(self, value: ir.Value) -> bool:
+        """Whether the loop uses a value from outside in other ways than row by row."""
+        return any(
+            not (len(op.results) == 1 and op.results[0] in self.reads and use.operand_number == 0)
+            for use in value.uses
+            if is_inside(op := use.owner.operation, self.loop)
+        )
+
+    def row_range(self, first: int, last: int) -> tuple[int, int]:
+        """The rows of iterations first..last - 1, as a half-open range."""
+        return (first, last) if self.forwards else (self.trips - last, self.trips - first)
+
+
+def row_read(row: ir.Value) -> ir.Operation:
+    """The `dynamic_slice` that gives a row that is read."""
+    op = made_by(row)
+    assert op is not None, "a row is read by an op"
+    return op
+
+
+def iterations(loop: ir.Operation) -> Iterations | None:
+    """What the iterations of `loop` touch; None where it does not count to a constant.
+
+    Iterations need not touch rows: layers that share their weights, or tokens that are decoded one
+    after the other, do the same work again on what they carry.
+    """
+    counted = count_of(loop)
+    if counted is None:
+        return None
+    trips, counter = counted
+    counters = {p: counts_from(loop, p) for p in range(len(loop.operands))}
+    found = Iterations(loop, trips, counter, {p: c for p, c in counters.items() if c is not None})
+    touched = {}
+    for found.forwards in (False, True):
+        _find_rows(found)
+        touched[found.forwards] = bool(found.reads), bool(found.writes)
+    if touched[False] > touched[True]:
+        found.forwards = False
+        _find_rows(found)
+    _find_sums(found)
+    return found
+
+
+def _find_rows(found: Iterations) -> None:
+    k = np.arange(found.trips)
+    wanted = k if found.forwards else found.trips - 1 - k
+    known: dict[ir.Value, np.ndarray | None] = {
+        found.body.arguments[p]: start + step * k for p, (start, step) in found.counters.items()
+    }
+    found.reads, found.writes = {}, {}
+    carried = set(found.body.arguments)
+    for op in ops_of(found.body):
+        if op.name == "stablehlo.dynamic_slice" and op.operands[0] not in carried:
+            dim = _row_dim(op, list(op.operands)[1:], shape_of(op.results[0]), wanted, known)
+            if dim is not None and not _made_inside(op.operands[0], found.body):
+                found.reads[op.results[0]] = dim
+    for p, value in enumerate(last_op(found.body).operands):
+        argument, update = found.body.arguments[p], made_by(value)
+        if update is None or update.name != "stablehlo.dynamic_update_slice":
+            continue
+        whole, part, *starts = update.operands
+        if whole == argument != part and update.block == found.body and used_alone(argument, value):
+            dim = _row_dim(update, starts, shape_of(part), wanted, known)
+            if dim is not None:
+                found.writes[p] = dim
+
+
+def _find_sums(found: Iterations) -> None:
+    for p, value in enumerate(last_op(found.body).operands):
+        argument, op = found.body.arguments[p], made_by(value)
+        if op is None or op.name != "stablehlo.add" or p in found.counters:
+            continue
+        added = argument in list(op.operands) and used_alone(argument, value)
+        if added and is_zero(found.loop.operands[p]):
+            found.sums.add(p)
+
+
+def used_alone(argument: ir.Value, value: ir.Value) -> bool:
+    """Whether a carried value is used once inside, and the one that replaces it, too."""
+    return len(list(argument.uses)) == 1 and len(list(value.uses)) == 1
+
+
+def before_barriers(value: ir.Value) -> ir.Value:
+    """The value that barriers, such as those of `jax.checkpoint`, hand on."""
+    op = made_by(value)
+    while op is not None and op.name == "stablehlo.optimization_barrier":
+        value = op.operands[ir.OpResult(value).result_number]
+        op = made_by(value)
+    return value
+
+
+def _made_inside(value: ir.Value, body: ir.Block) -> bool:
+    op = made_by(value)
+    return op is not None and op.block == body
+
+
+def _row_dim(
+    op: ir.Operation,
+    starts: list[ir.Value],
+    sizes: tuple[int, ...],
+    wanted: np.ndarray,
+    known: dict[ir.Value, np.ndarray | None],
+) -> int | None:
+    """The dim along which `op` touches row `wanted[k]` in iteration k, and all of the others."""
+    shape = shape_of(op.operands[0])
+    if len(wanted) > 1:
+        dim = block_dim(shape, starts, sizes, wanted, known)
+        return dim if dim is not None and sizes[dim] == 1 else None
+    dim = shape.index(1) if 1 in shape else None
+    return dim if dim is not None and _are(starts[dim], wanted, known) else None
+
+
+def block_dim(
+    shape: tuple[int, ...],
+    starts: list[ir.Value],
+    sizes: tuple[int, ...],
+    wanted: np.ndarray,
+    known: dict[ir.Value, np.ndarray | None],
+) -> int | None:
+    """The dim that is taken in equal blocks, block `wanted[k]` in iteration k, and in no other way.
+
+    Args:
+        shape: of the whole.
+        starts, sizes: of what an iteration takes.
+        known: what integer scalars are in every iteration; more is added.
+    """
+    partial = [d for d, (whole, part) in enumerate(zip(shape, sizes, strict=True)) if whole != part]
+    if len(partial) != 1:
+        return None
+    dim = partial[0]
+    even = shape[dim] == sizes[dim] * len(wanted)
+    return dim if even and _are(starts[dim], wanted * sizes[dim], known) else None
+
+
+def _are(value: ir.Value, wanted: np.ndarray, known: dict[ir.Value, np.ndarray | None]) -> bool:
+    found = _values(value, known)
+    return found is not None and np.array_equal(np.broadcast_to(found, wanted.shape), wanted)
+
+
+def _values(value: ir.Value, known: dict[ir.Value, np.ndarray | None]) -> np.ndarray | None:
+    """What an integer or boolean scalar is in every iteration; None where that is not known."""
+    if value not in known:
+        known[value] = _compute(value, known)
+    return known[value]
+
+
+def _compute(value: ir.Value, known: dict[ir.Value, np.ndarray | None]) -> np.ndarray | None:
+    op = made_by(value)
+    if op is None or shape_of(value) not in ((), (1,)):
+        return None
+    name = op.name.removeprefix("stablehlo.")
+    if name == "dynamic_slice":
+        table, place = _table(op.operands[0]), _values(op.operands[1], known)
+        if table is None or place is None:
+            return None
+        return np.asarray(table[np.clip(place, 0, len(table) - 1)])
+    if name == "constant":
+        element = ir.RankedTensorType(value.type).element_type
+        if not isinstance(element, ir.IntegerType):
+            return None
+        return np.array(int(ir.DenseIntElementsAttr(op.attributes["value"])[0]))
+    if name != "compare" and name not in INTEGER_OPS:
+        return None
+    operands = [_values(operand, known) for operand in op.operands]
+    terms = [operand for operand in operands if operand is not None]
+    if len(terms) < len(operands):
+        return None
+    if name == "compare":
+        direction = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
+        return COMPARISONS[direction](*terms)
+    return INTEGER_OPS[name](*terms)
+
+
+def _table(value: ir.Value) -> np.ndarray | None:
+    """The integers 0, 1, 2, .., over which `lax.scan` goes where it is given `jnp.arange`."""
+    op = made_by(value)
+    if op is None or op.name != "stablehlo.iota" or len(shape_of(value)) != 1:
+        return None
+    return np.arange(shape_of(value)[0])

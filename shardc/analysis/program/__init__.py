@@ -1,0 +1,1 @@
+"""Facts about any function: who uses what, cost, lifetime, state."""

@@ -1,0 +1,121 @@
+"""Which arguments of a step are state, and which can hold the batch."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.state import STATE_RESULT, argument_names, donated_args, state_aliases
+from shardc.ir.attributes import BATCH_DIM, PIECE, arg_attrs, result_attrs
+from shardc.ir.walk import body, main_function, terminator
+
+_KEY_SHAPES = {(2,), (4,)}  # raw random keys (threefry, rbg), of ui32
+
+
+def state_arguments(function: ir.Operation) -> dict[int, int]:
+    """Argument -> the result that is its next value.
+
+    Where arguments are donated, the state is those of them that have a result of their type.
+    Without donation it is the arguments whose structure reappears in the results: all leaves of an
+    argument under one prefix of the results, or, in files without names, a run of equal types.
+    What a pass has written down (`shardc.state_result`) is not guessed again.
+    """
+    if any(STATE_RESULT in attrs for attrs in arg_attrs(function)):
+        return state_aliases(function)
+    arguments = [str(a.type) for a in body(function).arguments]
+    results = [str(v.type) for v in terminator(function).operands]
+    donated = donated_args(function)
+    if donated:
+        found = state_aliases(function)
+        free = [r for r in range(len(results)) if r not in found.values()]
+        for a in sorted(donated - found.keys()):
+            match = next((r for r in free if results[r] == arguments[a]), None)
+            if match is not None:
+                found[a] = match
+                free.remove(match)
+        return found
+    names = argument_names(function)
+    paths = _result_paths(function)
+    if paths and all(not name.startswith("argument ") for name in names):
+        return _by_structure(names, arguments, paths, results)
+    return _by_order(arguments, results)
+
+
+def _result_paths(function: ir.Operation) -> list[str]:
+    """JAX's paths of the results, such as `[0]['w']`; empty where a file does not have them."""
+    infos = [a["jax.result_info"] for a in result_attrs(function) if "jax.result_info" in a]
+    if len(infos) < len(result_attrs(function)):
+        return []
+    return [re.sub(r"^result", "", str(ir.StringAttr(info).value)) for info in infos]
+
+
+def _by_structure(
+    names: list[str], arguments: list[str], paths: list[str], results: list[str]
+) -> dict[int, int]:
+    roots: dict[str, dict[str, int]] = {}
+    for a, name in enumerate(names):
+        root = re.split(r"[\[.]", name, maxsplit=1)[0]
+        roots.setdefault(root, {})[name[len(root) :]] = a
+    number = {path: r for r, path in enumerate(paths)}
+    found: dict[int, int] = {}
+    for leaves in roots.values():
+        first = next(iter(leaves))
+        for path in paths:
+            if not path.endswith(first):
+                continue
+            prefix = path[: len(path) - len(first)]
+            match = {a: number.get(prefix + suffix, -1) for suffix, a in leaves.items()}
+            if all(
+                r >= 0 and r not in found.values() and results[r] == arguments[a]
+                for a, r in match.items()
+            ):
+                found.update(match)
+                break
+    return found
+
+
+def _by_order(arguments: list[str], results: list[str]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    following = 0
+    for r, type_ in enumerate(results):
+        match = next((a for a in range(following, len(arguments)) if arguments[a] == type_), None)
+        if match is not None:
+            found[match] = r
+            following = match + 1
+    return found
+
+
+@dataclass(frozen=True)
+class BatchChoice:
+    """One guess at where the batch is: dim `dim`, of this size, of these arguments."""
+
+    size: int
+    args: Mapping[int, int]
+
+
+def batch_choices(function: ir.Operation, allowed: list[int], dim: int = 0) -> list[BatchChoice]:
+    """Guesses among `allowed` arguments: all that have the same size in dim `dim` belong together.
+
+    Scalars, raw random keys and dims of size 1 are never batch. In order of arguments.
+    """
+    groups: dict[int, dict[int, int]] = {}
+    for a in allowed:
+        type_ = body(function).arguments[a].type
+        if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
+            continue
+        shape = tuple(type_.shape)
+        is_key = str(type_.element_type) == "ui32" and shape in _KEY_SHAPES
+        if len(shape) > dim and shape[dim] > 1 and not is_key:
+            groups.setdefault(shape[dim], {})[a] = dim
+    return [BatchChoice(size, args) for size, args in groups.items()]
+
+
+def cut_dims(split_module: ir.Operation) -> dict[int, int]:
+    """The user's flat arguments that a split has cut into microbatches -> the dim that is cut."""
+    attrs = arg_attrs(main_function(split_module))
+    return {
+        n: int(ir.IntegerAttr(each[BATCH_DIM]).value)
+        for n, each in enumerate(attrs)
+        if BATCH_DIM in each and PIECE not in each
+    }

@@ -1,0 +1,74 @@
+"""Which ops are copied to every stage that uses them, instead of living on one."""
+
+from shardc.analysis.program.def_use import Dataflow, StepFacts
+from shardc.ir.attributes import MICROBATCH_INDEX, call_target
+from shardc.ir.tensor_types import num_elements
+
+# Too costly to compute twice, or not sure to give the same twice.
+HEAVY = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "dot_general dot convolution while case if sort scatter select_and_scatter reduce_window"
+        " rng rng_bit_generator custom_call fft cholesky triangular_solve"
+    ).split()
+)
+
+
+def cloneable_ops(flow: Dataflow, facts: StepFacts, state_args: set[int]) -> set[int]:
+    """Positions of the ops that are copied to their users.
+
+    The whole phase "before"; ops of the body that no microbatch changes; cheap preparation of
+    the batch (no state, no heavy op upstream); in the update what is made of arguments of one
+    element, and what spreads one element over a tensor: the copies need one number sent, and
+    parameters of one shape that share a broadcast learning rate stay free to live apart.
+    """
+    found: set[int] = set()
+    for i, phase in enumerate(facts.phase):
+        if phase == "before" or (
+            i not in facts.accumulates
+            and _is_light(flow, i)
+            and (
+                _body_clones(flow, facts, i, found, state_args)
+                if phase == "body"
+                else _update_clones(flow, i, found)
+            )
+        ):
+            found.add(i)
+    return found
+
+
+def gives_scalars(flow: Dataflow, i: int) -> bool:
+    """Whether every result of op number `i` has one element."""
+    return all(num_elements(result) <= 1 for result in flow.ops[i].results)
+
+
+def is_scalar_arithmetic(flow: Dataflow, i: int) -> bool:
+    """Whether op number `i` takes and gives single elements only."""
+    return gives_scalars(flow, i) and all(num_elements(v) <= 1 for v in flow.ops[i].operands)
+
+
+def argument_size(flow: Dataflow, arg: int) -> int:
+    """Elements of argument number `arg`."""
+    return num_elements(flow.ops[0].block.arguments[arg])
+
+
+def _is_light(flow: Dataflow, i: int) -> bool:
+    op = flow.ops[i]
+    return op.name not in HEAVY or call_target(op) == MICROBATCH_INDEX
+
+
+def _body_clones(
+    flow: Dataflow, facts: StepFacts, i: int, cloned: set[int], state_args: set[int]
+) -> bool:
+    if not cloned.issuperset(flow.op_inputs[i]):
+        return False
+    big_state = any(n in state_args and argument_size(flow, n) > 1 for n in flow.arg_inputs[i])
+    return i not in facts.varying or not big_state
+
+
+def _update_clones(flow: Dataflow, i: int, cloned: set[int]) -> bool:
+    if any(argument_size(flow, n) > 1 for n in flow.arg_inputs[i]):
+        return False
+    if gives_scalars(flow, i):
+        return is_scalar_arithmetic(flow, i) and cloned.issuperset(flow.op_inputs[i])
+    return all(j in cloned or gives_scalars(flow, j) for j in flow.op_inputs[i])

@@ -1,0 +1,90 @@
+"""How long the values of a function are needed, loops and branches included."""
+
+from jax.extend.mlir import ir
+
+from shardc.ir.user_shardings import CONSTRAINT
+from shardc.ir.walk import CONTROL_FLOW, body, ops
+from shardc.rules.allowed_factors import BARRIER
+
+# Ops that XLA makes on the fly inside their users: they take no time and no memory of their own.
+FREE = frozenset(
+    f"stablehlo.{name}"
+    for name in "constant iota broadcast_in_dim reshape transpose convert slice".split()
+) | {CONSTRAINT}
+
+
+class Liveness:
+    """When each value of a function is needed last, in positions among its `planned_ops`.
+
+    What a free op, or one that works in place, makes of a value needs that value still. A value
+    from outside a loop is needed until the loop ends.
+    """
+
+    def __init__(self, function: ir.Operation) -> None:
+        self._ops: list[tuple[ir.Operation, tuple[int, ...]]] = []  # and the ops around it
+        self._ends: dict[int, int] = {}  # position of an op of control flow -> last one inside
+        self._depth: dict[ir.Value, int] = {}
+        self._returned: list[tuple[ir.Value, tuple[int, ...]]] = []
+        self._last: dict[ir.Value, int] = {}
+        self._until: dict[int, int] = {}  # position of an op -> how long it needs its operands
+        self._depth.update(dict.fromkeys(body(function).arguments, 0))
+        for op in ops(function):
+            self._enter(op, ())
+        for value, around in self._returned:
+            self._use(value, self._ends[around[-1]], around)
+        for time in reversed(range(len(self._ops))):
+            op, around = self._ops[time]
+            if op.name in FREE or op.name == BARRIER or is_in_place(op):
+                last = [self.last_use(result, time) for result in op.results]
+                self._until[time] = max(last, default=time)
+            for operand in op.operands:
+                self._use(operand, self._until.get(time, time), around)
+
+    def last_use(self, value: ir.Value, made: int) -> int:
+        """Position of the last op that needs `value`; `made`, where none does."""
+        return self._last.get(value, made)
+
+    def needed(self, value: ir.Value, time: int) -> tuple[int, int]:
+        """From where to where, both included, a copy of `value` for the op at `time` is needed.
+
+        A value from outside a loop is copied before it, and the copy is needed until it ends.
+        """
+        around, depth = self._ops[time][1], self._depth[value]
+        until = self._until.get(time, time)
+        if depth < len(around):
+            return around[depth], max(until, self._ends[around[depth]])
+        return time, until
+
+    def end(self, time: int) -> int:
+        """Position of the last op inside the one at `time`: its own, if it is no control flow."""
+        return self._ends.get(time, time)
+
+    def _enter(self, op: ir.Operation, around: tuple[int, ...]) -> None:
+        time = len(self._ops)
+        self._ops.append((op, around))
+        self._depth.update(dict.fromkeys(op.results, len(around)))
+        if op.name not in CONTROL_FLOW:
+            return
+        inside = (*around, time)
+        for region in op.regions:
+            block = region.blocks[0]
+            self._depth.update(dict.fromkeys(block.arguments, len(inside)))
+            *inner, end = (each.operation for each in block.operations)
+            for each in inner:
+                self._enter(each, inside)
+            self._returned += [(value, inside) for value in end.operands]
+        self._ends[time] = len(self._ops) - 1
+
+    def _use(self, value: ir.Value, time: int, around: tuple[int, ...]) -> None:
+        depth = self._depth[value]
+        if depth < len(around):
+            time = max(time, self._ends[around[depth]])
+        self._last[value] = max(self._last.get(value, 0), time)
+
+
+def is_in_place(op: ir.Operation) -> bool:
+    """Whether XLA updates a part of what a loop carries where it lies."""
+    if op.name != "stablehlo.dynamic_update_slice":
+        return False
+    block = op.operands[0].owner
+    return isinstance(block, ir.Block) and block.owner.operation.name == "stablehlo.while"

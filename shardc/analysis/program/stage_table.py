@@ -1,0 +1,91 @@
+"""Reading back the table of arguments and results that shardc-outline-stages wrote."""
+
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
+from shardc.ir.walk import functions, walk, where
+
+ARGUMENTS = "shardc.arguments"  # module: one dict per argument of the user's function
+RESULTS = "shardc.results"  # module: value id of each result
+RESULT_TYPES = "shardc.result_types"  # module: type of each result
+RESULT_SHARDINGS = "shardc.result_shardings"  # module: what the user asks of each result, or unit
+RESULT_STAGES = "shardc.result_stages"  # module: stage that returns it
+RESULT_PIECES = "shardc.result_pieces"  # module: [result, dim] whose rows it goes on with, or []
+
+
+def result_values(module: ir.Operation) -> list[str]:
+    """Value id of each result of the user's function."""
+    return [str(ir.StringAttr(v).value) for v in ir.ArrayAttr(module.attributes[RESULTS])]
+
+
+def next_states(module: ir.Operation) -> dict[str, str]:
+    """Value id of a returned state -> value id of the argument that it replaces next step."""
+    if ARGUMENTS not in module.attributes:
+        return {}
+    values = result_values(module)
+    found = {}
+    for n, entry in enumerate(ir.ArrayAttr(module.attributes[ARGUMENTS])):
+        row = ir.DictAttr(entry)
+        if "result" in row:
+            value = values[ir.IntegerAttr(row["result"]).value]
+            if value.startswith("v"):
+                found[value] = f"arg{n}"
+    return found
+
+
+def donated_arguments(module: ir.Operation) -> frozenset[str]:
+    """Value ids of the arguments whose buffers the caller gives away."""
+    if ARGUMENTS not in module.attributes:
+        return frozenset()
+    rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
+    return frozenset(f"arg{n}" for n, row in enumerate(rows) if ir.BoolAttr(row["donated"]).value)
+
+
+@dataclass(frozen=True)
+class AskedValue:
+    """A sharding that the user asks for of an argument or result of the step.
+
+    Attributes:
+        name: who asks, such as "argument 'state['w']'".
+    """
+
+    asked: Asked
+    name: str
+
+
+def asked_values(module: ir.Operation) -> dict[str, AskedValue]:
+    """Value id -> the sharding that it must have, as an argument or as a result."""
+    if ARGUMENTS not in module.attributes:
+        return {}
+    found = {}
+    if RESULT_SHARDINGS in module.attributes:
+        wanted = ir.ArrayAttr(module.attributes[RESULT_SHARDINGS])
+        for n, (value, attr) in enumerate(zip(result_values(module), wanted, strict=True)):
+            if not isinstance(attr, ir.UnitAttr):
+                found[value] = AskedValue(asked_of(attr), f"result {n}")
+    for n, entry in enumerate(ir.ArrayAttr(module.attributes[ARGUMENTS])):
+        row = ir.DictAttr(entry)
+        if "sharding" in row:
+            name = f"argument '{ir.StringAttr(row['name']).value}'"
+            if "asked_by" in row:
+                name = str(ir.StringAttr(row["asked_by"]).value)
+            found[f"arg{n}"] = AskedValue(asked_of(row["sharding"]), name)
+    return found
+
+
+def asked_names(module: ir.Operation) -> list[str]:
+    """Who asks for shardings in stage functions: patterns, arguments, results, and the source
+    positions of constraints."""
+    names = [each.name for each in asked_values(module).values()]
+    for op in (op for f in functions(module) for op in walk(f) if op.name == CONSTRAINT):
+        if not asked_of(op.attributes["sharding"]).asks_nothing:
+            names.append(where(op))
+    return list(dict.fromkeys(names))
+
+
+def argument_names(module: ir.Operation) -> list[str]:
+    """The user's name of each argument of the step."""
+    rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
+    return [str(ir.StringAttr(row["name"]).value) for row in rows]

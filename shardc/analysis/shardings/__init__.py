@@ -1,0 +1,1 @@
+"""The sharding problem of a stage and what a solution means."""

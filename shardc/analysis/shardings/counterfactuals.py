@@ -1,0 +1,238 @@
+"""Why ops and arguments are sharded as a plan has it: what that costs, and what else would cost."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.stage_table import (
+    argument_names,
+    asked_values,
+    donated_arguments,
+    next_states,
+)
+from shardc.analysis.shardings.sharding_problem import ProblemBuilder
+from shardc.analysis.shardings.stage_problem import StageProblem
+from shardc.analysis.shardings.strategies import Strategy
+from shardc.cluster import Cluster
+from shardc.cost.reshard import describe
+from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, get_int
+from shardc.ir.shardings import meshes
+from shardc.ir.walk import functions, planned_ops, symbol, where
+from shardc.plan.decisions import FunctionSharding
+from shardc.rules.program_rules import rules_of
+
+MOST_ALTERNATIVES = 3
+Matches = Callable[[str], bool]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds per step and bytes per device that a choice accounts for, with its neighbours.
+
+    Attributes:
+        communication_s: adding up partial sums.
+        reshard_s: other reshards between it and its neighbours.
+    """
+
+    compute_s: float
+    communication_s: float
+    reshard_s: float
+    num_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        return self.compute_s + self.communication_s + self.reshard_s
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.compute_s - other.compute_s,
+            self.communication_s - other.communication_s,
+            self.reshard_s - other.reshard_s,
+            self.num_bytes - other.num_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice of the plan.
+
+    Attributes:
+        name: the op and its place, or the argument.
+        sharding: what was chosen, in words.
+        alternatives: the cheapest others, as long as all neighbours stay as they are: in words, and
+            what they cost more.
+        num_ruled_out: of the others no reshard or next state allows so many, neighbours being as
+            they are.
+    """
+
+    name: str
+    stage: int
+    sharding: str
+    cost: Cost
+    alternatives: tuple[tuple[str, Cost], ...]
+    num_ruled_out: int
+
+
+def explain_choices(
+    sharded: ir.Operation,
+    planned: dict[str, FunctionSharding],
+    cluster: Cluster,
+    stashes: Sequence[int],
+    matches: Matches,
+) -> list[Choice]:
+    """The choices whose name matches.
+
+    Args:
+        sharded: stage functions with the shardings of a plan.
+        planned: the same shardings.
+        stashes: for each stage the microbatches in flight.
+    """
+    rules, placed = rules_of(sharded), meshes(sharded)
+    same, asked = next_states(sharded), asked_values(sharded)
+    donated = donated_arguments(sharded)
+    found = []
+    for stage, in_flight in enumerate(stashes):
+        own = [f for f in functions(sharded) if (get_int(f, STAGE) or 0) == stage]
+        mesh = placed[f"stage{stage}"]
+        count = get_int(sharded, NUM_MICROBATCHES) or 1
+        builder = ProblemBuilder(own, rules, mesh, cluster, count, in_flight, same, donated, asked)
+        built = builder.build(None)
+        scorer = _Scorer(built, _choice(built, planned))
+        for name, node in _named_nodes(sharded, own, built):
+            if matches(name):
+                found.append(scorer.explained(name, stage, node))
+    return found
+
+
+def _named_nodes(
+    sharded: ir.Operation, own: Sequence[ir.Operation], built: StageProblem
+) -> Iterator[tuple[str, int]]:
+    for n, name in enumerate(argument_names(sharded)):
+        if f"arg{n}" in built.value_nodes:
+            yield f"argument {name}", built.value_nodes[f"arg{n}"]
+    for function in own:
+        nodes_of_ops = built.op_nodes[symbol(function)]
+        for op, nodes in zip(planned_ops(function), nodes_of_ops, strict=True):
+            for node in nodes:
+                yield f"{op.name} at {where(op)} in {symbol(function)}", node
+
+
+def _choice(built: StageProblem, planned: dict[str, FunctionSharding]) -> list[int]:
+    """The number of each node's planned strategy."""
+    choice = [0] * built.problem.num_nodes
+    for name, nodes_of_ops in built.op_nodes.items():
+        ids = (*built.function_args[name], *built.function_results[name])
+        lies = (*planned[name].arguments, *planned[name].results)
+        for value, sharding in zip(ids, lies, strict=True):
+            choice[built.value_nodes[value]] = built.value_options[value].index(sharding)
+        options_of_ops = built.op_strategies[name]
+        for op, nodes, options in zip(planned[name].ops, nodes_of_ops, options_of_ops, strict=True):
+            operands, results = list(op.operands), list(op.results)
+            for node, strategies in zip(nodes, options, strict=True):
+                first = strategies[0]
+                key = (
+                    tuple(operands[: len(first.operands)]),
+                    tuple(results[: len(first.results)]),
+                )
+                del operands[: len(first.operands)], results[: len(first.results)]
+                keys = [(s.operands, s.results) for s in strategies]
+                choice[node] = keys.index(key)
+    return choice
+
+
+class _Scorer:
+    """Scores the strategies of single nodes of a solved problem."""
+
+    def __init__(self, built: StageProblem, choice: Sequence[int]) -> None:
+        self.built, self.choice = built, choice
+        self.strategies: dict[int, tuple[Strategy, ...]] = {}
+        for name, nodes_of_ops in built.op_nodes.items():
+            for nodes, options in zip(nodes_of_ops, built.op_strategies[name], strict=True):
+                self.strategies.update(zip(nodes, options, strict=True))
+        self.options = {node: built.value_options[v] for v, node in built.value_nodes.items()}
+        self.edges: dict[int, list[int]] = {}
+        for edge, ends in enumerate(built.problem.edges):
+            for node in set(ends):
+                self.edges.setdefault(node, []).append(edge)
+
+    def explained(self, name: str, stage: int, node: int) -> Choice:
+        chosen = self.choice[node]
+        own = self._cost({node: chosen})
+        others: dict[str, Cost] = {}
+        ruled_out = 0
+        for other in range(len(self.built.problem.costs[node])):
+            text = self._text(node, other)
+            if other == chosen or text == self._text(node, chosen):
+                continue
+            moved = self._with_ties(node, other)
+            cost = None if moved is None else self._cost(moved)
+            if cost is None or cost.seconds == float("inf"):
+                ruled_out += 1
+                continue
+            assert moved is not None
+            more = cost - self._cost({n: self.choice[n] for n in moved})
+            if text not in others or more.seconds < others[text].seconds:
+                others[text] = more
+        ranked = sorted(others.items(), key=lambda each: (each[1].seconds, each[1].num_bytes))
+        best = tuple(ranked[:MOST_ALTERNATIVES])
+        return Choice(name, stage, self._text(node, chosen), own, best, ruled_out)
+
+    def _with_ties(self, node: int, strategy: int) -> dict[int, int] | None:
+        """`node` with another strategy, and the values that must then lie likewise."""
+        moved = {node: strategy}
+        for edge in self.edges.get(node, []):
+            if edge < len(self.built.edge_reshards):
+                continue
+            u, v = self.built.problem.edges[edge]
+            table = self.built.problem.edge_costs[edge]
+            row, other = (table[strategy], v) if u == node else (table[:, strategy], u)
+            allowed = [k for k, cost in enumerate(row.tolist()) if cost < float("inf")]
+            if not allowed:
+                return None
+            moved[other] = allowed[0]
+        return moved
+
+    def _cost(self, moved: dict[int, int]) -> Cost:
+        """What some nodes cost with these strategies, and their edges to all others."""
+        problem = self.built.problem
+        at = {**dict(enumerate(self.choice)), **moved}
+        compute_s = communication_s = reshard_s = 0.0
+        for node, strategy in moved.items():
+            seconds = float(problem.costs[node][strategy])
+            computed = self._compute_s(node, strategy)
+            compute_s += computed
+            communication_s += seconds - computed
+        for edge in {edge for node in moved for edge in self.edges.get(node, [])}:
+            u, v = problem.edges[edge]
+            seconds = float(problem.edge_costs[edge][at[u], at[v]])
+            if edge < len(self.built.edge_reshards):
+                info = self.built.edge_reshards[edge]
+                if set(info.made[at[u]].unreduced) > set(info.used[at[v]].unreduced):
+                    communication_s += seconds
+                    continue
+            reshard_s += seconds
+        num_bytes = sum(int(problem.usages[node][s]) for node, s in moved.items())
+        return Cost(compute_s, communication_s, reshard_s, num_bytes)
+
+    def _compute_s(self, node: int, strategy: int) -> float:
+        """An op's seconds without what its own all-reduce takes; a value computes nothing."""
+        if node not in self.strategies:
+            return 0.0
+        strategies = self.strategies[node]
+        costs = self.built.problem.costs[node].tolist()
+        shards = strategies[strategy].num_shards
+        if not strategies[strategy].reduce_axes:
+            return float(costs[strategy])
+        return float(
+            min(c for c, s in zip(costs, strategies, strict=True) if s.num_shards == shards)
+        )
+
+    def _text(self, node: int, strategy: int) -> str:
+        if node in self.options:
+            return describe(self.options[node][strategy])
+        chosen = self.strategies[node][strategy]
+        takes = ", ".join(map(describe, chosen.operands))
+        gives = ", ".join(map(describe, chosen.results))
+        reduced = f", all-reduced over {', '.join(chosen.reduce_axes)}" * bool(chosen.reduce_axes)
+        return f"({takes}) -> {gives}{reduced}"

@@ -1,0 +1,342 @@
+"""The ops of one stage function as nodes of the sharding problem."""
+
+from collections.abc import Iterator, Sequence
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.flops import HEAVY, OpCost, op_cost
+from shardc.analysis.program.liveness import FREE, Liveness, is_in_place
+from shardc.analysis.program.trip_count import trip_count
+from shardc.analysis.shardings.problem_graph import Node, ProblemGraph
+from shardc.analysis.shardings.reshard_tables import Column, StrategyColumns
+from shardc.analysis.shardings.stage_problem import OpReduction
+from shardc.analysis.shardings.strategies import (
+    Strategy,
+    asked_strategies,
+    can_be_unreduced,
+    can_start_sums,
+    identity_strategies,
+    op_strategies,
+    result_strategies,
+    whole_strategy,
+)
+from shardc.cluster import Cluster
+from shardc.cost.collectives import all_reduce_over_s
+from shardc.cost.roofline import op_time_s
+from shardc.ir.attributes import call_target
+from shardc.ir.calls import CALL, called, facts_of
+from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, shape_of, sum_itemsize
+from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
+from shardc.ir.walk import (
+    CONTROL_FLOW,
+    RETURN,
+    body,
+    last_op,
+    made_by,
+    ops,
+    terminator,
+    where,
+)
+from shardc.rules.allowed_factors import BARRIER
+from shardc.rules.op_rule import OpRule
+
+FUSED_TRAFFIC = 0.5  # an elementwise op is usually fused: it writes, or reads, but not both
+
+Options = tuple[tuple[Strategy, ...], ...]  # strategies of each node of an op
+
+
+class FunctionNodes:
+    """Adds the ops of a function to a problem.
+
+    An op is one node. A barrier is one per operand, a loop one per value that it carries, a branch
+    one for what chooses it and one per result: what becomes of one of these says nothing of the
+    others. The ops inside loops and branches are nodes too. They cost as much as the loop's trips
+    (one, where they are not known) times themselves; both branches of an `if` count.
+
+    Args:
+        ignored: positions of constraints of the user's that are not to hold.
+    Attributes:
+        nodes: of each of the function's `planned_ops`.
+        options: the strategies of each of these nodes.
+        num_flops: of one step, over all devices.
+        constraints: nodes of constraints.
+        ruleless: nodes of ops that have no rule, constants and iotas excepted.
+    """
+
+    def __init__(
+        self,
+        graph: ProblemGraph,
+        cluster: Cluster,
+        function: ir.Operation,
+        rules: Sequence[OpRule | None],
+        start: int,
+        repeats: int,
+        ignored: frozenset[str] = frozenset(),
+    ) -> None:
+        self.ignored = ignored
+        self.graph, self.cluster, self.function = graph, cluster, function
+        self.start, self.repeats = start, repeats
+        self.nodes: list[tuple[int, ...]] = []
+        self.options: list[Options] = []
+        self.num_flops = 0
+        self.constraints: list[int] = []
+        self.ruleless: list[int] = []
+        self._rules: Iterator[OpRule | None] = iter(rules)
+        self._live = Liveness(function)
+        returned = terminator(function).operands
+        self._crossing = {*returned, *map(_constrained, returned)}
+        self._source: dict[ir.Value, tuple[int, int]] = {}  # node, position among its results
+        self._made: dict[ir.Value, int] = {}  # how often per step
+        self._unreduced: dict[ir.Value, bool] = {}
+
+    def run(self, arguments: Sequence[tuple[int, bool]], results: Sequence[int]) -> None:
+        """Adds all nodes and edges.
+
+        Args:
+            arguments: for each argument its node, and whether it may be a partial sum.
+            results: the node of each result.
+        """
+        for value, (node, unreduced) in zip(body(self.function).arguments, arguments, strict=True):
+            self._define(value, (node, 0), self.repeats, unreduced)
+        for op in ops(self.function):
+            self._add(op, self.repeats)
+        for result, node in zip(terminator(self.function).operands, results, strict=True):
+            self._connect(result, node, self.graph.nodes[node].results[0])
+
+    def _define(
+        self, value: ir.Value, source: tuple[int, int], made: int, unreduced: bool = False
+    ) -> None:
+        self._source[value], self._made[value] = source, made
+        self._unreduced[value] = unreduced
+
+    def _connect(self, value: ir.Value, node: int, used: Column, time: int | None = None) -> None:
+        """A reshard stands where its value is made, so it runs as often as that.
+
+        Args:
+            time: position of the op that needs the value; None where the node holds it itself.
+        """
+        if self._source[value][0] == node:
+            return
+        needed = None
+        if time is not None:
+            first, last = self._live.needed(value, time)
+            needed = self.start + first, self.start + last + 1
+        source = self._source[value]
+        self.graph.connect(source, (node, used), value, self._made[value], needed)
+
+    def _add(self, op: ir.Operation, repeats: int, inside_condition: bool = False) -> None:
+        time = len(self.nodes)
+        rule = next(self._rules)
+        self.nodes.append(())
+        self.options.append(())
+        if op.name == BARRIER:
+            parts, options = self._barrier(op, time, repeats)
+        elif op.name == CONSTRAINT:
+            parts, options = self._constraint(op, time, repeats)
+        elif op.name == "stablehlo.while":
+            parts, options = self._loop(op, time, repeats)
+        elif op.name in CONTROL_FLOW:
+            parts, options = self._branch(op, time, repeats)
+        else:
+            parts, options = self._op(op, None if inside_condition else rule, time, repeats)
+            if rule is None and op.name not in ("stablehlo.constant", "stablehlo.iota"):
+                self.ruleless += parts
+        self.nodes[time], self.options[time] = parts, options
+
+    def _op(
+        self, op: ir.Operation, rule: OpRule | None, time: int, repeats: int
+    ) -> tuple[tuple[int, ...], Options]:
+        flags = tuple(self._unreduced[operand] for operand in op.operands)
+        strategies = op_strategies(op, rule, self.graph.mesh, flags)
+        columns = self.graph.reshards.columns(strategies)
+        num_result_bytes = _result_bytes(op.results, columns)
+        cost = op_cost(op)
+        self.num_flops += cost.flops * repeats
+        keep = not (op.name in FREE or is_in_place(op) or self._crossing.intersection(op.results))
+        live = max((self._live.last_use(result, time) for result in op.results), default=time)
+        index = self.graph.add(
+            Node(
+                columns.results,
+                self._op_costs(op, cost, strategies, num_result_bytes, repeats),
+                num_result_bytes if keep else [0] * len(strategies),
+                (self.start + time, self.start + live + 1),
+                _full_name(op),
+                cost.flops * repeats,
+            )
+        )
+        if (facts := facts_of(op)) is not None and facts.cost.inner_bytes:
+            inner = [facts.cost.inner_bytes // strategy.num_shards for strategy in strategies]
+            self.graph.add_workspace(index, inner, self.start + time)
+        if any(strategy.reduce_axes for strategy in strategies):
+            result = op.results[0]
+            reduction = OpReduction(shape_of(result), dtype_of(result), repeats)
+            self.graph.op_reductions[index] = reduction
+        for position, operand in enumerate(op.operands):
+            self._connect(operand, index, columns.operands[position], time)
+        linear = can_be_unreduced(op, rule, flags)
+        for position, result in enumerate(op.results):
+            self._define(result, (index, position), repeats, linear)
+        return (index,), (strategies,)
+
+    def _barrier(
+        self, op: ir.Operation, time: int, repeats: int
+    ) -> tuple[tuple[int, ...], Options]:
+        nodes, chosen = [], []
+        for operand, result in zip(op.operands, op.results, strict=True):
+            unreduced = self._unreduced[operand]
+            strategies = identity_strategies(operand, self.graph.mesh, unreduced)
+            index = self._pass_on(operand, strategies, time)
+            self._define(result, (index, 0), repeats, unreduced)
+            nodes.append(index)
+            chosen.append(strategies)
+        return tuple(nodes), tuple(chosen)
+
+    def _constraint(
+        self, op: ir.Operation, time: int, repeats: int
+    ) -> tuple[tuple[int, ...], Options]:
+        """What the user asks for; where nothing is, or its price is being asked for, what is best
+        for all that use it."""
+        operand, result = op.operands[0], op.results[0]
+        asked = asked_of(op.attributes["sharding"])
+        if where(op) in self.ignored:
+            asked = Asked(((),) * len(asked.dims), (True,) * len(asked.dims))
+        sums = asked.asks_nothing and self._unreduced[operand]
+        strategies = asked_strategies(operand, self.graph.mesh, asked)
+        if asked.asks_nothing:
+            strategies = identity_strategies(operand, self.graph.mesh, sums)
+        index = self._pass_on(operand, strategies, time)
+        self._define(result, (index, 0), repeats, sums)
+        self.constraints.append(index)
+        return (index,), (strategies,)
+
+    def _loop(self, op: ir.Operation, time: int, repeats: int) -> tuple[tuple[int, ...], Options]:
+        """A loop carries each value in one sharding; what its condition reads is whole, so that
+        the condition needs no collectives."""
+        condition, inside = (region.blocks[0] for region in op.regions)
+        nodes, chosen = [], []
+        for operand, result, read in zip(op.operands, op.results, condition.arguments, strict=True):
+            whole = next(iter(read.uses), None) is not None
+            sums = not whole and (self._unreduced[operand] or can_start_sums(operand))
+            strategies = identity_strategies(operand, self.graph.mesh, sums)
+            if whole:
+                strategies = whole_strategy(operand)
+            live = max(self._live.end(time), self._live.last_use(result, time))
+            index = self._carry(operand, strategies, (time, live), result)
+            self._define(result, (index, 0), repeats, sums)
+            nodes.append(index)
+            chosen.append(strategies)
+        trips = repeats * (trip_count(op) or 1)
+        for block in (condition, inside):
+            for value, result, index in zip(block.arguments, op.results, nodes, strict=True):
+                self._define(value, (index, 0), trips, self._unreduced[result])
+            self._block(block, trips, block == condition)
+        for handed_on, index in zip(last_op(inside).operands, nodes, strict=True):
+            self._connect(handed_on, index, self.graph.nodes[index].results[0])
+        return tuple(nodes), tuple(chosen)
+
+    def _branch(self, op: ir.Operation, time: int, repeats: int) -> tuple[tuple[int, ...], Options]:
+        """What chooses the branch is whole; a result lies alike whichever branch it comes from."""
+        choice = whole_strategy(op.operands[0], result=False)
+        nodes = [self._pass_on(op.operands[0], choice, time)]
+        chosen = [choice]
+        for result in op.results:
+            strategies = result_strategies(result, self.graph.mesh)
+            columns = self.graph.reshards.columns(strategies)
+            live = max(self._live.end(time), self._live.last_use(result, time))
+            index = self.graph.add(
+                Node(
+                    columns.results,
+                    [0.0] * len(strategies),
+                    _result_bytes([result], columns),
+                    (self.start + time, self.start + live + 1),
+                )
+            )
+            self._define(result, (index, 0), repeats)
+            nodes.append(index)
+            chosen.append(strategies)
+        for region in op.regions:
+            self._block(region.blocks[0], repeats)
+            for value, index in zip(last_op(region.blocks[0]).operands, nodes[1:], strict=True):
+                self._connect(value, index, self.graph.nodes[index].results[0])
+        return tuple(nodes), tuple(chosen)
+
+    def _block(self, block: ir.Block, repeats: int, is_condition: bool = False) -> None:
+        for each in block.operations:
+            if each.operation.name != RETURN:
+                self._add(each.operation, repeats, is_condition)
+
+    def _pass_on(self, operand: ir.Value, strategies: tuple[Strategy, ...], time: int) -> int:
+        """A node that takes `operand` and hands it on, for nothing."""
+        columns = self.graph.reshards.columns(strategies)
+        nothing, now = len(strategies), self.start + time
+        index = self.graph.add(
+            Node(columns.results, [0.0] * nothing, [0] * nothing, (now, now + 1))
+        )
+        self._connect(operand, index, columns.operands[0], time)
+        return index
+
+    def _carry(
+        self,
+        operand: ir.Value,
+        strategies: tuple[Strategy, ...],
+        live: tuple[int, int],
+        result: ir.Value,
+    ) -> int:
+        """A node that takes `operand` and holds it until it hands it on as `result`."""
+        columns = self.graph.reshards.columns(strategies)
+        usages = _result_bytes([result], columns)
+        interval = self.start + live[0], self.start + live[1] + 1
+        index = self.graph.add(Node(columns.results, [0.0] * len(strategies), usages, interval))
+        self._connect(operand, index, columns.operands[0])
+        return index
+
+    def _op_costs(
+        self,
+        op: ir.Operation,
+        cost: OpCost,
+        strategies: tuple[Strategy, ...],
+        num_result_bytes: list[int],
+        repeats: int,
+    ) -> list[float]:
+        dtype = dtype_of(op.operands[0]) if len(op.operands) else dtype_of(op.results[0])
+        alone = op.name in HEAVY or op.name == CALL
+        traffic = (cost.bytes_read + cost.bytes_written) * (1.0 if alone else FUSED_TRAFFIC)
+        if op.name in FREE:
+            traffic = 0.0
+        split_s = {
+            n: op_time_s(cost.flops / n, traffic / n, dtype, self.cluster.device)
+            for n in {s.num_shards for s in strategies}
+        }
+        found = []
+        for s, bytes_each in zip(strategies, num_result_bytes, strict=True):
+            seconds = split_s[s.num_shards]
+            if s.reduce_axes:
+                pairs = [(self.graph.mesh.size(a), self.graph.links[a]) for a in s.reduce_axes]
+                seconds += all_reduce_over_s(pairs, bytes_each)
+            found.append(seconds * repeats)
+        return found
+
+
+def _constrained(value: ir.Value) -> ir.Value:
+    """What a constraint makes `value` of, perhaps in another sharding; else `value`."""
+    op = made_by(value)
+    return op.operands[0] if op is not None and op.name == CONSTRAINT else value
+
+
+def _full_name(op: ir.Operation) -> str:
+    """`stablehlo.add`, or with what it calls: `stablehlo.custom_call @target`."""
+    target = call_target(op) or called(op)
+    return f"{op.name} @{target}" if target else op.name
+
+
+def _result_bytes(results: Sequence[ir.Value], columns: StrategyColumns) -> list[int]:
+    """Bytes of all results on one device, under each strategy."""
+    totals = [0] * len(columns.strategies)
+    for result, made, shards in zip(results, columns.results, columns.shards, strict=True):
+        whole = num_bytes(result)
+        partial = num_elements(result) * sum_itemsize(result)
+        totals = [
+            total + (partial if lies.unreduced else whole) // n
+            for total, lies, n in zip(totals, made, shards, strict=True)
+        ]
+    return totals

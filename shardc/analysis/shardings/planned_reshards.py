@@ -1,0 +1,189 @@
+"""The collectives that a solved stage will run: its reshards, each once, and reductions of ops."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from shardc.analysis.program.flops import HEAVY
+from shardc.analysis.program.liveness import FREE
+from shardc.analysis.shardings.stage_problem import EdgeReshard, StageProblem
+from shardc.cost.links import Links
+from shardc.cost.reshard import Reshard, reshard
+from shardc.ir.tensor_types import itemsize, sum_dtype
+from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.predicted import Collective
+from shardc.solver.problem.problem import Ints
+
+
+class Buffer(NamedTuple):
+    """Bytes on one device at the times [start, end) of a stage's step."""
+
+    num_bytes: int
+    start: int
+    end: int
+
+
+def held_bytes(buffers: Sequence[Buffer], end: int) -> Ints:
+    """Bytes of all `buffers` together at each of the times 0 .. end - 1."""
+    change = np.zeros(end + 1, np.int64)
+    for each in buffers:
+        change[each.start] += each.num_bytes
+        change[min(each.end, end)] -= each.num_bytes
+    return np.cumsum(change)[:end]
+
+
+@dataclass(frozen=True)
+class PlannedReshard:
+    """One reshard that the lowering will emit.
+
+    Attributes:
+        source: the node that makes the value.
+        made: how it lies there.
+        users: the nodes that use the result, each with what it says of it.
+        found: the steps.
+    """
+
+    source: int
+    made: TensorSharding
+    users: tuple[tuple[int, EdgeReshard], ...]
+    found: Reshard
+
+    @property
+    def info(self) -> EdgeReshard:
+        """What all users say alike."""
+        return self.users[0][1]
+
+
+class PlannedReshards:
+    """What is sent between the devices of a stage under a choice of strategies.
+
+    Ops of one function that want a value in the same sharding share one reshard, as
+    `shardc-insert-reshards` makes it.
+
+    Args:
+        choice: strategy of each node of `built`.
+        links: of each axis of `mesh`.
+    """
+
+    def __init__(
+        self, built: StageProblem, choice: Sequence[int], mesh: Mesh, links: Links
+    ) -> None:
+        self.built, self.choice, self.mesh, self.links = built, choice, mesh, links
+        self.heavy = _heavy_nodes(built)
+        self.reshards = tuple(self._reshards())
+
+    def sent_bytes(self) -> float:
+        """Bytes that one device sends for reshards in a step."""
+        return sum(each.found.num_bytes * each.info.repeats for each in self.reshards)
+
+    def collectives(self) -> tuple[Collective, ...]:
+        """Bytes of their results in a step, by kind, axes and type."""
+        total: dict[tuple[str, tuple[str, ...], str], int] = {}
+
+        def count(kind: str, axes: Sequence[str], dtype: str, num_bytes: int) -> None:
+            key = kind, tuple(name for name, _ in self.mesh.axes if name in axes), dtype
+            total[key] = total.get(key, 0) + num_bytes
+
+        for each in self.reshards:
+            for step in each.found.steps:
+                if step.kind != "all_slice":
+                    sums = step.kind in ("all_reduce", "reduce_scatter") or step.result.unreduced
+                    dtype = sum_dtype(each.info.dtype) if sums else each.info.dtype
+                    local = self._bytes(each.info.shape, step.result, dtype)
+                    count(step.kind, step.axes, dtype, local * each.info.repeats)
+        for node, axes, lies in self._reductions():
+            reduction = self.built.op_reductions[node]
+            local = self._bytes(reduction.shape, lies, reduction.dtype)
+            count("all_reduce", axes, reduction.dtype, local * reduction.repeats)
+        return tuple(Collective(*key, num_bytes) for key, num_bytes in sorted(total.items()))
+
+    def buffers(self) -> list[Buffer]:
+        """What reshards and reductions hold beside what the problem says that nodes hold.
+
+        The result of a reshard is held until its last user is done, unless it is only a slice that
+        XLA cuts out inside the user. While a reshard runs, so is what each of its steps needs.
+        A value that a function returns in another sharding is held twice.
+        """
+        found: list[Buffer] = []
+        for each in self.reshards:
+            found += self._buffers_of(each)
+        for node, _, lies in self._reductions():
+            reduction = self.built.op_reductions[node]
+            start = self.built.problem.intervals[node][0]
+            num_bytes = self._bytes(reduction.shape, lies, reduction.dtype)
+            found.append(Buffer(num_bytes, start, start + 1))
+        return found
+
+    def _buffers_of(self, each: PlannedReshard) -> Iterator[Buffer]:
+        info, source = each.info, each.source
+        op = self.built.node_ops[source][0]
+        ways = (each.made, *(step.result for step in each.found.steps))
+        sizes = [self._held_bytes(info, lies) for lies in ways]
+        spans = [edge.needed for _, edge in each.users if edge.needed is not None]
+        lo, hi = self.built.problem.intervals[source]
+        at = min((start for start, _ in spans), default=lo)
+        heavy = any(user in self.heavy for user, _ in each.users)
+        slices = all(step.kind == "all_slice" for step in each.found.steps)
+        if slices and not (heavy if spans else op in HEAVY):
+            return
+        if spans:
+            yield Buffer(sizes[-1], at, max(end for _, end in spans))
+        if op and not self.built.problem.usages[source][self.choice[source]]:
+            # Nothing is held for it: the function returns it, or it is made inside its users.
+            yield Buffer(sizes[0], at, at + 1 if op in FREE else max(hi, at + 1))
+        most = 0
+        for number, step in enumerate(each.found.steps, 1):
+            needs = sizes[number - 1] if number > 1 else 0
+            needs += sizes[number] if number < len(each.found.steps) else 0
+            if step.kind == "all_to_all":  # a piece for, and of, each device stands by itself
+                needs += sizes[number - 1] + sizes[number]
+            most = max(most, needs)
+        yield Buffer(most, at, at + 1)
+
+    def _held_bytes(self, info: EdgeReshard, lies: TensorSharding) -> int:
+        return self._bytes(
+            info.shape, lies, sum_dtype(info.dtype) if lies.unreduced else info.dtype
+        )
+
+    def _bytes(self, shape: Sequence[int], lies: TensorSharding, dtype: str) -> int:
+        return math.prod(shape) // self.mesh.num_shards(lies.axes) * itemsize(dtype)
+
+    def _reshards(self) -> Iterator[PlannedReshard]:
+        users: dict[tuple[str, int, int, TensorSharding], list[tuple[int, EdgeReshard]]] = {}
+        lies: dict[tuple[int, int], TensorSharding] = {}
+        # A constraint that changes nothing is the value itself: node -> (node, position).
+        same: dict[int, tuple[int, int]] = {}
+        edges = self.built.problem.edges[: len(self.built.edge_reshards)]
+        for info, (u, v) in zip(self.built.edge_reshards, edges, strict=True):
+            source = same.get(u, (u, info.position))
+            made, used = info.made[self.choice[u]], info.used[self.choice[v]]
+            if used != made:
+                lies[source] = made
+                users.setdefault((info.function, *source, used), []).append((v, info))
+            elif v in self.built.constraints:
+                same[v] = source
+        for (_, node, position, used), found in users.items():
+            info, made = found[0][1], lies[node, position]
+            sizes = itemsize(info.dtype), itemsize(sum_dtype(info.dtype))
+            steps = reshard(made, used, self.mesh, info.shape, sizes[0], self.links, sizes[1])
+            yield PlannedReshard(node, made, tuple(found), steps)
+
+    def _reductions(self) -> Iterator[tuple[int, tuple[str, ...], TensorSharding]]:
+        """Node and axes of each op that reduces its own result, and how that lies."""
+        for name, nodes_of_ops in self.built.op_nodes.items():
+            options_of_ops = self.built.op_strategies[name]
+            for nodes, options in zip(nodes_of_ops, options_of_ops, strict=True):
+                for node, strategies in zip(nodes, options, strict=True):
+                    chosen = strategies[self.choice[node]]
+                    if chosen.reduce_axes:
+                        yield node, chosen.reduce_axes, chosen.results[0]
+
+
+def _heavy_nodes(built: StageProblem) -> set[int]:
+    """Ops that read their operands from memory, and what only hands these on to them."""
+    heavy = {node for node, (op, _) in enumerate(built.node_ops) if op in HEAVY}
+    edges = built.problem.edges[: len(built.edge_reshards)]
+    return heavy | {u for u, v in edges if v in heavy and u in built.constraints}

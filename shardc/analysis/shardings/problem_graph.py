@@ -1,0 +1,116 @@
+"""The nodes and edges of a sharding problem while it is being built."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jax.extend.mlir import ir
+
+from shardc.analysis.shardings.reshard_tables import Column, reshard_tables
+from shardc.analysis.shardings.stage_problem import EdgeReshard, OpReduction
+from shardc.cost.links import Links
+from shardc.ir.tensor_types import dtype_of, itemsize, shape_of, sum_itemsize
+from shardc.plan.layout import Mesh
+from shardc.solver.problem.problem import Floats, Problem
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the problem.
+
+    Attributes:
+        results: the sharding of each of its results under each of its strategies.
+        costs: seconds of each strategy.
+        usages: bytes of each strategy while the node is live.
+        interval: when it is live, end excluded.
+        op: name of the op that it is; "" for values and for what control flow carries.
+        num_flops: of all devices together, per step.
+    """
+
+    results: tuple[Column, ...]
+    costs: Sequence[float]
+    usages: Sequence[int]
+    interval: tuple[int, int]
+    op: str = ""
+    num_flops: int = 0
+
+
+class ProblemGraph:
+    """Collects nodes, and edges that price the reshards between them.
+
+    Attributes:
+        function: name of the function whose nodes and edges are being added; "" for values.
+        node_functions: `function` of each node.
+        edge_reshards: what the edges of `connect` stand for; they come before those of `tie`.
+        op_reductions: what op nodes may reduce themselves.
+        workspaces: (node, node for what it needs while it runs), tied strategy by strategy.
+    """
+
+    def __init__(self, mesh: Mesh, links: Links) -> None:
+        self.mesh, self.links = mesh, links
+        self.reshards = reshard_tables(mesh.axes, tuple(links.items()))
+        self.nodes: list[Node] = []
+        self.edges: list[tuple[int, int]] = []
+        self.tables: list[Floats] = []
+        self.function = ""
+        self.node_functions: list[str] = []
+        self.edge_reshards: list[EdgeReshard] = []
+        self.op_reductions: dict[int, OpReduction] = {}
+        self.workspaces: list[tuple[int, int]] = []
+
+    def add(self, node: Node) -> int:
+        """Adds a node; its number."""
+        self.nodes.append(node)
+        self.node_functions.append(self.function)
+        return len(self.nodes) - 1
+
+    def connect(
+        self,
+        source: tuple[int, int],
+        target: tuple[int, Column],
+        value: ir.Value,
+        repeats: int,
+        needed: tuple[int, int] | None = None,
+    ) -> None:
+        """An edge that prices the reshard of `value` for every pair of strategies.
+
+        Args:
+            source: the node that makes it, and its position among the node's results.
+            target: the node that uses it, and what each of its strategies takes.
+            repeats: reshards per step.
+            needed: as of `EdgeReshard`.
+        """
+        node, position = source
+        made, used = self.nodes[node].results[position], target[1]
+        shape, sizes = shape_of(value), (itemsize(dtype_of(value)), sum_itemsize(value))
+        self.edges.append((node, target[0]))
+        self.tables.append(self.reshards.seconds(made, used, shape, sizes, repeats))
+        self.edge_reshards.append(
+            EdgeReshard(
+                self.function, position, shape, dtype_of(value), made, used, repeats, needed
+            )
+        )
+
+    def tie(self, node: int, other: int) -> None:
+        """Forbids that two values of equal shape lie differently."""
+        self.edges.append((node, other))
+        columns = self.nodes[node].results[0], self.nodes[other].results[0]
+        self.tables.append(self.reshards.tie(*columns))
+
+    def add_workspace(self, node: int, usages: Sequence[int], time: int) -> None:
+        """Bytes that each strategy of `node` needs at `time` only."""
+        nothing = [0.0] * len(usages)
+        self.workspaces.append((node, self.add(Node((), nothing, usages, (time, time + 1)))))
+
+    def problem(self, usage_limit: int | None) -> Problem:
+        """All of it as numbers, under a limit of bytes per device."""
+        counts = [len(self.nodes[node].costs) for node, _ in self.workspaces]
+        same = [np.where(np.eye(count, dtype=bool), 0.0, np.inf) for count in counts]
+        return Problem(
+            costs=[np.array(node.costs) for node in self.nodes],
+            edges=[*self.edges, *self.workspaces],
+            edge_costs=[*self.tables, *same],
+            usages=[np.array(node.usages, np.int64) for node in self.nodes],
+            intervals=[node.interval for node in self.nodes],
+            usage_limit=usage_limit,
+        )

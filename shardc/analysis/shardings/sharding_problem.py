@@ -1,0 +1,204 @@
+"""The intra-operator problem of one stage: its ops and values as nodes, reshards as edges.
+
+A node is either an op of one of the stage's functions (strategies: `op_strategies`) or a value
+that crosses between functions or comes from the caller: a parameter, an optimizer state, a stashed
+activation, an accumulator (strategies: every even sharding). An edge prices the reshard between
+where a value is made and where it is used, by the same function that will emit it.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.stage_table import AskedValue
+from shardc.analysis.shardings.function_nodes import FunctionNodes
+from shardc.analysis.shardings.problem_graph import Node, ProblemGraph
+from shardc.analysis.shardings.reshard_tables import Column
+from shardc.analysis.shardings.stage_problem import StageProblem
+from shardc.analysis.shardings.strategies import value_shardings
+from shardc.cluster import Cluster
+from shardc.cost.links import axis_links
+from shardc.ir.attributes import KIND, PER_MICROBATCH, VALUE, arg_attrs, get_str, result_attrs
+from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of, sum_itemsize
+from shardc.ir.walk import body, planned_ops, symbol, terminator
+from shardc.plan.layout import Mesh
+from shardc.rules.op_rule import OpRule
+
+
+class ProblemBuilder:
+    """Builds the problem of one stage.
+
+    Args:
+        functions: the stage's functions in the order they run.
+        rules: function name -> sharding rule of each op.
+        mesh: the stage's mesh.
+        num_microbatches: how often forward and backward run per step.
+        stashes: microbatches whose stashed activations are alive at once.
+        same: pairs of value ids that must lie alike (an argument and its next state).
+        donated: value ids of the arguments whose place their next state takes.
+        asked: value id -> the sharding that the user asks for.
+        ignored: names of those, and positions of constraints, that are not to hold.
+    """
+
+    def __init__(
+        self,
+        functions: Sequence[ir.Operation],
+        rules: dict[str, list[OpRule | None]],
+        mesh: Mesh,
+        cluster: Cluster,
+        num_microbatches: int,
+        stashes: int,
+        same: dict[str, str],
+        donated: frozenset[str],
+        asked: Mapping[str, AskedValue] = MappingProxyType({}),
+        ignored: frozenset[str] = frozenset(),
+    ) -> None:
+        self.functions = list(functions)
+        self.rules = rules
+        self.mesh, self.cluster = mesh, cluster
+        self.num_microbatches, self.stashes = num_microbatches, stashes
+        self.ignored = ignored
+        self.asked = {v: each.asked for v, each in asked.items() if each.name not in ignored}
+        self.state = frozenset(same.values())
+        self.in_place = {value for value, argument in same.items() if argument in donated}
+        # An argument and its next state need not lie alike where the user asks for two shardings.
+        self.same = {
+            value: argument
+            for value, argument in same.items()
+            if (one := self.asked.get(value)) is None
+            or (other := self.asked.get(argument)) is None
+            or one == other
+        }
+        for value, argument in self.same.items():
+            for a, b in ((value, argument), (argument, value)):
+                if a in self.asked:
+                    self.asked[b] = self.asked[a]
+        self.graph = ProblemGraph(mesh, axis_links(cluster, mesh))
+        self.value_nodes: dict[str, int] = {}
+        self.value_options: dict[str, Column] = {}
+
+    def build(self, usage_limit: int | None) -> StageProblem:
+        """The problem under a limit of bytes per device (None: no limit)."""
+        times = self._times()
+        args = {symbol(f): self._ids(arg_attrs(f)) for f in self.functions}
+        results = {symbol(f): self._ids(result_attrs(f)) for f in self.functions}
+        self._add_values(times)
+        added = {
+            symbol(f): self._add_function(f, times[symbol(f)], args[symbol(f)], results[symbol(f)])
+            for f in self.functions
+        }
+        for value, other in self.same.items():
+            if value in self.value_nodes and other in self.value_nodes:
+                self.graph.tie(self.value_nodes[value], self.value_nodes[other])
+        return StageProblem(
+            self.graph.problem(usage_limit),
+            {name: each.nodes for name, each in added.items()},
+            {name: each.options for name, each in added.items()},
+            self.value_nodes,
+            self.value_options,
+            {name: tuple(ids) for name, ids in results.items()},
+            {name: tuple(ids) for name, ids in args.items()},
+            {symbol(f): self._repeats(f) for f in self.functions},
+            sum(each.num_flops for each in added.values()),
+            frozenset(node for each in added.values() for node in each.constraints),
+            frozenset(node for each in added.values() for node in each.ruleless),
+            self.graph.node_functions,
+            [(node.op, node.num_flops) for node in self.graph.nodes],
+            self.graph.edge_reshards,
+            self.graph.op_reductions,
+            self.state,
+        )
+
+    def _add_function(
+        self, function: ir.Operation, start: int, args: list[str], results: list[str]
+    ) -> FunctionNodes:
+        name = self.graph.function = symbol(function)
+        nodes = FunctionNodes(
+            self.graph,
+            self.cluster,
+            function,
+            self.rules[name],
+            start,
+            self._repeats(function),
+            self.ignored,
+        )
+        nodes.run(
+            [(self.value_nodes[value], value.startswith("acc")) for value in args],
+            [self.value_nodes[value] for value in results],
+        )
+        return nodes
+
+    @staticmethod
+    def _ids(attrs: list[dict[str, ir.Attribute]]) -> list[str]:
+        return [str(ir.StringAttr(each[VALUE]).value) for each in attrs]
+
+    def _times(self) -> dict[str, int]:
+        """Start time of each function on one axis of time over all ops of the stage."""
+        start, found = 0, {}
+        for function in self.functions:
+            found[symbol(function)] = start
+            start += len(planned_ops(function)) + 2
+        self.end = start
+        return found
+
+    def _repeats(self, function: ir.Operation) -> int:
+        inside = get_str(function, KIND) in ("forward", "backward")
+        return self.num_microbatches if inside else 1
+
+    def _add_values(self, times: dict[str, int]) -> None:
+        """A node for each value id, live from the function that makes it to the last to use it.
+
+        A function's results have their place from when it begins: XLA hands out memory for them
+        before it runs.
+        """
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        sample: dict[str, tuple[ir.Value, bool]] = {}
+        for function in self.functions:
+            start = times[symbol(function)]
+            stop = start + len(planned_ops(function)) + 2
+            for attrs, argument in zip(arg_attrs(function), body(function).arguments, strict=True):
+                name = str(ir.StringAttr(attrs[VALUE]).value)
+                sample.setdefault(name, (argument, PER_MICROBATCH in attrs))
+                first.setdefault(name, 0 if not name.startswith("v") else start)
+                last[name] = self.end if name.startswith("arg") else stop
+            for attrs, value in zip(
+                result_attrs(function), terminator(function).operands, strict=True
+            ):
+                name = str(ir.StringAttr(attrs[VALUE]).value)
+                sample.setdefault(name, (value, PER_MICROBATCH in attrs))
+                first.setdefault(name, 0 if name.startswith("acc") else start)
+                last[name] = max(last.get(name, 0), stop)
+        read = self._read_after_the_microbatches()
+        for name, (value, many) in sample.items():
+            shape, bytes_each = shape_of(value), num_bytes(value)
+            sizes = itemsize(dtype_of(value)), sum_itemsize(value)
+            sums = name.startswith("acc")
+            options = value_shardings(shape, self.mesh.axes, sums)
+            if name in self.asked:
+                options = self.asked[name].only(options)
+            options = self.graph.reshards.intern(options)
+            copies = self.stashes if many else 1
+            shards = [self.mesh.num_shards(option.axes) for option in options]
+            free = name in self.in_place
+            node = Node(
+                (options,),
+                [
+                    0.0 if name in read else self.graph.reshards.finish_s(o, options, shape, sizes)
+                    for o in options
+                ],
+                [0 if free else copies * bytes_each // n for n in shards],
+                (first[name], last[name]),
+            )
+            self.value_nodes[name] = self.graph.add(node)
+            self.value_options[name] = options
+
+    def _read_after_the_microbatches(self) -> set[str]:
+        """Values that an update reads, so that its reshards price what is left to be reduced."""
+        return {
+            name
+            for function in self.functions
+            if get_str(function, KIND) == "update"
+            for name in self._ids(arg_attrs(function))
+        }

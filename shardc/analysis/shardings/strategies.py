@@ -1,0 +1,313 @@
+"""The strategies of an op: every even way to split its factors over the axes of a mesh."""
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.ir.constants import is_zero
+from shardc.ir.user_shardings import Asked
+from shardc.plan.layout import Mesh, TensorSharding
+from shardc.rules.allowed_factors import indexed_factors, splittable_factors
+from shardc.rules.op_rule import OpRule
+from shardc.rules.reducers import reducer, sums_numbers
+
+Axes = tuple[tuple[str, int], ...]
+
+# Ops through which partial sums pass: which operands may be unreduced, and how.
+ALL_OPERANDS = "all"  # every operand is unreduced
+ONE_OPERAND = "one"  # exactly one of them
+SOME_OPERANDS = "some"  # some or all: one device counts each of the others, which are whole
+FIRST_OPERAND = "first"  # the first, the others are whole
+NO_OPERAND = "none"  # zeros, which are their own partial sums
+FIRST_TWO = "first two"  # the first and the second, the others are whole
+LINEAR = {
+    "stablehlo.add": SOME_OPERANDS,
+    "stablehlo.subtract": SOME_OPERANDS,
+    "stablehlo.negate": ALL_OPERANDS,
+    "stablehlo.transpose": ALL_OPERANDS,
+    "stablehlo.reshape": ALL_OPERANDS,
+    "stablehlo.broadcast_in_dim": ALL_OPERANDS,
+    "stablehlo.convert": ALL_OPERANDS,
+    "stablehlo.dynamic_update_slice": FIRST_TWO,
+    "stablehlo.multiply": ONE_OPERAND,
+    "stablehlo.divide": FIRST_OPERAND,
+    "stablehlo.reduce": FIRST_OPERAND,
+}
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to run an op.
+
+    Attributes:
+        operands: the shardings that it takes its operands in.
+        results: the shardings of its results; unreduced where each device has a partial sum.
+        reduce_axes: axes over which it all-reduces its own result (a max over a split dim).
+        num_shards: into how many equal parts the work is split.
+    """
+
+    operands: tuple[TensorSharding, ...]
+    results: tuple[TensorSharding, ...]
+    reduce_axes: tuple[str, ...]
+    num_shards: int
+
+
+def op_strategies(
+    op: ir.Operation, rule: OpRule | None, mesh: Mesh, unreduced: tuple[bool, ...]
+) -> tuple[Strategy, ...]:
+    """All strategies of `op` on `mesh`; the first is always the replicated one.
+
+    An op without a rule or with empty tensors, and factors that the lowering does not allow, are
+    replicated.
+
+    Args:
+        rule: Shardy's rule for the op.
+        unreduced: for each operand, whether its producer can leave it as partial sums.
+    """
+    shapes = [_shape(value) for value in op.operands]
+    result_shapes = [_shape(value) for value in op.results]
+    if rule is None or any(0 in shape for shape in (*shapes, *result_shapes)):
+        whole = (
+            tuple(TensorSharding.replicated(len(shape)) for shape in shapes),
+            tuple(TensorSharding.replicated(len(shape)) for shape in result_shapes),
+        )
+        return (Strategy(*whole, (), 1),)
+    allowed = tuple(
+        bool(ok) and size > 1
+        for ok, size in zip(splittable_factors(op, rule), rule.sizes, strict=True)
+    )
+    shares = tuple(not by_index for by_index in indexed_factors(op, rule))
+    linear = LINEAR.get(op.name, "") if any(unreduced) and _keeps_sums(op) else ""
+    if is_zero_for_a_loop(op):
+        linear, unreduced = NO_OPERAND, ()
+    return _strategies(rule, allowed, shares, mesh.axes, reduces_by_sum(op), linear, unreduced)
+
+
+def is_zero_for_a_loop(op: ir.Operation) -> bool:
+    """Whether `op` makes the zeros that a loop starts to add to: they are partial sums, too."""
+    if op.name not in ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"):
+        return False
+    users = (use.owner.operation.name for use in op.results[0].uses)
+    return _sums(op.results[0]) and "stablehlo.while" in users and is_zero(op.results[0])
+
+
+def can_start_sums(value: ir.Value) -> bool:
+    """Whether a loop that carries `value` may carry partial sums: it starts from zeros."""
+    owner = value.owner
+    return isinstance(owner, ir.Operation | ir.OpView) and is_zero_for_a_loop(owner.operation)
+
+
+def identity_strategies(operand: ir.Value, mesh: Mesh, unreduced: bool) -> tuple[Strategy, ...]:
+    """The ways to hand `operand` on as it is: in any even sharding, replicated first; as partial
+    sums too if it can come so. For barriers, and for what a loop carries."""
+    return _identity_strategies(_shape(operand), mesh.axes, unreduced)
+
+
+def asked_strategies(operand: ir.Value, mesh: Mesh, asked: Asked) -> tuple[Strategy, ...]:
+    """The ways to hand `operand` on that lie as the user asks."""
+    return _asked_strategies(_shape(operand), mesh.axes, asked)
+
+
+def result_strategies(result: ir.Value, mesh: Mesh) -> tuple[Strategy, ...]:
+    """The ways in which a result of a branch can lie, whatever it is made from."""
+    return _result_strategies(_shape(result), mesh.axes)
+
+
+def whole_strategy(operand: ir.Value, result: bool = True) -> tuple[Strategy, ...]:
+    """To take `operand` whole, and to hand it on so if `result`: the only strategy."""
+    return _whole_strategy(len(_shape(operand)), result)
+
+
+def _shape(value: ir.Value) -> tuple[int, ...]:
+    return tuple(ir.RankedTensorType(value.type).shape)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _identity_strategies(
+    shape: tuple[int, ...], axes: Axes, unreduced: bool
+) -> tuple[Strategy, ...]:
+    return _passing_on(value_shardings(shape, axes, unreduced), axes)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _asked_strategies(shape: tuple[int, ...], axes: Axes, asked: Asked) -> tuple[Strategy, ...]:
+    return _passing_on(asked.only(value_shardings(shape, axes)), axes)
+
+
+def _passing_on(ways: tuple[TensorSharding, ...], axes: Axes) -> tuple[Strategy, ...]:
+    sizes = dict(axes)
+    return tuple(
+        Strategy((lies,), (lies,), (), math.prod(sizes[axis] for axis in lies.axes))
+        for lies in ways
+    )
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _result_strategies(shape: tuple[int, ...], axes: Axes) -> tuple[Strategy, ...]:
+    return tuple(
+        Strategy((), s.results, (), s.num_shards) for s in _identity_strategies(shape, axes, False)
+    )
+
+
+@functools.cache
+def _whole_strategy(rank: int, result: bool) -> tuple[Strategy, ...]:
+    lies = (TensorSharding.replicated(rank),)
+    return (Strategy(lies, lies if result else (), (), 1),)
+
+
+def can_be_unreduced(op: ir.Operation, rule: OpRule | None, unreduced: tuple[bool, ...]) -> bool:
+    """Whether some strategy of `op` leaves its result as partial sums."""
+    if rule is None:
+        return False
+    if is_zero_for_a_loop(op):
+        return True
+    if reduces_by_sum(op) and any(
+        ok and size > 1 and any(rule.is_summed(r, f) for r in range(len(rule.results)))
+        for f, (ok, size) in enumerate(zip(splittable_factors(op, rule), rule.sizes, strict=True))
+    ):
+        return True
+    how = LINEAR.get(op.name)
+    if how is None or not unreduced or not _keeps_sums(op):
+        return False
+    return bool(_unreduced_patterns(how, unreduced))
+
+
+def reduces_by_sum(op: ir.Operation) -> bool:
+    """Whether devices that split a reduction factor of `op` are left with partial sums."""
+    return op.name != "stablehlo.reduce" or reducer(op) == "add"
+
+
+def _keeps_sums(op: ir.Operation) -> bool:
+    """Whether a linear op is linear for these types: no narrowing convert, no max reduction."""
+    if op.name == "stablehlo.convert":
+        source = ir.RankedTensorType(op.operands[0].type).element_type
+        target = ir.RankedTensorType(op.results[0].type).element_type
+        width = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+        return width.get(str(source), 99) <= width.get(str(target), 0)
+    if op.name == "stablehlo.reduce":
+        return len(op.results) == 1 and sums_numbers(op) and is_zero(op.operands[1])
+    return _sums(op.results[0])
+
+
+def _sums(value: ir.Value) -> bool:
+    """Whether parts of `value` may be added up in any order: floats."""
+    element = str(ir.RankedTensorType(value.type).element_type)
+    return element in ("f16", "bf16", "f32", "f64")
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _strategies(
+    rule: OpRule,
+    allowed: tuple[bool, ...],
+    shares: tuple[bool, ...],
+    axes: Axes,
+    by_sum: bool,
+    linear: str,
+    unreduced: tuple[bool, ...],
+) -> tuple[Strategy, ...]:
+    """`shares`: for each factor whether the devices that split it share the work."""
+    found: dict[Strategy, None] = {}
+    factors: list[int | None] = [None, *(f for f, ok in enumerate(allowed) if ok)]
+    names = [name for name, _ in axes]
+    sizes = dict(axes)
+    for partial in _subsets(names) if linear else [()]:
+        rest = [name for name in names if name not in partial]
+        for patterns in _unreduced_patterns(linear, unreduced) if partial else [()]:
+            for chosen in itertools.product(factors, repeat=len(rest)):
+                on_factor: dict[int, tuple[str, ...]] = {}
+                for name, factor in zip(rest, chosen, strict=True):
+                    if factor is not None:
+                        on_factor[factor] = (*on_factor.get(factor, ()), name)
+                if any(
+                    rule.sizes[f] % math.prod(sizes[a] for a in on) for f, on in on_factor.items()
+                ):
+                    continue
+                found[_strategy(rule, on_factor, shares, sizes, by_sum, partial, patterns)] = None
+    return tuple(found)
+
+
+def _subsets(names: list[str]) -> list[tuple[str, ...]]:
+    return [
+        subset for count in range(len(names) + 1) for subset in itertools.combinations(names, count)
+    ]
+
+
+def _unreduced_patterns(linear: str, unreduced: tuple[bool, ...]) -> list[tuple[int, ...]]:
+    """The sets of operands that are unreduced together."""
+    if linear == ALL_OPERANDS:
+        return [tuple(range(len(unreduced)))] if all(unreduced) else []
+    if linear == NO_OPERAND:
+        return [()]
+    if linear == SOME_OPERANDS:
+        able = [i for i, ok in enumerate(unreduced) if ok]
+        return [some for n in range(1, len(able) + 1) for some in itertools.combinations(able, n)]
+    if linear == FIRST_OPERAND:
+        return [(0,)] if unreduced[0] else []
+    if linear == FIRST_TWO:
+        return [(0, 1)] if all(unreduced[:2]) else []
+    return [(i,) for i, ok in enumerate(unreduced) if ok]
+
+
+def _strategy(
+    rule: OpRule,
+    on_factor: dict[int, tuple[str, ...]],
+    shares: tuple[bool, ...],
+    sizes: dict[str, int],
+    by_sum: bool,
+    partial: tuple[str, ...],
+    unreduced_operands: tuple[int, ...],
+) -> Strategy:
+    def sharding(dims: tuple[tuple[int, ...], ...], sums: tuple[str, ...]) -> TensorSharding:
+        return TensorSharding(
+            tuple(tuple(a for f in dim for a in on_factor.get(f, ())) for dim in dims),
+            tuple(sorted(sums)),
+        )
+
+    reduced = tuple(
+        tuple(axis for factor, on in on_factor.items() if rule.is_summed(r, factor) for axis in on)
+        for r in range(len(rule.results))
+    )
+    return Strategy(
+        tuple(
+            sharding(dims, partial if i in unreduced_operands else ())
+            for i, dims in enumerate(rule.operands)
+        ),
+        tuple(
+            sharding(dims, (*partial, *(sums if by_sum else ())))
+            for dims, sums in zip(rule.results, reduced, strict=True)
+        ),
+        () if by_sum else reduced[0],
+        math.prod(sizes[axis] for factor, on in on_factor.items() if shares[factor] for axis in on),
+    )
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def value_shardings(
+    shape: tuple[int, ...], axes: Axes, unreduced: bool = False
+) -> tuple[TensorSharding, ...]:
+    """Every even sharding of a tensor, replicated first; with partial sums too if asked for.
+
+    An empty tensor is replicated: JAX takes it for that, whatever it was asked for.
+    """
+    if 0 in shape:
+        return (TensorSharding.replicated(len(shape)),)
+    found: dict[TensorSharding, None] = {}
+    places = [None, *range(len(shape)), *([-1] if unreduced else [])]
+    for chosen in itertools.product(places, repeat=len(axes)):
+        dims: list[tuple[str, ...]] = [()] * len(shape)
+        counts = [1] * len(shape)
+        sums = []
+        for (name, size), place in zip(axes, chosen, strict=True):
+            if place is None:
+                continue
+            if place < 0:
+                sums.append(name)
+                continue
+            dims[place] = (*dims[place], name)
+            counts[place] *= size
+        if all(size % count == 0 for size, count in zip(shape, counts, strict=True)):
+            found[TensorSharding(tuple(dims), tuple(sorted(sums)))] = None
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Which stage an op belongs to."""

@@ -1,0 +1,48 @@
+"""Which ops of the microbatch body are forward, and which backward.
+
+Forward is what the results that are not state depend on: the loss and the metrics. JAX's own
+`transpose(jvp(...))` locations are used only where no such result exists.
+"""
+
+from shardc.analysis.program.def_use import Dataflow, StepFacts
+from shardc.ir.tensor_types import num_elements
+
+
+def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> set[int] | None:
+    """Positions of the forward ops, accumulations included; None if they cannot be told.
+
+    All are, where JAX's locations know of no backward pass: in a step of decoding or of a search.
+
+    Args:
+        state_results: results of the function that become arguments of the next call.
+    """
+    body = {i for i, phase in enumerate(facts.phase) if phase == "body"}
+    state_roots = {
+        index
+        for r, (kind, index) in enumerate(flow.returned)
+        if kind == "op" and r in state_results
+    }
+    if not state_roots:
+        return body
+    feeds_state = flow.ancestors(sorted(state_roots))
+    roots = [i for i in facts.accumulates if i not in feeds_state]
+    if not roots:
+        roots = _least_scalar(flow, facts, body)
+    if not roots:
+        return _by_location(flow, body)
+    return flow.ancestors(roots, body)
+
+
+def _least_scalar(flow: Dataflow, facts: StepFacts, body: set[int]) -> list[int]:
+    """The accumulation of one number that depends on fewest ops: the loss, where state keeps it."""
+    scalars = [i for i in facts.accumulates if num_elements(flow.ops[i].results[0]) == 1]
+    sizes = {i: len(flow.ancestors([i], body)) for i in scalars}
+    return [min(scalars, key=lambda i: sizes[i])] if scalars else []
+
+
+def _by_location(flow: Dataflow, body: set[int]) -> set[int] | None:
+    places = {i: str(flow.ops[i].location) for i in body}
+    backward = [i for i in body if "transpose(" in places[i]]
+    if not backward:
+        return body if any("jit(" in place for place in places.values()) else None
+    return body - flow.descendants(backward, body)

@@ -1,0 +1,114 @@
+"""Where the forward pass may be cut: contiguous layers of even work and few crossing bytes."""
+
+from collections.abc import Sequence
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.def_use import Dataflow
+from shardc.analysis.program.flops import is_heavy, op_cost
+from shardc.errors import StageError
+from shardc.ir.attributes import ORIGIN, PHASE, get_str
+from shardc.ir.tensor_types import num_bytes
+from shardc.ir.walk import ops
+from shardc.solver.pipeline.layers import Value, cluster_layers
+
+STAGE_DELTA = 0.2  # a stage may have so much more work than the mean, if fewer bytes cross then
+LAYER_DELTA = 0.5  # a layer may be less even: the stage planner puts layers together
+
+
+def layer_starts(
+    flow: Dataflow,
+    order: Sequence[int],
+    most_layers: int,
+    *,
+    at_least: int = 1,
+    delta: float = LAYER_DELTA,
+    work: Sequence[float] = (),
+) -> list[int]:
+    """Clusters the forward ops into up to `most_layers` contiguous layers.
+
+    Each layer has a matrix product or convolution, so there are never more layers than such ops.
+
+    Args:
+        order: positions of the forward ops that live on one stage, rising.
+        at_least: layers that there must be.
+        delta: no layer has more than (1 + delta) times the mean FLOPs, where that is possible.
+        work: FLOPs that count for each op of `order`; empty: its own.
+    Returns:
+        For each layer the position in @main of its first op; [] without forward ops.
+    Raises:
+        StageError: SHARDC-160, the program has fewer than `at_least` layers.
+    """
+    heavy = count_heavy_ops(flow, order)
+    if at_least > max(heavy, 1):
+        error = StageError(
+            f"{at_least} stages were asked for, but the forward pass has {heavy}"
+            f" layer{'s' * (heavy != 1)} (matrix products and convolutions)",
+            code="SHARDC-160",
+            help=f"ask for at most {heavy} stages" if heavy > 1 else "use stages=1",
+        )
+        error.most = max(heavy, 1)
+        raise error
+    if not order:
+        return []
+    flops = list(work) or [op_cost(flow.ops[i]).flops for i in order]
+    num_layers = max(1, min(most_layers, heavy))
+    values, is_layer = crossing_values(flow, order), [is_heavy(flow.ops[i]) for i in order]
+    layers = cluster_layers(flops, values, num_layers, heavy=is_layer, delta=delta)
+    return [order[first] for first, _ in layers]
+
+
+def balanced_cuts(
+    flow: Dataflow, order: Sequence[int], stages: int, work: Sequence[float] = ()
+) -> list[int]:
+    """For each stage but the first, the position in @main of its first forward op.
+
+    Arguments and errors as in `layer_starts`.
+    """
+    return layer_starts(flow, order, stages, at_least=stages, delta=STAGE_DELTA, work=work)[1:]
+
+
+def count_heavy_ops(flow: Dataflow, order: Sequence[int]) -> int:
+    """How many layers there can be: matrix products and convolutions; a loop with some counts 1."""
+    return sum(is_heavy(flow.ops[i]) for i in order)
+
+
+def crossing_values(flow: Dataflow, order: Sequence[int]) -> list[Value]:
+    """What flows between the ops of `order`, which are numbered from 0."""
+    place = {op: index for index, op in enumerate(order)}
+    found = []
+    for op in order:
+        consumers = tuple(place[user] for user in flow.users[op] if user in place)
+        if consumers:
+            size = sum(num_bytes(result) for result in flow.ops[op].results)
+            found.append(Value(place[op], consumers, size))
+    return found
+
+
+Origin = tuple[int, int]  # position of an op before loops were cut, and its first iteration
+
+
+def origins_at(main: ir.Operation, cuts: Sequence[int]) -> list[Origin]:
+    """What begins at these positions of a split @main, however its loops are cut."""
+    origins = [_origin(op) for op in ops(main)]
+    return [next(origin for origin in origins[cut:] if origin is not None) for cut in cuts]
+
+
+def positions_of(main: ir.Operation, origins: Sequence[Origin]) -> tuple[int, ...] | None:
+    """Where that begins in a @main whose loops may be cut in other places; None if some of it is
+    nowhere in its body, or in another order."""
+    found: dict[Origin, int] = {}
+    for i, op in enumerate(ops(main)):
+        origin = _origin(op)
+        if origin is not None and get_str(op, PHASE) == "body":
+            found.setdefault(origin, i)
+    positions = tuple(found.get(origin, -1) for origin in origins)
+    rising = list(positions) == sorted(set(positions)) and -1 not in positions
+    return positions if rising else None
+
+
+def _origin(op: ir.Operation) -> Origin | None:
+    if ORIGIN not in op.attributes:
+        return None
+    position, first = ir.DenseI64ArrayAttr(op.attributes[ORIGIN])
+    return position, first

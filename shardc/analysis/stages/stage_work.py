@@ -1,0 +1,44 @@
+"""What a step has to do where its forward ops go: their backward ops and updates, too."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from shardc.analysis.program.def_use import Dataflow, StepFacts
+from shardc.analysis.program.flops import op_cost
+from shardc.analysis.stages.stage_assignment import assign_stages
+from shardc.analysis.stages.stage_cuts import count_heavy_ops, layer_starts
+
+MOST_PARTS = 64  # that are told apart, as many as a pipeline may need
+
+
+def work_of_forward_ops(
+    flow: Dataflow,
+    facts: StepFacts,
+    forward: set[int],
+    aliases: dict[int, int],
+    order: Sequence[int],
+    num_microbatches: int,
+) -> list[float]:
+    """FLOPs per step of each op of `order`, with its share of what follows it to its stage.
+
+    The backward ops and updates that would live with a layer are shared out over its forward ops,
+    in proportion to theirs. So a layer that is computed again in the backward pass counts more,
+    and so does a large table of which few rows are used, but all are updated.
+
+    Args:
+        order: positions of the forward ops that live on one stage, rising.
+    """
+    repeats = [num_microbatches if phase == "body" else 1 for phase in facts.phase]
+    flops = [op_cost(op).flops * n for op, n in zip(flow.ops, repeats, strict=True)]
+    if not count_heavy_ops(flow, order):
+        return [float(flops[i]) for i in order]
+    starts = layer_starts(flow, order, MOST_PARTS)
+    assigned = assign_stages(flow, facts, forward, aliases, starts[1:])
+    layer = {i: bisect_right(starts, i) - 1 for i in order}
+    own, all_work = [0.0] * len(starts), [0.0] * len(starts)
+    for i in order:
+        own[layer[i]] += flops[i]
+    for i, stage in enumerate(assigned.stage):
+        if stage >= 0:
+            all_work[stage] += flops[i]
+    return [flops[i] * all_work[layer[i]] / max(own[layer[i]], 1.0) for i in order]

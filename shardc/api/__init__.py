@@ -1,0 +1,1 @@
+"""The doors of Python: `shardc.jit`, its stages, its caches."""

@@ -1,0 +1,90 @@
+"""Plans kept on disk, so that the same program on the same cluster is planned once.
+
+The directory is `$SHARDC_CACHE_DIR`; or else `shardc` under JAX's persistent compilation cache
+where that is on; or else `~/.cache/shardc` (under `$XDG_CACHE_HOME` where that is set). A file is
+called by the digest of everything that a plan depends on, so nothing in there ever goes stale; it
+may be deleted at any time.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import jax
+import msgspec
+
+from shardc import __version__
+from shardc.cluster import Cluster
+from shardc.errors import PlanError
+from shardc.options import PlanOptions
+from shardc.plan.decisions import Plan
+
+
+def directory() -> Path:
+    """Where plans are kept; see above."""
+    if own := os.environ.get("SHARDC_CACHE_DIR"):
+        return Path(own)
+    compiled = jax.config.jax_compilation_cache_dir
+    if compiled and jax.config.jax_enable_compilation_cache and "://" not in compiled:
+        return Path(compiled) / "shardc"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "shardc"
+
+
+@functools.cache
+def _code_digest() -> bytes:
+    """Digest of shardc's own source: a plan of one version may not fit the passes of another."""
+    digest = hashlib.sha256(f"{__version__} {jax.__version__}".encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def fingerprint(program: str, cluster: Cluster, options: PlanOptions) -> str:
+    """Digest of all that a plan depends on.
+
+    Args:
+        program: digest of the prepared module.
+    """
+    digest = hashlib.sha256(_code_digest())
+    for part in (program.encode(), msgspec.json.encode(cluster), msgspec.json.encode(options)):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def load(digest: str) -> Plan | None:
+    """The plan kept under `digest`; None if there is none or the file is damaged."""
+    path = directory() / f"{digest}.json"
+    if not path.exists():
+        return None
+    try:
+        plan = Plan.load(path)
+    except PlanError:
+        return None  # damaged: planning again replaces it
+    return plan if plan.fingerprint == digest else None
+
+
+def store(plan: Plan) -> None:
+    """Keeps `plan` under its fingerprint; warns where the directory cannot be written.
+
+    The file appears whole or not at all, also if several processes write it at once.
+    """
+    folder = directory()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(msgspec.json.encode(plan))
+            os.replace(name, folder / f"{plan.fingerprint}.json")
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        warnings.warn(f"the plan is not kept for later: {error}", stacklevel=2)

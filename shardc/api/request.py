@@ -1,0 +1,190 @@
+"""What the caller of `shardc.jit` or of the command asked for, checked."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import jax
+
+from shardc.api.jax_version import usable_lowering
+from shardc.cluster import Cluster
+from shardc.errors import ClusterError, InputError, PlanError, RequestWarning
+from shardc.options import EqualLayers, PlanOptions
+from shardc.plan.decisions import Plan
+from shardc.schedule.registry import schedule_named
+
+_CHOICES = ("stages", "microbatches", "schedule", "mesh")
+
+
+def plan_options(
+    *,
+    stages: Any = "auto",
+    microbatches: Any = "auto",
+    schedule: str = "auto",
+    mesh: Any = "auto",
+    batch_args: Sequence[int] | None = None,
+    memory_limit_bytes: int | None = None,
+    time_limit_s: float = 60.0,
+    seed: int = 0,
+    equal_layers: Any = "relaxed",
+    lowering: Any = "local",
+) -> PlanOptions:
+    """PlanOptions; InputError (SHARDC-180) names an argument that has no meaning."""
+    _check_count("stages", stages)
+    _check_count("microbatches", microbatches)
+    if schedule != "auto":
+        schedule_named(schedule)
+    mesh_axes: tuple[str, ...] = ()
+    if isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+        mesh = dict(mesh.shape)
+    if isinstance(mesh, Mapping):
+        named = {name: size for name, size in mesh.items() if size != 1}
+        mesh_axes, mesh = tuple(map(str, named)), tuple(named.values()) or (1,)
+    if mesh != "auto":
+        sizes = (mesh,) if isinstance(mesh, int) else mesh
+        if isinstance(sizes, str) or not all(_is_count(size) for size in sizes):
+            raise InputError(
+                f"mesh={mesh!r} is not the shape of a mesh",
+                help="give sizes such as mesh=(2, 4), axes such as mesh={'data': 2, 'model': 4},"
+                " or mesh='auto'",
+            )
+        mesh = tuple(sizes)
+    for name, number in (
+        ("memory_limit_bytes", memory_limit_bytes),
+        ("time_limit_s", time_limit_s),
+    ):
+        if number is not None and not number > 0:
+            raise InputError(f"{name}={number} is not positive", help="give a number above 0")
+    if equal_layers not in get_args(EqualLayers):
+        raise InputError(
+            f"equal layers cannot be {equal_layers!r}",
+            help='equal_layers is "relaxed", "tied" or "free"',
+        )
+    if lowering not in ("local", "xla"):
+        raise InputError(f"there is no lowering {lowering!r}", help='lowering is "local" or "xla"')
+    return PlanOptions(
+        stages=stages,
+        microbatches=microbatches,
+        schedule=schedule,
+        mesh=mesh,
+        mesh_axes=mesh_axes,
+        batch_args=None if batch_args is None else tuple(batch_args),
+        memory_limit_bytes=memory_limit_bytes,
+        time_limit_s=float(time_limit_s),
+        seed=seed,
+        equal_layers=equal_layers,
+        lowering=usable_lowering(lowering),
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _check_count(name: str, value: Any) -> None:
+    if value != "auto" and not _is_count(value):
+        raise InputError(
+            f"{name}={value!r} is neither a number from 1 on nor 'auto'",
+            help=f'give {name}=1 or more, or {name}="auto"',
+        )
+
+
+def given_plan(plan: Plan | str | Path | None, options: PlanOptions) -> Plan | None:
+    """The plan that the caller gave; InputError (SHARDC-183) if options contradict it."""
+    if plan is None:
+        return None
+    loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
+    for name in _CHOICES:
+        asked = getattr(options, name)
+        if asked != "auto":
+            raise InputError(
+                f"a plan is given, and {name}={asked} too",
+                help=f"leave {name} out: the plan has decided it",
+                code="SHARDC-183",
+            )
+    return loaded
+
+
+def resolve_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:
+    """The cluster, built-in names and paths looked up; None: the JAX devices of this job."""
+    if cluster is None or isinstance(cluster, Cluster):
+        return cluster
+    return Cluster.load(cluster)
+
+
+def resolve_devices(
+    cluster: Cluster | None, devices: Sequence[jax.Device] | None
+) -> tuple[Cluster, tuple[jax.Device, ...]]:
+    """The cluster to plan for, and the devices that stand for its devices 0, 1, ...
+
+    Raises:
+        ClusterError: SHARDC-101, the cluster has more devices than there are, or they belong to
+            several processes.
+    """
+    if jax.process_count() > 1:
+        raise ClusterError(
+            f"the job has {jax.process_count()} processes, and shardc runs in one",
+            help="run one process that sees all devices",
+            code="SHARDC-101",
+        )
+    own = tuple(jax.devices() if devices is None else devices)
+    if cluster is None:
+        local = Cluster.local()
+        return (local if len(own) == local.num_devices else local.with_devices(len(own))), own
+    if cluster.num_devices > len(own):
+        raise ClusterError(
+            f"cluster '{cluster.name}' has {cluster.num_devices} devices, and there are"
+            f" {len(own)} JAX devices to run on",
+            help="on a CPU, ask JAX for more before it starts:"
+            f" jax.config.update('jax_num_cpu_devices', {cluster.num_devices});"
+            " or plan without running: shardc plan",
+            code="SHARDC-101",
+        )
+    return cluster, own[: cluster.num_devices]
+
+
+def warn_of_unmet(plan: Plan) -> None:
+    """A RequestWarning, at the caller's line, for each request that the plan could not meet."""
+    for text in plan.unmet:
+        warnings.warn(text, RequestWarning, skip_file_prefixes=(str(Path(__file__).parent),))
+
+
+def warn_of_silent_calls(places: Sequence[str]) -> None:
+    """A RequestWarning for each callback that cannot be called."""
+    for place in places:
+        warnings.warn(
+            f"the callback at {place} is inside a loop or a branch, where shardc does not call the"
+            " host: it does nothing",
+            RequestWarning,
+            skip_file_prefixes=(str(Path(__file__).parent),),
+        )
+
+
+def check_plan_fits(plan: Plan, devices: Sequence[jax.Device], num_arguments: int) -> None:
+    """Refuses a plan that cannot be for this program or these devices.
+
+    Raises:
+        ClusterError: SHARDC-101, the plan's meshes need devices that are not there.
+        PlanError: SHARDC-200, the plan cuts arguments that the program does not have.
+    """
+    needed = 1 + max(max(stage.mesh.device_ids) for stage in plan.stages)
+    if needed > len(devices):
+        raise ClusterError(
+            f"the plan uses {needed} devices, and there are {len(devices)}",
+            help="run on as many devices, or plan again for the devices that are there",
+            code="SHARDC-101",
+        )
+    if max(plan.batch_arguments, default=-1) >= num_arguments:
+        raise PlanError(
+            f"the plan takes argument {max(plan.batch_arguments)} for the batch, and the program"
+            f" has {num_arguments} arguments",
+            help="plan again: this plan was made for another program",
+        )
+
+
+def asked_axes(mesh: Any) -> tuple[tuple[str, int], ...]:
+    """Names and sizes of the axes in `mesh=`, also those of size 1; () where it has no names."""
+    if isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+        mesh = dict(mesh.shape)
+    return tuple(mesh.items()) if isinstance(mesh, Mapping) else ()

@@ -1,0 +1,1 @@
+"""Whether a plan computes what its program computes."""

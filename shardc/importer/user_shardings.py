@@ -1,0 +1,192 @@
+"""Shardings that are asked for from outside the program: by patterns, or by where arrays lie."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import jax
+from jax.extend.mlir import ir
+from jax.sharding import NamedSharding, PartitionSpec
+
+from shardc.errors import InputError
+from shardc.importer.program import Imported
+from shardc.ir.attributes import SHARDING, arg_attrs, set_arg_attrs, str_attr
+from shardc.ir.shardings import add_mesh, meshes
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.user_shardings import ASKED_BY, Asked, asked_attr, asked_of, print_asked
+from shardc.ir.walk import body, main_function
+from shardc.plan.layout import STAGE_AXIS, Mesh
+
+MESH = "asked"  # symbol of the mesh that these shardings refer to
+
+Axes = tuple[tuple[str, int], ...]
+Spec = PartitionSpec | NamedSharding
+
+
+def dotted(name: str) -> str:
+    """`state['params']['layer'][0].kernel` as `state.params.layer.0.kernel`."""
+    return re.sub(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\w+))\]", r".\1\2\3", name)
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether `pattern` (`*` and `?` match dots, too) fits an argument's name or ends with it.
+
+    >>> matches("params.*.kernel", "state['params']['layers'][0]['kernel']")
+    True
+    """
+    path = dotted(name)
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"*.{pattern}") or name == pattern
+
+
+def ask_by_patterns(imported: Imported, shardings: Mapping[str, Spec], axes: Axes) -> None:
+    """Writes `sdy.sharding` on every argument that a pattern fits.
+
+    Args:
+        shardings: pattern -> PartitionSpec, or a NamedSharding, whose mesh is then meant.
+        axes: those that a PartitionSpec may name; (): those of the program's own shardings, or of
+            JAX's mesh in context.
+    Raises:
+        InputError: SHARDC-180 a pattern fits no argument; 110 an axis is not known; 203 a spec has
+            more dims than an argument; 204 two patterns, or a pattern and `in_shardings`,
+            contradict each other.
+    """
+    wanted: dict[int, tuple[Asked, str]] = {}
+    known = axes or _own_axes(imported)
+    for pattern, spec in shardings.items():
+        if isinstance(spec, NamedSharding):
+            known = known or tuple(spec.mesh.shape.items())
+            spec = spec.spec
+        who = f"shardings['{pattern}']"
+        _check_axes(spec, known, who)
+        fits = [n for n, a in enumerate(imported.arguments) if matches(pattern, a.name)]
+        if not fits:
+            raise InputError(
+                f"{who} fits no argument",
+                help="write a pattern such as 'params.*.kernel' for what JAX calls"
+                f" {', '.join(repr(a.name) for a in imported.arguments[:3])}",
+            )
+        for n in fits:
+            argument = imported.arguments[n]
+            asked = _asked(spec, len(argument.shape), f"argument '{argument.name}'")
+            if n in wanted and wanted[n][0] != asked:
+                raise _contradiction(argument.name, wanted[n], (asked, who))
+            wanted[n] = asked, who
+    _write(imported, wanted, known)
+
+
+def ask_as_they_lie(
+    imported: Imported, leaves: Sequence[Any], mesh: Sequence[int] | None = None
+) -> None:
+    """Writes `sdy.sharding` on every argument whose array arrives in parts.
+
+    Arrays that are whole on each of their devices ask for nothing, nor do those that a pipeline
+    returned with rows on each stage, and none do where arrays lie on several meshes, or on another
+    than asked for: then they are moved. So do arguments that have a
+    sharding already.
+
+    Args:
+        leaves: of the call, one per argument.
+        mesh: sizes of the axes that are asked for otherwise.
+    """
+    split: dict[int, NamedSharding] = {}
+    for n, (leaf, argument) in enumerate(zip(leaves, imported.arguments, strict=True)):
+        lies = getattr(leaf, "sharding", None)
+        if not isinstance(lies, NamedSharding) or argument.key_impl is not None:
+            continue
+        if len(lies.mesh.devices.flat) > 1 and not lies.is_fully_replicated:
+            split[n] = lies
+    if len({lies.mesh for lies in split.values()}) != 1:
+        return
+    sizes = next(iter(split.values())).mesh.shape
+    if STAGE_AXIS in sizes:
+        return
+    axes = tuple((name, size) for name, size in sizes.items() if size > 1)
+    own = _own_axes(imported)
+    if (own and dict(own) != dict(axes)) or (
+        mesh is not None and tuple(mesh) != tuple(size for _, size in axes)
+    ):
+        return
+    with imported.module.context:
+        asked = [SHARDING in attrs for attrs in arg_attrs(main_function(imported.module.operation))]
+    wanted = {
+        n: (
+            _asked(lies.spec, len(imported.arguments[n].shape), ""),
+            f"argument '{imported.arguments[n].name}'",
+        )
+        for n, lies in split.items()
+        if not asked[n]
+    }
+    _write(imported, wanted, tuple(sizes.items()))
+
+
+def _asked(spec: PartitionSpec, rank: int, what: str) -> Asked:
+    """What `spec` says of a value of `rank` dims; dims that it leaves out are whole."""
+    if len(spec) > rank:
+        raise InputError(
+            f"{what} has {rank} dims, and {spec} has {len(spec)}",
+            help="give at most one entry per dim",
+            code="SHARDC-203",
+        )
+    entries = [*spec, *(None for _ in range(rank - len(spec)))]
+    return Asked(
+        tuple(_names(entry) for entry in entries),
+        tuple(entry is PartitionSpec.UNCONSTRAINED for entry in entries),
+    )
+
+
+def _names(entry: Any) -> tuple[str, ...]:
+    if entry is None or entry is PartitionSpec.UNCONSTRAINED:
+        return ()
+    return (entry,) if isinstance(entry, str) else tuple(entry)
+
+
+def _check_axes(spec: PartitionSpec, axes: Axes, who: str) -> None:
+    for axis in (name for entry in spec for name in _names(entry)):
+        if axis not in dict(axes):
+            known = ", ".join(name for name, _ in axes) or "none"
+            raise InputError(
+                f"{who} names the axis '{axis}', and the mesh has {known}",
+                help="give the sizes of the axes, as in mesh={'data': 2, 'model': 4}",
+                code="SHARDC-110",
+            )
+
+
+def _own_axes(imported: Imported) -> Axes:
+    """Axes of the mesh of the program's own shardings; or else of JAX's mesh in context."""
+    module = imported.module
+    with module.context:
+        for mesh in meshes(module.operation).values():
+            if any(size > 1 for _, size in mesh.axes):
+                return tuple(axis for axis in mesh.axes if axis[1] > 1)
+    return tuple(jax.sharding.get_abstract_mesh().shape.items())
+
+
+def _write(imported: Imported, wanted: dict[int, tuple[Asked, str]], axes: Axes) -> None:
+    if not wanted:
+        return
+    module = imported.module
+    main = main_function(module.operation)
+    with module.context, ir.Location.unknown():
+        attrs = arg_attrs(main)
+        for n, (asked, who) in wanted.items():
+            if SHARDING in attrs[n] and asked_of(attrs[n][SHARDING]) != asked:
+                other = asked_of(attrs[n][SHARDING])
+                raise _contradiction(
+                    imported.arguments[n].name, (other, "in_shardings"), (asked, who)
+                )
+            if shape_of(body(main).arguments[n]) == imported.arguments[n].shape:
+                attrs[n][SHARDING] = asked_attr(asked, MESH)
+                attrs[n][ASKED_BY] = str_attr(who)
+        add_mesh(module.operation, MESH, Mesh(axes, tuple(range(math.prod(n for _, n in axes)))))
+        set_arg_attrs(main, attrs)
+
+
+def _contradiction(name: str, one: tuple[Asked, str], other: tuple[Asked, str]) -> InputError:
+    return InputError(
+        f"{one[1]} wants argument '{name}' as {print_asked(one[0])}, and {other[1]} as"
+        f" {print_asked(other[0])}",
+        help="ask for one sharding of each argument",
+        code="SHARDC-204",
+    )

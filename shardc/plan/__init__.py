@@ -1,0 +1,1 @@
+"""What the planner decides and the runtime runs: frozen data, JSON both ways."""

@@ -1,0 +1,115 @@
+"""What the planner decides: frozen data, JSON both ways."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shardc.cluster import Cluster
+from shardc.errors import PlanError
+from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.predicted import Collective, Memory, Predicted
+
+
+class OpSharding(msgspec.Struct, frozen=True):
+    """The strategy of one op: the shardings it takes its operands in and gives its results in.
+
+    Attributes:
+        reduce_axes: axes over which the op all-reduces its own result (a max over a split dim).
+    """
+
+    operands: tuple[TensorSharding, ...]
+    results: tuple[TensorSharding, ...]
+    reduce_axes: tuple[str, ...] = ()
+
+
+class FunctionSharding(msgspec.Struct, frozen=True):
+    """The shardings of one stage function: of its arguments, its results and each of its ops."""
+
+    arguments: tuple[TensorSharding, ...]
+    results: tuple[TensorSharding, ...]
+    ops: tuple[OpSharding, ...]
+
+
+class StagePlan(msgspec.Struct, frozen=True):
+    """One stage: its mesh, its part of the program, and what the cost model says about it.
+
+    Attributes:
+        layers: indices of the layers it holds, contiguous.
+        cut: position in the split @main of its first forward op (0 for the first stage).
+        num_flops: floating-point operations per step, over all its devices.
+        num_whole_flops: of these in ops that every device runs whole (counted once).
+        time_s: seconds per microbatch, forward and backward.
+        peak_bytes: per device.
+        memory: what they are for.
+        collectives: inside the stage, by kind and axes.
+        num_folded, folded_objective: as in a StageReport.
+    """
+
+    mesh: Mesh
+    layers: tuple[int, ...]
+    cut: int = 0
+    num_flops: int = 0
+    time_s: float = 0.0
+    peak_bytes: int = 0
+    memory: Memory = Memory()
+    objective: float = 0.0
+    lower_bound: float = 0.0
+    num_whole_flops: int = 0
+    collectives: tuple[Collective, ...] = ()
+    num_folded: int = 0
+    folded_objective: float | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything that was decided for one program on one cluster.
+
+    Attributes:
+        shardings: name of a stage function -> the shardings in it.
+        notes: what was replicated or fell short, in the user's words.
+        unmet: of the notes, those on what was asked for and could not be had.
+        batch_arguments: flat arguments that are cut into microbatches.
+        batch_dims: the dim of each of them that is cut.
+        loop_cuts: iterations of loops over layers (counted over all such loops) at which they are
+            cut into stages.
+        fingerprint: digest of program, cluster, options and version that this plan was made for.
+        cluster: what the plan was made for; its links decide between sequences of collectives.
+    """
+
+    num_stages: int
+    num_microbatches: int
+    schedule: str
+    stages: tuple[StagePlan, ...]
+    shardings: dict[str, FunctionSharding]
+    predicted: Predicted
+    objective: float
+    lower_bound: float
+    planning_time_s: float
+    notes: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
+    batch_arguments: tuple[int, ...] = ()
+    batch_dims: tuple[int, ...] = ()
+    loop_cuts: tuple[int, ...] = ()
+    fingerprint: str = ""
+    cluster: Cluster | None = None
+
+    def save(self, path: str | Path) -> None:
+        """Writes the plan as JSON."""
+        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+
+    @staticmethod
+    def load(path: str | Path) -> "Plan":
+        """Reads a plan that `save` wrote; PlanError (SHARDC-200) if it is not one."""
+        try:
+            return msgspec.json.decode(Path(path).read_bytes(), type=Plan)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise PlanError(
+                f"'{path}' is not a plan: {error}",
+                where=str(path),
+                help="make one with `shardc plan FILE.mlir --cluster NAME -o plan.json`",
+            ) from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data

@@ -1,0 +1,113 @@
+"""What the runtime runs: the programs of all stages, their values and their order."""
+
+import math
+import re
+
+import msgspec
+
+from shardc.plan.layout import Mesh, TensorSharding
+
+
+class ValueSpec(msgspec.Struct, frozen=True):
+    """One argument or result of a stage program.
+
+    Attributes:
+        value: id that ties programs together: "arg3" (argument 3 of the user's function),
+            "v17" (a value), "acc5" (an accumulator), "index" (the microbatch's index).
+        shape: global shape (over all devices of the stage's mesh).
+        dtype: NumPy/ml_dtypes name such as "float32", "bfloat16", "int32", "bool".
+        sharding: how the global value lies on the stage's mesh.
+        per_microbatch: one value per microbatch, or one per step.
+    """
+
+    value: str
+    shape: tuple[int, ...]
+    dtype: str
+    sharding: TensorSharding
+    per_microbatch: bool = False
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the global value; parts of a byte count as one."""
+        bits = (
+            8 if self.dtype == "bool" else int(re.sub(r"\D.*", "", re.sub(r"^\D+", "", self.dtype)))
+        )
+        return math.prod(self.shape) * max(bits // 8, 1)
+
+
+class StageProgram(msgspec.Struct, frozen=True):
+    """One function of one stage, ready for the backend.
+
+    Attributes:
+        name: symbol of the function in `module`, such as "stage0_forward".
+        kind: "before", "forward", "backward" or "update".
+        round: for kind "update": rounds run in order; stages exchange values between them.
+        module: MLIR bytecode or text, with large constants as they are; `local` says whether it is
+            a per-device program. `shardc.backend.program_text` prints it.
+        donated: positions of `args` whose buffers the program may reuse.
+    """
+
+    name: str
+    stage: int
+    kind: str
+    round: int
+    module: bytes
+    args: tuple[ValueSpec, ...]
+    results: tuple[ValueSpec, ...]
+    donated: tuple[int, ...] = ()
+    local: bool = True
+
+
+class ArgumentSpec(msgspec.Struct, frozen=True):
+    """One flat argument of the user's function.
+
+    Attributes:
+        name: in the user's words, such as "state['w']".
+        stage: owner stage; other stages that use it are sent copies each step (-1: unused).
+        batch_dim: None, or the dim d that is cut: the programs see [.., M, B / M, ..] there.
+        aliased_result: flat result that may reuse its buffer, or None.
+        piece: None, or (argument, dim): no argument of the user's, but the rows along `dim` of a
+            stacked one that follow those that the programs know by that argument's number.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    stage: int
+    batch_dim: int | None = None
+    donated: bool = False
+    aliased_result: int | None = None
+    piece: tuple[int, int] | None = None
+
+
+class ResultSpec(msgspec.Struct, frozen=True):
+    """One flat result of the user's function.
+
+    Attributes:
+        value: id of the value that it is (may be "arg3": returned unchanged).
+        batch_dim: None, or d where the program gives [.., M, B / M, ..] that is merged again.
+        piece: as of an argument.
+    """
+
+    value: str
+    shape: tuple[int, ...]
+    dtype: str
+    stage: int
+    batch_dim: int | None = None
+    piece: tuple[int, int] | None = None
+
+
+class Executable(msgspec.Struct, frozen=True):
+    """All that the runtime needs to run one step; no compiler, no planner.
+
+    Attributes:
+        meshes: one per stage.
+        actions: per stage, the printed actions of the schedule, e.g. ("0F0", "0F1", "0B0", ...).
+    """
+
+    meshes: tuple[Mesh, ...]
+    programs: tuple[StageProgram, ...]
+    arguments: tuple[ArgumentSpec, ...]
+    results: tuple[ResultSpec, ...]
+    num_microbatches: int
+    actions: tuple[tuple[str, ...], ...]

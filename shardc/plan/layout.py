@@ -1,0 +1,70 @@
+"""How values lie on the devices of a mesh."""
+
+import msgspec
+
+from shardc.errors import PlanError
+
+STAGE_AXIS = "stage"  # of the mesh on which an array lies whose rows belong to several stages
+
+
+class TensorSharding(msgspec.Struct, frozen=True):
+    """How one tensor lies on a mesh.
+
+    Attributes:
+        dims: for each tensor dim the mesh axes that split it, major to minor; () = whole.
+        unreduced: mesh axes over which the devices hold partial sums of the value.
+    """
+
+    dims: tuple[tuple[str, ...], ...]
+    unreduced: tuple[str, ...] = ()
+
+    @staticmethod
+    def replicated(rank: int) -> "TensorSharding":
+        """Every device holds the whole tensor."""
+        return TensorSharding(((),) * rank)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes that split dims, in order of the dims."""
+        return tuple(axis for dim in self.dims for axis in dim)
+
+
+class Mesh(msgspec.Struct, frozen=True):
+    """Named axes over some devices.
+
+    Attributes:
+        axes: (name, size) pairs, major to minor; () is one device.
+        device_ids: positions in the cluster's device list, row-major over the axes.
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    device_ids: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(size for _, size in self.axes)
+
+    def size(self, axis: str) -> int:
+        """Devices along `axis`; PlanError if there is no such axis."""
+        for name, size in self.axes:
+            if name == axis:
+                return size
+        raise PlanError(f"the mesh has no axis '{axis}'", code="SHARDC-110")
+
+    def num_shards(self, axes: tuple[str, ...]) -> int:
+        """Product of the sizes of `axes`."""
+        count = 1
+        for axis in axes:
+            count *= self.size(axis)
+        return count
+
+
+def ranges(numbers: tuple[int, ...]) -> str:
+    """Numbers as people write them: `0-3,7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

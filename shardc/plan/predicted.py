@@ -1,0 +1,104 @@
+"""What the cost model says about a stage and about a step."""
+
+import msgspec
+
+
+class Predicted(msgspec.Struct, frozen=True):
+    """What the cost model expects of one step."""
+
+    step_time_s: float
+    peak_bytes_per_device: int
+    communication_bytes: int
+    compute_s: float
+    bubble_fraction: float
+
+
+class Replicated(msgspec.Struct, frozen=True):
+    """The ops of one name that every device of a stage runs whole.
+
+    Attributes:
+        op: `stablehlo.add`, or `stablehlo.custom_call @target`.
+        why: "rule" where none says how to split it, "strategy" where no split of these shapes is
+            possible or allowed, "choice" where another one would cost more.
+        num_ops: how many there are.
+        seconds, num_flops: of all of them, per step, on one device.
+    """
+
+    op: str
+    why: str
+    num_ops: int
+    seconds: float
+    num_flops: int
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Bytes on one device by what they are for, at the time of a step when there are most.
+
+    Attributes:
+        parameters: state that forward or backward read.
+        optimizer_state: state that only the update reads.
+        inputs: arguments that are no state.
+        gradients: their sums over the microbatches, as far as they are there at that time.
+        stash: kept from forward to backward, for all microbatches in flight.
+        temporaries: results of ops, and what goes from one function to the next.
+    """
+
+    parameters: int = 0
+    optimizer_state: int = 0
+    inputs: int = 0
+    gradients: int = 0
+    stash: int = 0
+    temporaries: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(getattr(self, field) for field in self.__struct_fields__)
+
+
+class Collective(msgspec.Struct, frozen=True):
+    """All collectives of one kind over the same axes in one step of a stage.
+
+    Attributes:
+        kind: "all_gather", "all_reduce", "all_to_all" or "reduce_scatter".
+        axes: of the stage's mesh, in its order.
+        dtype: of the elements that are sent.
+        num_bytes: of all their results on one device.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    dtype: str
+    num_bytes: int
+
+
+class StageReport(msgspec.Struct, frozen=True):
+    """What the cost model says about one stage under its chosen shardings.
+
+    Attributes:
+        seconds: by kind of function ("before", "forward", "backward", "update"), for one call.
+        peak_bytes: on each device, at the worst time of a step.
+        communication_bytes: that one device sends inside the stage in one step.
+        num_flops: of one step, over all devices.
+        objective: seconds per step that the solver minimised.
+        lower_bound: proven: no choice of shardings costs less.
+        replicated: what every device runs whole.
+        ideal_s: seconds per step if all ops were split evenly and nothing were sent.
+        memory: what `peak_bytes` are.
+        collectives: what the stage's programs will hold, reshards and reductions of their own.
+        num_folded: ops and values that shared the sharding of a like one in an equal layer while
+            the solver looked for shardings, or still do.
+        folded_objective: seconds of the best shardings found in which they do; None: not folded.
+    """
+
+    seconds: dict[str, float]
+    peak_bytes: int
+    communication_bytes: int
+    num_flops: int
+    objective: float
+    lower_bound: float
+    replicated: tuple[Replicated, ...] = ()
+    ideal_s: float = 0.0
+    memory: Memory = Memory()
+    collectives: tuple[Collective, ...] = ()
+    num_folded: int = 0
+    folded_objective: float | None = None

@@ -1,0 +1,1 @@
+"""The search over pipelines: microbatches, stages, meshes, schedules."""

@@ -1,0 +1,87 @@
+"""What the shardings that the user asks for cost, and which of them leave too little memory."""
+
+from collections.abc import Callable, Sequence
+
+from shardc.analysis.program.stage_table import asked_names
+from shardc.cluster import Cluster
+from shardc.compiler import Shape, outline, split
+from shardc.errors import InfeasibleError
+from shardc.ir.context import Module
+from shardc.options import PlanOptions
+from shardc.plan.decisions import Plan
+from shardc.planner.candidate import Candidate, plan_exactly
+from shardc.planner.layer_costs import Proposal
+
+GAP, EFFORT_S = 0.01, 20.0  # of solving a stage with and without a sharding
+
+
+def asked_prices(
+    module: Module, plan: Plan, cluster: Cluster, options: PlanOptions
+) -> dict[str, float]:
+    """What each sharding that the user asks for costs: name -> seconds per step.
+
+    The predicted step time of the plan's pipeline with it less that without it, each solved anew;
+    so it may be off by as much as the solver may miss the optimum (1 %), below zero too.
+    """
+    count = plan.num_microbatches
+    shape = Shape(
+        count,
+        tuple(stage.cut for stage in plan.stages[1:]),
+        tuple(stage.mesh for stage in plan.stages),
+        plan.schedule,
+        plan.batch_arguments,
+        plan.loop_cuts,
+    )
+    proposal = Proposal(shape, 0.0, tuple(stage.layers for stage in plan.stages))
+    split_module = split(module, count, plan.batch_arguments, plan.batch_dims, plan.loop_cuts)
+    outlined = outline(split_module, shape.cuts)
+
+    def step_s(ignored: Sequence[str]) -> float:
+        return plan_exactly(
+            outlined,
+            proposal,
+            cluster,
+            options,
+            time_limit_s=options.time_limit_s / 2,
+            effort_s=EFFORT_S,
+            gap=GAP,
+            ignored=ignored,
+        ).seconds
+
+    names = _names(outlined)
+    whole_s = step_s(()) if names else 0.0
+    return {name: whole_s - step_s([name]) for name in names}
+
+
+def in_conflict(
+    outlined: Module, error: InfeasibleError, plan_without: Callable[..., Candidate]
+) -> InfeasibleError:
+    """`error`, with the shardings that the user asks for that leave too little memory.
+
+    Args:
+        plan_without: plans the shape of `outlined` without the shardings of the names `ignored`.
+    """
+
+    def fits(ignored: Sequence[str]) -> bool:
+        try:
+            plan_without(ignored=ignored)
+        except InfeasibleError:
+            return False
+        return True
+
+    names = _names(outlined)
+    in_the_way = [name for name in names if fits([name])]
+    if not in_the_way and len(names) > 1 and fits(names):
+        in_the_way = [f"all of {', '.join(names)} together"]
+    if not in_the_way:
+        return error
+    return InfeasibleError(
+        f"{error.message}; it would fit without what is asked for by {' or '.join(in_the_way)}",
+        where=error.where,
+        help="split that further, leave it to the planner, or raise the memory limit",
+    )
+
+
+def _names(outlined: Module) -> list[str]:
+    with outlined.context:
+        return asked_names(outlined.operation)

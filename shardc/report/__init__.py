@@ -1,0 +1,1 @@
+"""What there is to say of a plan, as data and as text."""

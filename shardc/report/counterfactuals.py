@@ -1,0 +1,62 @@
+"""Choices of a plan in words: what they cost, and why the alternatives lose."""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from shardc import compiler
+from shardc.analysis.shardings.counterfactuals import Choice, Cost
+from shardc.cluster import Cluster
+from shardc.errors import InputError
+from shardc.importer.user_shardings import matches
+from shardc.ir.context import Module
+from shardc.plan.decisions import Plan
+from shardc.report.summary import seconds, size
+
+
+def explained_choices(module: Module, plan: Plan, cluster: Cluster, pattern: str) -> str:
+    """Text about the arguments and ops of a prepared module that `pattern` fits.
+
+    Raises:
+        InputError: SHARDC-180, it fits nothing.
+    """
+
+    def fits(name: str) -> bool:
+        kind, _, rest = name.partition(" ")
+        if kind == "argument":
+            return matches(pattern, rest)
+        return pattern in name or fnmatchcase(name, pattern)
+
+    found = compiler.choices(module, plan, cluster, fits)
+    if not found:
+        raise InputError(
+            f"'{pattern}' fits no argument and no op of the plan",
+            help="name an argument (params.*.kernel), an op (dot_general) or a place (train.py:41)",
+        )
+    return "".join(f"{line}\n" for choice in found for line in _lines(choice))
+
+
+def _lines(choice: Choice) -> Iterator[str]:
+    yield f"{choice.name}, stage {choice.stage}: {choice.sharding}"
+    yield f"    {seconds(choice.cost.seconds)} per step: {_parts(choice.cost, '')}"
+    for text, more in choice.alternatives:
+        sign = "+" if more.seconds >= 0 else "-"
+        change = f"{sign}{seconds(abs(more.seconds))}"
+        yield f"    or {text}: {change} with its neighbours as they are: {_parts(more, '+')}"
+    if choice.num_ruled_out:
+        yield f"    {choice.num_ruled_out} others are impossible with its neighbours as they are"
+
+
+def _parts(cost: Cost, plus: str) -> str:
+    named = {
+        "compute": cost.compute_s,
+        "communication": cost.communication_s,
+        "reshards": cost.reshard_s,
+    }
+    found = [f"{name} {_signed(value, plus)}" for name, value in named.items() if value]
+    count = cost.num_bytes
+    found.append(f"{'-' if count < 0 else plus}{size(abs(count))} of memory")
+    return ", ".join(found)
+
+
+def _signed(value: float, plus: str) -> str:
+    return f"{'-' if value < 0 else plus}{seconds(abs(value))}"

@@ -1,0 +1,152 @@
+"""The plan as people read it: one row per stage, what the step costs, and what fell short."""
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shardc.backend.stage_text import program_text
+from shardc.plan.decisions import Plan
+from shardc.plan.executable import Executable
+from shardc.plan.layout import Mesh, ranges
+from shardc.plan.predicted import Memory
+
+_COLLECTIVE = re.compile(
+    r"stablehlo\.(all_reduce|all_gather|all_to_all|reduce_scatter|collective_permute)\b"
+)
+_SHORT = {
+    "all_reduce": "AR",
+    "all_gather": "AG",
+    "all_to_all": "A2A",
+    "reduce_scatter": "RS",
+    "collective_permute": "CP",
+}
+WIDTH = 110
+
+
+def explain(plan: Plan, executable: Executable | None = None, width: int = WIDTH) -> str:
+    """Text of the table; with an executable also the collectives in each stage's programs."""
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=width, color_system=None, highlight=False)
+    for part in renderables(plan, executable):
+        console.print(part)
+    return buffer.getvalue()
+
+
+def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Table | Text]:
+    """The same for a rich console."""
+    microbatches = _count(plan.num_microbatches, "microbatch", "microbatches")
+    yield Text(
+        f"{_count(plan.num_stages, 'stage', 'stages')}, {microbatches}, schedule {plan.schedule}"
+    )
+    yield _stage_table(plan, executable)
+    predicted = plan.predicted
+    yield Text(
+        f"predicted: {seconds(predicted.step_time_s)} per step"
+        f" ({predicted.bubble_fraction:.0%} idle in the pipeline),"
+        f" {size(predicted.peak_bytes_per_device)} per device,"
+        f" {size(predicted.communication_bytes)} sent per step"
+    )
+    for number, stage in enumerate(plan.stages):
+        yield Text(f"memory of a device of stage {number} at its peak: {memory_text(stage.memory)}")
+    yield Text(
+        f"solver: objective {seconds(plan.objective)},"
+        f" proven lower bound {seconds(plan.lower_bound)};"
+        f" planned in {plan.planning_time_s:.1f} s"
+    )
+    if executable is not None:
+        yield Text("collectives: " + ", ".join(f"{v} {k}" for k, v in _SHORT.items()))
+    for note in plan.notes:
+        yield Text(f"note: {note}")
+
+
+def memory_text(memory: Memory) -> str:
+    """`12 MiB parameters, 3 MiB stash`; what there is nothing of is left out."""
+    held = {name: getattr(memory, name) for name in memory.__struct_fields__}
+    parts = [f"{size(count)} {name.replace('_', ' ')}" for name, count in held.items() if count]
+    return ", ".join(parts) or "nothing"
+
+
+def _stage_table(plan: Plan, executable: Executable | None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("stage", justify="right")
+    table.add_column("mesh")
+    table.add_column("devices")
+    table.add_column("layers")
+    table.add_column("FLOPs/step", justify="right")
+    table.add_column("peak/device", justify="right")
+    table.add_column("s/microbatch", justify="right")
+    if executable is not None:
+        table.add_column("collectives/step")
+    for number, stage in enumerate(plan.stages):
+        row = [
+            str(number),
+            mesh_text(stage.mesh),
+            ranges(stage.mesh.device_ids),
+            ranges(stage.layers) or "all",
+            _scaled(stage.num_flops, 1000, ("", "k", "M", "G", "T", "P", "E")),
+            size(stage.peak_bytes),
+            seconds(stage.time_s),
+        ]
+        if executable is not None:
+            row.append(_collectives(executable, number))
+        table.add_row(*row)
+    return table
+
+
+def _collectives(executable: Executable, stage: int) -> str:
+    counts = collectives_per_step(executable, stage)
+    return " ".join(f"{counts[kind]} {_SHORT[kind]}" for kind in _SHORT if counts[kind]) or "none"
+
+
+def collectives_per_step(executable: Executable, stage: int) -> Counter[str]:
+    """How many collectives of each kind the programs of a stage run in one step.
+
+    Programs that XLA partitions itself (lowering "xla") show none.
+    """
+    counts: Counter[str] = Counter()
+    for program in executable.programs:
+        if program.stage == stage:
+            each = program.kind in ("forward", "backward")
+            times = executable.num_microbatches if each else 1
+            for kind in _COLLECTIVE.findall(program_text(program, large_elements_limit=1)):
+                counts[kind] += times
+    return counts
+
+
+def mesh_text(mesh: Mesh) -> str:
+    """`2x4 (x, y)`; a single device is `1`."""
+    if not mesh.axes:
+        return "1"
+    return f"{'x'.join(map(str, mesh.shape))} ({', '.join(name for name, _ in mesh.axes)})"
+
+
+def size(num_bytes: int) -> str:
+    """`12.3 MiB`"""
+    return _scaled(num_bytes, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def seconds(duration_s: float) -> str:
+    """`1.23 ms`"""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if duration_s * scale >= 1:
+            return f"{duration_s * scale:.3g} {unit}"
+    return f"{duration_s * 1e9:.3g} ns"
+
+
+def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
+    for unit in units:
+        if number < base or unit == units[-1]:
+            break
+        number /= base
+    digits = f"{number:.3g}" if number < 999.5 else f"{number:.0f}"
+    return f"{digits} {unit}".rstrip()
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

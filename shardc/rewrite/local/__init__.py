@@ -1,0 +1,1 @@
+"""Ops on the part of a device."""

@@ -1,0 +1,1 @@
+"""Loops taken apart."""

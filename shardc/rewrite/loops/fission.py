@@ -1,0 +1,116 @@
+"""One loop as two over the same iterations, the second of which reads what the first has stacked
+up."""
+
+from collections.abc import Collection, Sequence
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from shardc.ir.clone import clone_op, hollow_copy
+from shardc.ir.constants import integer, zeros
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import last_op, ops_of
+
+Count = tuple[int, int, int, int]  # position among what a loop carries, start, step, trips
+
+
+def fission(
+    loop: ir.Operation, counter: Count, values: Sequence[ir.Value], late: Collection[int]
+) -> None:
+    """Replaces a counting `stablehlo.while` by two.
+
+    The first also carries, for each of `values`, a stack of what it is in every iteration; the
+    second takes these from there. Of what the loop carries around, the second one's results stand
+    for those at `late`, and the first one's for the others: what either makes for nobody is left
+    to `shardc.rewrite.loops.carried_values.drop_unused`.
+
+    Args:
+        values: of the body of the loop; nothing they depend on depends on carries at `late`.
+    """
+    places = [_place(loop, value) for value in values]
+    with ir.InsertionPoint(loop), loop.location:
+        first = _stacking(clone_op(loop, {}), counter, places)
+        second = clone_op(loop, {})
+        _read(second, counter, places, list(first.results)[len(loop.results) :])
+    for p, result in enumerate(loop.results):
+        result.replace_all_uses_with((second if p in late else first).results[p])
+    loop.erase()
+
+
+Place = tuple[int, int]  # position of an op in a body, -1 for the body itself; of its result
+
+
+def _place(loop: ir.Operation, value: ir.Value) -> Place:
+    body = loop.regions[1].blocks[0]
+    if isinstance(value.owner, ir.Block):
+        return -1, ir.BlockArgument(value).arg_number
+    return ops_of(body).index(value.owner.operation), ir.OpResult(value).result_number
+
+
+def _at(loop: ir.Operation, place: Place) -> ir.Value:
+    body, (position, number) = loop.regions[1].blocks[0], place
+    return body.arguments[number] if position < 0 else ops_of(body)[position].results[number]
+
+
+def _stacking(loop: ir.Operation, counter: Count, places: Sequence[Place]) -> ir.Operation:
+    """The loop with a stack per place behind what it carries."""
+    values = [_at(loop, place) for place in places]
+    types = [_stack_type(value, counter[-1]) for value in values]
+    starts = [zeros(type_) for type_ in types]
+    new = hollow_copy(
+        loop, [*loop.operands, *starts], [*(result.type for result in loop.results), *types]
+    )
+    for old, region in zip(loop.regions, new.regions, strict=True):
+        old.blocks[0].append_to(region)
+        for type_ in types:
+            region.blocks[0].add_argument(type_, loop.location)
+    body = new.regions[1].blocks[0]
+    end, stacks = last_op(body), list(body.arguments)[len(loop.operands) :]
+    with ir.InsertionPoint(end):
+        row = _row(body, counter)
+        written = [
+            stablehlo.DynamicUpdateSliceOp(
+                stack,
+                stablehlo.ReshapeOp(_stack_type(value, 1), value).result,
+                _starts(row, value),
+            ).result
+            for stack, value in zip(stacks, values, strict=True)
+        ]
+        stablehlo.ReturnOp([*end.operands, *written])
+    end.erase()
+    loop.erase()
+    return new
+
+
+def _read(
+    loop: ir.Operation, counter: Count, places: Sequence[Place], stacks: Sequence[ir.Value]
+) -> None:
+    """Lets the loop take what is at `places` from the stacks."""
+    body = loop.regions[1].blocks[0]
+    old = [_at(loop, place) for place in places]
+    with ir.InsertionPoint.at_block_begin(body):
+        row = _row(body, counter)
+        for value, stack in zip(old, stacks, strict=True):
+            sizes = [1, *shape_of(value)]
+            part = stablehlo.DynamicSliceOp(stack, _starts(row, value), sizes).result
+            new = stablehlo.ReshapeOp(value.type, part).result
+            value.replace_all_uses_with(new)
+
+
+def _row(body: ir.Block, counter: Count) -> ir.Value:
+    """The number of the iteration."""
+    position, start, step, _ = counter
+    count = body.arguments[position]
+    if start != 0:
+        count = stablehlo.SubtractOp(count, integer(count.type, start)).result
+    return count if step == 1 else stablehlo.DivOp(count, integer(count.type, step)).result
+
+
+def _starts(row: ir.Value, value: ir.Value) -> list[ir.Value]:
+    rank = len(shape_of(value))
+    return [row, *([integer(row.type, 0)] * rank if rank else [])]
+
+
+def _stack_type(value: ir.Value, rows: int) -> ir.Type:
+    type_ = ir.RankedTensorType(value.type)
+    return ir.RankedTensorType.get([rows, *type_.shape], type_.element_type)

@@ -1,0 +1,115 @@
+"""The share of a microbatch in a loop over blocks of the batch: some of its iterations."""
+
+from collections.abc import Mapping, Sequence
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from shardc.analysis.batch.strip_mining import Share
+from shardc.ir.clone import replace_inputs
+from shardc.ir.constants import integer
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import last_op, made_by, ops_of
+from shardc.rewrite.loops.pieces import count_to
+
+
+def make_share(
+    loop: ir.Operation,
+    share: Share,
+    operands: Sequence[ir.Value],
+    captured: Mapping[ir.Value, ir.Value],
+    index: ir.Value,
+    count: int,
+) -> ir.Operation:
+    """A copy of `loop` at the current insertion point with the iterations of one microbatch.
+
+    It counts from where the loop counts from; what the body knows of the count is that of the
+    whole loop, and blocks are found within the microbatch's part.
+
+    Args:
+        operands: what goes in; values that are read or written in blocks as the microbatch's part.
+        captured: what stands for values from outside.
+        index: number of the microbatch, tensor<i32>.
+        count: number of microbatches; divides the iterations.
+    """
+    copy = loop.operation.clone(ip=ir.InsertionPoint.current).operation
+    for p, operand in enumerate(operands):
+        copy.operands[p] = operand
+        copy.results[p].set_type(operand.type)
+        for region in copy.regions:
+            region.blocks[0].arguments[p].set_type(operand.type)
+    replace_inputs(copy, captured)
+    condition, body = (region.blocks[0] for region in copy.regions)
+    trips = share.trips // count
+    start, step = share.counters[share.counter]
+    with ir.InsertionPoint.at_block_begin(condition), copy.location:
+        bound = integer(operands[share.counter].type, start + step * trips)
+    count_to(condition, share.counter, step, bound)
+    inner = ops_of(body)
+    for position, dim in share.reads.items():
+        block = shape_of(inner[position].results[0])[dim]
+        _shift(inner[position], 1 + dim, index, trips * block)
+    for p, dim in share.writes.items():
+        update = made_by(last_op(body).operands[p])
+        assert update is not None, "blocks are written by an op"
+        _shift(update, 2 + dim, index, trips * shape_of(update.operands[1])[dim])
+        update.results[0].set_type(operands[p].type)
+    for p, (_, step) in share.counters.items():
+        _count_on(body, p, step, index, (0, trips) if share.forwards else (count - 1, -trips))
+    return copy
+
+
+def _shift(op: ir.Operation, position: int, index: ir.Value, rows: int) -> None:
+    """Subtracts the `rows` of each microbatch before this one from an index of `op`."""
+    with ir.InsertionPoint(op), op.location:
+        old = op.operands[position]
+        before = stablehlo.multiply(_as(index, old.type), integer(old.type, rows))
+        op.operands[position] = stablehlo.subtract(old, before)
+
+
+def _count_on(
+    body: ir.Block, position: int, step: int, index: ir.Value, first: tuple[int, int]
+) -> None:
+    """Lets the body see what a number has counted to in the whole loop.
+
+    Args:
+        first: (m, t) of the microbatch's first iteration, |index - m| * |t|.
+    """
+    argument, end = body.arguments[position], last_op(body)
+    last, trips = first
+    with ir.InsertionPoint.at_block_begin(body), end.location:
+        begun = _as(index, argument.type)
+        if last > 0:
+            begun = stablehlo.subtract(begun, integer(argument.type, last))
+        seen = stablehlo.multiply(begun, integer(argument.type, trips * step))
+        true = stablehlo.add(argument, seen)
+    argument.replace_all_uses_except(true, made_by(true))
+    with ir.InsertionPoint(end), end.location:
+        end.operands[position] = stablehlo.add(argument, integer(argument.type, step))
+
+
+def _as(index: ir.Value, type_: ir.Type) -> ir.Value:
+    return index if index.type == type_ else stablehlo.convert(type_, index)
+
+
+def unroll_single(loop: ir.Operation) -> list[ir.Operation]:
+    """Puts the body of a loop that runs once in its place; the ops that were in it.
+
+    What slices or updates the whole of a value is that value.
+    """
+    body = loop.regions[1].blocks[0]
+    end = last_op(body)
+    for argument, operand in zip(body.arguments, loop.operands, strict=True):
+        argument.replace_all_uses_with(operand)
+    found = []
+    for op in ops_of(body)[:-1]:
+        part = {"stablehlo.dynamic_slice": 0, "stablehlo.dynamic_update_slice": 1}.get(op.name)
+        if part is not None and op.operands[part].type == op.results[0].type:
+            op.results[0].replace_all_uses_with(op.operands[part])
+        else:
+            op.move_before(loop)
+            found.append(op)
+    for result, value in zip(loop.results, end.operands, strict=True):
+        result.replace_all_uses_with(value)
+    loop.erase()
+    return found

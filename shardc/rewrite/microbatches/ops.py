@@ -1,0 +1,188 @@
+"""The ops that cut a batch into microbatches and put results together again."""
+
+from collections.abc import Mapping, Sequence
+
+from jax.extend.mlir import ir
+
+from shardc.ir.attributes import (
+    ACCUMULATE,
+    BATCH_DIM,
+    KIND,
+    MICROBATCH_INDEX,
+    PHASE,
+    int_attr,
+    str_attr,
+)
+from shardc.ir.constants import splat
+from shardc.ir.tensor_types import shape_of
+from shardc.rewrite.local.local_ops import make_local
+
+
+def with_shape(value: ir.Value, shape: Sequence[int]) -> ir.Type:
+    """The type of `value` with other dims."""
+    return ir.RankedTensorType.get(list(shape), ir.ShapedType(value.type).element_type)
+
+
+def create(
+    name: str,
+    types: Sequence[ir.Type],
+    operands: Sequence[ir.Value],
+    attributes: Mapping[str, ir.Attribute] | None = None,
+) -> ir.Operation:
+    """A new op at the current insertion point."""
+    return ir.Operation.create(
+        name, results=list(types), operands=list(operands), attributes=dict(attributes or {})
+    )
+
+
+class MicrobatchOps:
+    """Builds these ops, each at the insertion point of its phase and marked with the phase.
+
+    Args:
+        count: number of microbatches.
+        points: where ops go in "before", "body" and "after"; "index" is where the body begins: the
+            microbatch's index is made there, once.
+    """
+
+    def __init__(self, count: int, points: Mapping[str, ir.InsertionPoint]) -> None:
+        self.count = count
+        self._points = points
+        self._scalars: tuple[ir.Value, ir.Value] | None = None
+
+    @property
+    def index(self) -> ir.Value:
+        """The number of the microbatch, tensor<i32>."""
+        return self._index_and_zero()[0]
+
+    def inside(self, point: ir.InsertionPoint) -> "MicrobatchOps":
+        """The same for ops of the body that go to `point`, inside a loop."""
+        other = MicrobatchOps(self.count, {**self._points, "body": point})
+        other._scalars = self._index_and_zero()
+        return other
+
+    def split_shape(self, shape: Sequence[int], dim: int) -> list[int]:
+        """[.., M, size / M, ..]: how a batch argument comes."""
+        return [*shape[:dim], self.count, shape[dim] // self.count, *shape[dim + 1 :]]
+
+    def reshape(self, value: ir.Value, shape: Sequence[int], phase: str) -> ir.Value:
+        """`value` in another shape; itself if it has that shape already."""
+        if list(shape_of(value)) == list(shape):
+            return value
+        return self._make("stablehlo.reshape", with_shape(value, shape), [value], phase)
+
+    def merge(self, argument: ir.Value, shape: Sequence[int], phase: str) -> ir.Value:
+        """A batch argument in the user's shape (its own type is changed to the split one later)."""
+        return self._make("stablehlo.reshape", with_shape(argument, shape), [argument], phase)
+
+    def read(self, argument: ir.Value, dim: int) -> ir.Value:
+        """The microbatch's part of a batch argument."""
+        split = self.split_shape(shape_of(argument), dim)
+        return self._entry(argument, split, dim, self._without(split, dim))
+
+    def slice(self, whole: ir.Value, dim: int, outer: int) -> ir.Value:
+        """The microbatch's part of a whole value: of dim `dim` seen as [outer, M, rest]."""
+        if self.count == 1:
+            return whole
+        shape = shape_of(whole)
+        if (fresh := self._fresh_part(whole, dim)) is not None:
+            return fresh
+        rest = shape[dim] // outer // self.count
+        split = [*shape[:dim], outer, self.count, rest, *shape[dim + 1 :]]
+        seen = self.reshape(whole, split, "body")
+        part = [*shape[:dim], outer * rest, *shape[dim + 1 :]]
+        return self._entry(seen, split, dim + 1, part)
+
+    def _fresh_part(self, whole: ir.Value, dim: int) -> ir.Value | None:
+        """A part made anew, where each is like the other: of a constant, or along a broadcast."""
+        owner = whole.owner
+        if isinstance(owner, ir.Block) or PHASE in owner.operation.attributes:
+            return None  # only inside loops: elsewhere the plan of the phases has seen to it
+        op = owner.operation
+        shape = list(shape_of(whole))
+        shape[dim] //= self.count
+        if op.name == "stablehlo.broadcast_in_dim":
+            kept = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
+            if dim in kept and shape_of(op.operands[0])[kept.index(dim)] != 1:
+                return None
+        elif op.name != "stablehlo.constant" or splat(whole) is None:
+            return None
+        with self._points["body"]:
+            return make_local(op, list(op.operands), [with_shape(whole, shape)]).results[0]
+
+    def sum(self, value: ir.Value) -> ir.Value:
+        """The sum of `value` over the microbatches."""
+        return self._accumulate(value, value.type, "sum")
+
+    def concat(self, part: ir.Value, dim: int, outer: int) -> ir.Value:
+        """The whole value out of the parts of all microbatches, the inverse of `slice`."""
+        shape = list(shape_of(part))
+        before, size, behind = shape[:dim], shape[dim], shape[dim + 1 :]
+        gathered_type = with_shape(part, [*before, self.count, size, *behind])
+        gathered = self._accumulate(part, gathered_type, "concat", {BATCH_DIM: int_attr(dim)})
+        if outer > 1:
+            split = [*before, self.count, outer, size // outer, *behind]
+            order = list(range(len(split)))
+            order[dim], order[dim + 1] = dim + 1, dim
+            gathered = self._make(
+                "stablehlo.transpose",
+                with_shape(part, [split[d] for d in order]),
+                [self.reshape(gathered, split, "after")],
+                "after",
+                {"permutation": ir.DenseI64ArrayAttr.get(order)},
+            )
+        return self.reshape(gathered, [*before, self.count * size, *behind], "after")
+
+    def _entry(
+        self, split: ir.Value, shape: Sequence[int], dim: int, part: Sequence[int]
+    ) -> ir.Value:
+        """Entry `index` of dim `dim` of `split`, which has this shape, in shape `part`."""
+        index, zero = self._index_and_zero()
+        sizes = [1 if d == dim else size for d, size in enumerate(shape)]
+        taken = self._make(
+            "stablehlo.dynamic_slice",
+            with_shape(split, sizes),
+            [split, *(index if d == dim else zero for d in range(len(shape)))],
+            "body",
+            {"slice_sizes": ir.DenseI64ArrayAttr.get(sizes)},
+        )
+        return self.reshape(taken, part, "body")
+
+    @staticmethod
+    def _without(shape: Sequence[int], dim: int) -> list[int]:
+        return [size for d, size in enumerate(shape) if d != dim]
+
+    def _accumulate(
+        self,
+        value: ir.Value,
+        type_: ir.Type,
+        kind: str,
+        attributes: Mapping[str, ir.Attribute] | None = None,
+    ) -> ir.Value:
+        named = {"call_target_name": str_attr(ACCUMULATE), KIND: str_attr(kind)}
+        attributes = {**named, **(attributes or {})}
+        return self._make("stablehlo.custom_call", type_, [value], "body", attributes)
+
+    def _index_and_zero(self) -> tuple[ir.Value, ir.Value]:
+        if self._scalars is None:
+            number = ir.IntegerType.get_signless(32)
+            scalar = ir.RankedTensorType.get([], number)
+            zero = ir.DenseElementsAttr.get_splat(scalar, ir.IntegerAttr.get(number, 0))
+            target = {"call_target_name": str_attr(MICROBATCH_INDEX)}
+            with ir.Location.unknown():
+                self._scalars = (
+                    self._make("stablehlo.custom_call", scalar, [], "index", target),
+                    self._make("stablehlo.constant", scalar, [], "index", {"value": zero}),
+                )
+        return self._scalars
+
+    def _make(
+        self,
+        name: str,
+        type_: ir.Type,
+        operands: Sequence[ir.Value],
+        phase: str,
+        attributes: Mapping[str, ir.Attribute] | None = None,
+    ) -> ir.Value:
+        marked = {**(attributes or {}), PHASE: str_attr("body" if phase == "index" else phase)}
+        with self._points[phase]:
+            return create(name, [type_], operands, marked).results[0]

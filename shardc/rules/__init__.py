@@ -1,0 +1,1 @@
+"""What an op allows: factors that split, sums that stay partial."""

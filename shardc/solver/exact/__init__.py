@@ -1,0 +1,1 @@
+"""Elimination, prices on memory, the certificate."""

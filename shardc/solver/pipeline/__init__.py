@@ -1,0 +1,1 @@
+"""Layers of ops, stages of layers."""

@@ -1,0 +1,1 @@
+"""The sharding problem in numbers, and its exact reductions."""

@@ -1,0 +1,77 @@
+"""Lets nodes share one choice: what they cost and hold together becomes one node."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardc.solver.problem.problem import Floats, Ints, Problem
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A problem whose nodes stand for several of another one.
+
+    A choice of it costs, and holds at every time, exactly what its expansion does, so its optimum
+    is the best choice of the other problem in which these nodes agree.
+
+    Attributes:
+        part: per node of the other problem the one that stands for it.
+        leaders: per node of the other problem the first of those that share its choice.
+    """
+
+    problem: Problem
+    part: Ints
+    leaders: Ints
+
+    def expand(self, choice: Sequence[int] | Ints) -> Ints:
+        """The choice of the other problem."""
+        return np.asarray(choice, np.int64)[self.part]
+
+
+def fold(problem: Problem, leaders: Ints) -> Folded:
+    """Makes each node follow its leader (itself, for most); nodes of one leader have as many
+    strategies and the same bytes."""
+    firsts, part = np.unique(leaders, return_inverse=True)
+    parts: list[int] = part.tolist()
+    costs = [np.zeros(len(problem.costs[v])) for v in firsts]
+    for v, cost in zip(parts, problem.costs, strict=True):
+        costs[v] += cost
+    edges, tables = _fold_edges(problem, parts)
+    intervals, more = [(0, 0)] * len(firsts), dict[int, list[tuple[int, int]]]()
+    seen = np.zeros(len(firsts), bool)
+    for v, lo, hi in problem.spans():
+        assert np.array_equal(problem.usages[v], problem.usages[firsts[parts[v]]])
+        if seen[parts[v]]:
+            more.setdefault(parts[v], []).append((lo, hi))
+        else:
+            seen[parts[v]] = True
+            intervals[parts[v]] = (lo, hi)
+    usages = [problem.usages[v] for v in firsts] if problem.usages else ()
+    limited = problem.usage_limit is not None
+    return Folded(
+        Problem(
+            costs,
+            edges,
+            tables,
+            usages,
+            intervals if limited else (),
+            problem.usage_limit,
+            more,
+        ),
+        part,
+        leaders,
+    )
+
+
+def _fold_edges(problem: Problem, parts: list[int]) -> tuple[list[tuple[int, int]], list[Floats]]:
+    """One edge for all between the same two nodes with the same table."""
+    counts: dict[tuple[int, int, int], int] = {}
+    known: dict[int, Floats] = {}
+    for (u, v), table in zip(problem.edges, problem.edge_costs, strict=True):
+        known[id(table)] = table
+        key = parts[u], parts[v], id(table)
+        counts[key] = counts.get(key, 0) + 1
+    edges = [(u, v) for u, v, _ in counts]
+    tables = [known[key] * count for (_, _, key), count in counts.items()]
+    return edges, tables

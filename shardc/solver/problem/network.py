@@ -1,0 +1,112 @@
+"""A contracted problem in flat arrays, for searches that look at all of it many times."""
+
+from collections import deque
+
+import numpy as np
+
+from shardc.solver.problem.problem import Floats, Ints
+from shardc.solver.problem.reduced import Reduced
+
+
+class Network:
+    """Nodes 0..n-1 of a contracted problem, each with one block of all its edge tables.
+
+    Attributes:
+        reduced: the problem.
+        sizes, first: strategies per node, and the place of its first one among all.
+        flat: node costs of all strategies.
+        rank: place of each node in a breadth-first order, so that long paths run along it.
+        order: nodes by rank.
+        near: per node its neighbours by rank.
+        blocks: per node the tables of its edges side by side: [its strategies, all of theirs].
+        columns: per node the first column of each neighbour in its block.
+        earlier: per node how many of its neighbours have a lower rank.
+    """
+
+    def __init__(self, reduced: Reduced) -> None:
+        self.reduced = reduced
+        self.sizes = reduced.sizes
+        self.first = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+        self.flat: Floats = np.concatenate([*reduced.costs, np.zeros(0)])
+        tables: list[dict[int, Floats]] = [{} for _ in self.sizes]
+        for (u, v), table in zip(reduced.edges, reduced.tables, strict=True):
+            tables[u][v] = table
+            tables[v][u] = table.T
+        self.order = _breadth_first([list(row) for row in tables])
+        self.rank = np.empty(len(self.sizes), np.int64)
+        self.rank[self.order] = np.arange(len(self.order))
+        rank = self.rank.tolist()
+        self.near: list[Ints] = []
+        self.blocks: list[Floats] = []
+        self.columns: list[Ints] = []
+        self.earlier: list[int] = []
+        for v, row in enumerate(tables):
+            near = sorted(row, key=rank.__getitem__)
+            self.near.append(np.array(near, np.int64))
+            self.blocks.append(
+                np.concatenate([row[w] for w in near], axis=1)
+                if near
+                else np.zeros((self.sizes[v], 0))
+            )
+            widths = [self.sizes[w] for w in near]
+            self.columns.append(np.concatenate([[0], np.cumsum(widths)]).astype(np.int64))
+            self.earlier.append(sum(rank[w] < rank[v] for w in near))
+        ends = np.array(reduced.edges, np.int64).reshape(-1, 2).T
+        self._ends = ends[0], ends[1]
+        self._widths = np.array(self.sizes, np.int64)[ends[1]]
+        cells = np.array([table.size for table in reduced.tables], np.int64)
+        self._offsets = np.cumsum(cells) - cells
+        self._cells: Floats = np.concatenate([*(t.ravel() for t in reduced.tables), np.zeros(0)])
+        self.num_cells = len(self._cells)
+
+    def cost(self, choice: Ints) -> float:
+        """Cost of a choice, the constant included."""
+        u, v = self._ends
+        edges = self._cells[self._offsets + choice[u] * self._widths + choice[v]]
+        nodes = self.flat[self.first[:-1] + choice]
+        return self.reduced.constant + float(nodes.sum()) + float(edges.sum())
+
+    def forbidden(self, choice: Ints) -> list[int]:
+        """The nodes of pairs that a choice must not take."""
+        u, v = self._ends
+        cells = self._cells[self._offsets + choice[u] * self._widths + choice[v]]
+        broken = np.flatnonzero(np.isinf(cells))
+        return sorted({*u[broken].tolist(), *v[broken].tolist()})
+
+    def priced(self, prices: Floats | None) -> Floats:
+        """Node costs of all strategies, with what their memory costs at `prices`."""
+        memory = self.reduced.memory
+        if prices is None or memory is None:
+            return self.flat
+        return self.flat + memory.price_of_strategies(prices)
+
+    def beside(self, v: int, choice: Ints) -> Floats:
+        """Per strategy of `v` what its edges cost if all neighbours stay as they are."""
+        columns = self.columns[v][:-1] + choice[self.near[v]]
+        found: Floats = self.blocks[v][:, columns].sum(axis=1)
+        return found
+
+
+def _breadth_first(near: list[list[int]]) -> Ints:
+    """Every component from an end of it: the node last reached from some node."""
+    seen = [False] * len(near)
+    order: list[int] = []
+    for start in range(len(near)):
+        if not seen[start]:
+            end = _reach(start, near)[-1]
+            component = _reach(end, near)
+            order += component
+            for v in component:
+                seen[v] = True
+    return np.array(order, np.int64)
+
+
+def _reach(start: int, near: list[list[int]]) -> list[int]:
+    found = {start: None}
+    queue = deque([start])
+    while queue:
+        for w in near[queue.popleft()]:
+            if w not in found:
+                found[w] = None
+                queue.append(w)
+    return list(found)

@@ -1,0 +1,1 @@
+"""Search and bounds for problems too wide to eliminate."""

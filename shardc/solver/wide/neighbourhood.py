@@ -1,0 +1,159 @@
+"""Re-choose many nodes at once, all others held: elimination that holds nodes where tables grow.
+
+Conditioning: Dechter, Artificial Intelligence 41, 1990 (cutset); here the held nodes stay where
+they are, so the result is exact on all others and never dearer than the choice it starts from.
+"""
+
+import heapq
+import math
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from shardc.solver.problem.network import Network
+from shardc.solver.problem.problem import Floats, Ints
+
+CELLS_PER_NODE = 1500  # work of eliminating one node apart from its cells
+
+
+class _Ball:
+    """The free nodes while they are eliminated.
+
+    Attributes:
+        local: per node its costs, with all edges to nodes that are held.
+        factors: per node its tables by number: (nodes, axes in that order). A table that two edges
+            share has two numbers.
+        near: per node the free nodes that share a table with it.
+    """
+
+    def __init__(
+        self, network: Network, costs: Floats, choice: Ints, free: Sequence[int], is_free: Ints
+    ) -> None:
+        first = network.first
+        self.local: dict[int, Floats] = {}
+        self.factors: dict[int, dict[int, tuple[tuple[int, ...], Floats]]] = {v: {} for v in free}
+        self.near: dict[int, set[int]] = {v: set() for v in free}
+        self.count = 0
+        for v in free:
+            near, block, columns = network.near[v], network.blocks[v], network.columns[v]
+            inside = is_free[near]
+            local = costs[first[v] : first[v + 1]]
+            if not inside.all():
+                held = ~inside
+                local = local + block[:, columns[:-1][held] + choice[near[held]]].sum(axis=1)
+            self.local[v] = local
+            for i in np.flatnonzero(inside).tolist():
+                w = int(near[i])
+                if v < w:
+                    self.add((v, w), block[:, columns[i] : columns[i + 1]])
+
+    def add(self, nodes: tuple[int, ...], table: Floats) -> None:
+        """Adds a table over `nodes`."""
+        if len(nodes) == 1:
+            self.local[nodes[0]] = self.local[nodes[0]] + table
+            return
+        self.count += 1
+        for v in nodes:
+            self.factors[v][self.count] = nodes, table
+            self.near[v].update(nodes)
+            self.near[v].discard(v)
+
+    def hold(self, v: int, strategy: int) -> list[int]:
+        """Takes `v` out at `strategy`; returns the nodes that this concerns."""
+        around = self.near.pop(v)
+        for w in around:
+            self.near[w].discard(v)
+        for number, (nodes, table) in self.factors.pop(v).items():
+            rest = tuple(w for w in nodes if w != v)
+            for w in rest:
+                del self.factors[w][number]
+            at = nodes.index(v)
+            self.add(rest, table[(slice(None),) * at + (strategy,)])
+        return sorted(around)
+
+    def total(self, v: int) -> tuple[tuple[int, ...], Floats]:
+        """All that depends on `v` in one table over (v, *others), and takes it out."""
+        found = self.factors.pop(v)
+        others = tuple(sorted(self.near.pop(v)))
+        axis = {w: i + 1 for i, w in enumerate(others)}
+        axis[v] = 0
+        table = self.local[v].reshape((-1,) + (1,) * len(others))
+        for number, (nodes, part) in found.items():
+            axes = [axis[w] for w in nodes]
+            shape = [1] * (len(others) + 1)
+            for a, size in zip(axes, part.shape, strict=True):
+                shape[a] = size
+            table = table + part.transpose(np.argsort(axes)).reshape(shape)
+            for w in nodes:
+                if w != v:
+                    del self.factors[w][number]
+        for w in others:
+            self.near[w].discard(v)
+        return others, table
+
+
+def improve(
+    network: Network,
+    costs: Floats,
+    choice: Ints,
+    free: Sequence[int],
+    most_cells: int,
+    rng: random.Random,
+    check_time: Callable[[], None] = lambda: None,
+) -> tuple[Ints, int]:
+    """Best choice for the nodes `free`, all others and a few random ones of them held.
+
+    Eliminates in order of table size; whenever a table would be larger than `most_cells`, a node of
+    it is held, one with many neighbours more often than one with few.
+
+    Args:
+        costs: of all strategies, priced.
+        check_time: called now and then; may raise.
+    Returns:
+        The choice, and the work in cells.
+    """
+    is_free = np.zeros(len(choice), bool)
+    is_free[list(free)] = True
+    ball = _Ball(network, costs, choice, free, is_free)
+    most = math.log(most_cells)
+    log_size = {v: math.log(network.sizes[v]) for v in free}
+    noise = {v: rng.random() for v in free}
+    degree = {v: len(ball.near[v]) for v in free}
+
+    def weight(v: int) -> float:
+        return sum(log_size[w] for w in ball.near[v]) + log_size[v]
+
+    heap = [(weight(v) + noise[v], v) for v in free]
+    heapq.heapify(heap)
+    done: list[tuple[int, tuple[int, ...], Floats]] = []
+    work = 0
+    while heap:
+        key, v = heapq.heappop(heap)
+        if v not in ball.near:
+            continue
+        now = weight(v)
+        if now + noise[v] > key + 1e-9:
+            heapq.heappush(heap, (now + noise[v], v))
+            continue
+        while now > most and v in ball.near and ball.near[v]:
+            around = [*sorted(ball.near[v]), v]
+            target = max(around, key=lambda w: degree[w] * rng.random())
+            for w in ball.hold(target, int(choice[target])):
+                heapq.heappush(heap, (weight(w) + noise[w], w))
+            now = weight(v) if v in ball.near else 0.0
+        if v not in ball.near:
+            continue
+        if len(done) % 256 == 255:
+            check_time()
+        others, table = ball.total(v)
+        done.append((v, others, table))
+        work += table.size // 2 + CELLS_PER_NODE
+        if others:
+            ball.add(others, table.min(axis=0))
+            for w in others:
+                heapq.heappush(heap, (weight(w) + noise[w], w))
+    better = choice.copy()
+    for v, others, table in reversed(done):
+        better[v] = table[(slice(None), *better[list(others)])].argmin()
+    return better, work

@@ -1,0 +1,151 @@
+"""Equal layers first as one, then apart: a choice soon, and what it costs that they agree.
+
+The nodes of equal layers are folded into one set (`shardc.solver.problem.folding`), which is
+searched like any problem. Its answer, unfolded, is a choice of the whole problem. The bound on that
+is proven on the whole problem: its memory is limited at the times to which the folded search gave
+prices only, which is a relaxation, and messages pass at these prices.
+"""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+
+from shardc.errors import InfeasibleError
+from shardc.solver.exact.search import OutOfTimeError, Search
+from shardc.solver.problem.contraction import contract
+from shardc.solver.problem.folding import Folded, fold
+from shardc.solver.problem.network import Network
+from shardc.solver.problem.problem import Floats, Problem, evaluate
+from shardc.solver.problem.repeats import equal_layers
+from shardc.solver.wide.descent import Descent
+from shardc.solver.wide.quotient import groups_of, warm_messages
+from shardc.solver.wide.trws import CELLS_PER_NODE
+
+LEAST_NODES = 8_000  # below, the whole problem is as fast: 3,600 and 6,600 nodes were measured
+MOST_LEFT = 0.5  # share of the nodes that may be left where folding is no request
+FOR_FOLDED = 0.5  # share of work and time for the folded problem
+LEAST_SHARE = 0.1  # of that, however small it is beside the whole: looks at it are cheap
+GAP_OF_FOLDED = 0.5  # share of the gap asked for that is left to it
+LEAST_PASSES = 15  # of messages over all nodes; fewer prove nothing worth their time
+MOST_PASSES = 100
+UNLIMITED = 0.2  # share of the work for the problem without a limit, where that is met
+PASSES_TO_FIT = 20  # without a choice that fits, memory is a question
+Run = Callable[[Search, int, Floats], None]
+
+
+def folded(problem: Problem, *, asked: bool) -> Folded | None:
+    """`problem` with equal layers as one; None where that is not worth it.
+
+    Args:
+        asked: the layers must agree, however little it saves.
+    """
+    if not asked and problem.num_nodes < LEAST_NODES:
+        return None
+    leaders = equal_layers(problem)
+    num_left = int((leaders == np.arange(len(leaders))).sum())
+    if num_left > (problem.num_nodes - 1 if asked else MOST_LEFT * problem.num_nodes):
+        return None
+    return fold(problem, leaders)
+
+
+def search_folded(search: Search, layers: Folded, run: Run, seed: int) -> Floats | None:
+    """Searches the folded problem, and takes its answer for the whole one.
+
+    Args:
+        run: searches a problem from the prices of its times, which it changes.
+    Returns:
+        The prices; None where no choice was found in which equal layers agree.
+    """
+    search.begin("fold")
+    search.log.append(
+        f"fold: {search.problem.num_nodes} nodes -> {layers.problem.num_nodes},"
+        f" {len(search.problem.edges)} edges -> {len(layers.problem.edges)}"
+    )
+    share = max(layers.problem.num_nodes / search.problem.num_nodes, LEAST_SHARE)
+    inner = Search(
+        layers.problem,
+        FOR_FOLDED * max(search.deadline_s - search.start_s - search.seconds(), 0.0),
+        FOR_FOLDED * share * search.effort_s,
+        None,
+        search.start_s + search.seconds(),
+        FOR_FOLDED * share * search.work_left,
+        GAP_OF_FOLDED * search.gap,
+    )
+    prices = np.zeros(len(inner.live.times))
+    work = inner.work_left
+    try:
+        _search_unlimited(inner, seed)
+        if not inner.settled():
+            run(inner, seed, prices)
+    except OutOfTimeError:
+        inner.log.append(f"stopped by the time limit after {inner.seconds():.2f} s")
+    except InfeasibleError as error:  # where layers have to part
+        inner.log.append(error.message)
+    finally:
+        search.work_left -= work - inner.work_left
+        search.log += [f"folded: {line}" for line in inner.log]
+        if inner.best is not None:
+            whole = layers.expand(inner.best)
+            search.offer_whole(whole)
+            search.num_folded = search.problem.num_nodes - layers.problem.num_nodes
+            search.folded_cost = evaluate(search.problem, whole).cost
+    if inner.best is None:
+        return None
+    return prices if inner.proving is None else inner.proving
+
+
+def _search_unlimited(search: Search, seed: int) -> None:
+    """Looks at the problem as if memory were unlimited, as long as what is found fits: that is far
+    smaller, and where memory is no question it is enough."""
+    search.begin("messages")
+    search.enter(contract(search.problem, search.live.only(set())))
+    if search.reduced.costs:
+        none = np.zeros(0)
+        descent = Descent(Network(search.reduced), search, none, random.Random(seed))
+        descent.prove(PASSES_TO_FIT, look=True)
+        descent.report()
+        if search.best is not None:
+            descent.prove(MOST_PASSES, look=True)
+            descent.polish(UNLIMITED * search.work_left)
+            descent.report()
+    else:
+        search.offer(np.zeros(0, np.int64))
+        search.raise_bound(search.reduced.constant)
+    search.note(f"{len(search.reduced.costs)} nodes, as if memory were unlimited")
+
+
+def prove_unfolded(
+    search: Search, layers: Folded, prices: Floats, seed: int, *, relax: bool
+) -> None:
+    """A bound for the whole problem.
+
+    Args:
+        prices: of all times.
+        relax: whether a better choice counts, in which equal layers do not agree.
+    """
+    if search.work_left < LEAST_PASSES * CELLS_PER_NODE * search.problem.num_nodes / 2:
+        return
+    search.begin("unfold")
+    best, cost = search.best, search.best_cost
+    times = set(np.flatnonzero(prices).tolist())
+    search.enter(contract(search.problem, search.live.only(times)))
+    reduced = search.reduced
+    if not reduced.costs:
+        search.raise_bound(reduced.constant)
+    else:
+        network = Network(reduced)
+        descent = Descent(network, search, prices[reduced.times], random.Random(seed))
+        costs = network.priced(descent.prices)
+        groups = groups_of(network, layers.leaders)
+        descent.messages, work = warm_messages(network, costs, groups)
+        search.work_left -= work
+        try:
+            descent.prove(MOST_PASSES, look=relax)
+            if relax and not search.settled():
+                descent.polish(search.work_left / 2)
+        finally:
+            descent.report()
+    if not relax:
+        search.best, search.best_cost = best, cost
+    search.note(f"{len(reduced.costs)} nodes, {len(reduced.times)} times have a price")

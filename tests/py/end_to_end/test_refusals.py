@@ -1,0 +1,204 @@
+"""What a program does not allow is not done and said so; what makes no sense or does not fit is
+refused in the user's words, with a code and a way out."""
+
+import functools
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shardc
+from shardc.errors import ShardcError
+from shardc.plan.decisions import Plan
+from tests.py.programs import Program, build
+from tests.py.table import CLUSTER
+
+ONE_STAGE = {"stages": 1, "mesh": (8,)}
+
+
+def plan(program: Program, **options: Any) -> Plan:
+    sharded = shardc.jit(
+        program.step, donate_argnums=program.donate_argnums, cluster=CLUSTER, **options
+    )
+    made: Plan = sharded.lower(*program.args).plan().plan
+    return made
+
+
+def refusal(program: Program, **options: Any) -> ShardcError:
+    with pytest.raises(ShardcError) as caught:
+        plan(program, **options)
+    assert caught.value.exit_code in (2, 3)
+    assert caught.value.help
+    return caught.value
+
+
+def decay(params: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A step that has no batch: everything it takes is state."""
+    loss, gradient = jax.value_and_grad(lambda w: jnp.mean(jnp.tanh(w @ w.T)))(params)
+    return params - 0.1 * gradient, loss
+
+
+DECAY = Program(decay, (np.ones((16, 16), np.float32),))
+
+
+def test_batch_norm_runs_with_one_microbatch_and_names_its_op_and_line() -> None:
+    with pytest.warns(shardc.RequestWarning, match="1 microbatch instead of 2") as caught:
+        made = plan(build("mlp_batch_norm"), microbatches=2, **ONE_STAGE)
+    assert made.num_microbatches == 1
+    assert list(made.unmet) == [str(warning.message) for warning in caught]
+    assert re.search(r"'stablehlo\.\w+' needs a sum .*\(programs\.py:\d+", made.unmet[0])
+    assert made.unmet[0] in made.notes
+
+
+def test_batch_that_does_not_divide_names_the_argument_and_sizes() -> None:
+    error = refusal(build("mlp", batch=30), microbatches=4, **ONE_STAGE)
+    assert error.code == "SHARDC-142"
+    assert "batch" in error.message
+    assert "30" in error.message
+    assert "4" in error.message
+
+
+def unlike_batches(w: Any, x: jax.Array, other: jax.Array) -> tuple[Any, jax.Array]:
+    """8 examples and 12, of which no microbatch of each makes one of all 20."""
+
+    def loss(w: Any) -> jax.Array:
+        z = jnp.tanh(jnp.concatenate([x, other]) @ w[0]) @ w[1]
+        return jnp.mean(z[:8] ** 2) + jnp.mean(jnp.abs(z[8:]))
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, w, gradient), value
+
+
+def test_microbatches_that_would_share_no_work_are_not_made_and_stages_are() -> None:
+    weights = [np.ones((16, 16), np.float32)] * 2
+    batches = np.ones((8, 16), np.float32), np.ones((12, 16), np.float32)
+    with pytest.warns(
+        shardc.RequestWarning, match=r"'stablehlo\.concatenate' needs the whole batch"
+    ):
+        made = plan(
+            Program(unlike_batches, (weights, *batches)), stages=2, microbatches=2, mesh=(2,)
+        )
+    assert (made.num_stages, made.num_microbatches) == (2, 1)
+
+
+def test_a_step_without_a_batch_runs_with_one_microbatch() -> None:
+    with pytest.warns(shardc.RequestWarning, match="1 microbatch instead of 2: no argument"):
+        assert plan(DECAY, microbatches=2, **ONE_STAGE).num_microbatches == 1
+    made = plan(DECAY, microbatches="auto", mesh=(8,))
+    assert made.num_microbatches == 1
+    assert not made.unmet
+
+
+def test_named_batch_that_is_none_is_refused() -> None:
+    error = refusal(build("mlp"), microbatches=2, batch_argnums=(0, 1), **ONE_STAGE)
+    assert error.code == "SHARDC-141"
+
+
+@pytest.mark.parametrize("microbatches", [2, "auto"])
+def test_more_stages_than_layers(microbatches: Any) -> None:
+    with pytest.warns(shardc.RequestWarning, match="stages instead of 8.* the forward pass has"):
+        made = plan(build("mlp"), stages=8, microbatches=microbatches, mesh=(1,))
+    assert 1 < made.num_stages < 8
+
+
+def test_neither_stages_nor_microbatches() -> None:
+    with pytest.warns(shardc.RequestWarning) as caught:
+        made = plan(DECAY, stages=2, microbatches=2)
+    assert (made.num_stages, made.num_microbatches) == (1, 1)
+    assert len(caught) == len(made.unmet) == 2
+    assert caught[0].filename == __file__
+
+
+def test_more_stages_than_devices() -> None:
+    error = refusal(build("mlp"), stages=9, microbatches=2)
+    assert error.code == "SHARDC-162"
+    assert "8 devices" in error.message
+
+
+def test_stages_whose_meshes_need_more_devices() -> None:
+    for microbatches in (2, "auto"):
+        error = refusal(build("mlp"), stages=2, microbatches=microbatches, mesh=(8,))
+        assert error.code == "SHARDC-101"
+
+
+def test_a_stage_that_does_not_fit_says_on_which_devices_how_much_is_missing() -> None:
+    options = {"stages": 2, "microbatches": 2, "mesh": (4,), "memory_limit_bytes": 5_000}
+    error = refusal(build("mlp"), **options)
+    assert error.code == "SHARDC-220"
+    assert "stage 0, on devices 0-3: " in error.message
+    assert "too many" in error.message
+
+
+def test_mesh_that_is_larger_than_the_cluster() -> None:
+    error = refusal(build("mlp"), stages=1, microbatches=1, mesh=(4, 4))
+    assert error.code == "SHARDC-101"
+    assert "4x4" in error.message
+
+
+def test_mesh_that_divides_no_dim_names_a_heavy_op() -> None:
+    """Every dim of the MLP is a power of two: an axis of seven devices can split none of them."""
+    error = refusal(build("mlp"), stages=1, microbatches=1, mesh=(7,))
+    assert error.code == "SHARDC-102"
+    assert "7" in error.message
+    assert "stablehlo.dot_general" in error.message
+    assert "programs.py:" in str(error.where)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [functools.partial(build, "mlp_batch_norm"), functools.partial(build, "mlp", batch=15)],
+    ids=["batch norm", "odd batch"],
+)
+def test_auto_plans_one_microbatch_instead(program: Any) -> None:
+    made = plan(program(), microbatches="auto")
+    assert made.num_microbatches == 1
+    assert any("microbatch" in note for note in made.notes)
+
+
+def test_unknown_custom_call_is_replicated_and_listed() -> None:
+    """A pure_callback-like op has no sharding rule; nothing runs here."""
+
+    def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def loss_fn(w: jax.Array) -> jax.Array:
+            return jnp.mean((x @ w) ** 2)
+
+        loss, gradient = jax.value_and_grad(loss_fn)(w)
+        strange = jax.ffi.ffi_call("strange_target", jax.ShapeDtypeStruct(w.shape, w.dtype))
+        return w - 0.1 * strange(gradient), loss
+
+    args = (np.ones((64, 64), np.float32), np.ones((32, 64), np.float32))
+    made = plan(Program(step, args), microbatches=1, **ONE_STAGE)
+    assert any("strange_target" in note for note in made.notes)
+
+
+def test_microbatches_until_it_fits() -> None:
+    """Nine tenths of the memory are activations; the state fits many times."""
+
+    def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def loss_fn(w: jax.Array) -> jax.Array:
+            hidden = x
+            for _ in range(6):
+                hidden = jnp.tanh(hidden @ w)
+            return jnp.mean(hidden**2)
+
+        loss, gradient = jax.value_and_grad(loss_fn)(w)
+        return w - 0.1 * gradient, loss
+
+    program = Program(step, (np.ones((64, 64), np.float32), np.ones((4096, 64), np.float32)))
+    whole = plan(program, microbatches=1, **ONE_STAGE)
+    limit = {"memory_limit_bytes": whole.predicted.peak_bytes_per_device // 2}
+    error = refusal(program, microbatches=1, **ONE_STAGE, **limit)
+    assert error.code == "SHARDC-220"
+    assert "every choice needs at least" in error.message
+    fitting = plan(program, microbatches="auto", **ONE_STAGE, **limit)
+    assert fitting.num_microbatches > 1
+    assert fitting.predicted.peak_bytes_per_device <= limit["memory_limit_bytes"]
+
+
+def test_what_does_not_fit_tells_why_there_are_no_more_microbatches() -> None:
+    program = build("mlp_batch_norm")
+    error = refusal(program, stages="auto", mesh=(8,), memory_limit_bytes=1024)
+    assert "1 microbatch: " in str(error.help)

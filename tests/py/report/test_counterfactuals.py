@@ -1,0 +1,72 @@
+"""Why things are sharded as they are: chosen strategy, its cost, and why the alternatives lose."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shardc
+from shardc import compiler
+from shardc.api.stages import Planned
+from shardc.cluster import Cluster, Device, Level
+from shardc.errors import InputError
+
+CLUSTER = Cluster(
+    "test", Device("test", 1 << 30, {"default": 1e9}, 1e30), (Level("link", 4, 1e9, 0.0),)
+)
+
+
+def planned(stages: int = 1) -> Planned:
+    """A wide MLP, for which columns and rows of the weights are split."""
+
+    def step(params: Any, x: Any, y: Any) -> Any:
+        def loss(params: Any) -> Any:
+            return jnp.mean((jax.nn.relu(x @ params["a"]) @ params["b"] - y) ** 2)
+
+        value, gradients = jax.value_and_grad(loss)(params)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+
+    params = {"a": np.ones((128, 256), np.float32), "b": np.ones((256, 128), np.float32)}
+    data = np.ones((16, 128), np.float32)
+    options: dict[str, Any] = {"stages": stages, "microbatches": 2, "mesh": (4 // stages,)}
+    sharded = shardc.jit(step, donate_argnums=0, cluster=CLUSTER, **options)
+    lowered: Planned = sharded.lower(params, data, data).plan()
+    return lowered
+
+
+def test_an_argument_has_its_sharding_cost_and_alternatives() -> None:
+    text = planned().explain("params.a")
+    assert text.startswith("argument params['a'], stage 0: [-, x]\n")
+    lines = text.splitlines()
+    assert "of memory" in lines[1]
+    alternatives = [line.split(" or ")[1].split(": ")[0] for line in lines if " or " in line]
+    assert sorted(alternatives) == ["[-, -]", "[x, -]"]
+    whole = next(line for line in lines if " or [-, -]" in line)
+    assert "+96 KiB of memory" in whole  # four parts of 32 KiB instead of one
+
+
+def test_costs_are_those_of_the_plan_and_alternatives_cost_more() -> None:
+    """The solver proved the optimum, so no single change can gain."""
+    found = planned()
+    choices = compiler.choices(found._prepared, found.plan, CLUSTER, lambda name: True)
+    assert choices
+    for choice in choices:
+        assert all(more.seconds >= -1e-12 for _, more in choice.alternatives), choice
+    products = [c for c in choices if c.name.startswith("stablehlo.dot_general")]
+    num_flops = 5 * 2 * 16 * 128 * 256  # the gradient of the input is not needed
+    assert sum(c.cost.compute_s for c in products) == pytest.approx(num_flops / 4 / 1e9)
+
+
+def test_ops_are_found_by_name_and_place_on_every_stage() -> None:
+    text = planned(stages=2).explain("dot_general")
+    assert "in stage0_forward, stage 0" in text
+    assert "in stage1_backward, stage 1" in text
+    assert "test_counterfactuals.py" in text
+
+
+def test_a_pattern_that_fits_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="fits no argument and no op") as caught:
+        planned().explain("no.such.thing")
+    assert caught.value.code == "SHARDC-180"

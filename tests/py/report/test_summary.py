@@ -1,0 +1,56 @@
+"""The plan as a table for people."""
+
+from shardc.plan.decisions import Plan, StagePlan
+from shardc.plan.layout import Mesh
+from shardc.plan.predicted import Predicted
+from shardc.report.summary import collectives_per_step, explain, mesh_text, seconds, size
+from tests.py.runtime.toy_step import toy_executable
+
+PLAN = Plan(
+    num_stages=2,
+    num_microbatches=2,
+    schedule="1f1b",
+    stages=(
+        StagePlan(
+            Mesh((("x", 2), ("y", 2)), (0, 1, 2, 3)), (0, 1, 2), 0, 123_456_789, 0.0012, 3 << 20
+        ),
+        StagePlan(Mesh((), (5,)), (3, 5), 40, 1000, 2e-6, 100),
+    ),
+    shardings={},
+    predicted=Predicted(0.0123, 3 << 20, 2048, 0.01, 0.25),
+    objective=0.5,
+    lower_bound=0.25,
+    planning_time_s=1.25,
+    notes=("'stablehlo.sort' is replicated",),
+)
+
+
+def test_table_says_what_was_decided_and_what_it_costs() -> None:
+    text = explain(PLAN)
+    for part in (
+        "2 stages, 2 microbatches, schedule 1f1b",
+        "2x2 (x, y)",
+        "0-3",
+        "0-2",
+        "3,5",
+        "123 M",
+        "3 MiB",
+        "1.2 ms",
+        "12.3 ms per step (25% idle in the pipeline), 3 MiB per device, 2 KiB sent",
+        "objective 500 ms, proven lower bound 250 ms",
+        "note: 'stablehlo.sort' is replicated",
+    ):
+        assert part in text, f"{part!r} is missing in\n{text}"
+
+
+def test_collectives_are_counted_per_step() -> None:
+    executable = toy_executable()
+    # Stage 1: two all-reduces in each of the two forwards, one in the update.
+    assert collectives_per_step(executable, 1) == {"all_reduce": 5}
+    assert "5 AR" in explain(PLAN, executable)
+
+
+def test_numbers_and_meshes_read_well() -> None:
+    assert [seconds(s) for s in (2.0, 0.5, 1e-5, 0.0)] == ["2 s", "500 ms", "10 us", "0 ns"]
+    assert [size(n) for n in (0, 1023, 1 << 34)] == ["0 B", "1023 B", "16 GiB"]
+    assert mesh_text(Mesh((), (0,))) == "1"
