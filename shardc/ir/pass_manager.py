@@ -1,6 +1,7 @@
 """Passes written in Python, and the C++ ones that jaxlib registers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,6 +27,20 @@ class Pass:
         raise NotImplementedError
 
 
+Watcher = Callable[[Pass, ir.Module], None]
+_watchers: list[Watcher] = []
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """Has `watcher` called with each pass that has run, and the module behind it."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
+
+
 def run_passes(module: ir.Module, passes: Sequence[Pass], *, verify: bool = True) -> None:
     """Applies passes in order and has MLIR verify the module after each.
 
@@ -43,6 +58,8 @@ def run_passes(module: ir.Module, passes: Sequence[Pass], *, verify: bool = True
                         f"pass {each.name} produced invalid MLIR: {error}",
                         help="this is a bug of shardc; please report it with the program",
                     ) from error
+            for watcher in _watchers:
+                watcher(each, module)
 
 
 def run_registered(module: ir.Operation, pipeline: str, *, verify: bool = True) -> None:

@@ -16,8 +16,15 @@ os.environ["XLA_FLAGS"] = " ".join(
 # Plans that tests make are kept for this run only, and never among the user's own.
 os.environ["SHARDC_CACHE_DIR"] = tempfile.mkdtemp(prefix="shardc-tests-")
 
+import gc
+from collections.abc import Iterator
+
 import hypothesis
 import jax
+import pytest
+
+from shardc.ir.pass_manager import watching
+from shardc.specs.forms import verify_behind
 
 # A busy machine is no failure: examples take as long as they take.
 hypothesis.settings.register_profile("shardc", deadline=None)
@@ -28,3 +35,18 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 # A shell ignores Ctrl-C in what it starts in the background; the tests send it to themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def forms_hold_behind_passes() -> Iterator[None]:
+    """Whatever a test compiles, each pass leaves the form that it promises."""
+    with watching(lambda each, module: verify_behind(each.name, module.operation)):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def programs_are_let_go() -> Iterator[None]:
+    """A compiled program holds about ten memory maps, of which a process may have 65,530."""
+    yield
+    jax.clear_caches()
+    gc.collect()

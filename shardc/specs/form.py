@@ -1,0 +1,23 @@
+"""What verifiers of forms share: a violation, and how one is stated."""
+
+from jax.extend.mlir import ir
+
+from shardc.errors import ShardcError
+from shardc.ir.walk import where
+
+
+class FormError(ShardcError):
+    """A module is not in the form that a pass promises (SHARDC-900): a bug of shardc."""
+
+    def __init__(self, form: str, what: str, op: ir.Operation | None = None) -> None:
+        super().__init__(
+            f"the module is not {form}: {what}",
+            where=None if op is None else f"'{op.name}' at {where(op)}",
+            help="this is a bug of shardc; please report it with the program",
+        )
+
+
+def expect(holds: bool, form: str, what: str, op: ir.Operation | None = None) -> None:
+    """Raises FormError where `holds` is false."""
+    if not holds:
+        raise FormError(form, what, op)

@@ -1,0 +1,27 @@
+"""Which form holds behind which pass."""
+
+from collections.abc import Callable
+
+from jax.extend.mlir import ir
+
+from shardc.specs import local, outlined, prepared, sharded, split
+
+# Passes that are not here promise nothing new: what held before them holds behind them.
+FORM_BEHIND: dict[str, Callable[[ir.Operation], None]] = {
+    "shardc-summarize-calls": prepared.verify,
+    "shardc-split-microbatches": split.verify,
+    "shardc-plan-stages": split.verify,
+    "shardc-outline-stages": outlined.verify,
+    "shardc-share-reshards": outlined.verify,
+    "shardc-assign-meshes": outlined.verify,
+    "shardc-plan-shardings": sharded.verify,
+    "shardc-apply-shardings": sharded.verify,
+    "shardc-localize": local.verify,
+    "shardc-pin-layouts": local.verify,
+}
+
+
+def verify_behind(pass_name: str, module: ir.Operation) -> None:
+    """Checks the form that a pass promises; FormError (SHARDC-900) where it does not hold."""
+    if (verify := FORM_BEHIND.get(pass_name)) is not None:
+        verify(module)

@@ -1,0 +1,55 @@
+"""The local form: what one device of a stage runs."""
+
+from jax.extend.mlir import ir
+
+from shardc.ir.attributes import (
+    GLOBAL_TYPE,
+    IN_SHARDINGS,
+    SHARDING,
+    STAGE,
+    arg_attrs,
+    get_int,
+    result_attrs,
+)
+from shardc.ir.shardings import from_attr, meshes
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import body, functions, symbol, terminator, walk
+from shardc.specs.form import expect
+
+FORM = "local"
+
+
+def verify(module: ir.Operation) -> None:
+    """Checks a module behind `shardc-localize`.
+
+    No op is Shardy's or has a sharding; each argument and result is the part of its whole type
+    that its sharding gives one device (a partial sum may go from function to function).
+
+    Raises:
+        FormError: SHARDC-900.
+    """
+    known = meshes(module)
+    for function in functions(module):
+        name = f"stage{get_int(function, STAGE)}"
+        expect(name in known, FORM, f"@{symbol(function)} has no mesh @{name}", function)
+        edges = (
+            (arg_attrs(function), body(function).arguments),
+            (result_attrs(function), terminator(function).operands),
+        )
+        for attrs, values in edges:
+            for named, value in zip(attrs, values, strict=True):
+                if not isinstance(value.type, ir.RankedTensorType):
+                    continue
+                whole = GLOBAL_TYPE in named and SHARDING in named
+                expect(whole, FORM, "an argument or result has no global type", function)
+                sharding = from_attr(named[SHARDING])
+                type_ = ir.RankedTensorType(ir.TypeAttr(named[GLOBAL_TYPE]).value)
+                counts = [known[name].num_shards(axes) for axes in sharding.dims]
+                part = tuple(size // n for size, n in zip(type_.shape, counts, strict=True))
+                expect(
+                    shape_of(value) == part, FORM, f"{value.type} is no part of {type_}", function
+                )
+        for op in walk(function):
+            expect(not op.name.startswith("sdy."), FORM, "an op of Shardy is left", op)
+            for attribute in (SHARDING, IN_SHARDINGS):
+                expect(attribute not in op.attributes, FORM, f"{attribute} is left", op)

@@ -1,0 +1,72 @@
+"""The outlined form: one function per stage and purpose, tied together by ids of values."""
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.stage_table import ARGUMENTS, RESULT_STAGES, RESULT_TYPES, RESULTS
+from shardc.ir.attributes import (
+    KIND,
+    ROUND,
+    STAGE,
+    VALUE,
+    arg_attrs,
+    get_int,
+    get_str,
+    result_attrs,
+)
+from shardc.ir.walk import body, functions, symbol, terminator
+from shardc.specs.form import expect
+
+FORM = "outlined"
+KINDS = ("before", "forward", "backward", "update")
+INDEX = "index"
+
+
+def verify(module: ir.Operation) -> None:
+    """Checks a module behind `shardc-outline-stages`.
+
+    Each function says whose it is and what for; each of its arguments and results has an id, once;
+    what one function takes, another gives or the caller does; one id has one type.
+
+    Raises:
+        FormError: SHARDC-900.
+    """
+    for table in (ARGUMENTS, RESULTS, RESULT_TYPES, RESULT_STAGES):
+        expect(table in module.attributes, FORM, f"{table} is missing")
+    known = {f"arg{n}" for n in range(len(ir.ArrayAttr(module.attributes[ARGUMENTS])))} | {INDEX}
+    types: dict[str, ir.Type] = {}
+    taken: dict[str, ir.Operation] = {}
+    for function in functions(module):
+        expect(get_int(function, STAGE) is not None, FORM, "a function has no stage", function)
+        expect(get_int(function, ROUND) is not None, FORM, "a function has no round", function)
+        kind = get_str(function, KIND)
+        expect(kind in KINDS, FORM, f"a function is for {kind}", function)
+        given = _ids(function, result_attrs(function), terminator(function).operands, types)
+        wanted = _ids(function, arg_attrs(function), body(function).arguments, types)
+        known.update(given)
+        taken.update(dict.fromkeys(wanted, function))
+    for value, function in taken.items():
+        is_sum = value.startswith("acc")  # starts from zeros that the runtime makes
+        expect(value in known or is_sum, FORM, f"nobody gives {value}", function)
+
+
+def _ids(
+    function: ir.Operation,
+    attrs: list[dict[str, ir.Attribute]],
+    values: "ir.OpOperandList | ir.BlockArgumentList",
+    types: dict[str, ir.Type],
+) -> list[str]:
+    """The ids of arguments or results; `types` learns what is new of them."""
+    name = symbol(function)
+    found: list[str] = []
+    for value, named in zip(values, attrs, strict=True):
+        expect(VALUE in named, FORM, f"an argument or result of @{name} has no id", function)
+        id_ = str(ir.StringAttr(named[VALUE]).value)
+        known = types.setdefault(id_, value.type)
+        expect(
+            value.type == known, FORM, f"{id_} is {known} and, in @{name}, {value.type}", function
+        )
+        found.append(id_)
+    if len(set(found)) < len(found):
+        twice = next(each for each in found if found.count(each) > 1)
+        expect(False, FORM, f"@{name} takes or gives {twice} twice", function)
+    return found
