@@ -1,1 +1,1 @@
-"""Facts about a program; analyses read the module and never rewrite it."""
+"""Facts about a program. An analysis reads the module and never rewrites it."""

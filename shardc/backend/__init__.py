@@ -1,1 +1,1 @@
-"""See docs."""
+"""Stage programs handed to XLA through JAX, and what it compiled."""

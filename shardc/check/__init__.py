@@ -1,1 +1,1 @@
-"""Whether a plan computes what its program computes."""
+"""Whether a plan computes what its program computes on one device."""

@@ -1,1 +1,1 @@
-"""The cost model; docs/costs.md is its description on one page."""
+"""What the planner believes about time and bytes; docs/costs.md describes it."""

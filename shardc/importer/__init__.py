@@ -1,1 +1,1 @@
-"""JAX functions and StableHLO files in, one StableHLO module in a context of ours out."""
+"""JAX functions and StableHLO files in, one StableHLO module out."""

@@ -1,1 +1,1 @@
-"""Thin sugar over jax.extend.mlir: contexts, walking, attributes, shardings, passes."""
+"""Thin sugar over jax.extend.mlir: contexts, walking, attributes, types, passes."""

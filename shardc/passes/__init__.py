@@ -1,1 +1,1 @@
-"""See docs."""
+"""Module in, module out: one rewrite per file; `pipeline` alone knows their order."""

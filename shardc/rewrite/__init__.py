@@ -1,1 +1,1 @@
-"""Rewriting that passes share."""
+"""Rewriting helpers that several passes share."""

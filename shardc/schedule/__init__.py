@@ -1,1 +1,1 @@
-"""Pipeline schedules: generated as lists of actions, checked, and simulated without devices."""
+"""Pipeline schedules as data: generated, checked, simulated without devices."""

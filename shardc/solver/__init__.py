@@ -1,4 +1,4 @@
-"""Numbers in, plans out: strategies of ops, layers of ops, stages of layers. No JAX, no MLIR."""
+"""Numbers in, plan out. No JAX, no MLIR; the only room that knows OR-tools."""
 
 from shardc.solver.problem.problem import Evaluation, Problem, Progress, Solution, evaluate
 from shardc.solver.solve import solve

@@ -1,1 +1,1 @@
-"""One verifier per form of the module: what docs/ir.md promises, checked between passes."""
+"""One verifier per form of the module, run between passes."""

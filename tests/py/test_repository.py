@@ -4,6 +4,7 @@ import ast
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -195,3 +196,10 @@ def test_find_python_says_what_is_missing(tmp_path: Path) -> None:
         pytest.skip("this machine has a Python in a fixed place, which the script found")
     assert "shardc needs Python 3.12 or newer" in run.stderr
     assert "help: install one" in run.stderr
+
+
+def test_the_picture_of_the_architecture_is_what_the_source_imports() -> None:
+    script = ROOT / "tools" / "draw_architecture.py"
+    assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0, (
+        "run tools/draw_architecture.py"
+    )

@@ -1,1 +1,1 @@
-"""The sharding problem of a stage and what a solution means."""
+"""The sharding problem of a stage, and what a solution of it means."""
