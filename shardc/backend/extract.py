@@ -29,6 +29,7 @@ from shardc.ir.tensor_types import dtype_name
 from shardc.ir.walk import body, functions, symbol
 from shardc.plan.executable import ArgumentSpec, ResultSpec, StageProgram, ValueSpec
 from shardc.plan.layout import TensorSharding
+from shardc.plan.value_id import is_accumulator, is_argument, value_id
 from shardc.rules.libraries import called_computations
 
 _ORDER = {"before": 0, "forward": 1, "backward": 2, "update": 3}
@@ -133,13 +134,13 @@ def _with_donation(
         produced = {spec.value for spec in program.results}
         donated = []
         for position, spec in enumerate(program.args):
-            if spec.value.startswith("acc"):
+            if is_accumulator(spec.value):
                 in_place = spec.value in produced
                 last = last_user[program.stage, spec.value] == program.name
                 if in_place or (last and program.kind == "update" and spec.value not in returned):
                     donated.append(position)
-            elif spec.value.startswith("arg") and program.kind == "update":
-                argument = arguments[int(spec.value[3:])]
+            elif is_argument(spec.value) and program.kind == "update":
+                argument = arguments[value_id(spec.value).number]
                 if (
                     argument.donated
                     and argument.stage == program.stage

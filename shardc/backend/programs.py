@@ -26,6 +26,7 @@ from shardc.backend.primitive import Callback, ProgramModule, run_program
 from shardc.errors import InputError
 from shardc.plan.executable import Executable, StageProgram, ValueSpec
 from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.value_id import argument_id
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _order(program: StageProgram, executable: Executable) -> _Order:
     """
     result_of_value = {spec.value: i for i, spec in enumerate(program.results)}
     successor = {
-        f"arg{i}": executable.results[argument.aliased_result].value
+        argument_id(i): executable.results[argument.aliased_result].value
         for i, argument in enumerate(executable.arguments)
         if argument.aliased_result is not None
     }

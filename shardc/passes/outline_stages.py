@@ -46,6 +46,7 @@ from shardc.ir.clone import clone_op
 from shardc.ir.pass_manager import Pass
 from shardc.ir.user_shardings import ASKED_BY
 from shardc.ir.walk import body, main_function, ops, terminator, where
+from shardc.plan.value_id import INDEX
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class _FunctionWriter:
         concats = any(get_str(op, KIND) == "concat" for op in self.accumulating)
         if concats or any(call_target(op) == MICROBATCH_INDEX for op in function.ops):
             i32 = ir.RankedTensorType.get([], _i32())
-            self.slots["index"] = (i32, False)
+            self.slots[INDEX] = (i32, False)
         for op in function.ops:
             if op in self.accumulating:
                 self.slots[ids[op.results[0]]] = (op.results[0].type, False)
@@ -222,7 +223,7 @@ class _FunctionWriter:
     def _write_op(self, op: ir.Operation) -> None:
         target = call_target(op)
         if target == MICROBATCH_INDEX:
-            self.mapping[op.results[0]] = self.arguments["index"]
+            self.mapping[op.results[0]] = self.arguments[INDEX]
         elif target == ACCUMULATE:
             self.mapping[op.results[0]] = self._accumulated(op)
         else:
@@ -247,7 +248,7 @@ class _FunctionWriter:
         total = self.arguments[self.ids[op.results[0]]]
         if not concat:
             return stablehlo.AddOp(total, value).result
-        index = self.arguments["index"]
+        index = self.arguments[INDEX]
         zero = stablehlo.ConstantOp(
             ir.DenseElementsAttr.get_splat(index.type, ir.IntegerAttr.get(_i32(), 0))
         ).result

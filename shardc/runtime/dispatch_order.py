@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from shardc.errors import ShardcError
 from shardc.plan.executable import Executable, ValueSpec
+from shardc.plan.value_id import INDEX, is_accumulator, is_computed
 from shardc.runtime.programs import Program
 from shardc.schedule.action import Action
 
@@ -22,14 +23,14 @@ class Dispatch:
 
 def value_key(spec: ValueSpec, microbatch: int | None) -> tuple[str, int | None]:
     """Which value of the step `spec` means in a program that runs for `microbatch`."""
-    growing = spec.value.startswith("acc")
-    per_microbatch = spec.value == "index" or (spec.per_microbatch and not growing)
+    growing = is_accumulator(spec.value)
+    per_microbatch = spec.value == INDEX or (spec.per_microbatch and not growing)
     return spec.value, microbatch if per_microbatch else None
 
 
 def is_given(spec: ValueSpec) -> bool:
     """Whether the value is there from the start of a step, or grows in place during it."""
-    return spec.value.startswith(("arg", "acc")) or spec.value == "index"
+    return not is_computed(spec.value)
 
 
 def dispatch_order(

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding
 
 from shardc.plan.executable import Executable
 from shardc.plan.layout import TensorSharding
+from shardc.plan.value_id import is_argument, value_id
 from shardc.runtime.interrupts import deferred_interrupt
 from shardc.runtime.nan_checks import check_values, wanted_checks
 from shardc.runtime.placement import ArgumentPlacer
@@ -187,7 +188,7 @@ class Interpreter:
         for slot, result, finish in zip(
             self._results, self._executable.results, self._finishers, strict=True
         ):
-            value = arguments[int(result.value[3:])] if slot is None else env[slot]
+            value = arguments[value_id(result.value).number] if slot is None else env[slot]
             results.append(value if finish is None else finish(value))
         return results
 
@@ -274,9 +275,9 @@ def _finisher(executable: Executable, index: int) -> Callable[[Any], jax.Array] 
         return jax.jit(lambda value: value.reshape(result.shape))
     # The last of several takes the value itself: the copies are dispatched before it is donated.
     is_last = all(other.value != result.value for other in executable.results[index + 1 :])
-    if not result.value.startswith("arg"):
+    if not is_argument(result.value):
         return None if is_last else _copied
-    donated = executable.arguments[int(result.value[3:])].donated
+    donated = executable.arguments[value_id(result.value).number].donated
     return _taken if donated and is_last else _copied
 
 

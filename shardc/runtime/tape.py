@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from shardc.errors import ShardcError
 from shardc.plan.executable import Executable, ValueSpec
 from shardc.plan.layout import TensorSharding
+from shardc.plan.value_id import INDEX, argument_id, is_accumulator, is_argument, value_id
 from shardc.runtime.dispatch_order import Dispatch, dispatch_order, value_key
 from shardc.runtime.programs import Program
 
@@ -102,7 +103,7 @@ class _Builder:
         primary = [self.primary_slot(i) for i in range(len(self.executable.arguments))]
         for i, home in enumerate(primary):
             if home is not None:
-                self.home[f"arg{i}", None] = home
+                self.home[argument_id(i), None] = home
         argument_moves = self.add_moves(tape)
         results = [self.result_slot(result.value) for result in self.executable.results]
         self.add_drops(tape, {slot for slot in results if slot is not None})
@@ -115,7 +116,7 @@ class _Builder:
             [
                 (i, slot.microbatch)
                 for i, slot in enumerate(self.slots)
-                if slot.value == "index" and slot.microbatch is not None
+                if slot.value == INDEX and slot.microbatch is not None
             ],
             tape[: len(heavy)],
             tape[len(heavy) :],
@@ -141,7 +142,7 @@ class _Builder:
         a returned state is in place already. Else in the sharding of its first reader there.
         """
         argument = self.executable.arguments[index]
-        used = [i for i, slot in enumerate(self.slots) if slot.value == f"arg{index}"]
+        used = [i for i, slot in enumerate(self.slots) if slot.value == argument_id(index)]
         if not used:
             return None
         own = [i for i in used if self.slots[i].stage == argument.stage] or used
@@ -151,7 +152,7 @@ class _Builder:
             )
             if successor is not None and self.slots[successor].shape == self.slots[own[0]].shape:
                 made = self.slots[successor]
-                spec = ValueSpec(f"arg{index}", made.shape, made.dtype, made.sharding)
+                spec = ValueSpec(argument_id(index), made.shape, made.dtype, made.sharding)
                 return self.slot(made.stage, spec, None)
         return own[0]
 
@@ -160,7 +161,7 @@ class _Builder:
         argument_moves = []
         for number, slot in enumerate(self.slots):
             home = self.home.get((slot.value, slot.microbatch))
-            if home is None and slot.value != "index":
+            if home is None and slot.value != INDEX:
                 raise _misfit(f"'{slot.value}' is read on stage {slot.stage} and made nowhere")
             if home is None or home == number:
                 continue
@@ -180,7 +181,7 @@ class _Builder:
             stage = program.program.stage
             made = {spec.value: spec for spec in program.results}
             for spec in program.args:
-                if not spec.value.startswith("acc") or spec.value not in made:
+                if not is_accumulator(spec.value) or spec.value not in made:
                     continue
                 slot = self.slot(stage, spec, None)
                 if self.slot(stage, made[spec.value], None) != slot:
@@ -190,7 +191,7 @@ class _Builder:
 
     def result_slot(self, value: str) -> int | None:
         home = self.home.get((value, None))
-        if home is None and not value.startswith("arg"):
+        if home is None and not is_argument(value):
             raise _misfit(f"the result '{value}' is made by no program")
         if home is not None and self.slots[home].sharding.unreduced:
             raise _misfit(f"the result '{value}' is a partial sum")
@@ -203,7 +204,7 @@ class _Builder:
             for slot in (*instruction.args, *instruction.results, *moved):
                 last[slot] = position
         for slot, position in last.items():
-            if slot not in kept and self.slots[slot].value != "index":
+            if slot not in kept and self.slots[slot].value != INDEX:
                 tape[position].drops.append(slot)
 
     def check_donation(self, tape: list[Instruction], kept: set[int]) -> None:
@@ -213,8 +214,8 @@ class _Builder:
             for position in program.donated:
                 slot = instruction.args[position]
                 value = self.slots[slot].value
-                if value.startswith("arg"):
-                    argument = self.executable.arguments[int(value[3:])]
+                if is_argument(value):
+                    argument = self.executable.arguments[value_id(value).number]
                     if not argument.donated or program.program.kind != "update":
                         raise _misfit(f"{program.program.name} donates '{argument.name}'")
                 replaced = slot in instruction.results

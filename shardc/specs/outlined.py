@@ -14,11 +14,11 @@ from shardc.ir.attributes import (
     result_attrs,
 )
 from shardc.ir.walk import body, functions, symbol, terminator
+from shardc.plan.value_id import INDEX, argument_id, is_accumulator
 from shardc.specs.form import expect
 
 FORM = "outlined"
 KINDS = ("before", "forward", "backward", "update")
-INDEX = "index"
 
 
 def verify(module: ir.Operation) -> None:
@@ -32,7 +32,9 @@ def verify(module: ir.Operation) -> None:
     """
     for table in (ARGUMENTS, RESULTS, RESULT_TYPES, RESULT_STAGES):
         expect(table in module.attributes, FORM, f"{table} is missing")
-    known = {f"arg{n}" for n in range(len(ir.ArrayAttr(module.attributes[ARGUMENTS])))} | {INDEX}
+    known = {argument_id(n) for n in range(len(ir.ArrayAttr(module.attributes[ARGUMENTS])))} | {
+        INDEX
+    }
     types: dict[str, ir.Type] = {}
     taken: dict[str, ir.Operation] = {}
     for function in functions(module):
@@ -45,7 +47,7 @@ def verify(module: ir.Operation) -> None:
         known.update(given)
         taken.update(dict.fromkeys(wanted, function))
     for value, function in taken.items():
-        is_sum = value.startswith("acc")  # starts from zeros that the runtime makes
+        is_sum = is_accumulator(value)  # starts from zeros that the runtime makes
         expect(value in known or is_sum, FORM, f"nobody gives {value}", function)
 
 

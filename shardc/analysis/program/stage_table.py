@@ -6,6 +6,7 @@ from jax.extend.mlir import ir
 
 from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
 from shardc.ir.walk import functions, walk, where
+from shardc.plan.value_id import argument_id, is_computed
 
 ARGUMENTS = "shardc.arguments"  # module: one dict per argument of the user's function
 RESULTS = "shardc.results"  # module: value id of each result
@@ -30,8 +31,8 @@ def next_states(module: ir.Operation) -> dict[str, str]:
         row = ir.DictAttr(entry)
         if "result" in row:
             value = values[ir.IntegerAttr(row["result"]).value]
-            if value.startswith("v"):
-                found[value] = f"arg{n}"
+            if is_computed(value):
+                found[value] = argument_id(n)
     return found
 
 
@@ -40,7 +41,9 @@ def donated_arguments(module: ir.Operation) -> frozenset[str]:
     if ARGUMENTS not in module.attributes:
         return frozenset()
     rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
-    return frozenset(f"arg{n}" for n, row in enumerate(rows) if ir.BoolAttr(row["donated"]).value)
+    return frozenset(
+        argument_id(n) for n, row in enumerate(rows) if ir.BoolAttr(row["donated"]).value
+    )
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def asked_values(module: ir.Operation) -> dict[str, AskedValue]:
             name = f"argument '{ir.StringAttr(row['name']).value}'"
             if "asked_by" in row:
                 name = str(ir.StringAttr(row["asked_by"]).value)
-            found[f"arg{n}"] = AskedValue(asked_of(row["sharding"]), name)
+            found[argument_id(n)] = AskedValue(asked_of(row["sharding"]), name)
     return found
 
 

@@ -20,6 +20,7 @@ from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, get_int
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, planned_ops, symbol, where
 from shardc.plan.decisions import FunctionSharding
+from shardc.plan.value_id import argument_id
 from shardc.rules.program_rules import rules_of
 
 MOST_ALTERNATIVES = 3
@@ -109,8 +110,8 @@ def _named_nodes(
     sharded: ir.Operation, own: Sequence[ir.Operation], built: StageProblem
 ) -> Iterator[tuple[str, int]]:
     for n, name in enumerate(argument_names(sharded)):
-        if f"arg{n}" in built.value_nodes:
-            yield f"argument {name}", built.value_nodes[f"arg{n}"]
+        if argument_id(n) in built.value_nodes:
+            yield f"argument {name}", built.value_nodes[argument_id(n)]
     for function in own:
         nodes_of_ops = built.op_nodes[symbol(function)]
         for op, nodes in zip(planned_ops(function), nodes_of_ops, strict=True):

@@ -7,6 +7,7 @@ import numpy as np
 from shardc.analysis.shardings.planned_reshards import Buffer
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.plan.predicted import Memory
+from shardc.plan.value_id import is_accumulator, is_argument
 
 
 def memory_at_peak(
@@ -41,12 +42,12 @@ def _kind(built: StageProblem, value: str) -> str:
     def are_in(names: dict[str, tuple[str, ...]], *wanted: str) -> bool:
         return any(value in ids and name.split("_")[1] in wanted for name, ids in names.items())
 
-    if value.startswith("arg"):
+    if is_argument(value):
         if value not in built.state:
             return "inputs"
         read = are_in(built.function_args, "before", "forward", "backward")
         return "parameters" if read else "optimizer_state"
-    if value.startswith("acc"):
+    if is_accumulator(value):
         return "gradients"
     if are_in(built.function_results, "backward") and are_in(built.function_args, "update"):
         return "gradients"

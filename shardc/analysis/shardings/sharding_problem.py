@@ -23,6 +23,7 @@ from shardc.ir.attributes import KIND, PER_MICROBATCH, VALUE, arg_attrs, get_str
 from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of, sum_itemsize
 from shardc.ir.walk import body, planned_ops, symbol, terminator
 from shardc.plan.layout import Mesh
+from shardc.plan.value_id import is_accumulator, is_argument, is_computed
 from shardc.rules.op_rule import OpRule
 
 
@@ -124,7 +125,7 @@ class ProblemBuilder:
             self.ignored,
         )
         nodes.run(
-            [(self.value_nodes[value], value.startswith("acc")) for value in args],
+            [(self.value_nodes[value], is_accumulator(value)) for value in args],
             [self.value_nodes[value] for value in results],
         )
         return nodes
@@ -161,20 +162,20 @@ class ProblemBuilder:
             for attrs, argument in zip(arg_attrs(function), body(function).arguments, strict=True):
                 name = str(ir.StringAttr(attrs[VALUE]).value)
                 sample.setdefault(name, (argument, PER_MICROBATCH in attrs))
-                first.setdefault(name, 0 if not name.startswith("v") else start)
-                last[name] = self.end if name.startswith("arg") else stop
+                first.setdefault(name, 0 if not is_computed(name) else start)
+                last[name] = self.end if is_argument(name) else stop
             for attrs, value in zip(
                 result_attrs(function), terminator(function).operands, strict=True
             ):
                 name = str(ir.StringAttr(attrs[VALUE]).value)
                 sample.setdefault(name, (value, PER_MICROBATCH in attrs))
-                first.setdefault(name, 0 if name.startswith("acc") else start)
+                first.setdefault(name, 0 if is_accumulator(name) else start)
                 last[name] = max(last.get(name, 0), stop)
         read = self._read_after_the_microbatches()
         for name, (value, many) in sample.items():
             shape, bytes_each = shape_of(value), num_bytes(value)
             sizes = itemsize(dtype_of(value)), sum_itemsize(value)
-            sums = name.startswith("acc")
+            sums = is_accumulator(name)
             options = value_shardings(shape, self.mesh.axes, sums)
             if name in self.asked:
                 options = self.asked[name].only(options)

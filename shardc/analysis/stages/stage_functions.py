@@ -8,6 +8,7 @@ from shardc.ir.attributes import ACCUMULATE, DIRECTION, PHASE, STAGE, call_targe
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import num_bytes, num_elements
 from shardc.ir.walk import body, made_by, ops, terminator
+from shardc.plan.value_id import accumulator_id, argument_id, computed_id
 
 KINDS = ("before", "forward", "backward", "update")
 CONSTANT_OPS = frozenset(
@@ -83,13 +84,15 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
         function.inputs = [value for value in used if value not in own]
     crossing = {value for function in ordered for value in function.inputs}
     crossing.update(terminator(main).operands)
-    ids: dict[ir.Value, str] = {value: f"arg{n}" for n, value in enumerate(body(main).arguments)}
+    ids: dict[ir.Value, str] = {
+        value: argument_id(n) for n, value in enumerate(body(main).arguments)
+    }
     number = 0
     for op in all_ops:
         for result in op.results:
             if result in crossing:
                 accumulates = in_place and call_target(op) == ACCUMULATE
-                ids[result] = f"acc{number}" if accumulates else f"v{number}"
+                ids[result] = accumulator_id(number) if accumulates else computed_id(number)
                 home[result].outputs.append(result)
                 number += 1
     return StageFunctions(ordered, ids)
