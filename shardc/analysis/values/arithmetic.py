@@ -42,14 +42,19 @@ def _shift_left(number: Numbers, bits: Numbers) -> Numbers | None:
 
 
 def _shift_right(number: Numbers, bits: Numbers) -> Numbers | None:
-    return np.right_shift(number, bits) if _may_shift(number, bits) else None
+    """The highest bit stays, also where it is none of a sign."""
+    return _shifted_right("int", number, bits)
 
 
 def _shift_right_logical(number: Numbers, bits: Numbers) -> Numbers | None:
+    return _shifted_right("uint", number, bits)
+
+
+def _shifted_right(kind: str, number: Numbers, bits: Numbers) -> Numbers | None:
     if not _may_shift(number, bits):
         return None
-    unsigned = np.dtype(f"uint{8 * number.dtype.itemsize}")
-    return np.right_shift(number.view(unsigned), bits.view(unsigned)).view(number.dtype)
+    same = np.dtype(f"{kind}{8 * number.dtype.itemsize}")
+    return np.right_shift(number.astype(same), bits.astype(same)).astype(number.dtype)
 
 
 def _may_shift(number: Numbers, bits: Numbers) -> bool:

@@ -109,10 +109,10 @@ def dynamic_slice(op: ir.Operation, operands: Sequence[np.ndarray | None]) -> np
             continue
         if start is None:
             return None
-        last = whole - sizes[dim]
-        if start.dtype.kind == "u":
-            start = np.minimum(start.astype(np.uint64), np.uint64(last))
-        rows = np.clip(start.astype(np.int64), 0, last)[:, None] + np.arange(sizes[dim])
+        first = start.astype(f"int{8 * start.dtype.itemsize}").astype(np.int64)
+        if np.any(first != start):
+            return None  # unsigned numbers that some implementations take as negative
+        rows = np.clip(first, 0, whole - sizes[dim])[:, None] + np.arange(sizes[dim])
         axes = [1] * numbers.ndim
         axes[0], axes[1 + dim] = rows.shape
         count = max(len(rows), numbers.shape[0])
