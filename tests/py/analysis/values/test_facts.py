@@ -9,8 +9,8 @@ import pytest
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.iterations import counted_values
-from shardc.analysis.trip_count import count_of, counts_from, trip_count
+from shardc.analysis.loops.iterations import counted_values
+from shardc.analysis.program.trip_count import count_of, counts_from, trip_count
 from shardc.analysis.values.facts import Values, counts_along, number_of
 from shardc.ir.context import parse
 from shardc.ir.tensor_types import shape_of
