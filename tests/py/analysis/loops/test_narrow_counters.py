@@ -16,7 +16,7 @@ from shardc.compiler import prepare
 from shardc.importer.from_jax import import_function
 from shardc.ir.clone import captures
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import main_function, made_by, terminator
+from shardc.ir.walk import made_by, main_function, terminator
 
 Index = Callable[[Any, int], Any]  # a count and the number of rows -> the row that is read
 WIDTH = 2
