@@ -17,15 +17,19 @@ def is_zero(value: ir.Value) -> bool:
 
 
 def splat(value: ir.Value) -> complex | None:
-    """The number that fills a constant tensor, seen through broadcasts, converts and reshapes."""
-    op, summed = value.owner, False
+    """The number that fills a constant tensor, seen through broadcasts and reshapes; through
+    converts only 0 and 1, which every type holds."""
+    op, summed, converted = value.owner, False, False
     while isinstance(op, ir.Operation | ir.OpView) and op.operation.name in (*_KEEP, *_SUM):
         summed = summed or op.operation.name in _SUM
+        converted = converted or op.operation.name == "stablehlo.convert"
         op = op.operation.operands[0].owner
     if isinstance(op, ir.Block) or op.operation.name != "stablehlo.constant":
         return None
     text = splat_text(op.operation)
     number = None if text is None else _number(text)
+    if converted and number not in (0, 1):
+        return None
     return None if summed and number != 0 else number
 
 
@@ -45,8 +49,12 @@ def splat_text(op: ir.Operation) -> str | None:
 
 
 def integer(type_: ir.Type, value: int) -> ir.Value:
-    """A constant of an integer tensor type, filled with `value`."""
-    element = ir.RankedTensorType(type_).element_type
+    """A constant of an integer tensor type, filled with `value`, which wraps around as the type's
+    arithmetic does: differences and products of its numbers may lie outside."""
+    element = ir.IntegerType(ir.RankedTensorType(type_).element_type)
+    value %= 1 << element.width
+    if not element.is_unsigned and value >> (element.width - 1):
+        value -= 1 << element.width
     return stablehlo.constant(
         ir.DenseElementsAttr.get_splat(type_, ir.IntegerAttr.get(element, value))
     )

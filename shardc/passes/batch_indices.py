@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.program.iota_indices import counts_along
+from shardc.analysis.values.facts import counts_along
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import all_functions, walk
@@ -71,6 +71,8 @@ def _rewrite(op: ir.Operation) -> None:
     kept = [column for column in range(len(columns)) if column not in batch]
     with ir.InsertionPoint(op):
         op.operands[position] = _joined(indices, columns, kept)
+    # The columns that stay need not be in the order that all of them together are in.
+    op.attributes["indices_are_sorted"] = ir.BoolAttr.get(False)
     pairs = sorted(
         [
             *zip(numbers.operand_batching, numbers.indices_batching, strict=True),

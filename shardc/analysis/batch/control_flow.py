@@ -36,7 +36,8 @@ class Inside:
     Attributes:
         carries: for each value that a loop carries what goes in, around and out; () of a branch.
         results: what the op gives.
-        states: of every value inside, block arguments included; of nested loops as well.
+        states: of every value inside, block arguments included; of nested loops as well, but for
+            those that use nothing of the batch, in which all is invariant.
         cuts: first result of an op inside -> the factor of it that the microbatches cut.
         rules: of the ops inside.
         captured: invariant values from outside of which the ops inside use one part only -> the
@@ -220,7 +221,7 @@ def inner_cut(loop: Inside, op: ir.Operation, position: int) -> Cut | None:
             return None
         if parent.name == "stablehlo.while" and parent.regions[1].blocks[0] != op.block:
             return None
-        return loop.states[parent.results[position]].cut
+        return loop.states.get(parent.results[position], INVARIANT).cut
     if op.name == "stablehlo.while":
         carry = op.regions[1].blocks[0].arguments[position]
         return loop.states.get(carry, INVARIANT).cut

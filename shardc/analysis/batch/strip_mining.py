@@ -12,8 +12,9 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
-from shardc.analysis.loops.iterations import before_barriers, block_dim, used_alone
+from shardc.analysis.loops.iterations import before_barriers, block_dim, counted_values, used_alone
 from shardc.analysis.program.trip_count import count_of, counts_from
+from shardc.analysis.values.movement import LARGEST
 from shardc.ir.constants import is_zero
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import is_inside, last_op, made_by, ops_of
@@ -61,10 +62,10 @@ def share(
         captured: states of the values from outside that the regions use.
     """
     counted = count_of(loop)
-    if counted is None or counted[0] < 2:
+    if counted is None or not 2 <= counted[0] <= LARGEST:
         return None
     trips, counter = counted
-    found = {p: counts_from(loop, p) for p in range(len(loop.operands))}
+    found = {p: counts_from(loop, p, trips) for p in range(len(loop.operands))}
     counters = {p: c for p, c in found.items() if c is not None and _is_signless(loop.operands[p])}
     if counter not in counters:
         return None
@@ -95,9 +96,7 @@ class _Blocks:
         self.body = loop.regions[1].blocks[0]
         k = np.arange(trips)
         self.wanted = k if forwards else trips - 1 - k
-        self.known: dict[ir.Value, np.ndarray | None] = {
-            self.body.arguments[p]: start + step * k for p, (start, step) in counters.items()
-        }
+        self.values = counted_values(self.body, counters, trips)
         self.writes: dict[int, int] = {}
 
     def carries(self, states: Sequence[State]) -> list[State] | None:
@@ -124,7 +123,7 @@ class _Blocks:
         if op.name != "stablehlo.dynamic_update_slice" or op.operands[0] != argument:
             return None
         whole, part, *starts = op.operands
-        dim = block_dim(shape_of(whole), starts, shape_of(part), self.wanted, self.known)
+        dim = block_dim(shape_of(whole), starts, shape_of(part), self.wanted, self.values)
         if dim is None or len(list(value.uses)) != 1 or whole == part:
             return None
         written = State(Kind.VARYING, 0, Cut(dim))
@@ -145,7 +144,7 @@ class _Blocks:
                 dim = None
                 if op.name == "stablehlo.dynamic_slice" and op.block == self.body and operand == 0:
                     sizes, starts = shape_of(op.results[0]), list(op.operands)[1:]
-                    dim = block_dim(shape_of(value), starts, sizes, self.wanted, self.known)
+                    dim = block_dim(shape_of(value), starts, sizes, self.wanted, self.values)
                 if dim is None or state.cut != Cut(dim):
                     return None
                 found[position[op.results[0]]] = dim

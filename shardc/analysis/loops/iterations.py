@@ -1,36 +1,18 @@
 """What the iterations of a counting loop read and write: which rows of which stacked arrays."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.trip_count import count_of, counts_from
+from shardc.analysis.values.element_types import kept_as
+from shardc.analysis.values.facts import Values
+from shardc.analysis.values.movement import LARGEST
 from shardc.ir.constants import is_zero
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import is_inside, last_op, made_by, ops_of
-
-INTEGER_OPS: dict[str, Callable[..., np.ndarray]] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "negate": np.negative,
-    "select": np.where,
-    "clamp": lambda low, value, high: np.clip(value, low, high),
-    "convert": lambda value: value,
-    "reshape": lambda value: value,
-}
-COMPARISONS: dict[str, Callable[..., np.ndarray]] = {
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-    "EQ": np.equal,
-    "NE": np.not_equal,
-}
 
 
 @dataclass
@@ -106,10 +88,10 @@ def iterations(loop: ir.Operation) -> Iterations | None:
     after the other, do the same work again on what they carry.
     """
     counted = count_of(loop)
-    if counted is None:
+    if counted is None or counted[0] > LARGEST:
         return None
     trips, counter = counted
-    counters = {p: counts_from(loop, p) for p in range(len(loop.operands))}
+    counters = {p: counts_from(loop, p, trips) for p in range(len(loop.operands))}
     found = Iterations(loop, trips, counter, {p: c for p, c in counters.items() if c is not None})
     touched = {}
     for found.forwards in (False, True):
@@ -125,14 +107,12 @@ def iterations(loop: ir.Operation) -> Iterations | None:
 def _find_rows(found: Iterations) -> None:
     k = np.arange(found.trips)
     wanted = k if found.forwards else found.trips - 1 - k
-    known: dict[ir.Value, np.ndarray | None] = {
-        found.body.arguments[p]: start + step * k for p, (start, step) in found.counters.items()
-    }
+    values = counted_values(found.body, found.counters, found.trips)
     found.reads, found.writes = {}, {}
     carried = set(found.body.arguments)
     for op in ops_of(found.body):
         if op.name == "stablehlo.dynamic_slice" and op.operands[0] not in carried:
-            dim = _row_dim(op, list(op.operands)[1:], shape_of(op.results[0]), wanted, known)
+            dim = _row_dim(op, list(op.operands)[1:], shape_of(op.results[0]), wanted, values)
             if dim is not None and not _made_inside(op.operands[0], found.body):
                 found.reads[op.results[0]] = dim
     for p, value in enumerate(last_op(found.body).operands):
@@ -141,9 +121,24 @@ def _find_rows(found: Iterations) -> None:
             continue
         whole, part, *starts = update.operands
         if whole == argument != part and update.block == found.body and used_alone(argument, value):
-            dim = _row_dim(update, starts, shape_of(part), wanted, known)
+            dim = _row_dim(update, starts, shape_of(part), wanted, values)
             if dim is not None:
                 found.writes[p] = dim
+
+
+def counted_values(body: ir.Block, counters: Mapping[int, tuple[int, int]], trips: int) -> Values:
+    """What values of a loop's body are in every iteration.
+
+    Args:
+        counters: position of each number that only counts -> its start and step.
+    """
+    given, k = {}, np.arange(trips, dtype=np.uint64)
+    for p, (start, step) in counters.items():
+        element = ir.RankedTensorType(body.arguments[p].type).element_type
+        # Modulo 2^64, and then in a type that is known to hold the count.
+        counted = k * np.uint64(step % (1 << 64)) + np.uint64(start % (1 << 64))
+        given[body.arguments[p]] = counted.astype(kept_as(element))
+    return Values(given)
 
 
 def _find_sums(found: Iterations) -> None:
@@ -180,15 +175,15 @@ def _row_dim(
     starts: list[ir.Value],
     sizes: tuple[int, ...],
     wanted: np.ndarray,
-    known: dict[ir.Value, np.ndarray | None],
+    values: Values,
 ) -> int | None:
     """The dim along which `op` touches row `wanted[k]` in iteration k, and all of the others."""
     shape = shape_of(op.operands[0])
     if len(wanted) > 1:
-        dim = block_dim(shape, starts, sizes, wanted, known)
+        dim = block_dim(shape, starts, sizes, wanted, values)
         return dim if dim is not None and sizes[dim] == 1 else None
     dim = shape.index(1) if 1 in shape else None
-    return dim if dim is not None and _are(starts[dim], wanted, known) else None
+    return dim if dim is not None and values.are(starts[dim], wanted) else None
 
 
 def block_dim(
@@ -196,65 +191,18 @@ def block_dim(
     starts: list[ir.Value],
     sizes: tuple[int, ...],
     wanted: np.ndarray,
-    known: dict[ir.Value, np.ndarray | None],
+    values: Values,
 ) -> int | None:
     """The dim that is taken in equal blocks, block `wanted[k]` in iteration k, and in no other way.
 
     Args:
         shape: of the whole.
         starts, sizes: of what an iteration takes.
-        known: what integer scalars are in every iteration; more is added.
+        values: what integers are in every iteration.
     """
     partial = [d for d, (whole, part) in enumerate(zip(shape, sizes, strict=True)) if whole != part]
     if len(partial) != 1:
         return None
     dim = partial[0]
     even = shape[dim] == sizes[dim] * len(wanted)
-    return dim if even and _are(starts[dim], wanted * sizes[dim], known) else None
-
-
-def _are(value: ir.Value, wanted: np.ndarray, known: dict[ir.Value, np.ndarray | None]) -> bool:
-    found = _values(value, known)
-    return found is not None and np.array_equal(np.broadcast_to(found, wanted.shape), wanted)
-
-
-def _values(value: ir.Value, known: dict[ir.Value, np.ndarray | None]) -> np.ndarray | None:
-    """What an integer or boolean scalar is in every iteration; None where that is not known."""
-    if value not in known:
-        known[value] = _compute(value, known)
-    return known[value]
-
-
-def _compute(value: ir.Value, known: dict[ir.Value, np.ndarray | None]) -> np.ndarray | None:
-    op = made_by(value)
-    if op is None or shape_of(value) not in ((), (1,)):
-        return None
-    name = op.name.removeprefix("stablehlo.")
-    if name == "dynamic_slice":
-        table, place = _table(op.operands[0]), _values(op.operands[1], known)
-        if table is None or place is None:
-            return None
-        return np.asarray(table[np.clip(place, 0, len(table) - 1)])
-    if name == "constant":
-        element = ir.RankedTensorType(value.type).element_type
-        if not isinstance(element, ir.IntegerType):
-            return None
-        return np.array(int(ir.DenseIntElementsAttr(op.attributes["value"])[0]))
-    if name != "compare" and name not in INTEGER_OPS:
-        return None
-    operands = [_values(operand, known) for operand in op.operands]
-    terms = [operand for operand in operands if operand is not None]
-    if len(terms) < len(operands):
-        return None
-    if name == "compare":
-        direction = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
-        return COMPARISONS[direction](*terms)
-    return INTEGER_OPS[name](*terms)
-
-
-def _table(value: ir.Value) -> np.ndarray | None:
-    """The integers 0, 1, 2, .., over which `lax.scan` goes where it is given `jnp.arange`."""
-    op = made_by(value)
-    if op is None or op.name != "stablehlo.iota" or len(shape_of(value)) != 1:
-        return None
-    return np.arange(shape_of(value)[0])
+    return dim if even and values.are(starts[dim], wanted * sizes[dim]) else None

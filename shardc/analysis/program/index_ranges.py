@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.analysis.values.facts import counts_along
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body
 
@@ -18,8 +19,8 @@ _KEEPS_NUMBERS = frozenset(
 )  # fmt: skip
 _SHIFTS = ("stablehlo.add", "stablehlo.subtract")
 _ROOTS = ("stablehlo.sqrt", "stablehlo.rsqrt", "stablehlo.log", "stablehlo.power")
-# Going back from the other side of a comparison, these keep an iota an iota.
-_KEEPS_IOTA = ("stablehlo.broadcast_in_dim", "stablehlo.convert", "stablehlo.reshape")
+# Behind these a constant is still one.
+_SPREADS = ("stablehlo.broadcast_in_dim", "stablehlo.convert", "stablehlo.reshape")
 
 
 def index_limits(main: ir.Operation) -> dict[int, int]:
@@ -100,7 +101,9 @@ def _limit_of(op: ir.Operation, position: int) -> int | None:
         whole, part = shape_of(op.operands[0]), shape_of(op.operands[1])
         return whole[position - 2] - part[position - 2] + 1
     if op.name == "stablehlo.compare":
-        return _iota_size(op.operands[1 - position])
+        other = op.operands[1 - position]
+        dim = counts_along(other)
+        return None if dim is None else shape_of(other)[dim]
     return None
 
 
@@ -108,19 +111,8 @@ def _producer(value: ir.Value) -> ir.Operation | None:
     return value.owner.operation if isinstance(value.owner, ir.OpView | ir.Operation) else None
 
 
-def _iota_size(value: ir.Value) -> int | None:
-    """Length of the iota that `value` is made of, None where it is something else."""
-    op = _producer(value)
-    while op is not None and op.name in _KEEPS_IOTA:
-        op = _producer(op.operands[0])
-    if op is None or op.name != "stablehlo.iota":
-        return None
-    dim = int(ir.IntegerAttr(op.attributes["iota_dimension"]).value)
-    return shape_of(op.results[0])[dim]
-
-
 def _is_constant(value: ir.Value) -> bool:
     op = _producer(value)
-    while op is not None and op.name in _KEEPS_IOTA:
+    while op is not None and op.name in _SPREADS:
         op = _producer(op.operands[0])
     return op is not None and op.name == "stablehlo.constant"

@@ -8,7 +8,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from shardc.analysis.program.arguments import state_arguments
-from shardc.analysis.program.iota_indices import counts_along
+from shardc.analysis.values.facts import counts_along
 from shardc.ir.tensor_types import num_elements, shape_of
 from shardc.ir.walk import body, made_by, walk
 from shardc.rules.partial_sums import element_type
@@ -169,10 +169,8 @@ def _compared(op: ir.Operation, counting: ir.Value, ids: ir.Value) -> OneHot | N
     if "EQ" not in str(op.attributes["comparison_direction"]):
         return None
     shape = shape_of(ids)
-    if not isinstance(element, ir.IntegerType) or element.width < 8 or shape[dim] < 2:
+    if not isinstance(element, ir.IntegerType):
         return None
-    if shape[dim] > 1 << (element.width - (not element.is_unsigned)):
-        return None  # the count does not fit into these integers
     kept = list(ir.DenseI64ArrayAttr(spread.attributes["broadcast_dimensions"]))
     varies = dim in kept and shape_of(spread.operands[0])[kept.index(dim)] != 1
     if varies or kept != sorted(kept):

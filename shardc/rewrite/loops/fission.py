@@ -101,9 +101,13 @@ def _row(body: ir.Block, counter: Count) -> ir.Value:
     """The number of the iteration."""
     position, start, step, _ = counter
     count = body.arguments[position]
-    if start != 0:
-        count = stablehlo.SubtractOp(count, integer(count.type, start)).result
-    return count if step == 1 else stablehlo.DivOp(count, integer(count.type, step)).result
+    if (start, step) == (0, 1):
+        return count
+    wide = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64))
+    if count.type != wide:  # which may hold every count, but not how far one is from the start
+        count = stablehlo.ConvertOp(wide, count).result
+    count = stablehlo.SubtractOp(count, integer(wide, start)).result
+    return count if step == 1 else stablehlo.DivOp(count, integer(wide, step)).result
 
 
 def _starts(row: ir.Value, value: ir.Value) -> list[ir.Value]:

@@ -1,0 +1,1 @@
+"""What values are, where the program alone says so: exact, or nothing."""
