@@ -1,6 +1,7 @@
 """The order of the passes, each with its reason, and every pass by its name."""
 
 from shardc.ir.pass_manager import Pass
+from shardc.passes.accumulate_in_loops import AccumulateInLoops
 from shardc.passes.adopt_shardings import AdoptShardings
 from shardc.passes.annotate_for_xla import AnnotateForXla
 from shardc.passes.apply_shardings import ApplyShardings
@@ -65,7 +66,8 @@ NORMALIZE: tuple[Pass, ...] = (
 # cut-loops (before microbatches, which then accumulate each stage's rows by themselves),
 # split-microbatches (before stages, which are planned for one microbatch), plan-stages and
 # outline-stages (before shardings, so that a stage is planned with all uses of its parameters),
-# share-reshards (after them, because ops of two functions share nothing, and before shardings,
+# accumulate-in-loops (after it, because only then there are accumulators, and before shardings,
+# which hold for the loops as they will run), share-reshards (after them, because ops of two functions share nothing, and before shardings,
 # which it gives one more choice), assign-meshes, plan-shardings or apply-shardings.
 
 LOCAL_LOWERING: tuple[Pass, ...] = (
@@ -106,6 +108,7 @@ PASSES: dict[str, type[Pass]] = {
         SplitMicrobatches,
         PlanStages,
         OutlineStages,
+        AccumulateInLoops,
         ShareReshards,
         AssignMeshes,
         PlanShardings,

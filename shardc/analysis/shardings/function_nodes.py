@@ -61,6 +61,8 @@ class FunctionNodes:
         num_flops: of one step, over all devices.
         constraints: nodes of constraints.
         ruleless: nodes of ops that have no rule, constants and iotas excepted.
+        in_place: pairs of nodes that must lie alike: what a loop carries, and the value that comes
+            into the function and leaves it in its place.
     """
 
     def __init__(
@@ -81,11 +83,13 @@ class FunctionNodes:
         self.num_flops = 0
         self.constraints: list[int] = []
         self.ruleless: list[int] = []
+        self.in_place: list[tuple[int, int]] = []
         self._rules: Iterator[OpRule | None] = iter(rules)
         self._live = Liveness(function)
         returned = terminator(function).operands
         self._crossing = {*returned, *map(_constrained, returned)}
         self._source: dict[ir.Value, tuple[int, int]] = {}  # node, position among its results
+        self._returned: dict[ir.Value, int] = {}  # the node of a result
         self._made: dict[ir.Value, int] = {}  # how often per step
         self._unreduced: dict[ir.Value, bool] = {}
 
@@ -98,6 +102,7 @@ class FunctionNodes:
         """
         for value, (node, unreduced) in zip(body(self.function).arguments, arguments, strict=True):
             self._define(value, (node, 0), self.repeats, unreduced)
+        self._returned = dict(zip(terminator(self.function).operands, results, strict=True))
         for op in ops(self.function):
             self._add(op, self.repeats)
         for result, node in zip(terminator(self.function).operands, results, strict=True):
@@ -221,7 +226,11 @@ class FunctionNodes:
             if whole:
                 strategies = whole_strategy(operand)
             live = max(self._live.end(time), self._live.last_use(result, time))
-            index = self._carry(operand, strategies, (time, live), result)
+            place = self._returned.get(result)
+            in_place = place is not None and self._source[operand] == (place, 0)
+            index = self._carry(operand, strategies, (time, live), result, in_place)
+            if in_place and place is not None:
+                self.in_place.append((index, place))
             self._define(result, (index, 0), repeats, sums)
             nodes.append(index)
             chosen.append(strategies)
@@ -281,10 +290,15 @@ class FunctionNodes:
         strategies: tuple[Strategy, ...],
         live: tuple[int, int],
         result: ir.Value,
+        in_place: bool,
     ) -> int:
-        """A node that takes `operand` and holds it until it hands it on as `result`."""
+        """A node that takes `operand` and holds it until it hands it on as `result`.
+
+        Args:
+            in_place: it lies where it came from.
+        """
         columns = self.graph.reshards.columns(strategies)
-        usages = _result_bytes([result], columns)
+        usages = [0] * len(strategies) if in_place else _result_bytes([result], columns)
         interval = self.start + live[0], self.start + live[1] + 1
         index = self.graph.add(Node(columns.results, [0.0] * len(strategies), usages, interval))
         self._connect(operand, index, columns.operands[0])
