@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.iterations import Iterations, iterations
+from shardc.analysis.loops.iterations import Iterations, iterations
 from shardc.ir.attributes import SHARDING, VALUE, arg_attrs, result_attrs
-from shardc.ir.microbatch_ops import with_shape
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, functions, last_op, made_by, terminator
+from shardc.rewrite.microbatches.ops import with_shape
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,15 @@ class AccumulateInLoops(Pass):
                 for value, attrs in zip(body(function).arguments, arg_attrs(function), strict=True)
                 if VALUE in attrs
             }
-            returned = zip(
-                list(terminator(function).operands), result_attrs(function), strict=True
-            )
-            for total, attrs in returned:
-                accumulator = arguments.get(attrs.get(VALUE))
-                if accumulator is not None:
-                    _accumulate(accumulator, total)
+            totals = [
+                (arguments[attrs[VALUE]], total)
+                for total, attrs in zip(
+                    terminator(function).operands, result_attrs(function), strict=True
+                )
+                if VALUE in attrs and attrs[VALUE] in arguments
+            ]
+            for accumulator, total in totals:
+                _accumulate(accumulator, total)
 
 
 def _accumulate(accumulator: ir.Value, total: ir.Value) -> None:

@@ -67,8 +67,9 @@ NORMALIZE: tuple[Pass, ...] = (
 # split-microbatches (before stages, which are planned for one microbatch), plan-stages and
 # outline-stages (before shardings, so that a stage is planned with all uses of its parameters),
 # accumulate-in-loops (after it, because only then there are accumulators, and before shardings,
-# which hold for the loops as they will run), share-reshards (after them, because ops of two functions share nothing, and before shardings,
-# which it gives one more choice), assign-meshes, plan-shardings or apply-shardings.
+# which hold for the loops as they will run), share-reshards (after them, because ops of two
+# functions share nothing, and before shardings, which it gives one more choice), assign-meshes,
+# plan-shardings or apply-shardings.
 
 LOCAL_LOWERING: tuple[Pass, ...] = (
     # First, because from here on every disagreement between two ops is an op itself.

@@ -61,8 +61,7 @@ class FunctionNodes:
         num_flops: of one step, over all devices.
         constraints: nodes of constraints.
         ruleless: nodes of ops that have no rule, constants and iotas excepted.
-        in_place: pairs of nodes that must lie alike: what a loop carries, and the value that comes
-            into the function and leaves it in its place.
+        in_place: pairs of nodes that must lie alike: of a loop, and of the value in whose place.
     """
 
     def __init__(
@@ -226,11 +225,7 @@ class FunctionNodes:
             if whole:
                 strategies = whole_strategy(operand)
             live = max(self._live.end(time), self._live.last_use(result, time))
-            place = self._returned.get(result)
-            in_place = place is not None and self._source[operand] == (place, 0)
-            index = self._carry(operand, strategies, (time, live), result, in_place)
-            if in_place and place is not None:
-                self.in_place.append((index, place))
+            index = self._carry(operand, strategies, (time, live), result)
             self._define(result, (index, 0), repeats, sums)
             nodes.append(index)
             chosen.append(strategies)
@@ -290,16 +285,15 @@ class FunctionNodes:
         strategies: tuple[Strategy, ...],
         live: tuple[int, int],
         result: ir.Value,
-        in_place: bool,
     ) -> int:
-        """A node that takes `operand` and holds it until it hands it on as `result`.
-
-        Args:
-            in_place: it lies where it came from.
-        """
+        """A node that takes `operand` and holds it until it hands it on as `result`; an argument
+        that is to be returned, in its place."""
         columns = self.graph.reshards.columns(strategies)
-        usages = [0] * len(strategies) if in_place else _result_bytes([result], columns)
+        usages = _result_bytes([result], columns)
         interval = self.start + live[0], self.start + live[1] + 1
+        if self._returned.get(result) == (place := self._source[operand][0]):
+            usages = [0] * len(strategies)
+            self.in_place.append((len(self.graph.nodes), place))
         index = self.graph.add(Node(columns.results, [0.0] * len(strategies), usages, interval))
         self._connect(operand, index, columns.operands[0])
         return index

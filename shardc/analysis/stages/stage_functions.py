@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.update_order import leaf_by_leaf
+from shardc.analysis.stages.update_order import leaf_by_leaf
 from shardc.ir.attributes import ACCUMULATE, DIRECTION, PHASE, STAGE, call_target, get_int, get_str
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import num_bytes, num_elements
