@@ -79,7 +79,6 @@ def plan_of(reports: list[StageReport], step_s: float) -> Plan:
     found = dataclasses.replace(
         candidate(*reports),
         proposal=Proposal(Shape(1, (0,) * (len(reports) - 1), meshes, "1f1b"), 0.0, ((),) * 2),
-        module=module,
         simulation=Simulation(step_s, 0.0, (), ()),
         transfers=Crossing(0, 0.0, {}),
     )
