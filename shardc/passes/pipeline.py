@@ -23,6 +23,7 @@ from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pin_layouts import PinLayouts
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
+from shardc.passes.read_rows_in_place import ReadRowsInPlace
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
@@ -51,6 +52,9 @@ NORMALIZE: tuple[Pass, ...] = (
     LookUpRows(),
     # Because an op that indexes the batch by its own position seems to need all of it.
     BatchIndices(),
+    # After loops are simplified, because only then a stack is seen to come from outside; before dead
+    # ops go, because the transposes become dead.
+    ReadRowsInPlace(),
     # Because the expansions and JAX leave dead ops that would each cost a decision, and constants
     # inside loops that the next pass can only merge outside.
     Canonicalize(),
@@ -101,6 +105,7 @@ PASSES: dict[str, type[Pass]] = {
         SimplifyLoops,
         LookUpRows,
         BatchIndices,
+        ReadRowsInPlace,
         Canonicalize,
         Cse,
         SummarizeCalls,
