@@ -52,8 +52,8 @@ NORMALIZE: tuple[Pass, ...] = (
     LookUpRows(),
     # Because an op that indexes the batch by its own position seems to need all of it.
     BatchIndices(),
-    # After loops are simplified, because only then a stack is seen to come from outside; before dead
-    # ops go, because the transposes become dead.
+    # After loops are simplified, because only then a stack is seen to come from outside; before
+    # dead ops go, because the transposes become dead.
     ReadRowsInPlace(),
     # Because the expansions and JAX leave dead ops that would each cost a decision, and constants
     # inside loops that the next pass can only merge outside.

@@ -156,7 +156,8 @@ class FunctionNodes:
         num_result_bytes = _result_bytes(op.results, columns)
         cost = op_cost(op)
         self.num_flops += cost.flops * repeats
-        keep = not (op.name in FREE or is_in_place(op) or self._crossing.intersection(op.results))
+        free = op.name in FREE or is_in_place(op) or self._live.is_fused(op)
+        keep = not (free or self._crossing.intersection(op.results))
         live = max((self._live.last_use(result, time) for result in op.results), default=time)
         index = self.graph.add(
             Node(
@@ -286,8 +287,7 @@ class FunctionNodes:
         live: tuple[int, int],
         result: ir.Value,
     ) -> int:
-        """A node that takes `operand` and holds it until it hands it on as `result`; an argument
-        that is to be returned, in its place."""
+        """A node that holds `operand`, in place if it may, until it is handed on as `result`."""
         columns = self.graph.reshards.columns(strategies)
         usages = _result_bytes([result], columns)
         interval = self.start + live[0], self.start + live[1] + 1
