@@ -29,6 +29,7 @@ from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import Pass, run_passes
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, main_function, ops, symbol
+from shardc.passes.accumulate_in_loops import AccumulateInLoops
 from shardc.passes.apply_shardings import ApplyShardings
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.cut_loops import CutLoops
@@ -142,7 +143,12 @@ def outline(split_module: Module, cuts: Sequence[int]) -> Module:
     """Stage functions without meshes, from a module that `split` gave; `cuts` as in `Shape`."""
     return _after(
         split_module,
-        [PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts)), OutlineStages(), ShareReshards()],
+        [
+            PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts)),
+            OutlineStages(),
+            AccumulateInLoops(),
+            ShareReshards(),
+        ],
     )
 
 

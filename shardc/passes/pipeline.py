@@ -1,6 +1,7 @@
 """The order of the passes, each with its reason, and every pass by its name."""
 
 from shardc.ir.pass_manager import Pass
+from shardc.passes.accumulate_in_loops import AccumulateInLoops
 from shardc.passes.adopt_shardings import AdoptShardings
 from shardc.passes.annotate_for_xla import AnnotateForXla
 from shardc.passes.apply_shardings import ApplyShardings
@@ -22,6 +23,7 @@ from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pin_layouts import PinLayouts
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
+from shardc.passes.read_rows_in_place import ReadRowsInPlace
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
@@ -50,6 +52,9 @@ NORMALIZE: tuple[Pass, ...] = (
     LookUpRows(),
     # Because an op that indexes the batch by its own position seems to need all of it.
     BatchIndices(),
+    # After loops are simplified, because only then a stack is seen to come from outside; before
+    # dead ops go, because the transposes become dead.
+    ReadRowsInPlace(),
     # Because the expansions and JAX leave dead ops that would each cost a decision, and constants
     # inside loops that the next pass can only merge outside.
     Canonicalize(),
@@ -65,8 +70,10 @@ NORMALIZE: tuple[Pass, ...] = (
 # cut-loops (before microbatches, which then accumulate each stage's rows by themselves),
 # split-microbatches (before stages, which are planned for one microbatch), plan-stages and
 # outline-stages (before shardings, so that a stage is planned with all uses of its parameters),
-# share-reshards (after them, because ops of two functions share nothing, and before shardings,
-# which it gives one more choice), assign-meshes, plan-shardings or apply-shardings.
+# accumulate-in-loops (after it, because only then there are accumulators, and before shardings,
+# which hold for the loops as they will run), share-reshards (after them, because ops of two
+# functions share nothing, and before shardings, which it gives one more choice), assign-meshes,
+# plan-shardings or apply-shardings.
 
 LOCAL_LOWERING: tuple[Pass, ...] = (
     # First, because from here on every disagreement between two ops is an op itself.
@@ -98,6 +105,7 @@ PASSES: dict[str, type[Pass]] = {
         SimplifyLoops,
         LookUpRows,
         BatchIndices,
+        ReadRowsInPlace,
         Canonicalize,
         Cse,
         SummarizeCalls,
@@ -106,6 +114,7 @@ PASSES: dict[str, type[Pass]] = {
         SplitMicrobatches,
         PlanStages,
         OutlineStages,
+        AccumulateInLoops,
         ShareReshards,
         AssignMeshes,
         PlanShardings,

@@ -66,6 +66,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     Attributes:
         shardings: name of a stage function -> the shardings in it.
+        objective: seconds per step of the slowest stage, which no schedule of this shape undercuts.
+        lower_bound: proven: no choice of shardings makes a step of this shape shorter.
         notes: what was replicated or fell short, in the user's words.
         unmet: of the notes, those on what was asked for and could not be had.
         batch_arguments: flat arguments that are cut into microbatches.
@@ -113,3 +115,15 @@ class Plan(msgspec.Struct, frozen=True):
         """Plain JSON data."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         return data
+
+
+ROUNDING = 1e-6  # share by which sums in another order may differ
+
+
+def check_bounds(plan: Plan) -> None:
+    """Every plan that is made passes here: no lower bound may exceed what it bounds."""
+    step_s = plan.predicted.step_time_s
+    bounds = [(plan.lower_bound, plan.objective), (plan.objective, step_s)]
+    bounds += [(stage.lower_bound, stage.objective) for stage in plan.stages]
+    for bound, value in bounds:
+        assert bound <= value * (1 + ROUNDING), f"{bound:g} s is no lower bound of {value:g} s"

@@ -14,7 +14,7 @@ from shardc.ir.calls import called, calls_in
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
 from shardc.options import PlanOptions
-from shardc.plan.decisions import Plan, StagePlan
+from shardc.plan.decisions import Plan, StagePlan, check_bounds
 from shardc.plan.predicted import Predicted, Replicated, StageReport
 from shardc.planner.layer_costs import Crossing, Proposal, crossing
 from shardc.schedule.registry import SCHEDULES, generate
@@ -147,7 +147,7 @@ class Candidate:
             for report, mesh in zip(reports, shape.meshes, strict=True)
         )
         batch = cut_dims(split_module.operation)
-        return Plan(
+        plan = Plan(
             num_stages=len(stages),
             num_microbatches=shape.num_microbatches,
             schedule=shape.schedule,
@@ -160,8 +160,8 @@ class Candidate:
                 compute_s=max(report.objective for report in reports),
                 bubble_fraction=self.simulation.bubble_ratio,
             ),
-            objective=sum(report.objective for report in reports),
-            lower_bound=sum(report.lower_bound for report in reports),
+            objective=max(report.objective for report in reports),
+            lower_bound=max(report.lower_bound for report in reports),
             planning_time_s=planning_time_s,
             notes=(
                 *notes,
@@ -176,6 +176,8 @@ class Candidate:
             batch_dims=tuple(batch.values()),
             loop_cuts=shape.loop_cuts,
         )
+        check_bounds(plan)
+        return plan
 
 
 def run_notes(module: Module) -> list[str]:

@@ -10,6 +10,7 @@ from shardc.analysis.loops.iterations import Iterations, iterations, row_read
 from shardc.analysis.program.cloned_ops import HEAVY
 from shardc.analysis.program.flops import is_heavy, op_cost
 from shardc.ir.attributes import SHARDING
+from shardc.ir.constants import splat
 from shardc.ir.walk import body, made_by, main_function, ops, terminator
 from shardc.rules.allowed_factors import allowed_factors
 from shardc.rules.op_rule import OpRule
@@ -48,6 +49,8 @@ class RowFlow:
         rules: of the ops.
         groups: of loops, in program order.
         flops: of the whole step.
+        conflicts: values that are stacks along one dim for some ops and along another for others;
+            the first dim counts.
     """
 
     ops: list[ir.Operation]
@@ -57,6 +60,7 @@ class RowFlow:
     factors: dict[int, int] = field(default_factory=dict)
     groups: list[LoopGroup] = field(default_factory=list)
     flops: int = 0
+    conflicts: set[ir.Value] = field(default_factory=set)
 
     def group_of(self, i: int) -> LoopGroup | None:
         """The loops over whose rows op number `i` can be cut, or to which it belongs."""
@@ -79,7 +83,8 @@ def row_flow(module: ir.Operation, aliases: dict[int, int]) -> RowFlow:
 
     A layer loop counts to a constant, has a matrix product inside and reads a row of some stack in
     each iteration. Rows are followed both ways, so that the optimizer's moments of a stacked
-    parameter are stacks as its gradient is.
+    parameter are stacks as its gradient is. They are not followed through what is filled with one
+    number: one such value may stand for the zeros of several stacks, with rows along other dims.
 
     Args:
         aliases: argument -> result that is its next state.
@@ -129,8 +134,12 @@ class _Follower:
         return i
 
     def _mark(self, value: ir.Value, dim: int, loop: int) -> None:
+        if splat(value) is not None:
+            return
         if value in self.flow.stacks:
             known, other = self.flow.stacks[value]
+            if known != dim:
+                self.flow.conflicts.add(value)
             if known == dim and self.flow.loops[other].trips == self.flow.loops[loop].trips:
                 low, high = sorted((self._root(loop), self._root(other)))
                 self.parent[high] = low

@@ -2,9 +2,10 @@
 
 from jax.extend.mlir import ir
 
+from shardc.ir.attributes import KIND, get_str
 from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import CONTROL_FLOW, body, ops
-from shardc.rules.allowed_factors import BARRIER
+from shardc.rules.allowed_factors import BARRIER, ELEMENTWISE
 
 # Ops that XLA makes on the fly inside their users: they take no time and no memory of their own.
 FREE = frozenset(
@@ -12,12 +13,15 @@ FREE = frozenset(
     for name in "constant iota broadcast_in_dim reshape transpose convert slice".split()
 ) | {CONSTRAINT}
 
+FUSED = frozenset(f"stablehlo.{name}" for name in ELEMENTWISE) - {BARRIER}
+
 
 class Liveness:
     """When each value of a function is needed last, in positions among its `planned_ops`.
 
     What a free op, or one that works in place, makes of a value needs that value still. A value
-    from outside a loop is needed until the loop ends.
+    from outside a loop is needed until the loop ends. In an update, XLA fuses the arithmetic on a
+    parameter: what one elementwise op, or one sum, uses and nothing else is never stored.
     """
 
     def __init__(self, function: ir.Operation) -> None:
@@ -28,17 +32,25 @@ class Liveness:
         self._last: dict[ir.Value, int] = {}
         self._until: dict[int, int] = {}  # position of an op -> how long it needs its operands
         self._depth.update(dict.fromkeys(body(function).arguments, 0))
+        self._updates = get_str(function, KIND) == "update"
         for op in ops(function):
             self._enter(op, ())
         for value, around in self._returned:
             self._use(value, self._ends[around[-1]], around)
         for time in reversed(range(len(self._ops))):
             op, around = self._ops[time]
-            if op.name in FREE or op.name == BARRIER or is_in_place(op):
+            if op.name in FREE or op.name == BARRIER or is_in_place(op) or self.is_fused(op):
                 last = [self.last_use(result, time) for result in op.results]
                 self._until[time] = max(last, default=time)
             for operand in op.operands:
                 self._use(operand, self._until.get(time, time), around)
+
+    def is_fused(self, op: ir.Operation) -> bool:
+        """Whether XLA makes the result of an op of an update inside its only user."""
+        if not self._updates or op.name not in FUSED or len(op.results) != 1:
+            return False
+        users = [use.owner.operation for use in op.results[0].uses]
+        return len(users) == 1 and users[0].name in FUSED | {"stablehlo.reduce"}
 
     def last_use(self, value: ir.Value, made: int) -> int:
         """Position of the last op that needs `value`; `made`, where none does."""

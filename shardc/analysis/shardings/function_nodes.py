@@ -61,6 +61,7 @@ class FunctionNodes:
         num_flops: of one step, over all devices.
         constraints: nodes of constraints.
         ruleless: nodes of ops that have no rule, constants and iotas excepted.
+        in_place: pairs of nodes that must lie alike: of a loop, and of the value in whose place.
     """
 
     def __init__(
@@ -81,11 +82,13 @@ class FunctionNodes:
         self.num_flops = 0
         self.constraints: list[int] = []
         self.ruleless: list[int] = []
+        self.in_place: list[tuple[int, int]] = []
         self._rules: Iterator[OpRule | None] = iter(rules)
         self._live = Liveness(function)
         returned = terminator(function).operands
         self._crossing = {*returned, *map(_constrained, returned)}
         self._source: dict[ir.Value, tuple[int, int]] = {}  # node, position among its results
+        self._returned: dict[ir.Value, int] = {}  # the node of a result
         self._made: dict[ir.Value, int] = {}  # how often per step
         self._unreduced: dict[ir.Value, bool] = {}
 
@@ -98,6 +101,7 @@ class FunctionNodes:
         """
         for value, (node, unreduced) in zip(body(self.function).arguments, arguments, strict=True):
             self._define(value, (node, 0), self.repeats, unreduced)
+        self._returned = dict(zip(terminator(self.function).operands, results, strict=True))
         for op in ops(self.function):
             self._add(op, self.repeats)
         for result, node in zip(terminator(self.function).operands, results, strict=True):
@@ -152,7 +156,8 @@ class FunctionNodes:
         num_result_bytes = _result_bytes(op.results, columns)
         cost = op_cost(op)
         self.num_flops += cost.flops * repeats
-        keep = not (op.name in FREE or is_in_place(op) or self._crossing.intersection(op.results))
+        free = op.name in FREE or is_in_place(op) or self._live.is_fused(op)
+        keep = not (free or self._crossing.intersection(op.results))
         live = max((self._live.last_use(result, time) for result in op.results), default=time)
         index = self.graph.add(
             Node(
@@ -282,10 +287,13 @@ class FunctionNodes:
         live: tuple[int, int],
         result: ir.Value,
     ) -> int:
-        """A node that takes `operand` and holds it until it hands it on as `result`."""
+        """A node that holds `operand`, in place if it may, until it is handed on as `result`."""
         columns = self.graph.reshards.columns(strategies)
         usages = _result_bytes([result], columns)
         interval = self.start + live[0], self.start + live[1] + 1
+        if self._returned.get(result) == (place := self._source[operand][0]):
+            usages = [0] * len(strategies)
+            self.in_place.append((len(self.graph.nodes), place))
         index = self.graph.add(Node(columns.results, [0.0] * len(strategies), usages, interval))
         self._connect(operand, index, columns.operands[0])
         return index

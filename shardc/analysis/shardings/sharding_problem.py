@@ -89,6 +89,9 @@ class ProblemBuilder:
             symbol(f): self._add_function(f, times[symbol(f)], args[symbol(f)], results[symbol(f)])
             for f in self.functions
         }
+        for each in added.values():
+            for node, place in each.in_place:
+                self.graph.tie(node, place)
         for value, other in self.same.items():
             if value in self.value_nodes and other in self.value_nodes:
                 self.graph.tie(self.value_nodes[value], self.value_nodes[other])

@@ -18,9 +18,13 @@ def stage_report(
     """Splits the solution's cost by kind of function and adds up what it sends."""
     problem, choice = built.problem, solution.choice
     seconds: dict[str, float] = {}
+    returned_s = 0.0  # of adding up what is returned as partial sums
     for node, name in enumerate(built.node_functions):
+        cost = float(problem.costs[node][choice[node]])
         if name:
-            seconds[name] = seconds.get(name, 0.0) + float(problem.costs[node][choice[node]])
+            seconds[name] = seconds.get(name, 0.0) + cost
+        else:
+            returned_s += cost
     found = planned_reshards(built, choice, mesh, cluster)
     for edge, info in enumerate(built.edge_reshards):
         u, v = problem.edges[edge]
@@ -31,6 +35,8 @@ def stage_report(
     for name, total in seconds.items():
         kind = name.split("_")[1]
         by_kind[kind] = by_kind.get(kind, 0.0) + total / built.function_repeats[name]
+    if returned_s:
+        by_kind["update"] = by_kind.get("update", 0.0) + returned_s
     return StageReport(
         seconds=by_kind,
         peak_bytes=memory.total,

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.stages.update_order import leaf_by_leaf
 from shardc.ir.attributes import ACCUMULATE, DIRECTION, PHASE, STAGE, call_target, get_int, get_str
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import num_bytes, num_elements
@@ -14,6 +15,7 @@ KINDS = ("before", "forward", "backward", "update")
 CONSTANT_OPS = frozenset(
     f"stablehlo.{name}" for name in "constant iota broadcast_in_dim convert reshape".split()
 )
+VIEWS = frozenset(f"stablehlo.{name}" for name in ("convert", "reshape", "transpose"))
 
 
 Place = tuple[int, str, int]  # stage, kind, round
@@ -78,6 +80,8 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
         home.update((result, function) for result in op.results)
     ordered = [functions[key] for key in sorted(functions)]
     for function in ordered:
+        if function.kind == "update":
+            function.ops = leaf_by_leaf(function.ops, lambda op: _sources(op, anew))
         function.ops = _with_anew(function.ops, anew)
         own = {result for op in function.ops for result in op.results}
         used = dict.fromkeys(value for op in function.ops for value in inputs(op))
@@ -102,17 +106,34 @@ def _made_anew(main: ir.Operation) -> set[ir.Operation]:
     """Light ops of the update of which every round has its own copy.
 
     Those that are made of nothing but numbers, as the planner and the lowering must see that a sum
-    starts from zero; and those that spread one element, which alone then goes from round to round.
+    starts from zero; those that spread one element, which alone then goes from round to round; and
+    those that only see an accumulator of the stage in another form, or a second copy of all
+    gradients would be kept while their norm is made.
     """
     found: set[ir.Operation] = set()
+    views: set[ir.Operation] = set()
     for op in ops(main):
-        if op.name not in CONSTANT_OPS or get_str(op, PHASE) != "after":
+        if get_str(op, PHASE) != "after":
+            continue
+        if op.name in VIEWS and _is_view(op, views):
+            views.add(op)
+            continue
+        if op.name not in CONSTANT_OPS:
             continue
         spreads = op.name == "stablehlo.broadcast_in_dim" and num_elements(op.operands[0]) == 1
         from_found = all(made_by(value) in found for value in inputs(op))
         if spreads or from_found:
             found.add(op)
-    return found
+    return found | views
+
+
+def _is_view(op: ir.Operation, views: set[ir.Operation]) -> bool:
+    """Whether `op` hands an accumulator on to ops of its own stage only."""
+    maker = made_by(op.operands[0])
+    if maker is None or (call_target(maker) != ACCUMULATE and maker not in views):
+        return False
+    stage, users = get_int(op, STAGE), [use.owner.operation for use in op.results[0].uses]
+    return get_int(maker, STAGE) == stage and all(get_int(user, STAGE) == stage for user in users)
 
 
 def _with_anew(own: list[ir.Operation], anew: set[ir.Operation]) -> list[ir.Operation]:

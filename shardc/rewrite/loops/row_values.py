@@ -8,8 +8,8 @@ from jax.extend.mlir.dialects import stablehlo
 
 from shardc.ir.attributes import int_attr
 from shardc.ir.clone import inputs, replace_inputs
-from shardc.ir.constants import splat_text
-from shardc.ir.tensor_types import shape_of
+from shardc.ir.constants import splat, splat_text
+from shardc.ir.tensor_types import num_elements, shape_of
 from shardc.ir.walk import made_by
 from shardc.rewrite.local.local_ops import make_local
 from shardc.rewrite.microbatches.ops import create, with_shape
@@ -55,12 +55,12 @@ class RowValues:
     def rows(self, value: ir.Value, dim: int, ends: Sequence[int]) -> list[ir.Value]:
         """The rows `ends[q]:ends[q + 1]` of a stack for each q."""
         if (value, dim) not in self._parts:
-            whole, maker = self.whole(value), made_by(value)
-            constant = maker is not None and maker.name == "stablehlo.constant"
-            splat = maker if maker is not None and constant and splat_text(maker) else None
+            whole, filled = self.whole(value), _filled(value)
             self._parts[value, dim] = [
-                make_local(splat, [], [part_type(value, dim, last - first)]).results[0]
-                if splat is not None
+                make_local(
+                    filled, list(filled.operands), [part_type(value, dim, last - first)]
+                ).results[0]
+                if filled is not None
                 else _slice(whole, dim, first, last)
                 for first, last in itertools.pairwise(ends)
             ]
@@ -87,6 +87,16 @@ def joined(name: str, parts: Sequence[ir.Value]) -> ir.Value:
     for part in parts[1:]:
         total = create(name, [part.type], [total, part]).results[0]
     return total
+
+
+def _filled(value: ir.Value) -> ir.Operation | None:
+    """The op that fills `value` with one number, so that fewer rows are made in the same way."""
+    op = made_by(value)
+    if op is None:
+        return None
+    constant = op.name == "stablehlo.constant" and splat_text(op) is not None
+    spread = op.name == "stablehlo.broadcast_in_dim" and num_elements(op.operands[0]) == 1
+    return op if constant or (spread and splat(value) is not None) else None
 
 
 def _slice(value: ir.Value, dim: int, first: int, last: int) -> ir.Value:

@@ -1,7 +1,14 @@
 """What a plan says of the ops that every device runs whole, and of layers that are alike."""
 
+import dataclasses
+
+import pytest
+
+from shardc.cluster import Cluster
 from shardc.compiler import Shape
+from shardc.cost.submeshes import mesh_of
 from shardc.ir.context import parse
+from shardc.plan.decisions import Plan
 from shardc.plan.predicted import Replicated, StageReport
 from shardc.planner.candidate import Candidate, folding_notes, replication_notes
 from shardc.planner.layer_costs import Crossing, Proposal
@@ -60,3 +67,34 @@ def test_a_second_look_at_a_shape_keeps_the_best_of_what_both_have_proven() -> N
     both = one.with_bounds_of(other)
     assert [report.lower_bound for report in both.reports] == [1.5, 2.5]
     assert both.gap == 0.25 and both.proposal == one.proposal
+
+
+def plan_of(reports: list[StageReport], step_s: float) -> Plan:
+    """The plan of stages with these reports, whose schedule takes `step_s`."""
+    devices = range(len(reports))
+    meshes = tuple(mesh_of((1,), [device]) for device in devices)
+    module = parse(
+        b"func.func public @main(%x: tensor<f32>) -> tensor<f32> {return %x : tensor<f32>}"
+    )
+    found = dataclasses.replace(
+        candidate(*reports),
+        proposal=Proposal(Shape(1, (0,) * (len(reports) - 1), meshes, "1f1b"), 0.0, ((),) * 2),
+        simulation=Simulation(step_s, 0.0, (), ()),
+        transfers=Crossing(0, 0.0, {}),
+    )
+    return found.plan(module, Cluster.load("cpu8"), [], 0.0)
+
+
+def test_the_bound_of_a_step_is_that_of_its_slowest_stage() -> None:
+    plan = plan_of([StageReport({}, 0, 0, 0, 2.0, 1.5), StageReport({}, 0, 0, 0, 3.0, 2.5)], 4.0)
+    assert (plan.lower_bound, plan.objective) == (2.5, 3.0)
+
+
+@pytest.mark.parametrize(("objective", "bound", "step_s"), [(2.0, 2.1, 4.0), (3.0, 1.0, 2.9)])
+def test_a_bound_above_what_it_bounds_is_a_bug_of_ours(
+    objective: float, bound: float, step_s: float
+) -> None:
+    with pytest.raises(AssertionError, match="no lower bound"):
+        plan_of(
+            [StageReport({}, 0, 0, 0, 1.0, 1.0), StageReport({}, 0, 0, 0, objective, bound)], step_s
+        )

@@ -92,3 +92,23 @@ def test_a_branch_needs_values_while_it_may_run() -> None:
       }""")
     assert of.live.end(0) == 2
     assert of.last_uses(of.arguments[1], of.ops[1].results[0]) == [2, 2]
+
+
+# The first op is used by one elementwise op only, the second by two.
+UPDATE = """
+  func.func @main(%g: tensor<4xf32>, %m: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+      attributes {shardc.kind = "KIND"} {
+    %0 = stablehlo.add %g, %m : tensor<4xf32>
+    %1 = stablehlo.sqrt %0 : tensor<4xf32>
+    %2 = stablehlo.negate %1 : tensor<4xf32>
+    %3 = stablehlo.multiply %1, %m : tensor<4xf32>
+    return %2, %3 : tensor<4xf32>, tensor<4xf32>
+  }"""
+
+
+def test_an_update_stores_nothing_that_one_elementwise_op_alone_uses() -> None:
+    update, other = (Read(UPDATE.replace("KIND", kind)) for kind in ("update", "backward"))
+    assert [update.live.is_fused(op) for op in update.ops] == [True, False, False, False]
+    assert update.last_uses(update.arguments[0]) == [1]
+    assert not any(other.live.is_fused(op) for op in other.ops)
+    assert other.last_uses(other.arguments[0]) == [0]

@@ -1,0 +1,58 @@
+"""Let loops read the rows of a stack where it lies, not those of a transposed copy."""
+
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from shardc.ir.attributes import SHARDING
+from shardc.ir.pass_manager import Pass
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import all_functions, is_inside, made_by, walk
+
+
+@dataclass(frozen=True)
+class ReadRowsInPlace(Pass):
+    """Transposes the rows that a loop reads instead of the stack that it reads them from.
+
+    Where layers are stacked along another dim than the first, `lax.scan` moves that dim to the
+    front, and XLA keeps the moved copy of all layers beside the parameters while the loop runs.
+    Loops with shardings of their own stay as they are. A second run changes nothing.
+
+        %t = transpose %w, dims = [1, 0, 2]
+        while { %row = dynamic_slice %t, %i, %0, %0, sizes = [1, 4, 4] }
+    becomes
+        while { %part = dynamic_slice %w, %0, %i, %0, sizes = [4, 1, 4]
+                %row = transpose %part, dims = [1, 0, 2] }
+    """
+
+    name = "shardc-read-rows-in-place"
+    never_refuses = "a row of a value that no transpose makes is read as before"
+
+    def apply(self, module: ir.Operation) -> None:
+        for function in all_functions(module):
+            for loop in list(walk(function)):
+                if loop.name == "stablehlo.while" and SHARDING not in loop.attributes:
+                    for op in list(walk(loop)):
+                        if op.name == "stablehlo.dynamic_slice":
+                            _read_in_place(op, loop)
+
+
+def _read_in_place(read: ir.Operation, loop: ir.Operation) -> None:
+    """Moves the transpose that makes what is read outside of `loop` behind the read."""
+    stack, *starts = read.operands
+    transpose = made_by(stack)
+    if transpose is None or transpose.name != "stablehlo.transpose" or is_inside(transpose, loop):
+        return
+    order = list(ir.DenseI64ArrayAttr(transpose.attributes["permutation"]))
+    sizes = shape_of(read.results[0])
+    place = [order.index(dim) for dim in range(len(order))]  # of each dim of what is transposed
+    with ir.InsertionPoint(read), read.location:
+        part = stablehlo.DynamicSliceOp(
+            transpose.operands[0],
+            [starts[dim] for dim in place],
+            ir.DenseI64ArrayAttr.get([sizes[dim] for dim in place]),
+        ).result
+        row = stablehlo.TransposeOp(part, ir.DenseI64ArrayAttr.get(order)).result
+    read.results[0].replace_all_uses_with(row)
+    read.erase()
