@@ -35,6 +35,7 @@ from shardc.ir.walk import CONTROL_FLOW, RETURN, body, functions, ops, symbol, t
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.local.collectives import DeviceProgram
+from shardc.rewrite.local.extremes import all_reduce_by
 from shardc.rewrite.local.indexing import gather_part, looked_up, scatter_indices, scattered_to
 from shardc.rewrite.local.local_ops import make_local, without_shardings
 from shardc.rules.allowed_factors import BARRIER, COUNTED_ONCE
@@ -154,9 +155,8 @@ class _Localizer:
         without_shardings(local)
         if len(op.regions) > 0:
             replace_inputs(local, self.local)
-        axes = _reduce_axes(op)
-        if axes:
-            return [self.device.all_reduce(local.results[0], axes, str(reducer(op)))]
+        if axes := _reduce_axes(op):
+            return [all_reduce_by(str(reducer(op)), self.device, local.results[0], axes)]
         return list(local.results)
 
     def _counted_once(self, local: ir.Value, operand: ir.Value, total: ir.Value) -> ir.Value:

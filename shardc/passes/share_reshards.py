@@ -10,10 +10,12 @@ from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import body, functions, nested_ops
+from shardc.rules.allowed_factors import COUNTED_ONCE
 
-# Ops of which all operands may be left to be added up, and then what they make, too.
-SUMS = frozenset(f"stablehlo.{name}" for name in ("add", "subtract"))
-HAND_ON = SUMS | {f"stablehlo.{n}" for n in ("negate", "reshape", "transpose", "convert")}
+# If what ops get may be left to be added up, so may what they make: of sums if one operand may,
+# since one device counts the others.
+SUMS = frozenset(COUNTED_ONCE)
+HAND_ON = frozenset(f"stablehlo.{n}" for n in ("negate", "reshape", "transpose", "convert"))
 # Users that take all of an activation in, wherever its parts lie.
 TAKE_IN = HEAVY | {"stablehlo.reduce"}
 
@@ -50,9 +52,14 @@ class ShareReshards(Pass):
                 if len(op.results) != 1 or op.name == CONSTRAINT:
                     continue
                 result = op.results[0]
-                if op.name in HEAVY or (op.name in HAND_ON and summed.issuperset(op.operands)):
+                handed_on = op.name in HAND_ON and op.operands[0] in summed
+                if op.name in HEAVY or handed_on or _adds_up(op, summed):
                     summed.add(result)
                 _share(result, summed=result in summed and op.name in HEAVY | SUMS)
+
+
+def _adds_up(op: ir.Operation, summed: set[ir.Value]) -> bool:
+    return op.name in SUMS and not summed.isdisjoint(op.operands)
 
 
 def _share(value: ir.Value, summed: bool = False) -> None:

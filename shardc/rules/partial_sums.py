@@ -1,11 +1,17 @@
-"""Which ops keep a partial sum a partial sum: f(a) + f(b) = f(a + b)."""
+"""Which ops keep a partial sum a partial sum: f(a) + f(b) = f(a + b).
+
+That must hold of infinities and nan as well, where 0 x inf and 0 / 0 are nan and inf - inf is: see
+docs/proofs.md, "Partial sums".
+"""
 
 from jax.extend.mlir import ir
 
+from shardc.ir.constants import is_complex
+from shardc.rules.bounds import bounds, is_integer
 from shardc.rules.reducers import reducer
 
-# Ops that are linear in their first operand, whatever the (invariant) others say.
-_LINEAR_IN_FIRST = {
+# Ops that only move the elements of their first operand, wherever the (invariant) others say.
+_MOVING = {
     "stablehlo.negate",
     "stablehlo.reshape",
     "stablehlo.transpose",
@@ -16,7 +22,6 @@ _LINEAR_IN_FIRST = {
     "stablehlo.real",
     "stablehlo.imag",
     "stablehlo.gather",
-    "stablehlo.divide",
     "sdy.sharding_constraint",
 }
 # Ops that are linear in all their operands together.
@@ -30,7 +35,8 @@ _LINEAR_IN_ALL = {
 }
 # Ops that are linear in each of their two operands while the other stays as it is.
 _BILINEAR = {"stablehlo.multiply", "stablehlo.dot_general", "stablehlo.convolution"}
-_FLOATS = {"f8E4M3FN": 8, "f8E5M2": 8, "f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+# Converts after which exactly that is infinite which was before.
+_SAME_RANGE = {("bf16", "f32")}
 
 
 def element_type(value: ir.Value) -> str:
@@ -44,22 +50,23 @@ def keeps_partial(op: ir.Operation, partial: set[int], zero: set[int]) -> bool:
     Args:
         partial: positions of the operands that are partial sums (at least one).
         zero: positions of the operands that are known to be all zeros.
-    All other operands must be the same in every microbatch.
+    All other operands must be whole, and the same in every microbatch.
     """
     name = op.name
     every = set(range(len(op.operands)))
     if any(element_type(op.operands[p]) == "i1" for p in partial):
         return False  # a sum of booleans is a disjunction
-    if name == "stablehlo.divide" and "i" in element_type(op.operands[0])[:2]:
-        return False  # integers are rounded
-    if name in _LINEAR_IN_FIRST:
+    if name in _MOVING:
         return partial == {0}
+    if name == "stablehlo.divide":
+        return partial == {0} and is_safe_divisor(op.operands[1])
     if name in _LINEAR_IN_ALL:
         return name == "stablehlo.optimization_barrier" or every <= partial | zero
     if name in _BILINEAR:
-        return len(partial) == 1
+        return len(partial) == 1 and is_safe_factor(op.operands[1 - min(partial)])
     if name == "stablehlo.convert":
-        return is_upcast(op)
+        source, target = element_type(op.operands[0]), element_type(op.results[0])
+        return source == target or (source, target) in _SAME_RANGE
     if name == "stablehlo.select":
         return 0 not in partial and {1, 2} <= partial | zero
     if name == "stablehlo.dynamic_update_slice":
@@ -71,14 +78,28 @@ def keeps_partial(op: ir.Operation, partial: set[int], zero: set[int]) -> bool:
     return False
 
 
-def is_upcast(op: ir.Operation) -> bool:
-    """Whether a convert goes from one float type to another that holds every value of it."""
-    source, target = element_type(op.operands[0]), element_type(op.results[0])
-    if source == target:
+def is_safe_factor(value: ir.Value) -> bool:
+    """Whether x * value is nan or infinite for the same reasons as x: |value| <= 1, or nan.
+
+    Infinity would make nan of a part that is zero, and a factor above 1 might make infinities of
+    parts that nearly cancel. Integers wrap around, which no order of additions changes.
+    """
+    if is_integer(value):
         return True
-    if {source, target} == {"f16", "bf16"} or {source, target} == {"f8E4M3FN", "f8E5M2"}:
+    low, high = bounds(value)
+    return low >= -1 and high <= 1
+
+
+def is_safe_divisor(value: ir.Value) -> bool:
+    """The same of x / value: |value| >= 1, infinite or nan.
+
+    Not of integers, which are rounded, nor of complex numbers, whose quotients have rules of their
+    own for infinities.
+    """
+    if is_integer(value) or is_complex(value):
         return False
-    return source in _FLOATS and target in _FLOATS and _FLOATS[source] <= _FLOATS[target]
+    low, high = bounds(value)
+    return low >= 1 or high <= -1
 
 
 def sums(op: ir.Operation) -> bool:

@@ -73,12 +73,16 @@ func.func @all_slice(%a: tensor<8xf32>, %b: tensor<16xf32>)
   return %0, %1 : tensor<8xf32>, tensor<16xf32>
 }
 
-// A maximum over a split dim is finished inside the op.
+// A maximum over a split dim is finished inside the op, among integers, of which nan is the greatest.
 // CHECK-LABEL: func.func @maximum
 //       CHECK:   %[[PART:.*]] = stablehlo.reduce(%arg0 init: %{{.*}}) applies stablehlo.maximum
 //  CHECK-SAME:     (tensor<4x8xf32>, tensor<f32>) -> tensor<8xf32>
-//       CHECK:   "stablehlo.all_reduce"(%[[PART]])
+//       CHECK:   %[[NAN:.*]] = stablehlo.compare NE, %[[PART]], %[[PART]]
+//       CHECK:   %[[KEY:.*]] = stablehlo.select %[[NAN]]
+//       CHECK:   "stablehlo.all_reduce"(%[[KEY]])
 //       CHECK:     stablehlo.maximum
+//  CHECK-SAME:       tensor<i32>
+//       CHECK:   stablehlo.bitcast_convert
 func.func @maximum(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>})
     -> tensor<8xf32> {
   %c = stablehlo.constant dense<0xFF800000> : tensor<f32>

@@ -41,3 +41,16 @@ func.func @nothing_to_share(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
   %z = stablehlo.dot_general %y, %y, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
   return %z : tensor<8x8xf32>
 }
+
+// A partial sum stays one where something whole is added to it, which one device counts.
+// CHECK-LABEL: func.func @residual
+//       CHECK:   %[[SUM:.*]] = stablehlo.add %arg0
+//  CHECK-NEXT:   %[[ALL:.*]] = sdy.sharding_constraint %[[SUM]] <mesh<[]>, [{?}, {?}]>
+//  CHECK-NEXT:   %[[Y:.*]] = stablehlo.tanh %[[ALL]]
+//  CHECK-NEXT:   return %[[ALL]], %[[Y]]
+func.func @residual(%x: tensor<8x8xf32>, %w: tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
+  %h = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+  %s = stablehlo.add %x, %h : tensor<8x8xf32>
+  %y = stablehlo.tanh %s : tensor<8x8xf32>
+  return %s, %y : tensor<8x8xf32>, tensor<8x8xf32>
+}

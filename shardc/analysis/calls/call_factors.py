@@ -173,6 +173,7 @@ def _carry_sums(function: ir.Operation, sums: dict[ir.Value, set[_Dim]], dims: _
             partial = {p for p, value in enumerate(op.operands) if root in sums.get(value, ())}
             linear = not nested and op.name not in CONTROL_FLOW and op.name != RETURN
             linear = linear and not any(root in dims.roots(value) for value in op.operands)
+            linear = linear and all(root in sums.get(v, {root}) for v in op.operands)
             zero = {p for p, value in enumerate(op.operands) if is_zero(value)}
             if linear and keeps_partial(op, partial, zero):
                 for value in op.results:

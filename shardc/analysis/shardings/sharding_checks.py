@@ -151,9 +151,11 @@ def _sums_disagreement(
     incoming = {axis for operand in operands for axis in operand.unreduced}
     for axis in sorted(incoming):
         partial = {i for i, operand in enumerate(operands) if axis in operand.unreduced}
+        others = {i for i, operand in enumerate(operands) if operand.unreduced} - partial
         if op.name in COUNTED_ONCE:
             zero = set(range(len(operands)))  # as are whole operands on all devices but one
-        if axis in split or not keeps_partial(op, partial, zero - partial):
+            others = set()
+        if axis in split or others or not keeps_partial(op, partial, zero - partial):
             return f"it is not linear in partial sums over '{axis}'"
     if not incoming and is_zero(op.results[0]):
         return None  # zeros are partial sums of zeros

@@ -10,9 +10,10 @@ from jax.extend.mlir import ir
 from shardc.ir.constants import is_zero
 from shardc.ir.user_shardings import Asked
 from shardc.plan.layout import Mesh, TensorSharding
-from shardc.rules.allowed_factors import indexed_factors, splittable_factors
+from shardc.rules.allowed_factors import COUNTED_ONCE, indexed_factors, splittable_factors
 from shardc.rules.op_rule import OpRule
-from shardc.rules.reducers import reducer, sums_numbers
+from shardc.rules.partial_sums import keeps_partial
+from shardc.rules.reducers import reducer
 
 Axes = tuple[tuple[str, int], ...]
 
@@ -21,7 +22,6 @@ ALL_OPERANDS = "all"  # every operand is unreduced
 ONE_OPERAND = "one"  # exactly one of them
 SOME_OPERANDS = "some"  # some or all: one device counts each of the others, which are whole
 FIRST_OPERAND = "first"  # the first, the others are whole
-NO_OPERAND = "none"  # zeros, which are their own partial sums
 FIRST_TWO = "first two"  # the first and the second, the others are whole
 LINEAR = {
     "stablehlo.add": SOME_OPERANDS,
@@ -80,10 +80,8 @@ def op_strategies(
         for ok, size in zip(splittable_factors(op, rule), rule.sizes, strict=True)
     )
     shares = tuple(not by_index for by_index in indexed_factors(op, rule))
-    linear = LINEAR.get(op.name, "") if any(unreduced) and _keeps_sums(op) else ""
-    if is_zero_for_a_loop(op):
-        linear, unreduced = NO_OPERAND, ()
-    return _strategies(rule, allowed, shares, mesh.axes, reduces_by_sum(op), linear, unreduced)
+    together = ((),) if is_zero_for_a_loop(op) else _unreduced_together(op, unreduced)
+    return _strategies(rule, allowed, shares, mesh.axes, reduces_by_sum(op), together)
 
 
 def is_zero_for_a_loop(op: ir.Operation) -> bool:
@@ -169,10 +167,7 @@ def can_be_unreduced(op: ir.Operation, rule: OpRule | None, unreduced: tuple[boo
         for f, (ok, size) in enumerate(zip(splittable_factors(op, rule), rule.sizes, strict=True))
     ):
         return True
-    how = LINEAR.get(op.name)
-    if how is None or not unreduced or not _keeps_sums(op):
-        return False
-    return bool(_unreduced_patterns(how, unreduced))
+    return bool(_unreduced_together(op, unreduced))
 
 
 def reduces_by_sum(op: ir.Operation) -> bool:
@@ -180,16 +175,18 @@ def reduces_by_sum(op: ir.Operation) -> bool:
     return op.name != "stablehlo.reduce" or reducer(op) == "add"
 
 
-def _keeps_sums(op: ir.Operation) -> bool:
-    """Whether a linear op is linear for these types: no narrowing convert, no max reduction."""
-    if op.name == "stablehlo.convert":
-        source = ir.RankedTensorType(op.operands[0].type).element_type
-        target = ir.RankedTensorType(op.results[0].type).element_type
-        width = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
-        return width.get(str(source), 99) <= width.get(str(target), 0)
-    if op.name == "stablehlo.reduce":
-        return len(op.results) == 1 and sums_numbers(op) and is_zero(op.operands[1])
-    return _sums(op.results[0])
+def _unreduced_together(
+    op: ir.Operation, unreduced: tuple[bool, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """The sets of operands of which `op` may get partial sums, to leave one of its result."""
+    if op.name not in LINEAR or not any(unreduced) or not _sums(op.results[0]):
+        return ()
+    if op.name in COUNTED_ONCE:  # what is whole is zero on all devices but one
+        zero = set(range(len(op.operands)))
+    else:
+        zero = {p for p, value in enumerate(op.operands) if is_zero(value)}
+    found = _unreduced_patterns(LINEAR[op.name], unreduced)
+    return tuple(each for each in found if keeps_partial(op, set(each), zero - set(each)))
 
 
 def _sums(value: ir.Value) -> bool:
@@ -205,17 +202,17 @@ def _strategies(
     shares: tuple[bool, ...],
     axes: Axes,
     by_sum: bool,
-    linear: str,
-    unreduced: tuple[bool, ...],
+    together: tuple[tuple[int, ...], ...],
 ) -> tuple[Strategy, ...]:
-    """`shares`: for each factor whether the devices that split it share the work."""
+    """`shares`: for each factor whether the devices that split it share the work; `together`: sets
+    of operands that may be partial sums, none if there may be no such sums before the op."""
     found: dict[Strategy, None] = {}
     factors: list[int | None] = [None, *(f for f, ok in enumerate(allowed) if ok)]
     names = [name for name, _ in axes]
     sizes = dict(axes)
-    for partial in _subsets(names) if linear else [()]:
+    for partial in _subsets(names) if together else [()]:
         rest = [name for name in names if name not in partial]
-        for patterns in _unreduced_patterns(linear, unreduced) if partial else [()]:
+        for patterns in together if partial else [()]:
             for chosen in itertools.product(factors, repeat=len(rest)):
                 on_factor: dict[int, tuple[str, ...]] = {}
                 for name, factor in zip(rest, chosen, strict=True):
@@ -239,8 +236,6 @@ def _unreduced_patterns(linear: str, unreduced: tuple[bool, ...]) -> list[tuple[
     """The sets of operands that are unreduced together."""
     if linear == ALL_OPERANDS:
         return [tuple(range(len(unreduced)))] if all(unreduced) else []
-    if linear == NO_OPERAND:
-        return [()]
     if linear == SOME_OPERANDS:
         able = [i for i, ok in enumerate(unreduced) if ok]
         return [some for n in range(1, len(able) + 1) for some in itertools.combinations(able, n)]

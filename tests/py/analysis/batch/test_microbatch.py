@@ -49,20 +49,27 @@ def test_a_product_over_features_varies_and_one_over_the_batch_is_partial() -> N
 LINEAR = [
     "%r = stablehlo.negate %g : tensor<6x6xf32>",
     "%r = stablehlo.add %g, %g : tensor<6x6xf32>",
-    "%r = stablehlo.multiply %g, %w : tensor<6x6xf32>",
-    "%r = stablehlo.divide %g, %w : tensor<6x6xf32>",
+    "%t = stablehlo.tanh %w : tensor<6x6xf32> %r = stablehlo.multiply %g, %t : tensor<6x6xf32>",
+    "%b = stablehlo.constant dense<8.0> : tensor<6x6xf32> "
+    "%r = stablehlo.divide %g, %b : tensor<6x6xf32>",
     "%r = stablehlo.transpose %g, dims = [1, 0] : (tensor<6x6xf32>) -> tensor<6x6xf32>",
     "%r = stablehlo.reshape %g : (tensor<6x6xf32>) -> tensor<36xf32>",
     "%r = stablehlo.slice %g [0:2, 0:6] : (tensor<6x6xf32>) -> tensor<2x6xf32>",
-    "%r = stablehlo.convert %g : (tensor<6x6xf32>) -> tensor<6x6xf64>",
+    "%r = stablehlo.convert %g : (tensor<6x6xf32>) -> tensor<6x6xf32>",
     "%r = stablehlo.concatenate %g, %g, dim = 0"
     " : (tensor<6x6xf32>, tensor<6x6xf32>) -> tensor<12x6xf32>",
     "%z = stablehlo.constant dense<0.0> : tensor<6x6xf32> "
     "%r = stablehlo.add %z, %g : tensor<6x6xf32>",
-    "%r = stablehlo.dot_general %w, %g, contracting_dims = [1] x [0]"
+    "%s = stablehlo.logistic %w : tensor<6x6xf32> "
+    "%r = stablehlo.dot_general %s, %g, contracting_dims = [1] x [0]"
     " : (tensor<6x6xf32>, tensor<6x6xf32>) -> tensor<6x6xf32>",
 ]
 NOT_LINEAR = [
+    "%r = stablehlo.multiply %g, %w : tensor<6x6xf32>",  # %w may be infinite
+    "%r = stablehlo.divide %g, %w : tensor<6x6xf32>",  # or zero
+    "%r = stablehlo.dot_general %w, %g, contracting_dims = [1] x [0]"
+    " : (tensor<6x6xf32>, tensor<6x6xf32>) -> tensor<6x6xf32>",
+    "%r = stablehlo.convert %g : (tensor<6x6xf32>) -> tensor<6x6xf64>",  # has a larger range
     "%r = stablehlo.multiply %g, %g : tensor<6x6xf32>",
     "%r = stablehlo.divide %w, %g : tensor<6x6xf32>",
     "%r = stablehlo.add %w, %g : tensor<6x6xf32>",
@@ -90,7 +97,8 @@ def test_the_sum_is_taken_before_what_only_rearranges_it() -> None:
     flow = flow_of(
         DOT
         + """%t = stablehlo.transpose %g, dims = [1, 0] : (tensor<6x6xf32>) -> tensor<6x6xf32>
-             %s = stablehlo.multiply %t, %w : tensor<6x6xf32>
+             %c = stablehlo.cosine %w : tensor<6x6xf32>
+             %s = stablehlo.multiply %t, %c : tensor<6x6xf32>
              %r = stablehlo.sqrt %s : tensor<6x6xf32>"""
     )
     assert flow.sums == {3}
@@ -98,11 +106,15 @@ def test_the_sum_is_taken_before_what_only_rearranges_it() -> None:
 
 def test_the_sum_is_taken_after_upcasts_and_additions() -> None:
     flow = flow_of(
-        DOT
-        + """%a = stablehlo.add %g, %g : tensor<6x6xf32>
-             %c = stablehlo.convert %a : (tensor<6x6xf32>) -> tensor<6x6xf64>
-             %t = stablehlo.transpose %c, dims = [1, 0] : (tensor<6x6xf64>) -> tensor<6x6xf64>
-             %r = stablehlo.sqrt %t : tensor<6x6xf64>"""
+        """%y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+             : (tensor<8x6xbf16>, tensor<6x6xbf16>) -> tensor<8x6xbf16>
+           %g = stablehlo.dot_general %y, %x, contracting_dims = [0] x [0]
+             : (tensor<8x6xbf16>, tensor<8x6xbf16>) -> tensor<6x6xbf16>
+           %a = stablehlo.add %g, %g : tensor<6x6xbf16>
+           %c = stablehlo.convert %a : (tensor<6x6xbf16>) -> tensor<6x6xf32>
+           %t = stablehlo.transpose %c, dims = [1, 0] : (tensor<6x6xf32>) -> tensor<6x6xf32>
+           %r = stablehlo.sqrt %t : tensor<6x6xf32>""",
+        ARGUMENTS.replace("f32", "bf16"),
     )
     assert flow.sums == {5}
 

@@ -1,0 +1,243 @@
+"""Between which numbers the elements of a value lie, whatever the arguments of a program are."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jax.extend.mlir import ir
+
+from shardc.ir.constants import is_complex, splat
+from shardc.ir.tensor_types import num_elements, shape_of
+from shardc.ir.walk import made_by
+from shardc.rules.reducers import IDEMPOTENT, reducer
+
+MOST_OPS = 100  # that one question looks at; nothing is known of what lies behind them
+
+# The elements of the result are elements of the first operand (or components of them).
+_MOVING = frozenset(
+    """stablehlo.broadcast_in_dim stablehlo.reshape stablehlo.transpose stablehlo.slice
+    stablehlo.dynamic_slice stablehlo.reverse stablehlo.gather stablehlo.real stablehlo.imag
+    sdy.sharding_constraint sdy.reshard sdy.all_gather sdy.all_slice sdy.all_to_all sdy.all_reduce
+    sdy.reduce_scatter""".split()
+)
+# The elements of the result are elements of these operands.
+_CHOOSING: dict[str, tuple[int, ...]] = {
+    "stablehlo.select": (1, 2),
+    "stablehlo.dynamic_update_slice": (0, 1),
+    "stablehlo.pad": (0, 1),
+    "stablehlo.complex": (0, 1),
+}
+# The largest finite number of each float type that bounds are kept for.
+_LARGEST = {
+    "f16": 65504.0,
+    "bf16": 3.3895313892515355e38,
+    "f32": 3.4028234663852886e38,
+    "f64": math.inf,  # Python's own floats overflow to infinity
+}
+_NORMAL = 2.0**-14  # no device flushes this to zero, in whatever type
+
+
+class Bounds(NamedTuple):
+    """Each element is nan or, up to roundings, `low` <= it <= `high`; so are its components if it
+    is a complex number. Integers are never nan, and their bounds are exact."""
+
+    low: float
+    high: float
+
+
+ANY = Bounds(-math.inf, math.inf)
+_UNIT = Bounds(-1.0, 1.0)
+
+
+def bounds(value: ir.Value) -> Bounds:
+    """What is known of the elements of a tensor: facts of the program, none of its arguments.
+
+    Looks at constants, counts, converts, and at ops whose results are bounded whatever they get.
+    Overflow counts: what could become infinite is not bounded. A divisor or the argument of a root
+    that could be flushed to zero may be zero.
+    """
+    return _Question().bounds(value)
+
+
+class _Question:
+    """One question, in which each value is looked at once."""
+
+    def __init__(self) -> None:
+        self.known: dict[ir.Value, Bounds] = {}
+        self.left = MOST_OPS
+
+    def bounds(self, value: ir.Value) -> Bounds:
+        if value not in self.known:
+            self.left -= 1
+            limits = of_type(value)
+            op = made_by(value)
+            found = None if op is None or self.left < 0 else self._made(op, value)
+            self.known[value] = limits if found is None else _within(found, limits, value)
+        return self.known[value]
+
+    def _made(self, op: ir.Operation, value: ir.Value) -> Bounds | None:
+        """Bounds of a result of `op`, before they are held against its type."""
+        name, operands = op.name.removeprefix("stablehlo."), op.operands
+        if op.name in _MOVING:
+            return self.bounds(operands[0])
+        if op.name in _CHOOSING:
+            return _hull([self.bounds(operands[p]) for p in _CHOOSING[op.name]])
+        if name == "concatenate":
+            return _hull([self.bounds(each) for each in operands])
+        if name == "optimization_barrier":
+            return self.bounds(operands[ir.OpResult(value).result_number])
+        if name == "constant":
+            return _of_constant(op)
+        if name == "iota":
+            dim = int(ir.IntegerAttr(op.attributes["iota_dimension"]).value)
+            return Bounds(0, max(shape_of(value)[dim] - 1, 0))
+        if name == "convert":
+            return self._converted(operands[0], value)
+        if name == "reduce" and len(operands) == 2:
+            return self._reduced(op)
+        if is_complex(value) or any(is_complex(each) for each in operands):
+            return None
+        if name in _ALWAYS:
+            return _ALWAYS[name]
+        if is_integer(value) and name not in _OF_INTEGERS:
+            return None
+        if name in _ELEMENTWISE:
+            return _ELEMENTWISE[name](*map(self.bounds, operands))
+        return None
+
+    def _converted(self, source: ir.Value, value: ir.Value) -> Bounds | None:
+        found = self.bounds(source)
+        if is_complex(value) and not is_complex(source):
+            return _hull([found, Bounds(0, 0)])  # no imaginary part
+        kept = is_integer(source) or not is_integer(value)  # nan becomes any integer
+        return found if kept and is_complex(value) == is_complex(source) else None
+
+    def _reduced(self, op: ir.Operation) -> Bounds | None:
+        each, start, name = self.bounds(op.operands[0]), self.bounds(op.operands[1]), reducer(op)
+        if name in IDEMPOTENT:
+            return _hull([each, start])
+        if name != "add" or is_complex(op.results[0]):
+            return None
+        count = num_elements(op.operands[0]) // max(num_elements(op.results[0]), 1)
+        return _corners(lambda a, b: a + b, _times(each, Bounds(count, count)), start)
+
+
+def of_type(value: ir.Value) -> Bounds:
+    """What the element type says: the range of integers and booleans, nothing of floats."""
+    element = ir.ShapedType(value.type).element_type
+    if not isinstance(element, ir.IntegerType):
+        return ANY
+    if element.width == 1 or element.is_unsigned:
+        return Bounds(0, (1 << element.width) - 1)
+    return Bounds(-(1 << (element.width - 1)), (1 << (element.width - 1)) - 1)
+
+
+def is_integer(value: ir.Value) -> bool:
+    """Whether the elements are integers or booleans."""
+    return isinstance(ir.ShapedType(value.type).element_type, ir.IntegerType)
+
+
+def _within(found: Bounds, limits: Bounds, value: ir.Value) -> Bounds:
+    """`found`, as far as the element type can hold it: integers wrap around, floats overflow."""
+    if is_integer(value):
+        return found if limits.low <= found.low and found.high <= limits.high else limits
+    element = str(ir.ShapedType(value.type).element_type)
+    if is_complex(value):
+        element = element.removeprefix("complex<").removesuffix(">")
+    largest = _LARGEST.get(element, 0.0)
+    low = found.low if found.low >= -largest else -math.inf
+    return Bounds(low, found.high if found.high <= largest else math.inf)
+
+
+def _of_constant(op: ir.Operation) -> Bounds | None:
+    number = splat(op.results[0])
+    if number is not None:
+        return _hull([Bounds(part, part) for part in _components(number, op.results[0])])
+    try:
+        numbers = np.asarray(op.attributes["value"])
+    except (TypeError, ValueError):  # the bindings cannot read complex elements and rare floats
+        return None
+    if numbers.size == 0 or numbers.dtype.kind not in "bif" or np.isnan(numbers).any():
+        return None
+    return Bounds(numbers.min().item(), numbers.max().item())
+
+
+def _components(number: complex, value: ir.Value) -> list[float]:
+    if is_complex(value):
+        return [complex(number).real, complex(number).imag]
+    real = complex(number).real
+    return [int(real) if is_integer(value) else real]
+
+
+def _hull(each: list[Bounds]) -> Bounds:
+    return Bounds(min(b.low for b in each), max(b.high for b in each))
+
+
+def _corners(combine: Callable[[float, float], float], a: Bounds, b: Bounds) -> Bounds:
+    """Of an op that is monotonic in each operand; what no bound limits may come out as anything."""
+    found = [combine(x, y) for x in a for y in b]
+    return ANY if any(math.isnan(each) for each in found) else Bounds(min(found), max(found))
+
+
+def _times(a: Bounds, b: Bounds) -> Bounds:
+    """Zero times what is not bounded is zero, or nan where that is infinite."""
+    return _corners(lambda x, y: 0 if 0 in (x, y) else x * y, a, b)
+
+
+def _divided(a: Bounds, b: Bounds) -> Bounds:
+    """Infinity by infinity is nan, or what is between zero and infinity."""
+    if b.high > -_NORMAL and b.low < _NORMAL:
+        return ANY
+    return _corners(lambda x, y: 0 if math.isinf(y) else x / y, a, b)
+
+
+def _exponential(a: Bounds) -> Bounds:
+    return Bounds(*(math.exp(x) if x < 700 else math.inf for x in a))
+
+
+def _absolute(a: Bounds) -> Bounds:
+    low = 0 if a.low <= 0 <= a.high else min(abs(a.low), abs(a.high))
+    return Bounds(low, max(abs(a.low), abs(a.high)))
+
+
+def _root(a: Bounds) -> Bounds:
+    return Bounds(*(math.sqrt(max(x, 0)) for x in a))  # nan of what is negative
+
+
+def _inverse_root(a: Bounds) -> Bounds:
+    if a.low < _NORMAL:
+        return Bounds(0, math.inf)
+    return Bounds(1 / math.sqrt(a.high), 1 / math.sqrt(a.low))
+
+
+def _clamp(low: Bounds, a: Bounds, high: Bounds) -> Bounds:
+    return _smaller(_larger(a, low), high)
+
+
+def _larger(a: Bounds, b: Bounds) -> Bounds:
+    return Bounds(max(a.low, b.low), max(a.high, b.high))
+
+
+def _smaller(a: Bounds, b: Bounds) -> Bounds:
+    return Bounds(min(a.low, b.low), min(a.high, b.high))
+
+
+_ALWAYS = {"tanh": _UNIT, "sine": _UNIT, "cosine": _UNIT, "sign": _UNIT, "logistic": Bounds(0, 1)}
+_OF_INTEGERS = ("add", "subtract", "multiply", "negate", "abs", "maximum", "minimum", "clamp")
+_ELEMENTWISE: dict[str, Callable[..., Bounds]] = {
+    "add": lambda a, b: _corners(lambda x, y: x + y, a, b),
+    "subtract": lambda a, b: _corners(lambda x, y: x - y, a, b),
+    "multiply": _times,
+    "divide": _divided,
+    "negate": lambda a: Bounds(-a.high, -a.low),
+    "abs": _absolute,
+    "maximum": _larger,
+    "minimum": _smaller,
+    "clamp": _clamp,
+    "exponential": _exponential,
+    "sqrt": _root,
+    "rsqrt": _inverse_root,
+    "floor": lambda a: Bounds(*(math.floor(x) if math.isfinite(x) else x for x in a)),
+    "ceil": lambda a: Bounds(*(math.ceil(x) if math.isfinite(x) else x for x in a)),
+}
