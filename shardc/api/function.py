@@ -13,8 +13,10 @@ import jax
 import msgspec
 import numpy as np
 
+from shardc.api.call_types import key_of_call, program_of
+from shardc.api.compiled import Compiled
 from shardc.api.request import resolve_devices
-from shardc.api.stages import Compiled, Lowered
+from shardc.api.stages import Lowered
 from shardc.backend.programs import lowering_platform
 from shardc.cluster import Cluster
 from shardc.errors import InputError, RequestWarning
@@ -65,7 +67,8 @@ class ShardedFunction:
         self._part = jax.jit(fun, **{**self._jit_options, "inline": inline})
         self._static = {name: jit_options[name] for name in ("static_argnums", "static_argnames")}
         self._has_static = any(map(bool, static_parameters(fun, **self._static)))
-        self._compiled: OrderedDict[Any, Compiled] = OrderedDict()
+        self._compiled: OrderedDict[Any, Compiled] = OrderedDict()  # by program, the last used last
+        self._by_types: dict[Any, Compiled] = {}
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -82,7 +85,7 @@ class ShardedFunction:
         leaves, tree = jax.tree.flatten((call.args, call.kwargs))
         if is_importing() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return self._as_part(args, kwargs)
-        key = (tree, tuple(map(_type_of, leaves)), _static_key(call.static), _config())
+        key = key_of_call(tree, leaves, call.static)
         with jax.core.eval_context():  # also where a transformation is tracing something else
             return self._find(key, args, kwargs).call_flat(leaves)
 
@@ -105,16 +108,31 @@ class ShardedFunction:
 
     def _find(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compiled:
         try:
-            known = self._compiled.get(key)
+            known = self._by_types.get(key)
         except TypeError:  # a static value that cannot be hashed: JAX says it better
             return self.lower(*args, **kwargs).compile()
         with self._lock:
-            if known is None and (known := self._compiled.get(key)) is None:
-                known = self._compiled[key] = self.lower(*args, **kwargs).compile()
-                if len(self._compiled) > MOST_COMPILED:
-                    self._compiled.popitem(last=False)
-            self._compiled.move_to_end(key)
+            if known is None and (known := self._by_types.get(key)) is None:
+                known = self._by_types[key] = self._compile(self.lower(*args, **kwargs))
+            self._compiled.move_to_end(known.program)
         return known
+
+    def _compile(self, lowered: Lowered) -> Compiled:
+        """What runs `lowered`: of calls that differ in weak types alone, usually the same programs.
+
+        A step count may come as a Python 0 and return as an array that is not weak. `jax.jit`
+        compiles twice then; one plan is enough, as long as both traces are the same program.
+        """
+        same = self._compiled.get(lowered.program)
+        if same is not None:
+            return same.with_types_of(lowered.imported)
+        compiled = self._compiled[lowered.program] = lowered.compile()
+        if len(self._compiled) > MOST_COMPILED:
+            forgotten, _ = self._compiled.popitem(last=False)
+            self._by_types = {
+                key: each for key, each in self._by_types.items() if each.program != forgotten
+            }
+        return compiled
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces the function for arguments of these types (arrays or `jax.ShapeDtypeStruct`s).
@@ -131,6 +149,7 @@ class ShardedFunction:
         imported = import_function(
             self._fun, args, kwargs, platform=lowering_platform(devices[0]), **self._jit_options
         )
+        program = program_of(imported)
         options = self._options
         ask_by_patterns(imported, self._shardings, self._axes)
         mesh = None if options.mesh == "auto" else options.mesh
@@ -138,7 +157,9 @@ class ShardedFunction:
         if self._batch_argnums is not None:
             positions = self._batch_positions(args, call)
             options = msgspec.structs.replace(options, batch_args=positions)
-        return Lowered(imported, cluster, devices, options, self._plan, self._compiler_options)
+        return Lowered(
+            imported, cluster, devices, options, self._plan, self._compiler_options, program
+        )
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the results, without planning or running anything."""
@@ -152,6 +173,7 @@ class ShardedFunction:
         """Forgets every compiled program; plans on disk stay."""
         with self._lock:
             self._compiled.clear()
+            self._by_types.clear()
 
     def _batch_positions(self, args: tuple[Any, ...], call: CallArguments) -> tuple[int, ...]:
         """Flat positions of the batch's leaves; scalars have no batch dim and are left out."""
@@ -183,31 +205,3 @@ class ShardedFunction:
                 code="SHARDC-186",
             )
         return tuple(found)
-
-
-def _type_of(leaf: Any) -> Any:
-    """What of a leaf decides whether another program is needed."""
-    if isinstance(leaf, jax.Array):
-        return leaf.shape, leaf.dtype, leaf.aval.weak_type
-    if isinstance(leaf, np.ndarray | np.generic):
-        return leaf.shape, leaf.dtype, False
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        return leaf.shape, leaf.dtype, bool(leaf.weak_type)
-    return type(leaf)
-
-
-def _static_key(static: tuple[tuple[int | str, Any], ...]) -> Any:
-    # 1, 1.0 and True are equal, but a function may tell them apart.
-    return tuple((name, type(value), value) for name, value in static)
-
-
-def _config() -> tuple[Any, ...]:
-    """JAX's settings under which a trace is valid."""
-    config = jax.config
-    return (
-        config.jax_enable_x64,
-        config.jax_default_matmul_precision,
-        config.jax_numpy_dtype_promotion,
-        config.jax_default_prng_impl,
-        config.jax_threefry_partitionable,
-    )

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
 
 import jax
 import numpy as np
@@ -20,11 +18,6 @@ def abstract_mesh(mesh: Mesh) -> AbstractMesh:
     """The axes of `mesh` without its devices, so that meshes of equal shape share a lowering."""
     names = tuple(name for name, _ in mesh.axes) or (ONE_DEVICE_AXIS,)
     return AbstractMesh(mesh.shape or (1,), names, axis_types=(AxisType.Auto,) * len(names))
-
-
-def no_context_mesh() -> AbstractContextManager[Any]:
-    """While it is open, `jax.set_mesh` of the caller's does not hold: programs have their own."""
-    return jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
 
 
 def mesh_devices(mesh: Mesh, devices: Sequence[jax.Device]) -> tuple[jax.Device, ...]:

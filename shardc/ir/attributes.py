@@ -12,6 +12,7 @@ LOOKUPS = "shardc.lookups"  # module: how many of its products with one-hot matr
 FISSIONS = "shardc.fissions"  # module: how many of its loops have become two
 HOST_CALLS = "shardc.host_calls"  # module: [array<i64: number of a callback, results it takes>]
 SILENT_CALLS = "shardc.silent_calls"  # module: source positions of callbacks that are left out
+PLACEMENTS = "shardc.placements"  # module: source positions of values put into other memories
 NAME = "shardc.name"  # argument: the user's name for it
 BATCH_DIM = "shardc.batch_dim"  # argument, accumulate: int
 ORIGIN = "shardc.origin"  # op of main: its position before loops were cut, its first iteration
