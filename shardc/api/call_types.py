@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType
 
+from shardc.importer.from_jax import is_on_host
 from shardc.importer.program import Imported
 from shardc.ir.copy import module_digest
 
@@ -34,7 +35,8 @@ def program_of(imported: Imported) -> Hashable:
         module_digest(imported.module, weak_types=False),
         imported.in_tree,
         imported.out_tree,
-        tuple(each.key_impl for each in (*imported.arguments, *imported.results)),
+        tuple(argument.key_impl for argument in imported.arguments),
+        tuple((result.key_impl, result.memory_kind) for result in imported.results),
         imported.host_calls,
     )
 
@@ -51,7 +53,9 @@ def _type_of(leaf: Any, explicit: AbstractMesh | None) -> Any:
         aval = jax.typeof(leaf)
         return aval.shape, (aval.dtype, aval.weak_type, aval.memory_space)
     if isinstance(leaf, jax.ShapeDtypeStruct):
-        return leaf.shape, (leaf.dtype, bool(leaf.weak_type), None)
+        lies = leaf.sharding
+        memory = jax.memory.Space.Host if lies and is_on_host(lies) else jax.memory.Space.Device
+        return leaf.shape, (leaf.dtype, bool(leaf.weak_type), memory)
     return type(leaf)
 
 

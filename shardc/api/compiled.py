@@ -1,21 +1,23 @@
 """What `shardc.jit` runs: the compiled programs of a plan, between the pytrees of the user."""
 
 import copy
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from shardc.api.signature import Signature, printed_plan
 from shardc.backend.programs import CompiledProgram
 from shardc.errors import InputError
-from shardc.importer.program import Imported
+from shardc.importer.program import Argument, Imported, Result
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.runtime.context_mesh import no_context_mesh
 from shardc.runtime.interpreter import Interpreter
+from shardc.runtime.user_shardings import UserShardings
 
 
 class Compiled(Signature):
@@ -69,11 +71,17 @@ class Compiled(Signature):
             (i, imported.results[i].key_impl) for i in _positions(imported.results, "key_impl")
         )
         self._weak_out = _positions(imported.results, "weak_type")
+        self._memory_out = tuple(
+            (i, imported.results[i].memory_kind)
+            for i in _positions(imported.results, "memory_kind")
+        )
         self._num_results = len(imported.results)
 
     def with_types_of(self, imported: Imported) -> "Compiled":
         """The same programs for a trace of the same `program` that differs in weak types."""
         other = copy.copy(self)
+        for name in ("input_shardings", "output_shardings"):
+            other.__dict__.pop(name, None)
         other._take_types(imported)
         return other
 
@@ -110,6 +118,8 @@ class Compiled(Signature):
         results = results[: self._num_results]
         for i in self._weak_out:
             results[i] = self._as_weak(i, results[i])
+        for i, kind in self._memory_out:
+            results[i] = jax.device_put(results[i], results[i].sharding.with_memory_kind(kind))
         for i, impl in self._keys_out:
             results[i] = jax.random.wrap_key_data(_unsplit(results[i]), impl=impl)
         return jax.tree.unflatten(self.out_tree, results)
@@ -129,6 +139,31 @@ class Compiled(Signature):
             self._weaken[index] = call
         weak: jax.Array = call(value)
         return weak
+
+    @functools.cached_property
+    def input_shardings(self) -> Any:
+        """A pytree like `(args, kwargs)`: an array that lies so is used where it is.
+
+        Of the batch, which is cut into microbatches first, where these are put. None where no
+        program reads the argument.
+        """
+        places = self._user_shardings.arguments[: len(self._imported.arguments)]
+        return jax.tree.unflatten(
+            self.in_tree, list(map(_of_value, self._imported.arguments, places))
+        )
+
+    @functools.cached_property
+    def output_shardings(self) -> Any:
+        """A pytree like the results: where they lie; None for an argument returned as it came."""
+        places = self._user_shardings.results[: self._num_results]
+        return jax.tree.unflatten(
+            self.out_tree, list(map(_of_value, self._imported.results, places))
+        )
+
+    @functools.cached_property
+    def _user_shardings(self) -> UserShardings:
+        with no_context_mesh():
+            return self.interpreter.user_shardings()
 
     def explain(self, pattern: str | None = None) -> str:
         """As `Planned.explain`."""
@@ -152,6 +187,15 @@ class Compiled(Signature):
     def memory_analysis(self) -> dict[str, Any]:
         """XLA's memory statistics of each stage program on one device, by its name."""
         return {p.program.name: p.call.memory_analysis() for p in self.programs}
+
+
+def _of_value(value: Argument | Result, place: Sharding | None) -> Sharding | None:
+    """Where a value of the user's lies, whose numbers (of a key) lie at `place` on the device."""
+    if isinstance(place, NamedSharding) and value.key_impl is not None:
+        place = NamedSharding(place.mesh, PartitionSpec(*place.spec[: len(value.shape) - 1]))
+    if place is not None and value.memory_kind is not None:
+        return place.with_memory_kind(value.memory_kind)
+    return place
 
 
 def _unsplit(data: jax.Array) -> jax.Array:

@@ -1,17 +1,19 @@
 """What the caller of `shardc.jit` or of the command asked for, checked."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import jax
+from jax.sharding import AbstractMesh, NamedSharding
 
 from shardc.api.jax_version import usable_lowering
 from shardc.cluster import Cluster
 from shardc.errors import ClusterError, InputError, PlanError, RequestWarning
 from shardc.options import EqualLayers, PlanOptions
 from shardc.plan.decisions import Plan
+from shardc.plan.layout import ranges
 from shardc.schedule.registry import schedule_named
 
 _CHOICES = ("stages", "microbatches", "schedule", "mesh")
@@ -149,6 +151,37 @@ def check_devices(cluster: Cluster, devices: Sequence[jax.Device]) -> None:
         )
 
 
+def check_asked_devices(shardings: Any, devices: Sequence[jax.Device]) -> None:
+    """What `in_shardings` or `out_shardings` say of devices, which shardc assigns itself.
+
+    Raises:
+        InputError: SHARDC-205, they name devices that the function does not run on.
+    """
+    own = set(devices)
+    for sharding in jax.tree.leaves(shardings):
+        if not isinstance(sharding, NamedSharding) or isinstance(sharding.mesh, AbstractMesh):
+            continue
+        asked = set(sharding.mesh.devices.flat)
+        if len(asked) > 1 and not asked <= own:
+            raise InputError(
+                f"a sharding is over the devices {_ids(asked)}, and the function runs on"
+                f" {_ids(own)}",
+                help="give devices=mesh.devices.flat, or a mesh of the devices that it runs on",
+                code="SHARDC-205",
+            )
+        if len(asked) > 1 and asked != set(devices[: len(asked)]):
+            warnings.warn(
+                f"a sharding is over the devices {_ids(asked)}: its axes hold, but shardc chooses"
+                " the devices; give devices=mesh.devices.flat to run on these",
+                RequestWarning,
+                skip_file_prefixes=(str(Path(__file__).parent),),
+            )
+
+
+def _ids(devices: Iterable[jax.Device]) -> str:
+    return ranges(tuple(device.id for device in devices))
+
+
 def warn_of_unmet(plan: Plan) -> None:
     """A RequestWarning, at the caller's line, for each request that the plan could not meet."""
     for text in plan.unmet:
@@ -178,9 +211,7 @@ def warn_of_silent_calls(places: Sequence[str]) -> None:
         )
 
 
-def check_plan_fits(
-    plan: Plan, devices: Sequence[jax.Device] | None, num_arguments: int
-) -> None:
+def check_plan_fits(plan: Plan, devices: Sequence[jax.Device] | None, num_arguments: int) -> None:
     """Refuses a plan that cannot be for this program, or (unless None) these devices.
 
     Raises:

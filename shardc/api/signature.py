@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from shardc.importer.program import Imported
-from shardc.ir.walk import main_function, symbol
+from shardc.ir.walk import symbol
 from shardc.plan.decisions import Plan
 
 
