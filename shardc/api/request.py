@@ -192,9 +192,9 @@ def warn_of_placements(places: Sequence[str]) -> None:
     """A RequestWarning for values that the step puts into another memory on its way."""
     if places:
         warnings.warn(
-            f"{len(places)} values are put into another memory inside the step (the first at"
-            f" {places[0]}): shardc leaves them in the device's memory; memory kinds of arguments"
-            " and results are kept",
+            f"inside the step, values are put into another memory ({len(places)} times, the first"
+            f" at {places[0]}): shardc leaves them in the device's memory; memory kinds of"
+            " arguments and results are kept",
             RequestWarning,
             skip_file_prefixes=(str(Path(__file__).parent),),
         )

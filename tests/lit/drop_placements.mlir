@@ -12,7 +12,8 @@
 func.func public @main(%x: tensor<4xf32>) -> (tensor<4xf32> {mhlo.memory_kind = "pinned_host"}) {
   %y = stablehlo.sine %x : tensor<4xf32>
   %far = stablehlo.custom_call @annotate_device_placement(%y) {has_side_effect = true, mhlo.frontend_attributes = {_xla_buffer_placement = "pinned_host"}} : (tensor<4xf32>) -> tensor<4xf32>
-  %z = stablehlo.add %far, %x : tensor<4xf32>
+  %near = stablehlo.custom_call @annotate_device_placement(%far) {has_side_effect = true, mhlo.frontend_attributes = {_xla_buffer_placement = "device"}} : (tensor<4xf32>) -> tensor<4xf32>
+  %z = stablehlo.add %near, %x : tensor<4xf32>
   %out = stablehlo.custom_call @annotate_device_placement(%z) {has_side_effect = true, mhlo.frontend_attributes = {_xla_buffer_placement = "pinned_host"}} : (tensor<4xf32>) -> tensor<4xf32>
   return %out : tensor<4xf32>
 }
