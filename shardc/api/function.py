@@ -22,7 +22,7 @@ from shardc.cluster import Cluster
 from shardc.errors import InputError, RequestWarning
 from shardc.importer.from_jax import import_function, is_importing
 from shardc.importer.static_arguments import CallArguments, split_static, static_parameters
-from shardc.importer.user_shardings import ask_as_they_lie, ask_by_patterns
+from shardc.importer.user_shardings import ask_as_they_lie, ask_by_patterns, write_arrivals
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 
@@ -157,7 +157,8 @@ class ShardedFunction:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces the function for arguments of these types (arrays or `jax.ShapeDtypeStruct`s).
 
-        The cluster may have more devices than there are: planning needs none of them.
+        The cluster may have more devices than there are: planning needs none of them. Where such a
+        call has run, its plan is the one that runs.
 
         Raises:
             InputError: SHARDC-123, the function talks to the host; 186, `batch_argnums` names no
@@ -165,6 +166,8 @@ class ShardedFunction:
             What JAX raises where it cannot trace the function.
         """
         call = self._dynamic(args, kwargs)
+        leaves, tree = jax.tree.flatten((call.args, call.kwargs))
+        running = self._running_plan(key_of_call(tree, leaves, call.static))
         devices = self._devices if self._backend is None else jax.devices(self._backend)
         cluster, devices = resolve_devices(self._cluster, devices)
         asked = [self._jit_options.get(name) for name in ("in_shardings", "out_shardings")]
@@ -176,13 +179,14 @@ class ShardedFunction:
         options = self._options
         ask_by_patterns(imported, self._shardings, self._axes)
         mesh = None if options.mesh == "auto" else options.mesh
-        ask_as_they_lie(imported, jax.tree.leaves((call.args, call.kwargs)), mesh)
+        ask_as_they_lie(imported, leaves, mesh)
+        write_arrivals(imported, leaves, devices)
         if self._batch_argnums is not None:
             name = getattr(self._fun, "__name__", "fun")
             positions = batch_positions(name, self._batch_argnums, len(args), call)
             options = msgspec.structs.replace(options, batch_args=positions)
         return Lowered(
-            imported, cluster, devices, options, self._plan, self._compiler_options, program
+            imported, cluster, devices, options, running, self._compiler_options, program
         )
 
     @property
@@ -206,6 +210,14 @@ class ShardedFunction:
         """How often calls were traced, and how many programs there are."""
         with self._lock:
             return CacheInfo(self._calls, self._traced, len(self._compiled), MOST_COMPILED)
+
+    def _running_plan(self, key: Any) -> Plan | None:
+        """The plan that such a call runs by; else the one that the user gave, if any."""
+        try:
+            known = self._by_types.get(key)
+        except TypeError:  # a static value that cannot be hashed
+            known = None
+        return self._plan if known is None else known.plan
 
     def _running(self) -> Compiled:
         with self._lock:

@@ -14,6 +14,7 @@ HOST_CALLS = "shardc.host_calls"  # module: [array<i64: number of a callback, re
 SILENT_CALLS = "shardc.silent_calls"  # module: source positions of callbacks that are left out
 PLACEMENTS = "shardc.placements"  # module: source positions of values put into other memories
 NAME = "shardc.name"  # argument: the user's name for it
+ARRIVAL = "shardc.arrival"  # argument: JSON of where it lies when the step is called
 BATCH_DIM = "shardc.batch_dim"  # argument, accumulate: int
 ORIGIN = "shardc.origin"  # op of main: its position before loops were cut, its first iteration
 PIECE = "shardc.piece"  # argument, result: [number of the one whose rows it goes on with, the dim]
