@@ -7,24 +7,42 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import msgspec
-import numpy as np
 
-from shardc.api.request import resolve_devices
-from shardc.api.stages import Compiled, Lowered
+from shardc.api.batch_positions import batch_positions
+from shardc.api.call_types import key_of_call, program_of
+from shardc.api.compiled import Compiled
+from shardc.api.request import check_asked_devices, resolve_devices
+from shardc.api.stages import Lowered
 from shardc.backend.programs import lowering_platform
 from shardc.cluster import Cluster
 from shardc.errors import InputError, RequestWarning
 from shardc.importer.from_jax import import_function, is_importing
 from shardc.importer.static_arguments import CallArguments, split_static, static_parameters
-from shardc.importer.user_shardings import ask_as_they_lie, ask_by_patterns
+from shardc.importer.user_shardings import ask_as_they_lie, ask_by_patterns, write_arrivals
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 
 MOST_COMPILED = 128  # programs that one function keeps; the one not used for longest goes first
+
+
+class CacheInfo(NamedTuple):
+    """What a function of `shardc.jit` has been asked, and what it keeps.
+
+    Attributes:
+        calls: calls that ran, or tried to.
+        traces: of them, those whose arguments were of types not met before.
+        programs: planned, compiled and kept; traces that differ in weak types alone share one.
+        most_programs: when there are more, the one not used for longest goes.
+    """
+
+    calls: int
+    traces: int
+    programs: int
+    most_programs: int
 
 
 class ShardedFunction:
@@ -65,7 +83,9 @@ class ShardedFunction:
         self._part = jax.jit(fun, **{**self._jit_options, "inline": inline})
         self._static = {name: jit_options[name] for name in ("static_argnums", "static_argnames")}
         self._has_static = any(map(bool, static_parameters(fun, **self._static)))
-        self._compiled: OrderedDict[Any, Compiled] = OrderedDict()
+        self._compiled: OrderedDict[Any, Compiled] = OrderedDict()  # by program, the last used last
+        self._by_types: dict[Any, Compiled] = {}
+        self._calls = self._traced = 0
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -82,7 +102,8 @@ class ShardedFunction:
         leaves, tree = jax.tree.flatten((call.args, call.kwargs))
         if is_importing() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return self._as_part(args, kwargs)
-        key = (tree, tuple(map(_type_of, leaves)), _static_key(call.static), _config())
+        key = key_of_call(tree, leaves, call.static)
+        self._calls += 1
         with jax.core.eval_context():  # also where a transformation is tracing something else
             return self._find(key, args, kwargs).call_flat(leaves)
 
@@ -105,40 +126,109 @@ class ShardedFunction:
 
     def _find(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compiled:
         try:
-            known = self._compiled.get(key)
+            hash(key)
         except TypeError:  # a static value that cannot be hashed: JAX says it better
             return self.lower(*args, **kwargs).compile()
         with self._lock:
-            if known is None and (known := self._compiled.get(key)) is None:
-                known = self._compiled[key] = self.lower(*args, **kwargs).compile()
-                if len(self._compiled) > MOST_COMPILED:
-                    self._compiled.popitem(last=False)
-            self._compiled.move_to_end(key)
+            known = self._by_types.get(key)
+            if known is None:
+                known = self._by_types[key] = self._compile(self.lower(*args, **kwargs))
+            self._compiled.move_to_end(known.program)
         return known
+
+    def _compile(self, lowered: Lowered) -> Compiled:
+        """What runs `lowered`: of calls that differ in weak types alone, usually the same programs.
+
+        A step count may come as a Python 0 and return as an array that is not weak. `jax.jit`
+        compiles twice then; one plan is enough, as long as both traces are the same program.
+        """
+        self._traced += 1
+        same = self._compiled.get(lowered.program)
+        if same is not None:
+            return same.with_types_of(lowered.imported)
+        compiled = self._compiled[lowered.program] = lowered.compile()
+        if len(self._compiled) > MOST_COMPILED:
+            forgotten, _ = self._compiled.popitem(last=False)
+            self._by_types = {
+                key: each for key, each in self._by_types.items() if each.program != forgotten
+            }
+        return compiled
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces the function for arguments of these types (arrays or `jax.ShapeDtypeStruct`s).
 
+        The cluster may have more devices than there are: planning needs none of them. Where such a
+        call has run, its plan is the one that runs.
+
         Raises:
-            ClusterError: SHARDC-101, fewer devices than the cluster has.
             InputError: SHARDC-123, the function talks to the host; 186, `batch_argnums` names no
-                argument.
+                argument; 205, a sharding names other devices, or a layout in memory.
             What JAX raises where it cannot trace the function.
         """
         call = self._dynamic(args, kwargs)
+        leaves, tree = jax.tree.flatten((call.args, call.kwargs))
+        running = self._running_plan(key_of_call(tree, leaves, call.static))
         devices = self._devices if self._backend is None else jax.devices(self._backend)
         cluster, devices = resolve_devices(self._cluster, devices)
+        asked = [self._jit_options.get(name) for name in ("in_shardings", "out_shardings")]
+        check_asked_devices(asked, devices)
         imported = import_function(
             self._fun, args, kwargs, platform=lowering_platform(devices[0]), **self._jit_options
         )
+        program = program_of(imported)
         options = self._options
         ask_by_patterns(imported, self._shardings, self._axes)
         mesh = None if options.mesh == "auto" else options.mesh
-        ask_as_they_lie(imported, jax.tree.leaves((call.args, call.kwargs)), mesh)
+        ask_as_they_lie(imported, leaves, mesh)
+        write_arrivals(imported, leaves, devices)
         if self._batch_argnums is not None:
-            positions = self._batch_positions(args, call)
+            name = getattr(self._fun, "__name__", "fun")
+            positions = batch_positions(name, self._batch_argnums, len(args), call)
             options = msgspec.structs.replace(options, batch_args=positions)
-        return Lowered(imported, cluster, devices, options, self._plan, self._compiler_options)
+        return Lowered(
+            imported, cluster, devices, options, running, self._compiler_options, program
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that runs now: of the program that was called last.
+
+        Raises:
+            InputError: SHARDC-188, the function was not called yet.
+        """
+        return self._running().plan
+
+    def explain(self, pattern: str | None = None) -> str:
+        """The plan that runs now in words; as `Planned.explain`.
+
+        Raises:
+            InputError: SHARDC-188, the function was not called yet; 180, the pattern fits nothing.
+        """
+        return self._running().explain(pattern)
+
+    def cache_info(self) -> CacheInfo:
+        """How often calls were traced, and how many programs there are."""
+        with self._lock:
+            return CacheInfo(self._calls, self._traced, len(self._compiled), MOST_COMPILED)
+
+    def _running_plan(self, key: Any) -> Plan | None:
+        """The plan that such a call runs by; else the one that the user gave, if any."""
+        try:
+            known = self._by_types.get(key)
+        except TypeError:  # a static value that cannot be hashed
+            known = None
+        return self._plan if known is None else known.plan
+
+    def _running(self) -> Compiled:
+        with self._lock:
+            if not self._compiled:
+                raise InputError(
+                    f"'{getattr(self._fun, '__name__', self._fun)}' has no plan before its first"
+                    " call",
+                    help="call it, or plan without running: f.lower(...).plan()",
+                    code="SHARDC-188",
+                )
+            return next(reversed(self._compiled.values()))
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the results, without planning or running anything."""
@@ -152,62 +242,4 @@ class ShardedFunction:
         """Forgets every compiled program; plans on disk stay."""
         with self._lock:
             self._compiled.clear()
-
-    def _batch_positions(self, args: tuple[Any, ...], call: CallArguments) -> tuple[int, ...]:
-        """Flat positions of the batch's leaves; scalars have no batch dim and are left out."""
-        assert self._batch_argnums is not None
-        static = {position for position, _ in call.static if isinstance(position, int)}
-        dynamic = [position for position in range(len(args)) if position not in static]
-        wanted = set()
-        for number in self._batch_argnums:
-            position = number + len(args) if number < 0 else number
-            if position not in dynamic:
-                raise InputError(
-                    f"batch_argnums has {number}, and '{getattr(self._fun, '__name__', 'fun')}'"
-                    f" was called with {len(dynamic)} positional arguments that are not static",
-                    help="count from 0, and pass the batch by position",
-                    code="SHARDC-186",
-                )
-            wanted.add(position)
-        found: list[int] = []
-        start = 0
-        for position, argument in zip(dynamic, call.args, strict=True):
-            leaves = jax.tree.leaves(argument)
-            if position in wanted:
-                found += [start + i for i, leaf in enumerate(leaves) if np.ndim(leaf) > 0]
-            start += len(leaves)
-        if not found:
-            raise InputError(
-                f"batch_argnums={self._batch_argnums} names no array with a batch dim",
-                help="name the argument that holds the batch",
-                code="SHARDC-186",
-            )
-        return tuple(found)
-
-
-def _type_of(leaf: Any) -> Any:
-    """What of a leaf decides whether another program is needed."""
-    if isinstance(leaf, jax.Array):
-        return leaf.shape, leaf.dtype, leaf.aval.weak_type
-    if isinstance(leaf, np.ndarray | np.generic):
-        return leaf.shape, leaf.dtype, False
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        return leaf.shape, leaf.dtype, bool(leaf.weak_type)
-    return type(leaf)
-
-
-def _static_key(static: tuple[tuple[int | str, Any], ...]) -> Any:
-    # 1, 1.0 and True are equal, but a function may tell them apart.
-    return tuple((name, type(value), value) for name, value in static)
-
-
-def _config() -> tuple[Any, ...]:
-    """JAX's settings under which a trace is valid."""
-    config = jax.config
-    return (
-        config.jax_enable_x64,
-        config.jax_default_matmul_precision,
-        config.jax_numpy_dtype_promotion,
-        config.jax_default_prng_impl,
-        config.jax_threefry_partitionable,
-    )
+            self._by_types.clear()

@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 
+from shardc.api.compiled import Compiled
 from shardc.api.function import ShardedFunction
 from shardc.api.request import asked_axes, given_plan, plan_options, resolve_cluster
-from shardc.api.stages import Compiled, Lowered, Planned
+from shardc.api.stages import Lowered, Planned
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.plan.decisions import Plan

@@ -1,17 +1,19 @@
 """What the caller of `shardc.jit` or of the command asked for, checked."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import jax
+from jax.sharding import AbstractMesh, NamedSharding
 
 from shardc.api.jax_version import usable_lowering
 from shardc.cluster import Cluster
 from shardc.errors import ClusterError, InputError, PlanError, RequestWarning
 from shardc.options import EqualLayers, PlanOptions
 from shardc.plan.decisions import Plan
+from shardc.plan.layout import ranges
 from shardc.schedule.registry import schedule_named
 
 _CHOICES = ("stages", "microbatches", "schedule", "mesh")
@@ -118,9 +120,10 @@ def resolve_devices(
 ) -> tuple[Cluster, tuple[jax.Device, ...]]:
     """The cluster to plan for, and the devices that stand for its devices 0, 1, ...
 
+    There may be fewer than it has: planning needs none of them, `check_devices` says so later.
+
     Raises:
-        ClusterError: SHARDC-101, the cluster has more devices than there are, or they belong to
-            several processes.
+        ClusterError: SHARDC-101, the devices belong to several processes.
     """
     if jax.process_count() > 1:
         raise ClusterError(
@@ -132,22 +135,69 @@ def resolve_devices(
     if cluster is None:
         local = Cluster.local()
         return (local if len(own) == local.num_devices else local.with_devices(len(own))), own
-    if cluster.num_devices > len(own):
+    return cluster, own[: cluster.num_devices]
+
+
+def check_devices(cluster: Cluster, devices: Sequence[jax.Device]) -> None:
+    """ClusterError (SHARDC-101) if the cluster has more devices than there are to run on."""
+    if cluster.num_devices > len(devices):
         raise ClusterError(
             f"cluster '{cluster.name}' has {cluster.num_devices} devices, and there are"
-            f" {len(own)} JAX devices to run on",
+            f" {len(devices)} JAX devices to run on",
             help="on a CPU, ask JAX for more before it starts:"
             f" jax.config.update('jax_num_cpu_devices', {cluster.num_devices});"
-            " or plan without running: shardc plan",
+            " or plan without running: f.lower(...).plan(), or the command shardc plan",
             code="SHARDC-101",
         )
-    return cluster, own[: cluster.num_devices]
+
+
+def check_asked_devices(shardings: Any, devices: Sequence[jax.Device]) -> None:
+    """What `in_shardings` or `out_shardings` say of devices, which shardc assigns itself.
+
+    Raises:
+        InputError: SHARDC-205, they name devices that the function does not run on.
+    """
+    own = set(devices)
+    for sharding in jax.tree.leaves(shardings):
+        if not isinstance(sharding, NamedSharding) or isinstance(sharding.mesh, AbstractMesh):
+            continue
+        asked = set(sharding.mesh.devices.flat)
+        if len(asked) > 1 and not asked <= own:
+            raise InputError(
+                f"a sharding is over the devices {_ids(asked)}, and the function runs on"
+                f" {_ids(own)}",
+                help="give devices=mesh.devices.flat, or a mesh of the devices that it runs on",
+                code="SHARDC-205",
+            )
+        if len(asked) > 1 and asked != set(devices[: len(asked)]):
+            warnings.warn(
+                f"a sharding is over the devices {_ids(asked)}: its axes hold, but shardc chooses"
+                " the devices; give devices=mesh.devices.flat to run on these",
+                RequestWarning,
+                skip_file_prefixes=(str(Path(__file__).parent),),
+            )
+
+
+def _ids(devices: Iterable[jax.Device]) -> str:
+    return ranges(tuple(device.id for device in devices))
 
 
 def warn_of_unmet(plan: Plan) -> None:
     """A RequestWarning, at the caller's line, for each request that the plan could not meet."""
     for text in plan.unmet:
         warnings.warn(text, RequestWarning, skip_file_prefixes=(str(Path(__file__).parent),))
+
+
+def warn_of_placements(places: Sequence[str]) -> None:
+    """A RequestWarning for values that the step puts into another memory on its way."""
+    if places:
+        warnings.warn(
+            f"inside the step, values are put into another memory ({len(places)} times, the first"
+            f" at {places[0]}): shardc leaves them in the device's memory; memory kinds of"
+            " arguments and results are kept",
+            RequestWarning,
+            skip_file_prefixes=(str(Path(__file__).parent),),
+        )
 
 
 def warn_of_silent_calls(places: Sequence[str]) -> None:
@@ -161,15 +211,15 @@ def warn_of_silent_calls(places: Sequence[str]) -> None:
         )
 
 
-def check_plan_fits(plan: Plan, devices: Sequence[jax.Device], num_arguments: int) -> None:
-    """Refuses a plan that cannot be for this program or these devices.
+def check_plan_fits(plan: Plan, devices: Sequence[jax.Device] | None, num_arguments: int) -> None:
+    """Refuses a plan that cannot be for this program, or (unless None) these devices.
 
     Raises:
         ClusterError: SHARDC-101, the plan's meshes need devices that are not there.
         PlanError: SHARDC-200, the plan cuts arguments that the program does not have.
     """
     needed = 1 + max(max(stage.mesh.device_ids) for stage in plan.stages)
-    if needed > len(devices):
+    if devices is not None and needed > len(devices):
         raise ClusterError(
             f"the plan uses {needed} devices, and there are {len(devices)}",
             help="run on as many devices, or plan again for the devices that are there",

@@ -2,34 +2,38 @@
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import msgspec
-import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from shardc import compiler
 from shardc.api import plan_cache
+from shardc.api.compiled import Compiled
 from shardc.api.recompile_for_memory import compile_as_planned
-from shardc.api.request import check_plan_fits, warn_of_silent_calls, warn_of_unmet
-from shardc.backend.meshes import no_context_mesh
-from shardc.backend.programs import CompiledProgram
+from shardc.api.request import (
+    check_devices,
+    check_plan_fits,
+    warn_of_placements,
+    warn_of_silent_calls,
+    warn_of_unmet,
+)
+from shardc.api.signature import Signature, printed_plan
 from shardc.backend.stage_text import program_text
 from shardc.cluster import Cluster
-from shardc.errors import InputError
 from shardc.importer.program import Imported
 from shardc.ir.copy import copy_module, module_digest
-from shardc.ir.effects import hoisted_calls, silent_calls
+from shardc.ir.effects import hoisted_calls, placements, silent_calls
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
-from shardc.plan.executable import Executable, StageProgram
+from shardc.plan.executable import Executable
+from shardc.plan.predicted import Memory
 from shardc.planner.search import INTERRUPTED, plan_program
 from shardc.planner.user_shardings import asked_prices
 from shardc.report.counterfactuals import explained_choices
 from shardc.report.summary import explain
-from shardc.runtime.interpreter import Interpreter
+from shardc.runtime.context_mesh import no_context_mesh
 
 if TYPE_CHECKING:
     from shardc.ir.context import Module
@@ -74,14 +78,16 @@ def find_plan(
     return plan
 
 
-class Lowered:
+class Lowered(Signature):
     """A traced function as one StableHLO module, not yet planned.
 
     Attributes:
         imported: the module with its arguments and results.
-        cluster: what it will be planned for.
+        cluster: what it will be planned for; it may have more devices than there are.
         options: what was asked of the planner.
-        in_tree, out_tree, args_info, out_info: as of `jax.stages.Lowered`.
+        in_tree, out_tree, args_info, out_info: as of `Signature`.
+        program: equal for functions lowered to the same module, before where arrays lie and what is
+            asked for were written into it.
     """
 
     def __init__(
@@ -92,25 +98,41 @@ class Lowered:
         options: PlanOptions,
         plan: Plan | None = None,
         compiler_options: dict[str, Any] | None = None,
+        program: Hashable = None,
     ) -> None:
+        super().__init__(imported)
         self.imported = imported
         self.cluster = cluster
         self.options = options
         self._devices = tuple(devices)
         self._given_plan = plan
         self._compiler_options = compiler_options
-        self.in_tree, self.out_tree = imported.in_tree, imported.out_tree
-        self.args_info, self.out_info = imported.args_info, imported.out_info
+        self.program = program
+
+    def __repr__(self) -> str:
+        asked = {name: getattr(self.options, name) for name in ("stages", "microbatches", "mesh")}
+        return (
+            f"<shardc.Lowered {self._signature()}; not planned, for '{self.cluster.name}' of"
+            f" {self.cluster.num_devices} devices with"
+            f" {', '.join(f'{name}={value}' for name, value in asked.items())}>"
+        )
 
     def as_text(self, *, debug_info: bool = False) -> str:
         """The StableHLO module as JAX lowered it."""
         module = self.imported.module.operation
         return str(module.get_asm(enable_debug_info=debug_info))
 
+    def cost_analysis(self) -> dict[str, float]:
+        """`flops`: the floating-point operations of one call."""
+        prepared = copy_module(self.imported.module)
+        compiler.prepare(prepared)
+        return {"flops": float(compiler.step_flops(prepared, 1))}
+
     def plan(self) -> "Planned":
         """Chooses microbatches, stages, meshes and shardings, or takes the plan that was given.
 
-        Warns (RequestWarning) where the program cannot be cut as was asked.
+        Warns (RequestWarning) where the program cannot be cut as was asked. Needs none of the
+        cluster's devices.
 
         Raises:
             ShardcError: what the planner refuses; SHARDC-200 a given plan is for another program.
@@ -118,9 +140,10 @@ class Lowered:
         prepared = copy_module(self.imported.module)
         compiler.prepare(prepared)
         plan = self._given_plan or find_plan(prepared, self.cluster, self.options)
-        check_plan_fits(plan, self._devices, len(self.imported.arguments))
+        check_plan_fits(plan, None, len(self.imported.arguments))
         with prepared.context:
             warn_of_silent_calls(silent_calls(prepared.operation))
+            warn_of_placements(placements(prepared.operation))
         if self._given_plan is None:
             warn_of_unmet(plan)
         return Planned(
@@ -131,18 +154,29 @@ class Lowered:
             self.options,
             plan.cluster or self.cluster,
             self._compiler_options,
+            self.program,
         )
 
-    def compile(self) -> "Compiled":
-        """Plans and compiles."""
-        return self.plan().compile()
+    def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
+        """Plans and compiles.
+
+        Args:
+            compiler_options: for XLA, in the place of those of `shardc.jit`.
+        Raises:
+            ClusterError: SHARDC-101, the cluster has more devices than there are; nothing was
+                planned.
+        """
+        if self._given_plan is None:
+            check_devices(self.cluster, self._devices)
+        return self.plan().compile(compiler_options)
 
 
-class Planned:
+class Planned(Signature):
     """A program and its plan.
 
     Attributes:
         plan: the decisions; `plan.save(path)` keeps them.
+        in_tree, out_tree, args_info, out_info: as of `Signature`.
     """
 
     def __init__(
@@ -154,13 +188,18 @@ class Planned:
         options: PlanOptions,
         cluster: Cluster,
         compiler_options: dict[str, Any] | None = None,
+        program: Hashable = None,
     ) -> None:
+        super().__init__(imported)
         self.plan = plan
-        self._imported = imported
+        self.program = program
         self._prepared = prepared
         self._devices = tuple(devices)
         self._options, self._cluster = options, cluster
         self._compiler_options = compiler_options
+
+    def __repr__(self) -> str:
+        return f"<shardc.Planned {self._signature()}; {printed_plan(self.plan)}>"
 
     @functools.cached_property
     def executable(self) -> Executable:
@@ -191,155 +230,51 @@ class Planned:
         """
         return asked_prices(self._prepared, self.plan, self._cluster, self._options)
 
+    def cost_analysis(self) -> dict[str, dict[str, float]]:
+        """What each stage is predicted to take: `flops` of a step over all its devices, `seconds`
+        of one microbatch, forward and backward."""
+        return {
+            f"stage{n}": {"flops": float(stage.num_flops), "seconds": stage.time_s}
+            for n, stage in enumerate(self.plan.stages)
+        }
+
+    def memory_analysis(self) -> dict[str, Memory]:
+        """The bytes that each device of a stage is predicted to hold when there are most."""
+        return {f"stage{n}": stage.memory for n, stage in enumerate(self.plan.stages)}
+
     def as_text(self, stage: int | None = None) -> str:
         """MLIR of the programs of `stage` (of all stages for None)."""
         return "\n".join(
             f"// {program.name}\n{program_text(program)}"
-            for program in _of_stage(self.executable.programs, stage)
+            for program in self.executable.of_stage(stage)
         )
 
-    def compile(self) -> "Compiled":
-        """Has XLA compile every stage program for its devices."""
+    def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
+        """Has XLA compile every stage program for its devices.
+
+        Args:
+            compiler_options: for XLA, in the place of those of `shardc.jit`.
+        Raises:
+            ClusterError: SHARDC-101, the plan uses more devices than there are.
+        """
+        check_plan_fits(self.plan, self._devices, len(self._imported.arguments))
         with no_context_mesh():
             programs = compile_as_planned(
                 self.executable,
                 self.plan,
                 self._devices,
-                self._compiler_options,
+                self._compiler_options if compiler_options is None else compiler_options,
                 self._imported.host_calls,
                 self._options.memory_limit_bytes or self._cluster.device.memory_bytes,
             )
             with self._prepared.context:
                 host_calls = hoisted_calls(self._prepared.operation)
-            return Compiled(self._imported, self.plan, self.executable, programs, host_calls)
-
-
-class Compiled:
-    """A step ready to run: `compiled(*args, **kwargs)`, without the static arguments.
-
-    If a call is left by an exception (Ctrl-C, a NaN under `jax_debug_nans`, an error in a callback)
-    after the update has begun, `unreturned_results` has the results in place of donated arguments
-    that are gone.
-
-    Attributes:
-        plan: the decisions behind it.
-        executable: the stage programs as MLIR, and the order in which they run.
-        programs: the same compiled.
-        interpreter: runs flat lists of arrays; its `last_trace` tells the order of dispatch.
-    """
-
-    def __init__(
-        self,
-        imported: Imported,
-        plan: Plan,
-        executable: Executable,
-        programs: Sequence[CompiledProgram],
-        host_calls: Sequence[tuple[int, Sequence[int]]] = (),
-    ) -> None:
-        assert imported.in_tree is not None and imported.out_tree is not None
-        self.in_tree = imported.in_tree
-        self.out_tree = imported.out_tree
-        self.plan = plan
-        self.executable = executable
-        self.programs = tuple(programs)
-        self.interpreter = Interpreter(executable, self.programs)
-        self._keys_in = _positions(imported.arguments, "key_impl")
-        self._keys_out = tuple(
-            (i, imported.results[i].key_impl) for i in _positions(imported.results, "key_impl")
-        )
-        self._weak_out = _positions(imported.results, "weak_type")
-        self._weaken: dict[int, jax.stages.Compiled] = {}
-        self._num_results = len(imported.results)
-        self._host_calls = [(imported.host_calls[index], taken) for index, taken in host_calls]
-        self._unheard: list[jax.Array] | None = None  # results while callbacks run
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, in_tree = jax.tree.flatten((args, kwargs))
-        if in_tree != self.in_tree:
-            raise InputError(
-                f"the arguments are {in_tree}; the step was compiled for {self.in_tree}",
-                help="pass the same pytrees, without static arguments, or lower again",
-                code="SHARDC-263",
+            return Compiled(
+                self._imported,
+                self.plan,
+                self.executable,
+                programs,
+                host_calls,
+                self.program,
+                self.explain,
             )
-        return self.call_flat(leaves)
-
-    def call_flat(self, leaves: list[Any]) -> Any:
-        """One step on the leaves of `(args, kwargs)`."""
-        for i in self._keys_in:
-            leaves[i] = jax.random.key_data(leaves[i])
-        with no_context_mesh():
-            results = self.interpreter(leaves)
-            if self._host_calls:
-                self._unheard = results
-                for callback, taken in self._host_calls:
-                    callback(*(np.asarray(results[i]) for i in taken))
-                self._unheard = None
-            return self._results(results)
-
-    @property
-    def unreturned_results(self) -> Any:
-        """Results of a step that an exception kept from returning; None otherwise."""
-        results = self._unheard or self.interpreter.unreturned_results
-        return None if results is None else self._results(list(results))
-
-    def _results(self, results: list[Any]) -> Any:
-        results = results[: self._num_results]
-        for i in self._weak_out:
-            results[i] = self._as_weak(i, results[i])
-        for i, impl in self._keys_out:
-            results[i] = jax.random.wrap_key_data(_unsplit(results[i]), impl=impl)
-        return jax.tree.unflatten(self.out_tree, results)
-
-    def _as_weak(self, index: int, value: jax.Array) -> jax.Array:
-        """The same buffer as an array of weak type, as `jax.jit` returns it.
-
-        Without this a step count that began as a Python 0 would come back as another type, and the
-        second call would trace and plan again.
-        """
-        call = self._weaken.get(index)
-        if call is None:
-            aval = jax.ShapeDtypeStruct(
-                value.shape, value.dtype, sharding=value.sharding, weak_type=True
-            )
-            call = jax.jit(lambda x: x, donate_argnums=0).lower(aval).compile()
-            self._weaken[index] = call
-        weak: jax.Array = call(value)
-        return weak
-
-    def as_text(self, stage: int | None = None) -> str:
-        """Optimised HLO of the programs of `stage` (of all stages for None)."""
-        names = {program.name for program in _of_stage(self.executable.programs, stage)}
-        texts = self.hlo_texts()
-        return "\n".join(f"// {name}\n{texts[name]}" for name in texts if name in names)
-
-    def hlo_texts(self) -> dict[str, str]:
-        """Optimised HLO by name of the stage program."""
-        return {p.program.name: p.call.as_text() or "" for p in self.programs}
-
-    def cost_analysis(self) -> dict[str, Any]:
-        """What XLA counts for one call of each stage program on one device, by its name."""
-        return {p.program.name: p.call.cost_analysis() for p in self.programs}
-
-    def memory_analysis(self) -> dict[str, Any]:
-        """XLA's memory statistics of each stage program on one device, by its name."""
-        return {p.program.name: p.call.memory_analysis() for p in self.programs}
-
-
-def _unsplit(data: jax.Array) -> jax.Array:
-    """The numbers of keys with each key on one device: JAX has no keys that are split inside."""
-    lies = data.sharding
-    if lies.shard_shape(data.shape)[-1] == data.shape[-1]:
-        return data
-    assert isinstance(lies, NamedSharding), lies
-    whole: jax.Array = jax.device_put(
-        data, NamedSharding(lies.mesh, PartitionSpec(*lies.spec[:-1]))
-    )
-    return whole
-
-
-def _positions(entries: Sequence[Any], field: str) -> tuple[int, ...]:
-    return tuple(i for i, entry in enumerate(entries) if getattr(entry, field))
-
-
-def _of_stage(programs: Sequence[StageProgram], stage: int | None) -> list[StageProgram]:
-    return [program for program in programs if stage is None or program.stage == stage]

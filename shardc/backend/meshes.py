@@ -2,29 +2,22 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 from shardc.plan.executable import ValueSpec
-from shardc.plan.layout import Mesh, TensorSharding
-
-# A mesh without axes is one device; JAX wants an axis all the same. No program can name it.
-ONE_DEVICE_AXIS = "device"
+from shardc.plan.layout import OWN_AXIS, Mesh, TensorSharding
 
 
 def abstract_mesh(mesh: Mesh) -> AbstractMesh:
-    """The axes of `mesh` without its devices, so that meshes of equal shape share a lowering."""
-    names = tuple(name for name, _ in mesh.axes) or (ONE_DEVICE_AXIS,)
-    return AbstractMesh(mesh.shape or (1,), names, axis_types=(AxisType.Auto,) * len(names))
+    """The axes of `mesh` without its devices, so that meshes of equal shape share a lowering.
 
-
-def no_context_mesh() -> AbstractContextManager[Any]:
-    """While it is open, `jax.set_mesh` of the caller's does not hold: programs have their own."""
-    return jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
+    Behind them stands `OWN_AXIS`, which tells shardc's meshes from the user's.
+    """
+    names = (*(name for name, _ in mesh.axes), OWN_AXIS)
+    return AbstractMesh((*mesh.shape, 1), names, axis_types=(AxisType.Auto,) * len(names))
 
 
 def mesh_devices(mesh: Mesh, devices: Sequence[jax.Device]) -> tuple[jax.Device, ...]:

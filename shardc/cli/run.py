@@ -9,7 +9,7 @@ import jax
 
 from shardc import compiler
 from shardc.analysis.program.index_ranges import index_limits, rooted_arguments
-from shardc.api.request import check_plan_fits, given_plan, resolve_devices
+from shardc.api.request import check_devices, check_plan_fits, given_plan, resolve_devices
 from shardc.api.stages import find_plan
 from shardc.check import verify
 from shardc.check.inputs import Array, load_inputs, seeded_inputs
@@ -78,6 +78,7 @@ def command(
     # Files may hold 64-bit values, and the check widens floats to 64 bits.
     jax.config.update("jax_enable_x64", True)
     machine, own = resolve_devices(Cluster.load(cluster) if cluster else None, own)
+    check_devices(machine, own)
     imported = import_file(file)
     check_batch_args(options.batch_args, imported)
     shardings = argument_shardings(flags["sharding"])

@@ -2,12 +2,13 @@
 
 from jax.extend.mlir import ir
 
-from shardc.errors import ImportFileError
-from shardc.ir.attributes import call_target
+from shardc.errors import ImportFileError, InputError
+from shardc.ir.attributes import arg_attrs, call_target, result_attrs
 from shardc.ir.constants import is_complex
 from shardc.ir.effects import has_side_effect, is_host_call
 from shardc.ir.walk import walk, where
 
+_LAYOUT = "mhlo.layout_mode"
 _DIALECTS = {"builtin", "chlo", "func", "sdy", "stablehlo"}
 
 
@@ -32,6 +33,19 @@ def refuse_host_calls(module: ir.Operation, *, can_call: bool = False) -> int:
                     help="return the value from the step and print or save it outside",
                 )
     return count
+
+
+def refuse_layouts(main: ir.Operation) -> None:
+    """InputError (SHARDC-205) if the caller wants arguments or results in layouts of its own."""
+    for what, entries in (("argument", arg_attrs(main)), ("result", result_attrs(main))):
+        for n, attrs in enumerate(entries):
+            if _LAYOUT in attrs and str(ir.StringAttr(attrs[_LAYOUT]).value) != "default":
+                raise InputError(
+                    f"{what} {n} is asked for in the layout {attrs[_LAYOUT]}, and shardc leaves"
+                    " the order of a value's elements in memory to XLA",
+                    help="give in_shardings and out_shardings without jax.experimental.layout",
+                    code="SHARDC-205",
+                )
 
 
 def refuse_other_dialects(module: ir.Operation) -> None:

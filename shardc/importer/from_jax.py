@@ -13,13 +13,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.mlir import ir
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, Sharding
 
 from shardc.errors import InputError
-from shardc.importer.check_ops import refuse_host_calls
+from shardc.importer.check_ops import refuse_host_calls, refuse_layouts
 from shardc.importer.program import (
+    Argument,
     Imported,
+    Result,
     describe,
     mark_donated,
     name_arguments,
@@ -37,13 +40,21 @@ def _struct(shape: tuple[int, ...], dtype: Any, weak_type: bool = False) -> jax.
     return jax.ShapeDtypeStruct(shape, dtype, weak_type=weak_type)
 
 
+def is_on_host(lies: Sharding) -> bool:
+    """Whether a sharding names another memory than the one where its devices compute."""
+    if isinstance(lies, NamedSharding) and isinstance(lies.mesh, AbstractMesh):
+        return False
+    device: Any = next(iter(lies.device_set))
+    return lies.memory_kind not in (None, device.default_memory().kind)
+
+
 def abstract(tree: Any) -> Any:
     """A pytree with arrays replaced by their shapes and types, without where they lie.
 
     Python scalars stay (they are weakly typed), and so does every tree without arrays, which may
     be a static argument. Arrays of one state may lie on the devices of different stages, which
     `jax.jit` would refuse. On a mesh in context whose axes are explicit, where an array lies is
-    part of its type, and stays.
+    part of its type, and stays; so does the memory that it lies in, if that is not the device's.
     """
     if not any(map(_is_array, jax.tree.leaves(tree))):
         return tree
@@ -55,6 +66,9 @@ def abstract(tree: Any) -> Any:
         lies = getattr(x, "sharding", None)
         if explicit and isinstance(lies, NamedSharding) and lies.mesh.abstract_mesh == context:
             return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=lies)
+        if isinstance(lies, Sharding) and is_on_host(lies):
+            host = jax.memory.Space.Host
+            return ShapedArray(aval.shape, aval.dtype, aval.weak_type, memory_space=host)
         return _struct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
     context = jax.sharding.get_abstract_mesh()
@@ -119,7 +133,8 @@ def import_function(
         platform: "cpu", "cuda" ...: what to lower for; None is JAX's default backend.
         jit_options: arguments of jax.jit (static_argnums, donate_argnums, in_shardings ...).
     Raises:
-        InputError: SHARDC-123, the function talks to the host (jax.debug.print, io_callback ...).
+        InputError: SHARDC-123, the function talks to the host (jax.debug.print, io_callback ...);
+            205, `in_shardings` or `out_shardings` ask for a layout in memory.
         What JAX raises where it cannot trace `fun`.
     """
     kwargs = dict(kwargs or {})
@@ -155,6 +170,7 @@ def import_function(
     infos = jax.tree.leaves(lowered.args_info)
     with module.context, ir.Location.unknown():
         main = main_function(module.operation)
+        refuse_layouts(main)
         num_host_calls = refuse_host_calls(module.operation, can_call=True)
         name_arguments(main)
         mark_donated(main, [info.donated for info in infos])
@@ -162,14 +178,8 @@ def import_function(
     out_avals = traced.jaxpr.out_avals
     assert len(infos) == len(arguments), "JAX added or removed arguments"
     assert len(out_avals) == len(results), "JAX added or removed results"
-    arguments = tuple(
-        dataclasses.replace(a, weak_type=_weak(aval), key_impl=key_impl(aval))
-        for a, aval in zip(arguments, traced.jaxpr.in_avals, strict=True)
-    )
-    results = tuple(
-        dataclasses.replace(r, weak_type=_weak(aval), key_impl=key_impl(aval))
-        for r, aval in zip(results, traced.jaxpr.out_avals, strict=True)
-    )
+    arguments = tuple(map(_with_type, arguments, traced.jaxpr.in_avals))
+    results = tuple(map(_with_type, results, out_avals))
     return Imported(
         module,
         arguments,
@@ -187,5 +197,12 @@ def _callbacks(lowered: jax.stages.Lowered) -> tuple[Callable[..., Any], ...]:
     return tuple(lowered._lowering.compile_args["host_callbacks"])
 
 
-def _weak(aval: Any) -> bool:
-    return bool(getattr(aval, "weak_type", False))
+def _with_type[T: (Argument, Result)](each: T, aval: Any) -> T:
+    """`each` with what JAX's type says beyond shape and dtype."""
+    host = aval.memory_space == jax.memory.Space.Host
+    return dataclasses.replace(
+        each,
+        weak_type=bool(getattr(aval, "weak_type", False)),
+        key_impl=key_impl(aval),
+        memory_kind=each.memory_kind or ("pinned_host" if host else None),
+    )

@@ -17,6 +17,7 @@ from shardc.ir.walk import body, main_function, where
 _ALIAS = "tf.aliasing_output"
 _DONOR = "jax.buffer_donor"
 _RESULT_NAME = "jax.result_info"
+_MEMORY = "mhlo.memory_kind"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Argument:
             `jax.random.key_data(key)`.
         donated: the caller gives the buffer away.
         aliased_result: flat result that JAX found may reuse the buffer, or None.
+        memory_kind: the memory that it comes from, such as "pinned_host"; None: the device's own.
     """
 
     name: str
@@ -40,11 +42,12 @@ class Argument:
     key_impl: str | None = None
     donated: bool = False
     aliased_result: int | None = None
+    memory_kind: str | None = None
 
 
 @dataclass(frozen=True)
 class Result:
-    """One flat result of `@main`; fields as of `Argument`.
+    """One flat result of `@main`; fields as of `Argument`, `memory_kind` where it is to go.
 
     A result with a `key_impl` becomes a key by `jax.random.wrap_key_data(data, impl=key_impl)`.
     """
@@ -54,6 +57,7 @@ class Result:
     dtype: str
     weak_type: bool = False
     key_impl: str | None = None
+    memory_kind: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,12 @@ def _tensor(type_: ir.Type, what: str, place: str) -> tuple[tuple[int, ...], str
     return tuple(type_.shape), dtype_name(type_.element_type)
 
 
+def _memory_kind(attrs: dict[str, ir.Attribute]) -> str | None:
+    """The memory that an argument or result lies in, unless it is the device's own."""
+    kind = str(ir.StringAttr(attrs[_MEMORY]).value) if _MEMORY in attrs else "device"
+    return None if kind == "device" else kind
+
+
 def name_arguments(main: ir.Operation) -> None:
     """Writes `shardc.name` on every argument: the name its location has, or "argument 3"."""
     attrs = arg_attrs(main)
@@ -140,13 +150,16 @@ def describe(module: ir.Module) -> tuple[tuple[Argument, ...], tuple[Result, ...
         shape, dtype = _tensor(value.type, f"argument {i} ('{name}')", place)
         alias = int(ir.IntegerAttr(attrs[_ALIAS]).value) if _ALIAS in attrs else None
         donated = alias is not None or _DONOR in attrs
-        arguments.append(Argument(name, shape, dtype, donated=donated, aliased_result=alias))
+        kind = _memory_kind(attrs)
+        arguments.append(
+            Argument(name, shape, dtype, donated=donated, aliased_result=alias, memory_kind=kind)
+        )
     results = []
     types = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
     for i, (type_, attrs) in enumerate(zip(types, result_attrs(main), strict=True)):
         shape, dtype = _tensor(type_, f"result {i}", place)
         info = str(ir.StringAttr(attrs[_RESULT_NAME]).value) if _RESULT_NAME in attrs else ""
-        results.append(Result(info or f"result {i}", shape, dtype))
+        results.append(Result(info or f"result {i}", shape, dtype, memory_kind=_memory_kind(attrs)))
     return tuple(arguments), tuple(results)
 
 

@@ -7,17 +7,19 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
+import msgspec
 from jax.extend.mlir import ir
 from jax.sharding import NamedSharding, PartitionSpec
 
+from shardc.cost.arrivals import Arrival
 from shardc.errors import InputError
 from shardc.importer.program import Imported
-from shardc.ir.attributes import SHARDING, arg_attrs, set_arg_attrs, str_attr
+from shardc.ir.attributes import ARRIVAL, SHARDING, arg_attrs, set_arg_attrs, str_attr
 from shardc.ir.shardings import add_mesh, meshes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import ASKED_BY, Asked, asked_attr, asked_of, print_asked
 from shardc.ir.walk import body, main_function
-from shardc.plan.layout import STAGE_AXIS, Mesh
+from shardc.plan.layout import OWN_AXIS, Mesh
 
 MESH = "asked"  # symbol of the mesh that these shardings refer to
 
@@ -81,10 +83,9 @@ def ask_as_they_lie(
 ) -> None:
     """Writes `sdy.sharding` on every argument whose array arrives in parts.
 
-    Arrays that are whole on each of their devices ask for nothing, nor do those that a pipeline
-    returned with rows on each stage, and none do where arrays lie on several meshes, or on another
-    than asked for: then they are moved. So do arguments that have a
-    sharding already.
+    Arrays that are whole on each of their devices ask for nothing, nor do those that lie where a
+    plan put them (`write_arrivals`), and none do where arrays lie on several meshes, or on another
+    than asked for: then they are moved. So do arguments that have a sharding already.
 
     Args:
         leaves: of the call, one per argument.
@@ -95,13 +96,13 @@ def ask_as_they_lie(
         lies = getattr(leaf, "sharding", None)
         if not isinstance(lies, NamedSharding) or argument.key_impl is not None:
             continue
+        if OWN_AXIS in lies.mesh.axis_names:
+            continue
         if len(lies.mesh.devices.flat) > 1 and not lies.is_fully_replicated:
             split[n] = lies
     if len({lies.mesh for lies in split.values()}) != 1:
         return
     sizes = next(iter(split.values())).mesh.shape
-    if STAGE_AXIS in sizes:
-        return
     axes = tuple((name, size) for name, size in sizes.items() if size > 1)
     own = _own_axes(imported)
     if (own and dict(own) != dict(axes)) or (
@@ -119,6 +120,40 @@ def ask_as_they_lie(
         if not asked[n]
     }
     _write(imported, wanted, tuple(sizes.items()))
+
+
+def write_arrivals(
+    imported: Imported, leaves: Sequence[Any], devices: Sequence[jax.Device]
+) -> None:
+    """Writes `shardc.arrival` on every argument whose array lies where a plan of shardc's put it.
+
+    That is no wish: the array may be moved, and the planner knows what that costs.
+
+    Args:
+        leaves: of the call, one per argument.
+        devices: that stand for the cluster's; arrays on others are left out.
+    """
+    numbers = {device: n for n, device in enumerate(devices)}
+    found: dict[int, Arrival] = {}
+    for n, (leaf, argument) in enumerate(zip(leaves, imported.arguments, strict=True)):
+        lies = getattr(leaf, "sharding", None)
+        if not isinstance(lies, NamedSharding) or argument.key_impl is not None:
+            continue
+        mesh = lies.mesh
+        own = OWN_AXIS in mesh.axis_names and isinstance(mesh, jax.sharding.Mesh)
+        if not own or not all(device in numbers for device in mesh.devices.flat):
+            continue
+        ids = tuple(numbers[device] for device in mesh.devices.flat)
+        at = _asked(lies.spec, len(argument.shape), "").least
+        found[n] = Arrival(Mesh(tuple(mesh.shape.items()), ids), at, argument.shape)
+    if not found:
+        return
+    main = main_function(imported.module.operation)
+    with imported.module.context:
+        attrs = arg_attrs(main)
+        for n, arrival in found.items():
+            attrs[n][ARRIVAL] = str_attr(msgspec.json.encode(arrival).decode())
+        set_arg_attrs(main, attrs)
 
 
 def _asked(spec: PartitionSpec, rank: int, what: str) -> Asked:

@@ -6,6 +6,7 @@ import io
 from jax.extend.mlir import ir
 
 from shardc.ir.pass_manager import run_registered
+from shardc.ir.walk import walk
 
 
 def bytecode(module: ir.Operation) -> bytes:
@@ -27,14 +28,28 @@ def copy_module(module: ir.Module) -> ir.Module:
         return ir.Module.parse(bytecode(module.operation))
 
 
-def module_digest(module: ir.Module) -> str:
-    """SHA-256 of a module, whatever the locations of its ops."""
+def module_digest(module: ir.Module, *, weak_types: bool = True) -> str:
+    """SHA-256 of a module, whatever the locations of its ops.
+
+    Args:
+        weak_types: whether the only trace that JAX's weak types leave counts, converts to the type
+            that a value has already.
+    """
     with module.context:
         bare = module.operation.clone()
+        if not weak_types:
+            _drop_empty_converts(bare)
         run_registered(bare, "strip-debuginfo")
         sink = _Sink()
         bare.write_bytecode(sink)
     return sink.digest.hexdigest()
+
+
+def _drop_empty_converts(module: ir.Operation) -> None:
+    for op in list(walk(module)):
+        if op.name == "stablehlo.convert" and op.operands[0].type == op.results[0].type:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
 
 
 class _Sink:

@@ -4,7 +4,7 @@ import re
 
 from jax.extend.mlir import ir
 
-from shardc.ir.attributes import HOST_CALLS, SILENT_CALLS, call_target, named_attributes
+from shardc.ir.attributes import HOST_CALLS, PLACEMENTS, SILENT_CALLS, call_target, named_attributes
 
 MARK = "has_side_effect"
 _TARGET = re.compile(r"python_\w*callback|callback_custom_call")
@@ -44,3 +44,10 @@ def silent_calls(module: ir.Operation) -> list[str]:
     return [
         str(ir.StringAttr(each).value) for each in ir.ArrayAttr(module.attributes[SILENT_CALLS])
     ]
+
+
+def placements(module: ir.Operation) -> list[str]:
+    """Source positions of the values that the program puts into another memory on its way."""
+    if PLACEMENTS not in module.attributes:
+        return []
+    return [str(ir.StringAttr(each).value) for each in ir.ArrayAttr(module.attributes[PLACEMENTS])]

@@ -18,6 +18,7 @@ from shardc.analysis.stages.stage_functions import StageFunction, is_per_microba
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
     ACCUMULATE,
+    ARRIVAL,
     BATCH_DIM,
     DIRECTION,
     KIND,
@@ -168,6 +169,8 @@ def _write_tables(module: ir.Operation, main: ir.Operation, ids: dict[ir.Value, 
             row["sharding"] = attrs[SHARDING]
         if ASKED_BY in attrs:
             row["asked_by"] = attrs[ASKED_BY]
+        if ARRIVAL in attrs and BATCH_DIM not in attrs:
+            row["arrival"] = attrs[ARRIVAL]
         if PIECE in attrs:
             row["piece"] = attrs[PIECE]
         rows.append(ir.DictAttr.get(row))

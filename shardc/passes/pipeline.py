@@ -11,6 +11,7 @@ from shardc.passes.canonicalize import Canonicalize
 from shardc.passes.cse import Cse
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.drop_collectives import DropCollectives
+from shardc.passes.drop_placements import DropPlacements
 from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.hoist_host_calls import HoistHostCalls
 from shardc.passes.inline_calls import InlineCalls
@@ -37,6 +38,8 @@ NORMALIZE: tuple[Pass, ...] = (
     # Right after, because what is printed is known once there are no calls, and has no place in a
     # program that is cut into parts.
     HoistHostCalls(),
+    # Because a memory that a value is put into would be taken for an op without a rule.
+    DropPlacements(),
     # Because what a device tells itself would be taken for communication that was planned.
     DropCollectives(),
     # Because a constraint on one device would stand between an op and its user as a barrier.
@@ -98,6 +101,7 @@ PASSES: dict[str, type[Pass]] = {
     for each in (
         InlineCalls,
         HoistHostCalls,
+        DropPlacements,
         DropCollectives,
         StripShardings,
         AdoptShardings,

@@ -10,7 +10,12 @@ import msgspec
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import asked_values, donated_arguments, next_states
+from shardc.analysis.program.stage_table import (
+    arrivals,
+    asked_values,
+    donated_arguments,
+    next_states,
+)
 from shardc.analysis.shardings.memory_report import memory_at_peak
 from shardc.analysis.shardings.planned_reshards import held_bytes
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
@@ -74,7 +79,7 @@ class PlanShardings(Pass):
         rules = rules_of(module)
         placed = meshes(module)
         same, asked = next_states(module), asked_values(module)
-        donated = donated_arguments(module)
+        donated, arrived = donated_arguments(module), arrivals(module)
         # A stage may have nothing to do: a step without results.
         by_stage: dict[int, list[ir.Operation]] = {
             stage: [] for stage in range(get_int(module, NUM_STAGES) or 1)
@@ -106,6 +111,7 @@ class PlanShardings(Pass):
                 donated,
                 asked,
                 frozenset(self.ignored),
+                arrived,
             ).build(limit)
             key = _digest(built)
             if key not in solved:

@@ -111,3 +111,7 @@ class Executable(msgspec.Struct, frozen=True):
     results: tuple[ResultSpec, ...]
     num_microbatches: int
     actions: tuple[tuple[str, ...], ...]
+
+    def of_stage(self, stage: int | None) -> list[StageProgram]:
+        """The programs of a stage, or of all stages for None."""
+        return [program for program in self.programs if stage in (None, program.stage)]

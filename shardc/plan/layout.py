@@ -4,6 +4,9 @@ import msgspec
 
 from shardc.errors import PlanError
 
+# Of size 1, on every JAX mesh that shardc makes: what lies there was put there by a plan, or by JAX
+# following one, and by no wish of the user's.
+OWN_AXIS = "shardc"
 STAGE_AXIS = "stage"  # of the mesh on which an array lies whose rows belong to several stages
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import jax
 
+from shardc.runtime.context_mesh import no_context_mesh
+
 
 def gather(tree: Any, device: jax.Device | None = None) -> Any:
     """The same pytree with every array on one device.
@@ -25,4 +27,5 @@ def gather(tree: Any, device: jax.Device | None = None) -> Any:
         # donates the original would take the gathered value with it.
         return jax.numpy.copy(jax.device_put(leaf, target))
 
-    return jax.tree.map(bring, tree)
+    with no_context_mesh():
+        return jax.tree.map(bring, tree)

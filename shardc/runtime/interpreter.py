@@ -20,6 +20,7 @@ from shardc.runtime.programs import Call, Program
 from shardc.runtime.stacks import Stacks
 from shardc.runtime.tape import Instruction, Slot, build_tape
 from shardc.runtime.transfers import Transfer, Transfers
+from shardc.runtime.user_shardings import UserShardings, argument_places, result_places
 
 Environment = list[Any]
 
@@ -122,6 +123,22 @@ class Interpreter:
         self._finishers = [_finisher(executable, i) for i in range(len(executable.results))]
         self.last_trace: list[tuple[str, int]] = []
         self.unreturned_results: list[jax.Array] | None = None
+
+    def user_shardings(self) -> UserShardings:
+        """Where the user's own arguments and results lie, stacks as one."""
+        executable = self._executable
+        return UserShardings(
+            argument_places(
+                executable.arguments, self.argument_shardings, self._stacks.argument_places()
+            ),
+            result_places(
+                executable.results,
+                [None if slot is None else self._shardings[slot] for slot in self._results],
+                self._stacks.result_places(),
+                self._finishers,
+                executable.num_microbatches,
+            ),
+        )
 
     def __call__(self, arguments: Sequence[Any]) -> list[jax.Array]:
         """One step.

@@ -90,11 +90,19 @@ class Stack:
         )
         return whole
 
-    def _join(self, parts: Sequence[jax.Array]) -> jax.Array:
+    @property
+    def place(self) -> NamedSharding:
+        """Where the whole array lies when it was put together."""
+        return self._near() if self.layout is None else self.layout.whole
+
+    def _near(self) -> NamedSharding:
         here = self.places[0]
         spec = list(here.spec) + [None] * (len(self.shape) - len(here.spec))
         spec[self.dim] = None
-        target = NamedSharding(here.mesh, PartitionSpec(*spec))
+        return NamedSharding(here.mesh, PartitionSpec(*spec))
+
+    def _join(self, parts: Sequence[jax.Array]) -> jax.Array:
+        target = self._near()
         near = [
             self._transfers.find(part.sharding, target, part.shape, part.dtype.name)(part)
             for part in parts
@@ -161,6 +169,14 @@ class Stacks:
         self._specs = {
             i: _whole_spec(arguments[i], stack.shape) for i, (_, stack) in self._taken.items()
         }
+
+    def argument_places(self) -> dict[int, NamedSharding]:
+        """Where each stacked argument lies best, by its number."""
+        return {i: stack.place for i, (_, stack) in self._taken.items()}
+
+    def result_places(self) -> dict[int, NamedSharding]:
+        """Where each stacked result lies, by its number."""
+        return {i: stack.place for i, (_, stack) in self._put.items()}
 
     def take_apart(self, values: Sequence[Any]) -> list[Any]:
         """The programs' arguments.

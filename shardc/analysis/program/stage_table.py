@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+import msgspec
 from jax.extend.mlir import ir
 
+from shardc.cost.arrivals import Arrival
 from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
 from shardc.ir.walk import functions, walk, where
 from shardc.plan.value_id import argument_id, is_computed
@@ -76,6 +78,18 @@ def asked_values(module: ir.Operation) -> dict[str, AskedValue]:
                 name = str(ir.StringAttr(row["asked_by"]).value)
             found[argument_id(n)] = AskedValue(asked_of(row["sharding"]), name)
     return found
+
+
+def arrivals(module: ir.Operation) -> dict[str, Arrival]:
+    """Value ids of the arguments that lie somewhere when the step is called, and where."""
+    if ARGUMENTS not in module.attributes:
+        return {}
+    rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
+    return {
+        f"arg{n}": msgspec.json.decode(ir.StringAttr(row["arrival"]).value, type=Arrival)
+        for n, row in enumerate(rows)
+        if "arrival" in row
+    }
 
 
 def asked_names(module: ir.Operation) -> list[str]:

@@ -18,6 +18,7 @@ from shardc.analysis.shardings.reshard_tables import Column
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.analysis.shardings.strategies import value_shardings
 from shardc.cluster import Cluster
+from shardc.cost.arrivals import Arrival, arrival_s
 from shardc.cost.links import axis_links
 from shardc.ir.attributes import KIND, PER_MICROBATCH, VALUE, arg_attrs, get_str, result_attrs
 from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of, sum_itemsize
@@ -25,6 +26,8 @@ from shardc.ir.walk import body, planned_ops, symbol, terminator
 from shardc.plan.layout import Mesh
 from shardc.plan.value_id import is_accumulator, is_argument, is_computed
 from shardc.rules.op_rule import OpRule
+
+STEPS_PER_ARRIVAL = 100  # of state: it is brought once, and comes back as it went
 
 
 class ProblemBuilder:
@@ -40,6 +43,8 @@ class ProblemBuilder:
         donated: value ids of the arguments whose place their next state takes.
         asked: value id -> the sharding that the user asks for.
         ignored: names of those, and positions of constraints, that are not to hold.
+        arrivals: value id -> where the argument lies when the step is called. Bringing it from
+            there is priced; for state, once in `STEPS_PER_ARRIVAL` steps.
     """
 
     def __init__(
@@ -54,12 +59,14 @@ class ProblemBuilder:
         donated: frozenset[str],
         asked: Mapping[str, AskedValue] = MappingProxyType({}),
         ignored: frozenset[str] = frozenset(),
+        arrivals: Mapping[str, Arrival] = MappingProxyType({}),
     ) -> None:
         self.functions = list(functions)
         self.rules = rules
         self.mesh, self.cluster = mesh, cluster
         self.num_microbatches, self.stashes = num_microbatches, stashes
-        self.ignored = ignored
+        self.ignored, self.arrivals = ignored, arrivals
+        self.arrival_costs: dict[str, list[float]] = {}
         self.asked = {v: each.asked for v, each in asked.items() if each.name not in ignored}
         self.state = frozenset(same.values())
         self.in_place = {value for value, argument in same.items() if argument in donated}
@@ -112,6 +119,7 @@ class ProblemBuilder:
             self.graph.edge_reshards,
             self.graph.op_reductions,
             self.state,
+            self.arrival_costs,
         )
 
     def _add_function(
@@ -175,6 +183,7 @@ class ProblemBuilder:
                 first.setdefault(name, 0 if is_accumulator(name) else start)
                 last[name] = max(last.get(name, 0), stop)
         read = self._read_after_the_microbatches()
+        finish_s = self.graph.reshards.finish_s
         for name, (value, many) in sample.items():
             shape, bytes_each = shape_of(value), num_bytes(value)
             sizes = itemsize(dtype_of(value)), sum_itemsize(value)
@@ -186,17 +195,33 @@ class ProblemBuilder:
             copies = self.stashes if many else 1
             shards = [self.mesh.num_shards(option.axes) for option in options]
             free = name in self.in_place
+            arriving = self._arrival_costs(name, options, shape, sizes[0])
             node = Node(
                 (options,),
                 [
-                    0.0 if name in read else self.graph.reshards.finish_s(o, options, shape, sizes)
-                    for o in options
+                    at + (0.0 if name in read else finish_s(o, options, shape, sizes))
+                    for o, at in zip(options, arriving, strict=True)
                 ],
                 [0 if free else copies * bytes_each // n for n in shards],
                 (first[name], last[name]),
             )
             self.value_nodes[name] = self.graph.add(node)
             self.value_options[name] = options
+
+    def _arrival_costs(
+        self, name: str, options: Column, shape: tuple[int, ...], bytes_each: int
+    ) -> list[float]:
+        """Seconds per step that it takes to bring a value to each of `options`."""
+        arrival = self.arrivals.get(name)
+        if arrival is None or arrival.shape != shape:  # none, or only rows of a stack
+            return [0.0] * len(options)
+        steps = STEPS_PER_ARRIVAL if name in self.state else 1
+        found = [
+            arrival_s(arrival, self.mesh, option, bytes_each, self.cluster) / steps
+            for option in options
+        ]
+        self.arrival_costs[name] = found
+        return found
 
     def _read_after_the_microbatches(self) -> set[str]:
         """Values that an update reads, so that its reshards price what is left to be reduced."""

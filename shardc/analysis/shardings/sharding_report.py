@@ -30,6 +30,10 @@ def stage_report(
         u, v = problem.edges[edge]
         cost = float(problem.edge_costs[edge][choice[u], choice[v]])
         seconds[info.function] = seconds.get(info.function, 0.0) + cost
+    for value, costs in built.arrival_costs.items():
+        first = next(name for name, args in built.function_args.items() if value in args)
+        cost = costs[choice[built.value_nodes[value]]]
+        seconds[first] = seconds.get(first, 0.0) + cost
     memory = memory_at_peak(built, choice, found.buffers())
     by_kind: dict[str, float] = {}
     for name, total in seconds.items():

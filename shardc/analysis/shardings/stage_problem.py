@@ -61,6 +61,8 @@ class StageProblem:
         edge_reshards: of the first edges of `problem`; the others tie values together.
         op_reductions: node of an op -> the result that some of its strategies reduce.
         state: value ids of the arguments that results replace.
+        arrival_costs: value id of an argument -> seconds per step to bring it to each of its
+            options from where it lies.
     """
 
     problem: Problem
@@ -79,6 +81,7 @@ class StageProblem:
     edge_reshards: list[EdgeReshard]
     op_reductions: dict[int, OpReduction]
     state: frozenset[str]
+    arrival_costs: dict[str, list[float]]
 
     def shardings(self, choice: Sequence[int]) -> dict[str, FunctionSharding]:
         """What a solution's choice means for each function."""

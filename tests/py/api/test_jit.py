@@ -299,12 +299,6 @@ def test_a_plan_and_a_wish_contradict_each_other() -> None:
     assert caught.value.code == "SHARDC-183"
 
 
-def test_a_cluster_larger_than_the_job_is_refused() -> None:
-    with pytest.raises(ClusterError, match="64 devices") as caught:
-        shardc.jit(step, cluster="a100-64").lower(*arguments())
-    assert caught.value.code == "SHARDC-101"
-
-
 def test_a_job_of_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     with pytest.raises(ClusterError, match="2 processes"):

@@ -1,0 +1,214 @@
+"""What `shardc.jit` runs: the compiled programs of a plan, between the pytrees of the user."""
+
+import copy
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+
+from shardc.api.signature import Signature, printed_plan
+from shardc.backend.programs import CompiledProgram
+from shardc.errors import InputError
+from shardc.importer.program import Argument, Imported, Result
+from shardc.plan.decisions import Plan
+from shardc.plan.executable import Executable
+from shardc.runtime.context_mesh import no_context_mesh
+from shardc.runtime.interpreter import Interpreter
+from shardc.runtime.user_shardings import UserShardings
+
+
+class Compiled(Signature):
+    """A step ready to run: `compiled(*args, **kwargs)`, without the static arguments.
+
+    If a call is left by an exception (Ctrl-C, a NaN under `jax_debug_nans`, an error in a callback)
+    after the update has begun, `unreturned_results` has the results in place of donated arguments
+    that are gone.
+
+    Attributes:
+        plan: the decisions behind it.
+        executable: the stage programs as MLIR, and the order in which they run.
+        programs: the same compiled.
+        interpreter: runs flat lists of arrays; its `last_trace` tells the order of dispatch.
+        program: as of the Lowered that it was compiled from.
+        in_tree, out_tree, args_info, out_info: as of `Signature`.
+    """
+
+    def __init__(
+        self,
+        imported: Imported,
+        plan: Plan,
+        executable: Executable,
+        programs: Sequence[CompiledProgram],
+        host_calls: Sequence[tuple[int, Sequence[int]]] = (),
+        program: Hashable = None,
+        explain: Callable[..., str] | None = None,
+    ) -> None:
+        super().__init__(imported)
+        self.plan = plan
+        self.executable = executable
+        self.programs = tuple(programs)
+        self.interpreter = Interpreter(executable, self.programs)
+        self._weaken: dict[int, jax.stages.Compiled] = {}
+        self._host_calls = [(imported.host_calls[index], taken) for index, taken in host_calls]
+        self._unheard: list[jax.Array] | None = None  # results while callbacks run
+        self.program = program
+        self._explain = explain
+        self._take_types(imported)
+
+    def __repr__(self) -> str:
+        return (
+            f"<shardc.Compiled {self._signature()}; {printed_plan(self.plan)};"
+            f" {len(self.programs)} programs>"
+        )
+
+    def _take_types(self, imported: Imported) -> None:
+        Signature.__init__(self, imported)
+        self._keys_in = _positions(imported.arguments, "key_impl")
+        self._keys_out = tuple(
+            (i, imported.results[i].key_impl) for i in _positions(imported.results, "key_impl")
+        )
+        self._weak_out = _positions(imported.results, "weak_type")
+        self._memory_out = tuple(
+            (i, imported.results[i].memory_kind)
+            for i in _positions(imported.results, "memory_kind")
+        )
+        self._num_results = len(imported.results)
+
+    def with_types_of(self, imported: Imported) -> "Compiled":
+        """The same programs for a trace of the same `program` that differs in weak types."""
+        other = copy.copy(self)
+        for name in ("input_shardings", "output_shardings"):
+            other.__dict__.pop(name, None)
+        other._take_types(imported)
+        return other
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, in_tree = jax.tree.flatten((args, kwargs))
+        if in_tree != self.in_tree:
+            raise InputError(
+                f"the arguments are {in_tree}; the step was compiled for {self.in_tree}",
+                help="pass the same pytrees, without static arguments, or lower again",
+                code="SHARDC-263",
+            )
+        return self.call_flat(leaves)
+
+    def call_flat(self, leaves: list[Any]) -> Any:
+        """One step on the leaves of `(args, kwargs)`."""
+        with no_context_mesh():
+            for i in self._keys_in:
+                leaves[i] = jax.random.key_data(leaves[i])
+            results = self.interpreter(leaves)
+            if self._host_calls:
+                self._unheard = results
+                for callback, taken in self._host_calls:
+                    callback(*(np.asarray(results[i]) for i in taken))
+                self._unheard = None
+            return self._results(results)
+
+    @property
+    def unreturned_results(self) -> Any:
+        """Results of a step that an exception kept from returning; None otherwise."""
+        results = self._unheard or self.interpreter.unreturned_results
+        return None if results is None else self._results(list(results))
+
+    def _results(self, results: list[Any]) -> Any:
+        results = results[: self._num_results]
+        for i in self._weak_out:
+            results[i] = self._as_weak(i, results[i])
+        for i, kind in self._memory_out:
+            results[i] = jax.device_put(results[i], results[i].sharding.with_memory_kind(kind))
+        for i, impl in self._keys_out:
+            results[i] = jax.random.wrap_key_data(_unsplit(results[i]), impl=impl)
+        return jax.tree.unflatten(self.out_tree, results)
+
+    def _as_weak(self, index: int, value: jax.Array) -> jax.Array:
+        """The same buffer as an array of weak type, as `jax.jit` returns it.
+
+        Without this a step count that began as a Python 0 would come back as another type, and the
+        second call would trace and plan again.
+        """
+        call = self._weaken.get(index)
+        if call is None:
+            aval = jax.ShapeDtypeStruct(
+                value.shape, value.dtype, sharding=value.sharding, weak_type=True
+            )
+            call = jax.jit(lambda x: x, donate_argnums=0).lower(aval).compile()
+            self._weaken[index] = call
+        weak: jax.Array = call(value)
+        return weak
+
+    @functools.cached_property
+    def input_shardings(self) -> Any:
+        """A pytree like `(args, kwargs)`: an array that lies so is used where it is.
+
+        Of the batch, which is cut into microbatches first, where these are put. None where no
+        program reads the argument.
+        """
+        places = self._user_shardings.arguments[: len(self._imported.arguments)]
+        return jax.tree.unflatten(
+            self.in_tree, list(map(_of_value, self._imported.arguments, places))
+        )
+
+    @functools.cached_property
+    def output_shardings(self) -> Any:
+        """A pytree like the results: where they lie; None for an argument returned as it came."""
+        places = self._user_shardings.results[: self._num_results]
+        return jax.tree.unflatten(
+            self.out_tree, list(map(_of_value, self._imported.results, places))
+        )
+
+    @functools.cached_property
+    def _user_shardings(self) -> UserShardings:
+        with no_context_mesh():
+            return self.interpreter.user_shardings()
+
+    def explain(self, pattern: str | None = None) -> str:
+        """As `Planned.explain`."""
+        assert self._explain is not None, "compiled from a plan"
+        return self._explain(pattern)
+
+    def as_text(self, stage: int | None = None) -> str:
+        """Optimised HLO of the programs of `stage` (of all stages for None)."""
+        names = {program.name for program in self.executable.of_stage(stage)}
+        texts = self.hlo_texts()
+        return "\n".join(f"// {name}\n{texts[name]}" for name in texts if name in names)
+
+    def hlo_texts(self) -> dict[str, str]:
+        """Optimised HLO by name of the stage program."""
+        return {p.program.name: p.call.as_text() or "" for p in self.programs}
+
+    def cost_analysis(self) -> dict[str, Any]:
+        """What XLA counts for one call of each stage program on one device, by its name."""
+        return {p.program.name: p.call.cost_analysis() for p in self.programs}
+
+    def memory_analysis(self) -> dict[str, Any]:
+        """XLA's memory statistics of each stage program on one device, by its name."""
+        return {p.program.name: p.call.memory_analysis() for p in self.programs}
+
+
+def _of_value(value: Argument | Result, place: Sharding | None) -> Sharding | None:
+    """Where a value of the user's lies, whose numbers (of a key) lie at `place` on the device."""
+    if isinstance(place, NamedSharding) and value.key_impl is not None:
+        place = NamedSharding(place.mesh, PartitionSpec(*place.spec[: len(value.shape) - 1]))
+    if place is not None and value.memory_kind is not None:
+        return place.with_memory_kind(value.memory_kind)
+    return place
+
+
+def _unsplit(data: jax.Array) -> jax.Array:
+    """The numbers of keys with each key on one device: JAX has no keys that are split inside."""
+    lies = data.sharding
+    if lies.shard_shape(data.shape)[-1] == data.shape[-1]:
+        return data
+    assert isinstance(lies, NamedSharding), lies
+    whole: jax.Array = jax.device_put(
+        data, NamedSharding(lies.mesh, PartitionSpec(*lies.spec[:-1]))
+    )
+    return whole
+
+
+def _positions(entries: Sequence[Any], field: str) -> tuple[int, ...]:
+    return tuple(i for i, entry in enumerate(entries) if getattr(entry, field))
