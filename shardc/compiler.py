@@ -126,6 +126,20 @@ def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:
         )
 
 
+def layer_loops(module: Module, least_share: float) -> list[tuple[int, int]]:
+    """(first iteration, iterations) of the loops over layers of a prepared module, of three or more
+    iterations, that make up at least a share of the FLOPs; counted over all such loops."""
+    with module.context:
+        flow = row_flow(module.operation, state_arguments(main_function(module.operation)))
+    return [
+        (group.first, group.trips)
+        for group in flow.groups
+        if group.trips > 2
+        and not group.independent
+        and group.flops >= least_share * max(flow.flops, 1)
+    ]
+
+
 def recut(split_module: Module, cuts: Sequence[int]) -> tuple[tuple[Origin, ...], tuple[int, ...]]:
     """What begins at the positions `cuts`, and the only loop cuts that these need."""
     with split_module.context:

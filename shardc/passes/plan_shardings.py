@@ -86,11 +86,9 @@ class PlanShardings(Pass):
         }
         for function in functions(module):
             by_stage.setdefault(get_int(function, STAGE) or 0, []).append(function)
-        solved: dict[str, Solution] = {}
-        reports: list[StageReport] = []
+        problems: dict[int, StageProblem] = {}
         for stage, stage_functions in sorted(by_stage.items()):
             if not stage_functions:  # a program that only passes arguments on
-                reports.append(StageReport({}, 0, 0, 0, 0.0, 0.0))
                 continue
             if f"stage{stage}" not in placed:
                 raise PlanError(
@@ -98,37 +96,72 @@ class PlanShardings(Pass):
                     help="run shardc-assign-meshes first",
                     code="SHARDC-101",
                 )
-            mesh = placed[f"stage{stage}"]
-            stashes = self.stashes[stage] if self.stashes else num_microbatches
             built = ProblemBuilder(
                 stage_functions,
                 rules,
-                mesh,
+                placed[f"stage{stage}"],
                 cluster,
                 num_microbatches,
-                stashes,
+                self.stashes[stage] if self.stashes else num_microbatches,
                 same,
                 donated,
                 asked,
                 frozenset(self.ignored),
                 arrived,
             ).build(limit)
-            key = _digest(built)
-            if key not in solved:
+            least = least_peak(built.problem)
+            if least > limit:  # at once: a search would find nothing
+                raise _of_stage(LimitError(limit, None, least), stage, placed[f"stage{stage}"])
+            problems[stage] = built
+        solutions: dict[int, Solution] = {}
+        known: dict[str, list[tuple[StageProblem, Solution]]] = {}
+        # From the end: the last stages hold the least, and what fits there may fit further ahead.
+        for stage, built in reversed(problems.items()):
+            mesh = placed[f"stage{stage}"]
+            alike = known.setdefault(_digest(built), [])
+            solution = self._known(built, alike, mesh, cluster, limit)
+            if solution is None:
                 try:
-                    solved[key] = self._solved(built, mesh, cluster, limit)
+                    solution = self._solved(built, mesh, cluster, limit)
                 except LimitError as error:
-                    error.message = (
-                        f"stage {stage}, on devices {ranges(mesh.device_ids)}: {error.message}"
-                    )
-                    raise
-            solution = solved[key]
-            chosen = built.shardings(solution.choice)
+                    raise _of_stage(error, stage, mesh) from None
+                alike.append((built, solution))
+            solutions[stage] = solution
+        reports = []
+        for stage, stage_functions in sorted(by_stage.items()):
+            if stage not in problems:
+                reports.append(StageReport({}, 0, 0, 0, 0.0, 0.0))
+                continue
+            chosen = problems[stage].shardings(solutions[stage].choice)
             for function in stage_functions:
                 write_shardings(function, chosen[symbol(function)])
-            reports.append(stage_report(built, solution, mesh, cluster))
+            mesh = placed[f"stage{stage}"]
+            reports.append(stage_report(problems[stage], solutions[stage], mesh, cluster))
         module.attributes[CLUSTER] = str_attr(msgspec.json.encode(cluster).decode())
         module.attributes[REPORTS] = str_attr(msgspec.json.encode(reports).decode())
+
+    def _known(
+        self,
+        built: StageProblem,
+        alike: list[tuple[StageProblem, Solution]],
+        mesh: Mesh,
+        cluster: Cluster,
+        limit: int,
+    ) -> Solution | None:
+        """The solution of an equal stage that holds no more, if it fits here, too.
+
+        No choice of this stage costs less than the other's bound, as what fits here fits there.
+        """
+        for other, solution in alike:
+            if not all(
+                (theirs <= own).all()
+                for theirs, own in zip(other.problem.usages, built.problem.usages, strict=True)
+            ):
+                continue
+            buffers = planned_reshards(built, solution.choice, mesh, cluster).buffers()
+            if memory_at_peak(built, solution.choice, buffers).total <= limit:
+                return solution
+        return None
 
     def _solved(self, built: StageProblem, mesh: Mesh, cluster: Cluster, limit: int) -> Solution:
         """The cheapest choice that fits, what its reshards hold included.
@@ -139,8 +172,7 @@ class PlanShardings(Pass):
         bound, which asks for no room, holds for all. All of it together keeps to the time limit.
         """
         deadline_s = time.monotonic() + self.time_limit
-        if (least := least_peak(built.problem)) > limit:
-            raise LimitError(limit, None, least)  # at once: a search would find nothing
+        least = least_peak(built.problem)
         end = max((hi for _, hi in built.problem.intervals), default=0)
         reserved = solvable = np.zeros(end, np.int64)
         bound = smallest = None
@@ -187,12 +219,17 @@ class PlanShardings(Pass):
         return replace(solution, choice=solution.choice[: problem.num_nodes])
 
 
+def _of_stage(error: LimitError, stage: int, mesh: Mesh) -> LimitError:
+    """The same error, saying which stage does not fit."""
+    error.message = f"stage {stage}, on devices {ranges(mesh.device_ids)}: {error.message}"
+    return error
+
+
 def _digest(built: StageProblem) -> str:
-    """Equal digests mean equal problems, so equal stages are solved once."""
+    """Equal digests mean equal problems, but for what their values hold."""
     digest = hashlib.sha256()
     problem = built.problem
-    arrays = [*problem.costs, *problem.usages]
-    for array in arrays:
+    for array in problem.costs:
         digest.update(array.tobytes())
     tables = {id(table): table for table in problem.edge_costs}
     names = {key: hashlib.sha256(t.tobytes()).digest() for key, t in tables.items()}

@@ -16,7 +16,7 @@ from shardc.ir.walk import main_function
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan, StagePlan, check_bounds
 from shardc.plan.predicted import Predicted, Replicated, StageReport
-from shardc.planner.layer_costs import Crossing, Proposal, crossing
+from shardc.planner.proposal import Crossing, Proposal, crossing
 from shardc.schedule.registry import SCHEDULES, generate
 from shardc.schedule.simulate import Simulation, Times, simulate
 
@@ -74,7 +74,9 @@ def plan_exactly(
         for report in reports
     ]
     schedule = generate(shape.schedule, work)
-    simulation = simulate(schedule, work, times, transfers.slowest_s)
+    simulation = simulate(
+        schedule, work, times, lambda source, target: transfers.seconds.get((source, target), 0.0)
+    )
     return Candidate(proposal, module, reports, simulation, transfers)
 
 

@@ -1,19 +1,17 @@
 """Choose the shape of the pipeline: microbatches, stages, their meshes and the schedule.
 
-First all devices as one stage, planned exactly, on each view of them as a mesh, in as few
-microbatches as fit. Then, where a pipeline can still be faster, Alpa's two levels: what each layer
-costs on each submesh comes from the intra-operator solver, a dynamic program joins layers into
-stages on submeshes (`shardc.planner.layer_costs`), and the few best shapes are planned exactly, as
-they will run, memory included. The shape whose simulated schedule is shortest wins.
+Shapes are ranked by the prices of layers (`shardc.planner.promising`), one stage among them, and
+the best few are planned exactly, as they will run, memory included. The shape whose simulated
+schedule is shortest wins. Where one shape is asked for, or layers cannot be told apart, shapes are
+planned exactly at once.
 
-Every step asks whether the time limit leaves room for it: large programs get fewer shapes.
+Budgets are counted work; the time limit only stops what takes too long.
 """
 
 import functools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -30,32 +28,27 @@ from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
 from shardc.planner.candidate import Candidate, plan_exactly
-from shardc.planner.layer_costs import MOST_LAYERS, Proposal, even_proposals, layer_table, propose
-from shardc.planner.shape_order import ShapeOrder
+from shardc.planner.promising import Promising, promising_shapes
+from shardc.planner.proposal import Proposal, even_proposals
+from shardc.planner.shapes import distinct
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
-from shardc.schedule.registry import schedule_named
+from shardc.schedule.registry import SCHEDULES, schedule_named
 from shardc.solver.solve import LimitError
 
-MOST_PIPELINES = 9  # that are planned exactly, before the best of them is chosen
+MOST_PLANNED, MOST_TRIED = 3, 9  # shapes that are planned exactly, if they fit, and if they do not
 # Of solving a stage while shapes compete, and of the shape that won. Stages of more ops get as much
 # more: a look at all of them takes that much longer.
 CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0
 FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0
 OPS_FOR_EFFORT = 8_000
-REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scaled from there
-MOST_MICROBATCHES = 16  # tried for pipelines; more only helps deeper ones
-MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit
-FIRST_SOLVE = 0.25  # share of the time limit that a stage of the first shape gets at least
-ANY_SOLVE, ONLY_SOLVE = (
-    0.5,
-    0.85,
-)  # share of the time left for a stage of any shape, of the only one
-# Shares of the time limit after which no more counts, whole meshes (beside pipelines, and alone),
-# first pipelines and further pipelines are begun.
-SPLITTING, ONE_STAGE, ONLY_ONE_STAGE, FIRST_PIPELINE, ONE_PIPELINE = 0.1, 0.3, 0.5, 0.6, 0.8
+NEAR = 1.1  # a shape may be estimated so much slower than the best plan so far
+MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit, and nothing is estimated
+SEARCHING = 0.5  # share of the time limit after which no more layers are priced
+FIRST_SHARE, SHARE = 0.25, 0.85  # of the time limit, of what is left: for planning one shape
 MOST_EARLIER = 0.5  # of the FLOPs, in earlier runs of the microbatches in front of a pipeline
 INTERRUPTED = "planning was interrupted; this is the best plan found until then"
+NOT_ALL = "not every promising shape was priced: the budget for pricing layers was spent"
 
 Progress = Callable[[str], None]
 
@@ -91,14 +84,15 @@ class _Planner:
         self.progress = progress
         self.start_s = time.monotonic()
         self.longest_s = 0.0  # of planning one shape exactly
-        self.alone = False  # only one shape is possible, but for the number of microbatches
         self.notes: list[str] = []
         self.unmet: list[str] = []
         self.splits = Splits(module, options.batch_args)
         self.outlined: tuple[Shape, Module] | None = None  # the last one, and its cuts
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
+        if options.schedule != "auto":
+            schedule_named(options.schedule)
+        self.schedules = list(SCHEDULES) if options.schedule == "auto" else [options.schedule]
         self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
-        schedule_named(self.schedule)
         self.best: Candidate | None = None
         self.infeasible: InfeasibleError | None = None
         self.first: Proposal | None = None  # that was planned
@@ -107,17 +101,19 @@ class _Planner:
         self._check_stages()
         self._settle_microbatches()
         views = self._whole_views()
-        pipelines = self.cluster.num_devices > 1 and self.options.stages != 1
-        whole = not pipelines or self.options.stages == "auto"
-        self.alone = alone = not pipelines and len(views) == 1
         try:
             if self.options.mesh != "auto":
                 check_mesh_divides(self.splits.whole(self._first_count()), self.options.mesh)
-            if whole:
-                self._plan_whole(views, alone)
-            if pipelines and not (self._only_whole_batches() or self._near_ideal()):
-                self._plan_pipelines()
-            best = self.best if self._time_for_another() and not alone else None
+            direct = self._direct(views)
+            if direct is None:
+                promising = self._promising()
+                if promising is not None:
+                    self._plan_best(promising)
+            else:
+                self._plan_each(direct)
+            if self.best is None and self.options.stages in (1, "auto"):
+                self._plan_whole(views)
+            best = self.best if self._time_for_another() else None
             if best is not None and best.gap > FINAL_GAP:
                 self._try(best.proposal, FINAL_GAP, FINAL_EFFORT_S)
         except KeyboardInterrupt:
@@ -200,20 +196,16 @@ class _Planner:
     def _seconds_spent(self) -> float:
         return time.monotonic() - self.start_s
 
-    def _seconds_left(self) -> float:
-        return self.options.time_limit_s - self._seconds_spent()
-
     def _solving_s(self) -> float:
-        """Seconds for one stage; the first shape gets some even where none are left."""
-        least_s = FIRST_SOLVE * self.options.time_limit_s if self.best is None else 1.0
-        share = ONLY_SOLVE if self.alone else ANY_SOLVE
-        return max(share * self._seconds_left(), least_s)
+        """Seconds for one shape; the first gets some even where none are left."""
+        least_s = FIRST_SHARE * self.options.time_limit_s if self.best is None else 1.0
+        return max(SHARE * (self.options.time_limit_s - self._seconds_spent()), least_s)
 
-    def _time_for_another(self, share: float = 1.0) -> bool:
-        """Whether one more shape can be planned within this share of the time limit."""
-        return self._seconds_spent() + self.longest_s < share * self.options.time_limit_s
+    def _time_for_another(self) -> bool:
+        """Whether one more shape can be planned within the time limit."""
+        return self._seconds_spent() + self.longest_s < self.options.time_limit_s
 
-    # ---- one stage ----
+    # ---- shapes that are planned without an estimate ----
 
     def _whole_views(self) -> list[Mesh]:
         """All devices as one mesh, in every way or in the one that was asked for; those whose last
@@ -232,14 +224,50 @@ class _Planner:
             )
         return [mesh_of(asked, range(math.prod(asked)), self.options.mesh_axes)]
 
-    def _plan_whole(self, views: list[Mesh], alone: bool) -> None:
+    def _direct(self, views: list[Mesh]) -> list[Proposal] | None:
+        """The shapes to plan where the request leaves little open; None: they are searched for."""
+        asked = self.options
+        count = asked.microbatches
+        if asked.stages == 1 and (len(views) == 1 or count != "auto"):
+            return [] if count == "auto" else self._whole_proposals(count, views)
+        if self.cluster.num_devices == 1:
+            return []
+        if asked.stages == "auto" or asked.stages == 1 or count == "auto":
+            return None
+        return self._even(count)
+
+    def _even(self, count: int) -> list[Proposal]:
+        """Stages of even work, as many as are asked for or as there can be."""
+        for _ in range(2):
+            try:
+                module = self.splits.whole(count)
+                return even_proposals(module, self.cluster, self.options, count, self.schedule)
+            except StageError as error:
+                if error.most is None:
+                    raise
+                self._note_fewer("stages", error.most, error)
+                self.options = msgspec.structs.replace(self.options, stages=error.most)
+                if error.most == 1:
+                    return self._whole_proposals(count, self._whole_views())
+        raise AssertionError("there are as many stages as there are layers")
+
+    def _plan_each(self, proposals: Sequence[Proposal]) -> None:
+        """Plans shapes of which nothing is estimated, as long as there is time."""
+        alone = len(proposals) == 1
+        gap, effort_s = (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
+        for proposal in proposals:
+            if self.best is not None and not self._time_for_another():
+                break
+            self._try(proposal, gap, effort_s)
+
+    def _plan_whole(self, views: list[Mesh]) -> None:
         """Plans one stage on each view, in the fewest microbatches that fit."""
+        alone = len(views) == 1
         gap, effort_s = (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
         count: int | None = self._first_count()
         while count is not None:
             for number, proposal in enumerate(self._whole_proposals(count, views)):
-                share = ONLY_ONE_STAGE if self.options.stages == 1 else ONE_STAGE
-                if number > 0 and not self._time_for_another(share):
+                if number > 0 and not self._time_for_another():
                     break
                 better_s = math.inf if self.best is None else self.best.seconds
                 found = self._try(proposal, gap, effort_s, better_s)
@@ -280,124 +308,53 @@ class _Planner:
         function = main_function(self.splits.whole(count).operation)
         return sum(num_bytes(argument) for argument in body(function).arguments)
 
-    # ---- pipelines ----
+    # ---- shapes that are searched for ----
 
-    def _only_whole_batches(self) -> bool:
-        """Whether all is left to the planner, and the batch cannot be cut for a pipeline."""
-        asked = self.options
-        return asked.stages == asked.microbatches == "auto" and not self._can_split(2)
-
-    def _near_ideal(self) -> bool:
-        """Whether the best plan is as fast as the bubble alone allows any pipeline to be."""
-        if self.best is None:
-            return False
-        return self.best.seconds <= self.best.ideal_s * (1.0 + 1.0 / MOST_MICROBATCHES)
-
-    def _plan_pipelines(self) -> None:
-        """Plans the most promising shapes exactly (all, where nothing is estimated), as long as one
-        may be faster than the best so far, or nothing fits."""
-        if self.best is not None and not self._time_for_another(FIRST_PIPELINE):
-            return
-        proposals = self._proposals()
-        alone = len(proposals) == 1 and self.best is None
-        gap, effort_s = (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
-        order = ShapeOrder(proposals)
-        while order.num_planned < MOST_PIPELINES:
-            proposal = order.next(None if self.best is None else self.best.seconds)
-            if proposal is None:
-                break
-            if self.best is not None and not self._time_for_another(ONE_PIPELINE):
-                break
-            found = self._try(proposal, gap, effort_s)
-            order.planned(proposal, found.seconds if isinstance(found, Candidate) else None)
-
-    def _proposals(self) -> list[Proposal]:
-        """Shapes worth planning exactly, the most promising first; none if one stage is enough."""
-        asked = self.options
-        try:
-            found = self._shapes()
-        except StageError as error:
-            if error.most is None:
-                raise
-            self._note_fewer("stages", error.most, error)
-            if asked.stages == "auto":
-                return []
-            asked = self.options = msgspec.structs.replace(asked, stages=error.most)
-            found = self._shapes()
-        found = [p for p in found if math.isfinite(p.step_time_s)]
-        found.sort(key=lambda proposal: proposal.step_time_s)
-        if not found and asked.stages != "auto":
-            raise InfeasibleError(
-                f"no pipeline of {asked.stages} stages fits into"
-                f" {self.limit:,} bytes on each of {self.cluster.num_devices} devices",
-                help="raise the memory limit, or use more devices, stages or microbatches",
-            )
-        return found
-
-    def _shapes(self) -> list[Proposal]:
-        asked = self.options
-        if asked.stages == 1:
-            return self._whole_proposals(self._first_count(), self._whole_views())
-        counts = self._counts_of_pipelines()
-        self.splits.cut_loops(MOST_LAYERS if asked.stages == "auto" else asked.stages, counts)
-        if asked.stages == "auto" or len(counts) > 1:
-            found = self._estimated(counts)
-        else:
-            # One microbatch gains no time in stages, and the cheapest ones would be left idle.
-            (count,) = counts
-            module = self.splits.in_layers(count)
-            found = even_proposals(module, self.cluster, asked, count, self.schedule)
-        cuts = self.splits.loop_cuts
-        return [replace(p, shape=msgspec.structs.replace(p.shape, loop_cuts=cuts)) for p in found]
-
-    def _estimated(self, counts: list[int]) -> list[Proposal]:
-        """Proposals from the cost of layers, taken at one count and scaled to the others."""
-        if not counts:
-            return []
-        reference = max(
-            count for count in counts if count <= REFERENCE_MICROBATCHES or count == counts[0]
-        )
+    def _promising(self) -> Promising | None:
+        """Shapes worth planning exactly, the most promising first."""
         self.progress("estimating the layers")
-        shape = None if self.options.mesh == "auto" else tuple(self.options.mesh)
-        seconds = max(self._seconds_left() / 2, 1.0)
-        module = self.splits.in_layers(reference)
-        table = layer_table(module, self.cluster, shape, self.options, seconds)
-        found = []
-        for count in counts:
-            module = self.splits.in_layers(count)
-            scaled = table.for_microbatches(reference / count, module, self.options)
-            some = propose(scaled, self.cluster, self.options, count, self.schedule, self.limit)
-            alone = count == 1 and self.options.stages != "auto"
-            found += (self._evenly(module, some) if alone else []) or some
-        return found
+        for _ in range(2):
+            try:
+                found = promising_shapes(
+                    self.module,
+                    self.splits,
+                    self.cluster,
+                    self.options,
+                    self.schedules,
+                    lambda: self._seconds_spent() < SEARCHING * self.options.time_limit_s,
+                    lambda error: self._note_fewer("microbatches", 1, error),
+                )
+            except StageError as error:
+                if error.most is None:
+                    raise
+                self._note_fewer("stages", error.most, error)
+                if self.options.stages == "auto" or error.most == 1:
+                    return None
+                self.options = msgspec.structs.replace(self.options, stages=error.most)
+                continue
+            if found.search.exhausted:
+                self.notes.append(NOT_ALL)
+            if not found.found and self.options.stages not in (1, "auto"):
+                raise InfeasibleError(
+                    f"no pipeline of {self.options.stages} stages fits into"
+                    f" {self.limit:,} bytes on each of {self.cluster.num_devices} devices",
+                    help="raise the memory limit, or use more devices, stages or microbatches",
+                )
+            return found
+        return None
 
-    def _evenly(self, module: Module, found: list[Proposal]) -> list[Proposal]:
-        """The same pipelines of one microbatch, which gains no time in stages, cut evenly."""
-        even = even_proposals(module, self.cluster, self.options, 1, self.schedule)
-        views = {proposal.shape.meshes[0].shape: proposal for proposal in even}
-        return [
-            replace(views[p.shape.meshes[0].shape], step_time_s=p.step_time_s)
-            for p in found
-            if p.shape.meshes[0].shape in views
-        ]
-
-    def _counts_of_pipelines(self) -> list[int]:
-        """The numbers of microbatches to try; those that the program allows, for "auto"."""
-        asked = self.options.microbatches
-        if asked != "auto":
-            return [asked]
-        found = [] if self.options.stages == "auto" else [1]
-        start_s = time.monotonic()
-        count = 2
-        while count <= MOST_MICROBATCHES and self._can_split(count):
-            if RUNS in self.splits.whole(count).operation.attributes:
-                break  # the first stage would go through the batch alone before the pipeline begins
-            found.append(count)
-            count *= 2
-            late = time.monotonic() - start_s > SPLITTING * self.options.time_limit_s
-            if late and count > REFERENCE_MICROBATCHES:
-                break
-        return found
+    def _plan_best(self, promising: Promising) -> None:
+        """Plans the most promising shapes exactly, as long as one may be faster than the best."""
+        planned = 0
+        for each in distinct(promising.found, MOST_TRIED):
+            if self.best is not None:
+                slow = each.pipeline.step_time_s > NEAR * self.best.seconds
+                if slow or planned == MOST_PLANNED or not self._time_for_another():
+                    break
+            proposal = promising.search.proposal(each)
+            if proposal is not None:
+                found = self._try(proposal, CHOOSING_GAP, CHOOSING_EFFORT_S)
+                planned += isinstance(found, Candidate)
 
     # ---- one shape ----
 
@@ -422,8 +379,7 @@ class _Planner:
     ) -> Candidate | InfeasibleError:
         """Plans a shape exactly, and keeps it if it is the best; the error, if it does not fit."""
         start_s = time.monotonic()
-        shape = self.splits.recut(proposal.shape)
-        proposal = replace(proposal, shape=shape)
+        shape = proposal.shape
         self.first = self.first or proposal
         sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.meshes)
         self.progress(

@@ -10,7 +10,7 @@ from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.planner.candidate import Candidate, plan_exactly
-from shardc.planner.layer_costs import Proposal
+from shardc.planner.proposal import Proposal
 
 GAP, EFFORT_S = 0.01, 20.0  # of solving a stage with and without a sharding
 

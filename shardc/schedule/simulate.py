@@ -1,6 +1,6 @@
 """Runs a schedule on paper: when each action starts and ends, and how much time is idle."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shardc.schedule.action import BACKWARD, FORWARD, PROLOGUE, UPDATE, WEIGHT, Action, Schedule
@@ -69,21 +69,28 @@ def simulate(
     schedule: Schedule,
     work: Work,
     times: Times | Sequence[Times] | None = None,
-    transfer_s: float = 0.0,
+    transfer_s: float | Callable[[int, int], float] = 0.0,
 ) -> Simulation:
     """Every action starts as soon as its device is free and what it needs has arrived.
 
     Args:
         schedule: complete (see `check`).
         times: of every stage, or one per stage; None takes F = B = W = 1.
-        transfer_s: added wherever an action needs the result of another device; it delays the
-            receiver only (transfers overlap with compute and with each other).
+        transfer_s: added wherever an action needs the result of another device, or a function of
+            both devices; it delays the receiver only (transfers overlap with compute and with each
+            other).
     Raises:
         ScheduleError: SHARDC-244, the actions wait for each other.
     """
     times = times or Times()
     per_stage = [times] * work.num_stages if isinstance(times, Times) else list(times)
     assert len(per_stage) == work.num_stages, "one Times per stage"
+
+    def send_s(source: int, target: int) -> float:
+        if source == target:
+            return 0.0
+        return transfer_s(source, target) if callable(transfer_s) else transfer_s
+
     device_of = {action: d for d, actions in enumerate(schedule) for action in actions}
     free_s = [0.0] * len(schedule)
     busy_s = 0.0
@@ -91,7 +98,7 @@ def simulate(
     for action in run_order(schedule, work):
         device = device_of[action]
         arrivals = [
-            timed[needed].end_s + (transfer_s if timed[needed].device != device else 0.0)
+            timed[needed].end_s + send_s(timed[needed].device, device)
             for needed in work.dependences(action)
         ]
         start_s = max([free_s[device], *arrivals])

@@ -22,7 +22,7 @@ def memory_at_peak(
     among it.
     """
     problem = built.problem
-    kinds = {node: _kind(built, value) for value, node in built.value_nodes.items()}
+    kinds = {node: kind_of_value(built, value) for value, node in built.value_nodes.items()}
     held_bytes = [int(u[s]) for u, s in zip(problem.usages, choice, strict=True)]
     intervals = [*problem.intervals, *((each.start, each.end) for each in buffers)]
     usages = np.array([*held_bytes, *(each.num_bytes for each in buffers)], np.int64)
@@ -38,7 +38,9 @@ def memory_at_peak(
     return Memory(**held)
 
 
-def _kind(built: StageProblem, value: str) -> str:
+def kind_of_value(built: StageProblem, value: str) -> str:
+    """The field of `Memory` that a value counts to, if it is held."""
+
     def are_in(names: dict[str, tuple[str, ...]], *wanted: str) -> bool:
         return any(value in ids and name.split("_")[1] in wanted for name, ids in names.items())
 

@@ -1,21 +1,50 @@
 """Cuts layers into pipeline stages and gives each a submesh.
 
-Alpa's inter-operator dynamic program (Zheng et al., OSDI 2022, algorithm 1), with two changes: the
-bottleneck is tightened downwards from the cheapest pipeline, which visits few values, and transfers
-between stages are priced.
+Alpa's inter-operator dynamic program (Zheng et al., OSDI 2022, algorithm 1), with three changes:
+spans of the time between two microbatches are halved where Alpa enumerates its values; transfers
+are priced by where the stages lie; a schedule with few microbatches in flight waits for round
+trips.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from shardc.errors import InfeasibleError, StageError
-from shardc.solver.problem.problem import Floats, Ints
+from shardc.solver.problem.problem import Floats
 
-StageCost = Callable[[int, int, int, int], float]
+CLOSE = 1e-6  # share of the step time that pipelines may differ by without being told apart
+CELLS = 1 << 22  # of one table of choices: first layer x last layer x devices
+
+
+@dataclass(frozen=True)
+class Line:
+    """The layers and devices in a row, and what stages of them cost.
+
+    Attributes:
+        num_layers, num_devices: both are used up, in order.
+        sizes: numbers of devices that a stage may have.
+        num_microbatches: that pass each stage.
+        stage_s: (which size, microbatches in flight) -> [first layer, last layer] seconds of a
+            microbatch, forward and backward; inf: it does not fit.
+        send_s: (which size, whether the stage ends where a host does) -> per last layer the seconds
+            in which a microbatch goes to the next stage and its gradient comes back.
+        in_flight: stages behind a stage -> microbatches that it holds at most.
+        devices_per_host: a submesh that fits into a host never straddles two, and a larger one
+            starts at a host.
+    """
+
+    num_layers: int
+    num_devices: int
+    sizes: tuple[int, ...]
+    num_microbatches: int
+    stage_s: Callable[[int, int], Floats]
+    send_s: Callable[[int, bool], Floats]
+    in_flight: Callable[[int], int]
+    devices_per_host: int = 1
 
 
 @dataclass(frozen=True)
@@ -24,232 +53,197 @@ class Pipeline:
 
     Attributes:
         stages: (first layer, last layer, devices) in order; devices are taken in order too.
-        step_time_s: sum of stage and transfer times + (microbatches - 1) * the slowest of them.
-        bottleneck_s: the slowest stage or transfer.
+        step_time_s: round trip of the first microbatch + (microbatches - 1) * period.
+        period_s: between two microbatches: the slowest stage, the slowest transfer one way, or
+            the longest round trip from a stage to the last one and back, divided by the
+            microbatches that the stage has in flight.
     """
 
     stages: tuple[tuple[int, int, int], ...]
     step_time_s: float
-    bottleneck_s: float
+    period_s: float
 
 
 def plan_stages(
-    cost: StageCost,
-    *,
-    num_layers: int,
-    num_devices: int,
-    submesh_sizes: Sequence[int],
-    num_microbatches: int,
-    transfer_s: Sequence[float] = (),
-    num_stages: int | None = None,
-    devices_per_host: int | None = None,
-) -> Pipeline:
-    """Finds the pipeline with the least step time, exactly.
+    line: Line, *, num_stages: int | None = None, below_s: float = math.inf
+) -> Pipeline | None:
+    """Finds the pipeline with the least step time, exactly but for `CLOSE`.
 
     Args:
-        cost: cost(i, j, m, after) = seconds of forward and backward of layers i..j for one
-            microbatch on a submesh of submesh_sizes[m] devices with `after` stages behind it (which
-            decides how many microbatches are in flight); inf if it does not fit. Each combination
-            that a pipeline can contain is asked for once.
-        transfer_s: per boundary between layers l and l+1 the seconds to send one microbatch's
-            values across; () = free. A transfer overlaps with compute, so it acts as a station of
-            its own in the pipeline.
         num_stages: None = any.
-        devices_per_host: if given, a submesh that fits into a host never straddles two, and a
-            larger one starts at a host.
+        below_s: only a pipeline with a shorter step is wanted; None if there is none.
     Raises:
         StageError: SHARDC-160, more stages than layers; SHARDC-162, sizes that cannot fill the
             devices.
         InfeasibleError: SHARDC-220, every way of cutting holds a stage that does not fit.
     """
-    if num_stages is not None and num_stages > num_layers:
+    if num_stages is not None and num_stages > line.num_layers:
         raise StageError(
-            f"{num_stages} stages were asked for, but the program has {num_layers} layers",
-            help=f"ask for at most {num_layers} stages",
+            f"{num_stages} stages were asked for, but the program has {line.num_layers} layers",
+            help=f"ask for at most {line.num_layers} stages",
         )
-    table = _Table.build(
-        cost,
-        num_layers,
-        num_devices,
-        submesh_sizes,
-        list(transfer_s) or [0.0] * (num_layers - 1),
-        num_stages,
-        devices_per_host,
-    )
-    found = _tighten(table, num_microbatches)
-    if found is None:
-        _explain(table)
-    assert found is not None
-    return found
+    table = _Table(line, num_stages)
+    more = line.num_microbatches - 1
+    first = table.cheapest(below_s if more == 0 else below_s / more)
+    if first is None:
+        if below_s == math.inf:
+            _explain(table)
+        return None
+    best = None
+    limit_s = below_s
+    # Of each span of periods: no pipeline with a period inside has a shorter round trip.
+    spans = []
 
+    def found(pipeline: Pipeline) -> None:
+        nonlocal best, limit_s
+        if pipeline.step_time_s < limit_s:
+            best, limit_s = pipeline, pipeline.step_time_s
 
-@dataclass(frozen=True)
-class _Table:
-    """Attributes:
-    time: [stages after, first layer, last layer, submesh] seconds; inf = not allowed.
-    send: per last layer the transfer behind it; 0 behind the last one.
-    fits: [submesh, devices of this stage and those after] whether it may be placed there.
-    """
-
-    time: Floats
-    send: Floats
-    fits: npt.NDArray[np.bool_]
-    sizes: tuple[int, ...]
-    num_devices: int
-    num_stages: int | None
-
-    @staticmethod
-    def build(
-        cost: StageCost,
-        num_layers: int,
-        num_devices: int,
-        sizes: Sequence[int],
-        transfer_s: Sequence[float],
-        num_stages: int | None,
-        devices_per_host: int | None,
-    ) -> "_Table":
-        most = num_stages or min(num_layers, max(num_devices // min(sizes), 1))
-        fits = np.zeros((len(sizes), num_devices + 1), bool)
-        for m, size in enumerate(sizes):
-            for left in range(size, num_devices + 1):
-                fits[m, left] = _placeable(num_devices - left, size, devices_per_host)
-        reach = _fillable(sizes, fits, num_devices, most)
-        time = np.full((most, num_layers, num_layers, len(sizes)), np.inf)
-        for after in range(most):
-            for m, size in enumerate(sizes):
-                if size > num_devices:
-                    continue
-                ways = fits[m, size:] & reach[after, : num_devices + 1 - size]
-                if not ways.any():
-                    continue
-                if num_stages is not None and num_stages == after + 1 and not ways[-1]:
-                    continue
-                for i in range(num_layers):
-                    if num_stages is not None and i < num_stages - after - 1:
-                        continue
-                    if num_stages is not None and num_stages == after + 1 and i > 0:
-                        break
-                    ends = [num_layers - 1] if after == 0 else range(i, num_layers - after)
-                    for j in ends:
-                        time[after, i, j, m] = cost(i, j, m, after)
-        send = np.array([*transfer_s, 0.0])
-        return _Table(time, send, fits, tuple(sizes), num_devices, num_stages)
-
-
-def _placeable(start: int, size: int, devices_per_host: int | None) -> bool:
-    """Whether `size` devices from number `start` on respect the hosts."""
-    if devices_per_host is None:
-        return True
-    inside = start % devices_per_host
-    return inside + size <= devices_per_host or (inside == 0 and size % devices_per_host == 0)
-
-
-def _fillable(
-    sizes: Sequence[int], fits: npt.NDArray[np.bool_], num_devices: int, most: int
-) -> npt.NDArray[np.bool_]:
-    """[stages, devices]: whether that many stages can fill that many last devices."""
-    reach = np.zeros((most + 1, num_devices + 1), bool)
-    reach[0, 0] = True
-    for count in range(1, most + 1):
-        for m, size in enumerate(sizes):
-            if size > num_devices:
-                continue
-            reach[count, size:] |= reach[count - 1, : num_devices + 1 - size] & fits[m, size:]
-    return reach
-
-
-def _tighten(table: _Table, num_microbatches: int) -> Pipeline | None:
-    """Best pipeline over all bottlenecks.
-
-    The cheapest pipeline whose slowest station is below b also is it for every b down to its own
-    slowest station, so b jumps from one such value to the next. Stops when even the smallest
-    possible bottleneck cannot pay for the sum any more.
-    """
-    stations = np.unique(table.time[np.isfinite(table.time)])
-    stations = np.unique(np.concatenate([stations, table.send]))
-    least = 0.0
-    low, high = 0, len(stations) - 1
-    while low < high:  # the smallest bottleneck with which a pipeline exists
-        middle = (low + high) // 2
-        if _cheapest(table, float(stations[middle]), inclusive=True) is None:
-            low = middle + 1
-        else:
-            high = middle
-    if len(stations):
-        least = float(stations[low])
-    best: Pipeline | None = None
-    below = math.inf
-    while (found := _cheapest(table, below, inclusive=False)) is not None:
-        stages, total, slowest = found
-        step = total + (num_microbatches - 1) * slowest
-        if best is None or step < best.step_time_s:
-            best = Pipeline(stages, step, slowest)
-        if total + (num_microbatches - 1) * least >= best.step_time_s:
-            break
-        below = slowest
+    found(first)
+    spans.append((0.0, first.period_s, first.step_time_s - more * first.period_s))
+    while spans:
+        low_s, high_s, trip_s = spans.pop()
+        if more * (high_s - low_s) <= CLOSE * (trip_s + more * high_s):
+            continue
+        if trip_s + more * low_s >= limit_s * (1.0 - CLOSE):
+            continue
+        middle_s = (low_s + high_s) / 2
+        pipeline = table.cheapest(middle_s)
+        spans.append((middle_s, high_s, trip_s))
+        if pipeline is not None:
+            found(pipeline)
+            trip = pipeline.step_time_s - more * pipeline.period_s
+            spans.append((low_s, pipeline.period_s, trip))
     return best
 
 
-def _cheapest(
-    table: _Table, bound: float, *, inclusive: bool
-) -> tuple[tuple[tuple[int, int, int], ...], float, float] | None:
-    """Least sum of times with every station below `bound`: stages, sum, slowest station."""
-    allowed = table.time <= bound if inclusive else table.time < bound
-    sendable = table.send <= bound if inclusive else table.send < bound
-    send = np.where(
-        sendable | (np.arange(len(table.send)) == len(table.send) - 1), table.send, np.inf
-    )
-    time = np.where(allowed, table.time, np.inf) + send[None, None, :, None]
-    most, num_layers = time.shape[:2]
-    devices = table.num_devices
-    # ahead[k, d]: least sum for layers k.. on the last d devices with the current stage count.
-    ahead = np.full((num_layers + 1, devices + 1), np.inf)
-    ahead[num_layers, 0] = 0.0
-    picks: list[Ints] = []
-    best_sum, best_count = math.inf, 0
-    for count in range(1, most + 1):
-        options = np.full((len(table.sizes), num_layers, num_layers, devices + 1), np.inf)
-        for m, size in enumerate(table.sizes):
-            if size <= devices:
-                rest = ahead[1:, : devices + 1 - size]
-                options[m, :, :, size:] = time[count - 1, :, :, m, None] + rest[None]
-                options[m, :, :, ~table.fits[m]] = np.inf
-        flat = options.transpose(1, 3, 0, 2).reshape(num_layers, devices + 1, -1)
-        pick = flat.argmin(axis=2)
-        picks.append(pick)
+class _Table:
+    """Least round trips for the last layers on the last devices, for one bound of the period."""
+
+    def __init__(self, line: Line, num_stages: int | None) -> None:
+        self.line, self.num_stages = line, num_stages
+        self.unit = math.gcd(line.num_devices, *line.sizes)
+        self.devices = line.num_devices // self.unit
+        self.sizes = [size // self.unit for size in line.sizes]
+        most = min(line.num_layers, line.num_devices // min(line.sizes))
+        self.most = most if num_stages is None else min(num_stages, most)
+        self.reach = self._fillable()
+
+    def cheapest(self, bound_s: float) -> Pipeline | None:
+        """The shortest round trip of any pipeline whose period is at most `bound_s`."""
+        line = self.line
+        num_layers, devices = line.num_layers, self.devices
         ahead = np.full((num_layers + 1, devices + 1), np.inf)
-        ahead[:num_layers] = np.take_along_axis(flat, pick[:, :, None], axis=2)[:, :, 0]
-        if ahead[0, devices] < best_sum and table.num_stages in (None, count):
-            best_sum, best_count = float(ahead[0, devices]), count
-    if best_count == 0:
-        return None
-    stages: list[tuple[int, int, int]] = []
-    layer, left, slowest = 0, devices, 0.0
-    for count in range(best_count, 0, -1):
-        m, last = divmod(int(picks[count - 1][layer, left]), num_layers)
-        slowest = max(
-            slowest, float(table.time[count - 1, layer, last, m]), float(table.send[last])
-        )
-        stages.append((layer, last, table.sizes[m]))
-        layer, left = last + 1, left - table.sizes[m]
-    return tuple(stages), best_sum, slowest
+        ahead[num_layers, 0] = 0.0
+        picks: list[npt.NDArray[np.int64]] = []
+        best_s, best_count = math.inf, 0
+        for count in range(1, self.most + 1):
+            in_flight = line.in_flight(count - 1)
+            longest_s = bound_s * in_flight * (1.0 + 1e-12)
+            best = np.full((num_layers + 1, devices + 1), np.inf)
+            pick = np.full((num_layers + 1, devices + 1), -1)
+            for m, size in enumerate(self.sizes):
+                columns = np.flatnonzero(np.isfinite(ahead).any(axis=0))
+                columns = columns[columns + size <= devices]
+                columns = columns[[self._placeable(size, d + size) for d in columns]]
+                if not len(columns):
+                    continue
+                stage_s = line.stage_s(m, in_flight)
+                stage_s = np.where(stage_s <= bound_s, stage_s, np.inf)
+                rest = ahead[1:, columns] + self._send(m, columns, bound_s)
+                trips, lasts = self._join(stage_s, rest)
+                trips[trips > longest_s] = np.inf
+                here = best[:num_layers, columns + size]
+                better = trips < here
+                best[:num_layers, columns + size] = np.where(better, trips, here)
+                chosen = pick[:num_layers, columns + size]
+                pick[:num_layers, columns + size] = np.where(better, m * num_layers + lasts, chosen)
+            ahead = best
+            picks.append(pick)
+            if ahead[0, devices] < best_s and self.num_stages in (None, count):
+                best_s, best_count = float(ahead[0, devices]), count
+        return self._pipeline(picks, best_count, best_s) if best_count else None
+
+    @staticmethod
+    def _join(stage_s: Floats, rest: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+        """[first layer, devices]: the least stage and rest over all last layers, and which."""
+        num_layers, columns = rest.shape
+        trips = np.empty((num_layers, columns))
+        lasts = np.empty((num_layers, columns), np.int64)
+        rows = max(1, CELLS // max(num_layers * columns, 1))
+        for start in range(0, num_layers, rows):
+            part = stage_s[start : start + rows, :, None] + rest[None]
+            lasts[start : start + rows] = part.argmin(axis=1)
+            trips[start : start + rows] = part.min(axis=1)
+        return trips, lasts
+
+    def _send(
+        self, m: int, columns: npt.NDArray[np.int64], bound_s: float
+    ) -> npt.NDArray[np.float64]:
+        """[last layer, devices behind] seconds there and back; 0 behind the last layer."""
+        ends = np.array([self._ends_host(int(d)) for d in columns])
+        tables = [self.line.send_s(m, crosses) for crosses in (False, True)]
+        sent = np.where(ends[None], tables[1][:, None], tables[0][:, None])
+        sent = np.where(sent / 2 <= bound_s, sent, np.inf)
+        sent[-1] = 0.0
+        return sent
+
+    def _ends_host(self, behind: int) -> bool:
+        return (self.devices - behind) * self.unit % self.line.devices_per_host == 0
+
+    def _placeable(self, size: int, left: int) -> bool:
+        """Whether a stage on the first of the `left` last devices respects the hosts."""
+        host, size = self.line.devices_per_host, size * self.unit
+        inside = (self.devices - left) * self.unit % host
+        return inside + size <= host or (inside == 0 and size % host == 0)
+
+    def _pipeline(self, picks: list[npt.NDArray[np.int64]], count: int, trip_s: float) -> Pipeline:
+        line = self.line
+        stages: list[tuple[int, int, int]] = []
+        layer, left, period_s, ahead_s = 0, self.devices, 0.0, 0.0
+        trips = []
+        for stage in range(count, 0, -1):
+            m, last = divmod(int(picks[stage - 1][layer, left]), line.num_layers)
+            left -= self.sizes[m]
+            own_s = float(line.stage_s(m, line.in_flight(stage - 1))[layer, last])
+            sent_s = 0.0
+            if stage > 1:
+                sent_s = float(line.send_s(m, self._ends_host(left))[last])
+            trips.append((own_s, sent_s))
+            stages.append((layer, last, line.sizes[m]))
+            layer = last + 1
+        for behind, (own_s, sent_s) in enumerate(reversed(trips)):
+            ahead_s += own_s + sent_s
+            period_s = max(period_s, own_s, sent_s / 2, ahead_s / line.in_flight(behind))
+        step_s = trip_s + (line.num_microbatches - 1) * period_s
+        return Pipeline(tuple(stages), step_s, period_s)
+
+    def _fillable(self) -> npt.NDArray[np.bool_]:
+        """[stages, devices]: whether that many stages can fill that many last devices."""
+        reach = np.zeros((self.most + 1, self.devices + 1), bool)
+        reach[0, 0] = True
+        for count in range(1, self.most + 1):
+            for size in self.sizes:
+                for left in range(size, self.devices + 1):
+                    if reach[count - 1, left - size] and self._placeable(size, left):
+                        reach[count, left] = True
+        return reach
 
 
 def _explain(table: _Table) -> None:
     """Raises the error that says why there is no pipeline."""
-    most = len(table.time)
-    reach = _fillable(table.sizes, table.fits, table.num_devices, most)
-    counts = [table.num_stages] if table.num_stages is not None else list(range(1, most + 1))
-    if not any(reach[count, table.num_devices] for count in counts):
+    line, reach = table.line, table.reach
+    counts = range(1, table.most + 1) if table.num_stages is None else [table.num_stages]
+    if not any(count < len(reach) and reach[count, table.devices] for count in counts):
         wanted = "" if table.num_stages is None else f" with {table.num_stages} stages"
         raise StageError(
-            f"submeshes of {', '.join(map(str, table.sizes))} devices cannot fill"
-            f" {table.num_devices} devices{wanted}",
+            f"submeshes of {', '.join(map(str, line.sizes))} devices cannot fill"
+            f" {line.num_devices} devices{wanted}",
             code="SHARDC-162",
             help="ask for another number of stages or devices",
         )
     raise InfeasibleError(
-        f"no way of cutting {table.time.shape[1]} layers into stages on {table.num_devices} devices"
+        f"no way of cutting {line.num_layers} layers into stages on {line.num_devices} devices"
         " keeps every stage within its memory",
         code="SHARDC-220",
         help="raise the memory limit, use more devices, or use more microbatches",

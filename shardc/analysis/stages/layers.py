@@ -1,0 +1,116 @@
+"""Which layers the stages of a pipeline are made of, and which of them are alike."""
+
+import re
+from collections.abc import Sequence
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.cloned_ops import cloneable_ops
+from shardc.analysis.program.def_use import dataflow, step_facts
+from shardc.analysis.program.stage_table import asked_values, donated_arguments, next_states
+from shardc.analysis.program.state import state_aliases
+from shardc.analysis.stages.forward_backward import forward_ops
+from shardc.analysis.stages.stage_cuts import (
+    balanced_cuts,
+    count_heavy_ops,
+    crossing_values,
+    layer_starts,
+)
+from shardc.analysis.stages.stage_work import work_of_forward_ops
+from shardc.errors import StageError
+from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, get_int
+from shardc.ir.walk import functions, main_function
+
+MOST_LAYERS = 64  # that are told apart between loops
+FEW_LAYERS = 8  # that there are in any case; Alpa used 6 to 16
+HEAVY_PER_LAYER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # products, tried in this order
+
+
+def layer_positions(
+    split_module: ir.Operation, *, exactly: int | None = None, at_least: int = 1
+) -> tuple[int, ...]:
+    """Position of the first forward op of each layer in a split @main.
+
+    Args:
+        exactly: so many layers, of equal FLOPs; None: as many as there can be (up to
+            `MOST_LAYERS`) without more bytes between two of them than between `FEW_LAYERS`.
+    Raises:
+        StageError: SHARDC-160, there are fewer layers; SHARDC-161, there is nothing to cut.
+    """
+    main = main_function(split_module)
+    flow = dataflow(main)
+    facts = step_facts(main, flow)
+    aliases = state_aliases(main)
+    forward = forward_ops(flow, facts, set(aliases.values()))
+    if forward is None:
+        raise _no_stages(
+            "no result tells where the forward pass ends, so there is nothing to cut into stages",
+            "return the loss from the step, or use stages=1",
+        )
+    order = sorted(forward - cloneable_ops(flow, facts, set(aliases)))
+    if not order:
+        raise _no_stages(
+            "the program computes nothing that could be cut into stages", "use stages=1"
+        )
+    if exactly is not None:
+        count = get_int(split_module, NUM_MICROBATCHES) or 1
+        work = work_of_forward_ops(flow, facts, forward, aliases, order, count)
+        return (order[0], *balanced_cuts(flow, order, exactly, work))
+    few = layer_starts(flow, order, max(FEW_LAYERS, at_least), at_least=at_least)
+    heavy = count_heavy_ops(flow, order)
+    place = {op: index for index, op in enumerate(order)}
+    crossing = [0] * (len(order) + 1)  # bytes that a cut in front of each op crosses
+    for value in crossing_values(flow, order):
+        crossing[value.producer + 1] += value.num_bytes
+        crossing[max(value.consumers) + 1] -= value.num_bytes
+    for index in range(1, len(crossing)):
+        crossing[index] += crossing[index - 1]
+
+    def most_bytes(starts: Sequence[int]) -> int:
+        return max((crossing[place[start]] for start in starts[1:]), default=0)
+
+    for share in HEAVY_PER_LAYER:
+        if len(few) < heavy // share <= MOST_LAYERS:
+            many = layer_starts(flow, order, heavy // share)
+            if most_bytes(many) <= most_bytes(few):
+                return tuple(many)
+    return tuple(few)
+
+
+def _no_stages(message: str, help: str) -> StageError:
+    error = StageError(message, code="SHARDC-161", help=help)
+    error.most = 1
+    return error
+
+
+_VALUE = re.compile(r'"(v|acc|arg)(\d+)"')
+_PLACES = re.compile(r"shardc\.(origin|stage) = [^,}]*(?:: [^,}]*)?|@?stage\d+_")
+
+
+def equal_stages(module: ir.Operation, count: int) -> list[int]:
+    """For each stage the first one that has the same text, but for the names of its values."""
+    asked = {value: each.asked for value, each in asked_values(module).items()}
+    same, donated = next_states(module), donated_arguments(module)
+    texts: dict[int, list[str]] = {stage: [] for stage in range(count)}
+    for function in functions(module):
+        texts[get_int(function, STAGE) or 0].append(_text(function))
+    first: dict[str, int] = {}
+    found = []
+    for stage in range(count):
+        names: dict[str, str] = {}
+
+        def rename(match: re.Match[str]) -> str:
+            return f'"{match[1]}{names.setdefault(match[0], str(len(names)))}"'  # noqa: B023
+
+        text = _VALUE.sub(rename, _PLACES.sub("", "\n".join(texts[stage])))
+        facts = [
+            (number, names.get(f'"{same.get(value, "")}"'), value in donated, asked.get(value))
+            for name, number in names.items()
+            for value in [name.strip('"')]
+        ]
+        found.append(first.setdefault(f"{text}{facts}", stage))
+    return found
+
+
+def _text(function: ir.Operation) -> str:
+    return str(function.get_asm(enable_debug_info=False))

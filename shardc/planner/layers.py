@@ -1,0 +1,76 @@
+"""The layers that the search moves between stages, and which of them are alike.
+
+A loop over layers is cut into its first iteration, its second, and the rest; every iteration of the
+rest is a layer like the second. So a model of a hundred scanned layers has as many layers, and four
+kinds of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardc.analysis.stages.layers import equal_stages, layer_positions
+from shardc.analysis.stages.stage_cuts import Origin
+from shardc.compiler import find, outline, recut
+from shardc.ir.context import Module
+
+
+@dataclass(frozen=True)
+class Layers:
+    """All layers of a program, in order.
+
+    Attributes:
+        origins: what begins each of them (`shardc.compiler.recut`).
+        samples: for each layer the number of the sample that stands for it.
+        behind: for each layer the sample behind which is what is behind the layer.
+        starts: what begins each sample in the module whose loops are cut into samples.
+        kinds: the samples that are unlike all before them.
+    """
+
+    origins: tuple[Origin, ...]
+    samples: tuple[int, ...]
+    behind: tuple[int, ...]
+    starts: tuple[Origin, ...]
+    kinds: tuple[int, ...]
+
+
+def find_layers(
+    split_module: Module, loops: Sequence[tuple[int, int]], at_least: int = 1
+) -> tuple[Layers, Module]:
+    """The layers of a split module, and its samples outlined as stages.
+
+    Args:
+        loops: (first iteration, iterations) of the loops over layers that are cut behind their
+            first and second iteration.
+        at_least: layers that there must be, iterations included.
+    Raises:
+        StageError: SHARDC-160, SHARDC-161, as `layer_positions`.
+    """
+    more = sum(trips - 3 for _, trips in loops)
+    with split_module.context:
+        positions = layer_positions(split_module.operation, at_least=max(at_least - more, 1))
+    starts, _ = recut(split_module, positions)
+    outlined = outline(split_module, positions[1:])
+    with outlined.context:
+        alike = equal_stages(outlined.operation, len(starts))
+    origins: list[Origin] = []
+    samples: list[int] = []
+    behind: list[int] = []
+    ends = {first + 2: first + trips for first, trips in loops}
+    for sample, (op, first) in enumerate(starts):
+        rest = sample > 0 and first in ends and starts[sample - 1] == (op, first - 1)
+        origins.append((op, first))
+        samples.append(alike[sample - 1 if rest else sample])
+        if rest:
+            for row in range(first + 1, ends[first]):
+                origins.append((op, row))
+                samples.append(alike[sample - 1])
+                behind.append(sample - 1)
+        behind.append(sample)
+    kinds = tuple(dict.fromkeys(samples))
+    return Layers(tuple(origins), tuple(samples), tuple(behind), starts, kinds), outlined
+
+
+def outlined_samples(split_module: Module, layers: Layers) -> Module | None:
+    """The samples as stages of a module cut into other microbatches; None if some are not there."""
+    positions = find(split_module, layers.starts)
+    return None if positions is None else outline(split_module, positions[1:])

@@ -1,0 +1,127 @@
+"""The shapes of a program that are worth planning exactly, found by the prices of its layers."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shardc.analysis.program.arguments import cut_dims
+from shardc.cluster import Cluster
+from shardc.compiler import layer_loops
+from shardc.cost.submeshes import mesh_of, mesh_views, submesh_sizes
+from shardc.errors import MicrobatchError
+from shardc.ir.attributes import KIND, RUNS, get_str
+from shardc.ir.context import Module
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import body, functions, main_function
+from shardc.options import PlanOptions
+from shardc.plan.layout import Mesh
+from shardc.planner.layer_costs import LayerCosts
+from shardc.planner.layers import find_layers
+from shardc.planner.shapes import Found, ShapeSearch
+from shardc.planner.split_cache import Splits
+from shardc.planner.stage_prices import StagePrices
+
+LEAST_SHARE = 1 / 16  # of the FLOPs, in a loop over layers that is cut for stages
+PRIMES = (2, 3, 5, 7, 11, 13)  # microbatches that are tried to see whether the batch can be cut
+
+
+@dataclass(frozen=True)
+class Promising:
+    """What the search found.
+
+    Attributes:
+        found: the fastest first.
+        search: which has found them.
+    """
+
+    found: list[Found]
+    search: ShapeSearch
+
+
+def microbatch_counts(module: Module, splits: Splits, loop_cuts: tuple[int, ...]) -> list[int]:
+    """Every number of microbatches that the batch divides into, rising; [1] where it cannot be cut.
+
+    Raises:
+        MicrobatchError: as `shardc.compiler.split`, if it can be cut into none of `PRIMES`.
+    """
+    refusal = None
+    for prime in PRIMES:
+        try:
+            split_module = splits.cut_at(prime, loop_cuts)
+        except MicrobatchError as error:
+            refusal = refusal or error
+            continue
+        with split_module.context:
+            dims = cut_dims(split_module.operation)
+        with module.context:
+            arguments = body(main_function(module.operation)).arguments
+            batch = math.gcd(*(shape_of(arguments[a])[dim] for a, dim in dims.items()))
+        return [count for count in range(1, batch + 1) if batch % count == 0]
+    assert refusal is not None
+    raise refusal
+
+
+def promising_shapes(
+    module: Module,
+    splits: Splits,
+    cluster: Cluster,
+    options: PlanOptions,
+    schedules: Sequence[str],
+    in_time: Callable[[], bool],
+    note: Callable[[MicrobatchError], None],
+) -> Promising:
+    """Searches all stages, submeshes, views, microbatches and schedules that the options leave open.
+
+    Args:
+        in_time: whether layers may still be priced.
+        note: is told why the batch cannot be cut, if it cannot.
+    Raises:
+        StageError: SHARDC-160, SHARDC-161, the program cannot be cut into (so many) stages.
+    """
+    loops = layer_loops(module, LEAST_SHARE)
+    loop_cuts = tuple(cut for first, _ in loops for cut in (first + 1, first + 2))
+    counts = [1]
+    if options.microbatches != "auto":
+        counts = [options.microbatches]
+    else:
+        try:
+            try:
+                counts = microbatch_counts(module, splits, loop_cuts)
+            except MicrobatchError:
+                if not loops:
+                    raise
+                counts = microbatch_counts(module, splits, ())
+                loops, loop_cuts = [], ()
+        except MicrobatchError as error:
+            note(error)
+    reference = counts[1] if len(counts) > 1 else counts[0]
+    split_module = splits.cut_at(reference, loop_cuts)
+    asked = options.stages if isinstance(options.stages, int) else 1
+    layers, outlined = find_layers(split_module, loops, at_least=asked)
+    runs = RUNS in split_module.operation.attributes
+    kinds = {get_str(f, KIND) for f in functions(outlined.operation)}
+    costs = LayerCosts(splits, loop_cuts, layers, (reference, outlined), cluster, options.seed)
+    views = _views(cluster, options)
+    doubtful = frozenset(v for each in views.values() for v in each if _is_doubtful(v, cluster))
+    limit = options.memory_limit_bytes or cluster.device.memory_bytes
+    prices = StagePrices(costs, views, doubtful, cluster, limit, "backward" in kinds)
+    # Without microbatches a pipeline gains no time; with several runs its first stage would go
+    # through all of them alone before the others begin.
+    piped = [c for c in counts if c > 1 and not runs] if options.stages == "auto" else counts
+    search = ShapeSearch(prices, splits, cluster, options, piped, counts, schedules, in_time)
+    return Promising(search.run(), search)
+
+
+def _views(cluster: Cluster, options: PlanOptions) -> dict[int, list[Mesh]]:
+    """The meshes that a stage may have, by their number of devices."""
+    if options.mesh != "auto":
+        size = math.prod(options.mesh)
+        return {size: [mesh_of(options.mesh, range(size), options.mesh_axes)]}
+    return {size: mesh_views(cluster, 0, size) for size in submesh_sizes(cluster)}
+
+
+def _is_doubtful(view: Mesh, cluster: Cluster) -> bool:
+    """Whether a view has two axes inside a node, or one that lies across nodes otherwise."""
+    per_node = cluster.num_devices_per_node
+    inside = len(view.device_ids) <= per_node
+    return len(view.shape) > 1 if inside else view.shape[-1] != per_node

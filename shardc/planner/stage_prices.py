@@ -1,0 +1,235 @@
+"""What a stage of any layers costs on any submesh: arithmetic on the costs of its layers."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from shardc.analysis.shardings.layer_memory import LayerMemory
+from shardc.analysis.stages.stage_cuts import Origin
+from shardc.cluster import Cluster
+from shardc.cost.collectives import transfer_s
+from shardc.cost.links import transfer_link
+from shardc.cost.submeshes import mesh_of
+from shardc.plan.layout import Mesh
+from shardc.planner.layer_costs import PRICES, LayerCost, LayerCosts, prefix_sums, range_maxima
+from shardc.schedule.registry import SCHEDULES
+from shardc.schedule.work import Work
+from shardc.solver.problem.problem import Floats, Ints
+
+COVERED = 0.75  # of the layers are of kinds that are priced to see whether a view is worth more
+
+
+class StagePrices:
+    """Costs of layers put together to stages; what is not priced is drawn through what is.
+
+    Args:
+        views: of each number of devices that a stage may have.
+        doubtful: of these, those that are only priced where others of their size are in the best
+            pipelines.
+        limit: bytes of a device.
+    """
+
+    def __init__(
+        self,
+        costs: LayerCosts,
+        views: dict[int, list[Mesh]],
+        doubtful: frozenset[Mesh],
+        cluster: Cluster,
+        limit: int,
+        backward: bool,
+    ) -> None:
+        self.costs, self.cluster, self.limit = costs, cluster, limit
+        self.backward = backward
+        self.sizes = tuple(sorted(views))
+        self.num_layers = len(costs.layers.origins)
+        self._views, self._doubtful = views, doubtful
+        self._samples = np.array(costs.layers.samples)
+        # View, price -> kind -> microbatches.
+        self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
+        self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
+        self._ideal: dict[int, float] = {}  # kind -> seconds of a step on one device
+        often = Counter(costs.layers.samples).most_common()
+        covered = [sum(n for _, n in often[:k]) for k in range(len(often))]
+        self._main = [
+            kind
+            for (kind, _), c in zip(often, covered, strict=True)
+            if c < COVERED * self.num_layers
+        ]
+
+    @property
+    def num_solved(self) -> int:
+        return self.costs.num_solved
+
+    def origin(self, layer: int) -> Origin:
+        """What begins a layer."""
+        return self.costs.layers.origins[layer]
+
+    def in_flight(self, schedule: str, behind: int, count: int) -> int:
+        """Microbatches that a stage with so many behind it holds at once."""
+        if not self.backward:
+            return count
+        return SCHEDULES[schedule].peak_activations(0, Work(behind + 1, count))
+
+    # ---- prices ----
+
+    def open_size(self, size: int, count: int) -> bool:
+        """Prices the layers on the views of a size, if none of them is known; whether it did."""
+        if any((view, 0) in self._priced for view in self._views[size]):
+            return False
+        clear = [view for view in self._views[size] if view not in self._doubtful]
+        self._open(clear or self._views[size], size, count)
+        return True
+
+    def open_doubtful(self, size: int, count: int) -> bool:
+        """Prices the layers on the doubtful views of a size, too; whether there were any."""
+        views = [view for view in self._views[size] if (view, 0) not in self._priced]
+        self._open(views, size, count)
+        return bool(views)
+
+    def _open(self, views: list[Mesh], size: int, count: int) -> None:
+        for view in views:
+            self._ask(view, count, 0, self._main)
+            if not self._fits(view, count, size):
+                for price in range(1, len(PRICES)):
+                    self._ask(view, count, price, self._main)
+
+    def open_sizes(self) -> tuple[int, ...]:
+        """The sizes whose prices are known."""
+        return tuple(
+            size
+            for size in self.sizes
+            if any((view, 0) in self._priced for view in self._views[size])
+        )
+
+    def settle(self, size: int, count: int, held: int, first: int, last: int) -> bool:
+        """Prices what the best view of a stage rests on; whether anything was not known."""
+        view, price = self._choice(size, count, held, first, last)
+        new = False
+        for each in {0, price}:
+            if not self.costs.is_known(view, count, each):
+                self._ask(view, count, each)
+                new = True
+        return new
+
+    def _ask(self, view: Mesh, count: int, price: int, kinds: Iterable[int] = ()) -> None:
+        """Prices layers: those `kinds`, or all."""
+        for kind in kinds if self._ideal and kinds else self.costs.layers.kinds:
+            cost = self.costs.cost(view, count, price, kind)
+            self._ideal.setdefault(kind, cost.ideal_s)
+            counts = self._priced.setdefault((view, price), {}).setdefault(kind, [])
+            if count not in counts:
+                counts.append(count)
+        self._tables.clear()
+
+    def _fits(self, view: Mesh, count: int, size: int) -> bool:
+        """Whether an equal share of the layers fits at price 0."""
+        stages = max(self.cluster.num_devices // size, 1)
+        held = min(stages, count)
+        costs = self._all(view, count, 0)
+        state = sum(c.memory.state_bytes + held * c.memory.stash_bytes for c in costs)
+        update = sum(c.memory.update_bytes for c in costs)
+        body = max(c.memory.body_bytes for c in costs)
+        return 1.1 * (state / stages + max(body, update / stages)) <= self.limit
+
+    def _cost(self, view: Mesh, count: int, price: int, sample: int) -> LayerCost:
+        """The cost of a layer, exact or drawn through what is known; split evenly if nothing is."""
+        counts = self._priced[view, price].get(sample)
+        if not counts:
+            even_s = self._ideal[sample] / count / len(view.device_ids)
+            return LayerCost(even_s, 0.0, 0.0, 0.0, LayerMemory(0.0, 0.0, 0.0, 0.0))
+        if count in counts:
+            return self.costs.cost(view, count, price, sample)
+        near = sorted(counts, key=lambda known: abs(math.log(known / count)))[:2]
+        a = self.costs.cost(view, near[0], price, sample)
+        if len(near) == 1:
+            return a.scaled(near[0] / count)
+        b = self.costs.cost(view, near[1], price, sample)
+        share = (1 / count - 1 / near[0]) / (1 / near[1] - 1 / near[0])
+        return a.between(b, share)
+
+    def least_s(self, size: int, count: int) -> float:
+        """Seconds of a microbatch through all layers on that many devices, or less."""
+        known = [
+            sum(c.forward_s + c.backward_s + c.once_s / count for c in self._all(view, count, 0))
+            for view in self._views[size]
+            if (view, 0) in self._priced
+        ]
+        if known:
+            return min(known)
+        return sum(self._ideal[int(s)] for s in self._samples) / count / size
+
+    def _all(self, view: Mesh, count: int, price: int) -> list[LayerCost]:
+        kinds = {kind: self._cost(view, count, price, kind) for kind in self.costs.layers.kinds}
+        return [kinds[int(sample)] for sample in self._samples]
+
+    # ---- stages ----
+
+    def stage_s(self, size: int, count: int, held: int) -> Floats:
+        """[first, last layer]: seconds of a microbatch, forward and backward, and its share of what
+        runs once a step; inf where a stage with `held` microbatches in flight does not fit."""
+        return self._table(size, count, held)[0]
+
+    def view(self, size: int, count: int, held: int, first: int, last: int) -> Mesh:
+        """The view on which a stage is fastest."""
+        return self._choice(size, count, held, first, last)[0]
+
+    def _choice(self, size: int, count: int, held: int, first: int, last: int) -> tuple[Mesh, int]:
+        number = int(self._table(size, count, held)[1][first, last])
+        view, price = divmod(number, len(PRICES))
+        return self._views[size][view], price
+
+    def _table(self, size: int, count: int, held: int) -> tuple[Floats, Ints]:
+        key = size, count, held
+        if key not in self._tables:
+            best = np.full((self.num_layers, self.num_layers), np.inf)
+            which = np.zeros(best.shape, np.int64)
+            for number, view in enumerate(self._views[size]):
+                for price in range(len(PRICES)):
+                    if (view, price) not in self._priced:
+                        continue
+                    seconds = self._seconds(view, count, price, held)
+                    better = seconds < best
+                    best = np.where(better, seconds, best)
+                    which[better] = number * len(PRICES) + price
+            best[np.tril_indices(self.num_layers, -1)] = np.inf
+            self._tables[key] = best, which
+        return self._tables[key]
+
+    def _seconds(self, view: Mesh, count: int, price: int, held: int) -> Floats:
+        """One view at one price."""
+        costs = self._all(view, count, price)
+        seconds = prefix_sums([c.forward_s + c.backward_s + c.once_s / count for c in costs])
+        memory = [c.memory for c in costs]
+        state = prefix_sums([m.state_bytes + held * m.stash_bytes for m in memory])
+        body = range_maxima([m.body_bytes for m in memory])
+        update = prefix_sums([m.update_bytes for m in memory])
+        return np.where(state + np.maximum(body, update) <= self.limit, seconds, np.inf)
+
+    def send_s(self, size: int, crosses: bool, count: int) -> Floats:
+        """Per last layer of a stage the seconds in which a microbatch goes to the next stage and
+        its gradient comes back.
+
+        Args:
+            crosses: the stage ends where a node does.
+        """
+        per_node, devices = self.cluster.num_devices_per_node, self.cluster.num_devices
+        size = min(size, max(devices // 2, 1))
+        start = 0 if not crosses or size >= per_node else per_node - size
+        if start + 2 * size > devices:
+            return np.zeros(self.num_layers)
+        meshes = [mesh_of((size,), range(d, d + size)) for d in (start, start + size)]
+        link = transfer_link(self.cluster, *meshes)
+        known = self._counts_known(count)
+        sends, ratio = self.costs.sends(known), known / count
+        each = [
+            transfer_s(link, int(a * ratio)) + transfer_s(link, int(b * ratio))
+            for a, b in zip(sends.ahead, sends.back, strict=True)
+        ]
+        return np.array([each[sample] for sample in self.costs.layers.behind])
+
+    def _counts_known(self, count: int) -> int:
+        """A number of microbatches whose stage functions are there, the nearest one."""
+        found = {n for kinds in self._priced.values() for counts in kinds.values() for n in counts}
+        return min(found, key=lambda known: abs(math.log(known / count)), default=count)
