@@ -44,7 +44,9 @@ CODES: dict[str, str] = {
     "SHARDC-262": "an argument was donated by an earlier call",
     "SHARDC-263": "an argument is not of the type that the step was compiled for",
     "SHARDC-264": "a donated array is passed twice in one call",
+    "SHARDC-270": "the first step differs from one device",
     "SHARDC-900": "shardc itself failed",
+    "SHARDC-901": "a pass changed what the module computes",
 }
 
 
