@@ -43,14 +43,13 @@ def random_values(module: ir.Operation, kind: Kind, seed: int) -> dict[str, list
             small = tuple(rooted_arguments(by_name[name]))
         values = seeded_inputs(arguments, small, limits, seed + 1000 * position)
         random = np.random.default_rng(seed)
-        found[name] = [
-            value if kind == "ordinary" else _with(value, kind, random) for value in values
-        ]
+        found[name] = [with_special_values(value, kind, random) for value in values]
     return found
 
 
-def _with(value: Array, kind: Kind, random: np.random.Generator) -> Array:
-    if value.ndim == 0 or value.dtype == np.bool_:
+def with_special_values(value: Array, kind: Kind, random: np.random.Generator) -> Array:
+    """`value` with a share of its elements as `kind` says in `random_values`."""
+    if kind == "ordinary" or value.ndim == 0 or value.dtype == np.bool_:
         return value
     special: list[Any] = [0.0, -0.0, 1.0, -1.0, 1e3]
     if jnp.issubdtype(value.dtype, np.integer):

@@ -20,10 +20,11 @@ from jax.sharding import PartitionSpec
 from shardc.backend.mergeable_module import mergeable_module
 from shardc.backend.primitive import ProgramModule, run_program
 from shardc.check.forms.plain_main import PROGRAM, alone, plain_main
+from shardc.check.forms.unrolled import COLLECTIVES, repeats_unknown
 from shardc.ir.attributes import call_target
 from shardc.ir.copy import bytecode
 from shardc.ir.tensor_types import dtype_of, shape_of
-from shardc.ir.walk import CONTROL_FLOW, body, main_function, terminator, walk
+from shardc.ir.walk import body, main_function, terminator, walk
 from shardc.rules.libraries import called_computations
 
 Array = npt.NDArray[Any]
@@ -42,35 +43,26 @@ _LACKING = (
     "stablehlo.rng",
     "sdy.manual_computation",
 )
-_COLLECTIVES = frozenset(
-    f"stablehlo.{name}"
-    for name in ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "collective_permute")
-)
+_POSITIONS = ("stablehlo.partition_id", "stablehlo.replica_id")
 
 
 def lacks(module: ir.Operation, function: ir.Operation, num_devices: int = 1) -> tuple[str, ...]:
     """Why the interpreter cannot run `function`; empty if it can.
 
-    Custom calls, random bits of the device, and, on several devices, a collective in control
-    flow: there the interpreter gives it what it gave it the first time.
+    Custom calls, random bits of the device, collectives of one device alone, and, on several
+    devices, those in loops that cannot be written out (see `shardc.check.forms.unrolled`).
     """
     found: dict[str, None] = {}
     for each in (function, *called_computations(module, function)):
         for op in walk(each):
             if op.name in _LACKING:
                 found[f"{op.name} {call_target(op) or ''}".strip()] = None
-        if num_devices > 1 and _collectives_repeat(each):
-            found["a collective in control flow"] = None
+            elif num_devices == 1 and (op.name in COLLECTIVES or op.name in _POSITIONS):
+                found["a collective of one device"] = None
+        called = each != function and any(op.name in COLLECTIVES for op in walk(each))
+        if num_devices > 1 and (called or repeats_unknown(each)):
+            found["a collective that runs an unknown number of times"] = None
     return tuple(found)
-
-
-def _collectives_repeat(function: ir.Operation) -> bool:
-    return any(
-        inner.name in _COLLECTIVES
-        for op in walk(function)
-        if op.name in CONTROL_FLOW
-        for inner in walk(op)
-    )
 
 
 def interpreter(module: ir.Operation, function: ir.Operation, num_devices: int) -> Run:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
+from shardc.check.forms.unrolled import write_out
 from shardc.ir.pass_manager import run_registered
 from shardc.ir.tensor_types import dtype_name
 from shardc.ir.walk import body, symbol, terminator, walk
@@ -56,6 +57,8 @@ def plain_main(module: ir.Operation, function: ir.Operation, num_devices: int) -
         found = alone(module, function)
         entry = ir.SymbolTable(found.operation)[PROGRAM].operation
         entry.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        if num_devices > 1:
+            write_out(entry)
         _write_main(found, entry, num_devices)
         return found
 
