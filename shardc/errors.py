@@ -141,6 +141,13 @@ class ScheduleError(InputError):
     code = "SHARDC-240"
 
 
+class CheckError(ShardcError):
+    """What a plan computes is not what one device computes; exit code 1."""
+
+    code = "SHARDC-270"
+    exit_code = 1
+
+
 class InfeasibleError(ShardcError):
     """No plan satisfies the constraints; exit code 3."""
 

@@ -111,7 +111,7 @@ def main() -> int:
     parser.add_argument("end", type=int)
     parser.add_argument("--chunk", type=int, default=50, help="seeds per process; 0: no process")
     parser.add_argument("--only", help="of steps: one kind of tests/py/fuzz/kinds.py")
-    parser.add_argument("--plans", type=int, default=4, help="of steps: plans of each")
+    parser.add_argument("--plans", type=int, default=8, help="of steps: plans of each")
     parser.add_argument(
         "--values", choices=["ordinary", "extremes", "nonfinite"], default="ordinary"
     )

@@ -45,6 +45,7 @@ class ShardedFunction:
         axes: tuple[tuple[str, int], ...],
         batch_argnums: tuple[int, ...] | None,
         plan: Plan | None,
+        check: str,
     ) -> None:
         if not callable(fun):
             raise InputError(
@@ -62,6 +63,7 @@ class ShardedFunction:
         self._shardings, self._axes = shardings, axes
         self._batch_argnums = batch_argnums
         self._plan = plan
+        self._check = check
         self._part = jax.jit(fun, **{**self._jit_options, "inline": inline})
         self._static = {name: jit_options[name] for name in ("static_argnums", "static_argnames")}
         self._has_static = any(map(bool, static_parameters(fun, **self._static)))
@@ -107,14 +109,20 @@ class ShardedFunction:
         try:
             known = self._compiled.get(key)
         except TypeError:  # a static value that cannot be hashed: JAX says it better
-            return self.lower(*args, **kwargs).compile()
+            return self._compile(self.lower(*args, **kwargs))
         with self._lock:
             if known is None and (known := self._compiled.get(key)) is None:
-                known = self._compiled[key] = self.lower(*args, **kwargs).compile()
+                known = self._compiled[key] = self._compile(self.lower(*args, **kwargs))
                 if len(self._compiled) > MOST_COMPILED:
                     self._compiled.popitem(last=False)
             self._compiled.move_to_end(key)
         return known
+
+    def _compile(self, lowered: Lowered) -> Compiled:
+        compiled = lowered.compile()
+        if self._check == "first":
+            compiled.check_next_step(lowered.devices[0], lowered.cluster.device.memory_bytes)
+        return compiled
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces the function for arguments of these types (arrays or `jax.ShapeDtypeStruct`s).

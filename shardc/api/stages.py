@@ -17,6 +17,7 @@ from shardc.api.request import check_plan_fits, warn_of_silent_calls, warn_of_un
 from shardc.backend.meshes import no_context_mesh
 from shardc.backend.programs import CompiledProgram
 from shardc.backend.stage_text import program_text
+from shardc.check.first_step import check_first_step
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.program import Imported
@@ -80,6 +81,7 @@ class Lowered:
     Attributes:
         imported: the module with its arguments and results.
         cluster: what it will be planned for.
+        devices: that it will run on.
         options: what was asked of the planner.
         in_tree, out_tree, args_info, out_info: as of `jax.stages.Lowered`.
     """
@@ -96,7 +98,7 @@ class Lowered:
         self.imported = imported
         self.cluster = cluster
         self.options = options
-        self._devices = tuple(devices)
+        self.devices = self._devices = tuple(devices)
         self._given_plan = plan
         self._compiler_options = compiler_options
         self.in_tree, self.out_tree = imported.in_tree, imported.out_tree
@@ -240,6 +242,8 @@ class Compiled:
         self.in_tree = imported.in_tree
         self.out_tree = imported.out_tree
         self.plan = plan
+        self._imported = imported
+        self._run_next: Callable[..., list[Any]] | None = None  # in the place of the interpreter
         self.executable = executable
         self.programs = tuple(programs)
         self.interpreter = Interpreter(executable, self.programs)
@@ -268,13 +272,29 @@ class Compiled:
         for i in self._keys_in:
             leaves[i] = jax.random.key_data(leaves[i])
         with no_context_mesh():
-            results = self.interpreter(leaves)
+            run, self._run_next = self._run_next or self.interpreter, None
+            results = run(leaves)
             if self._host_calls:
                 self._unheard = results
                 for callback, taken in self._host_calls:
                     callback(*(np.asarray(results[i]) for i in taken))
                 self._unheard = None
             return self._results(results)
+
+    def check_next_step(self, device: jax.Device, memory_bytes: int) -> None:
+        """Lets the next step be compared with the same step on `device`, which holds so many bytes.
+
+        That step raises CheckError (SHARDC-270) if a result differs; see
+        `shardc.check.first_step`.
+        """
+
+        def run(leaves: list[Any]) -> list[Any]:
+            step = functools.partial(self.interpreter, leaves)
+            return check_first_step(
+                self._imported, self.plan, step, list(leaves), device, memory_bytes
+            )
+
+        self._run_next = run
 
     @property
     def unreturned_results(self) -> Any:

@@ -15,14 +15,17 @@ import numpy as np
 import numpy.typing as npt
 from jax.extend.mlir import ir
 
+from shardc.analysis.program.flops import op_cost
 from shardc.check.forms.engines import Run, interpreter, lacks, xla
 from shardc.check.forms.evaluate import evaluate
 from shardc.check.forms.on_devices import ReplicasDiffer
 from shardc.ir.context import parse
 from shardc.ir.copy import bytecode
+from shardc.ir.walk import ops
 
 Array = npt.NDArray[Any]
 Arrays = list[Array]
+MOST_FLOPS = 1e7  # of a function that the interpreter runs: about ten seconds
 _LENGTH = 8  # bytes that say how long a message is
 
 
@@ -61,6 +64,32 @@ class Outcome(msgspec.Struct, frozen=True):
     lacking: tuple[str, ...] = ()
     problem: str = ""
     wrong: bool = False
+
+
+def run_here(module: ir.Module, inputs: Mapping[str, Arrays], *, patient: bool = True) -> Outcome:
+    """Runs the module, in any form, in this process, which the interpreter may end.
+
+    Args:
+        inputs: as of `shardc.check.forms.evaluate`.
+        patient: the interpreter runs what it can in reasonable time; False: XLA runs all.
+    """
+    lacking: dict[str, None] = {}
+
+    def engine(module: ir.Operation, function: ir.Operation, num_devices: int) -> Run:
+        missing = lacks(module, function, num_devices)
+        if sum(op_cost(op).flops for op in ops(function)) > MOST_FLOPS:
+            missing = (*missing, "the speed for such large programs")
+        lacking.update(dict.fromkeys(missing))
+        use_xla = missing or not patient
+        return (xla if use_xla else interpreter)(module, function, num_devices)
+
+    try:
+        found = evaluate(module, inputs, engine)
+    except ReplicasDiffer as error:
+        return Outcome({}, tuple(lacking), str(error), wrong=True)
+    except Exception as error:  # noqa: BLE001 - whatever an engine raises is told to the caller
+        return Outcome({}, tuple(lacking), f"{type(error).__name__}: {error}")
+    return Outcome(found, tuple(lacking))
 
 
 class Child:
@@ -145,23 +174,10 @@ def _receive(sent: Sent) -> Array:
 
 
 def _answer(request: _Request) -> _Answer:
-    lacking: dict[str, None] = {}
-
-    def engine(module: ir.Operation, function: ir.Operation, num_devices: int) -> Run:
-        missing = lacks(module, function, num_devices)
-        lacking.update(dict.fromkeys(missing))
-        use_xla = missing or not request.patient
-        return (xla if use_xla else interpreter)(module, function, num_devices)
-
     inputs = {name: [_receive(a) for a in arrays] for name, arrays in request.inputs.items()}
-    try:
-        found = evaluate(parse(request.module), inputs, engine)
-    except ReplicasDiffer as error:
-        return _Answer(lacking=list(lacking), problem=str(error), wrong=True)
-    except Exception as error:  # noqa: BLE001 - whatever an engine raises is told to the parent
-        return _Answer(lacking=list(lacking), problem=f"{type(error).__name__}: {error}")
-    results = {name: [_send(a) for a in arrays] for name, arrays in found.items()}
-    return _Answer(results, list(lacking))
+    found = run_here(parse(request.module), inputs, patient=request.patient)
+    results = {name: [_send(a) for a in arrays] for name, arrays in found.results.items()}
+    return _Answer(results, list(found.lacking), found.problem, found.wrong)
 
 
 def _serve() -> None:

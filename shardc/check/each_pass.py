@@ -4,12 +4,12 @@ A pass that changes nothing is not run again. What could not be compared, and wh
 of StableHLO lacks so that XLA ran it, is said of each pass: nothing is left out in silence.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
-from shardc.check.child import Array, Child, Outcome
+from shardc.check.child import Array, Outcome
 from shardc.check.differences import by_roundings, differing, narrowest_float
 from shardc.check.forms.evaluate import signatures, step_types
 from shardc.check.values import Kind, random_values
@@ -60,11 +60,11 @@ class EachPass:
     """Applies passes to a module and checks each.
 
     Args:
-        child: runs the modules.
+        evaluate: runs a module on inputs by name: `Child.evaluate`, or `run_here`.
         inputs: what it runs them with: (kind, seed) each, as `random_values` takes them.
     """
 
-    child: Child
+    evaluate: Callable[[ir.Module, Inputs], Outcome]
     inputs: Sequence[tuple[Kind, int]] = (("ordinary", 0), ("extremes", 1))
     _known: tuple[str, list[Outcome]] | None = field(default=None, repr=False)
 
@@ -99,7 +99,7 @@ class EachPass:
         lacking: dict[str, None] = {}
         skipped: dict[str, None] = {}
         old = self._outcomes(before, values)
-        new = [self.child.evaluate(after, each) for each in values]
+        new = [self.evaluate(after, each) for each in values]
         self._known = module_digest(after), new
         for given, want, got in zip(values, old, new, strict=True):
             lacking.update(dict.fromkeys((*want.lacking, *got.lacking)))
@@ -122,7 +122,7 @@ class EachPass:
                 found = differing(expected, have, width, same_types=same)
 
                 def run(args: list[Array], function: str = function) -> list[Array]:
-                    return self.child.evaluate(before, {function: args}).results[function]
+                    return self.evaluate(before, {function: args}).results[function]
 
                 real = by_roundings(run, given[function], expected, found, width)
                 roundings += len(found) - len(real)
@@ -134,4 +134,4 @@ class EachPass:
     def _outcomes(self, module: ir.Module, values: Sequence[Inputs]) -> list[Outcome]:
         if self._known is not None and self._known[0] == module_digest(module):
             return self._known[1]
-        return [self.child.evaluate(module, each) for each in values]
+        return [self.evaluate(module, each) for each in values]

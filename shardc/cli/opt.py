@@ -68,7 +68,7 @@ def _check_each(module: Module, options: _Options) -> None:
     ]
     found = []
     with Child() as child:
-        for check in EachPass(child, inputs).run(module, options.passes):
+        for check in EachPass(child.evaluate, inputs).run(module, options.passes):
             print(check, file=sys.stderr, flush=True)
             found.append(check)
     wrong = [check.name for check in found if check.differences]

@@ -86,7 +86,7 @@ def float_positions(random: Random, rows: int) -> Layer:
 def place(random: Random, rows: int) -> Layer:
     """Rows are written back by narrow positions."""
     text, positions = _counted(random, rows, NARROW)
-    how = random.choice(["set", "add", "max", "multiply"])
+    how = random.choice(["set", "add", "max", "min"])
     unique = how == "set"  # which of two equal positions wins is nobody's promise
 
     def apply(h: Any, w: Any, y: Any) -> Any:
@@ -118,7 +118,7 @@ def look_up(random: Random, rows: int) -> Layer:
 
 def duplicates(random: Random, rows: int) -> Layer:
     """Scatters in which several rows of the batch go to one place, and gathers back."""
-    how = random.choice(["add", "add", "max", "min", "multiply"])
+    how = random.choice(["add", "add", "max", "min"])
     by = random.choice(["y", "position // 2", "position % 3", "y, position % 2"])
     start = random.choice(["zeros", "weight", "ones"])
     kind = random.choice(["int32", "uint8", "int8"])

@@ -108,6 +108,7 @@ class Checked:
         numbers = np.random.default_rng(seed)
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(step.args)]
         self.args = [with_special_values(leaf, kind, numbers) for leaf in leaves]
+        self._splits: dict[Any, ir.Module | MicrobatchError] = {}
         self.num_state = len(jax.tree.leaves(step.args[0]))
         self.width = narrowest_float(self.imported.operation)
         self.want = self._run(self.imported, Engines(frugal=False), self.args)
@@ -151,11 +152,21 @@ class Checked:
         return Result(plan, "differs", ran, f"{where}: {problem}", tuple(engines.lacking), skipped)
 
     def _split(self, plan: Plan) -> ir.Module:
+        """The split module that several plans begin with; a refusal is remembered, too."""
         cuts = compiler.even_loop_cuts(self.prepared, plan.stages) if plan.cut_loops else ()
-        if plan.microbatches == 1:
-            return compiler.split(self.prepared, 1, None, (), cuts)
-        batch = (self.num_state, self.num_state + 1)
-        return compiler.split(self.prepared, plan.microbatches, batch, (0, 0), cuts)
+        key = plan.microbatches, cuts
+        if key not in self._splits:
+            batch = (self.num_state, self.num_state + 1), (0, 0)
+            try:
+                self._splits[key] = compiler.split(
+                    self.prepared, plan.microbatches, *(batch if key[0] > 1 else (None, ())), cuts
+                )
+            except MicrobatchError as refusal:
+                self._splits[key] = refusal
+        found = self._splits[key]
+        if isinstance(found, MicrobatchError):
+            raise found
+        return found
 
     def _outlined(self, split: ir.Module, plan: Plan) -> ir.Module:
         module = copy_module(split)
@@ -218,6 +229,12 @@ def check_seed(
     line: dict[str, Any] = {"kind": kind, "seed": seed, "values": values}
     with jax.enable_x64(True):
         step = step_of(kind, seed)
+    try:
+        with jax.enable_x64(True):
+            jax.eval_shape(step.function, *step.args)
+    except NotImplementedError:
+        yield line | {"outcome": "JAX has no derivative"}
+        return
     try:
         checked = Checked(step, values, seed)
         problem = checked.normalised_differs()
