@@ -1,8 +1,8 @@
 """Take programs through every pass, and compare the module before and after each.
 
     python tools/check_passes.py --files 'DIRECTORY/*.mlir.gz'     StableHLO files
-    python tools/check_passes.py --steps 0 200                     seeds of every kind of random step
-    python tools/check_passes.py --sources 0 200                   seeds of random programs
+    python tools/check_passes.py --steps 0 200      seeds of random steps, of every kind each
+    python tools/check_passes.py --sources 0 200    seeds of random programs
 
 Each module runs on random inputs in StableHLO's interpreter, or, where that lacks something, by
 XLA: what it lacks is counted. Each program has a child process, which the interpreter may end.
@@ -85,10 +85,7 @@ def run(programs: list[str], options: argparse.Namespace) -> int:
             module, batch = module_of(name)
             inputs = [("ordinary", 0), ("extremes", 1)][: options.inputs]
             for check in check_every_pass(module, run_here, batch=batch, inputs=inputs):
-                word = (
-                    "unchanged" if check.unchanged else "compared" if check.compared else "skipped"
-                )
-                passes["differs" if check.differences else word] += 1
+                passes[check.outcome] += 1
                 lacking.update(check.lacking)
                 problems += [f"{check.name}: {text}" for text in check.differences]
                 skipped += [f"{check.name}: {text[:200]}" for text in check.not_compared]

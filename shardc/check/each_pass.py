@@ -42,6 +42,13 @@ class PassCheck:
     not_compared: tuple[str, ...] = ()
     by_roundings: int = 0
 
+    @property
+    def outcome(self) -> str:
+        """One of "unchanged", "differs", "agrees", "not compared"."""
+        if self.unchanged or self.differences:
+            return "unchanged" if self.unchanged else "differs"
+        return "agrees" if self.compared else "not compared"
+
     def __str__(self) -> str:
         if self.unchanged:
             return f"{self.name}: changes nothing"
@@ -49,7 +56,7 @@ class PassCheck:
         notes += [f"not compared: {reason}" for reason in self.not_compared]
         if self.by_roundings:
             notes.append(f"{self.by_roundings} results are decided by roundings")
-        word = "DIFFERS" if self.differences else "agrees" if self.compared else "was not compared"
+        word = "DIFFERS" if self.differences else self.outcome
         on = f" on {self.compared} inputs" if self.compared else ""
         lines = [f"{self.name}: {word}{on}" + (f" ({'; '.join(notes)})" if notes else "")]
         return "\n".join([*lines, *(f"  {text}" for text in self.differences)])

@@ -23,6 +23,7 @@ from shardc.check.forms.plain_main import PROGRAM, alone, plain_main
 from shardc.check.forms.unrolled import COLLECTIVES, repeats_unknown
 from shardc.ir.attributes import call_target
 from shardc.ir.copy import bytecode
+from shardc.ir.effects import is_host_call
 from shardc.ir.tensor_types import dtype_of, shape_of
 from shardc.ir.walk import body, main_function, terminator, walk
 from shardc.rules.libraries import called_computations
@@ -121,7 +122,10 @@ def xla_as_written(module: ir.Operation, function: ir.Operation, num_devices: in
 def _by_xla(
     module: ir.Operation, function: ir.Operation, num_devices: int, options: dict[str, Any]
 ) -> Run:
-    code = bytecode(alone(module, function).operation)
+    program_alone = alone(module, function)
+    if any(is_host_call(op) for op in walk(program_alone.operation)):
+        raise NotImplementedError("the program calls the host, which is not there")
+    code = bytecode(program_alone.operation)
     program = ProgramModule(mergeable_module(code, PROGRAM, local=True))
     results = tuple(map(_aval, terminator(function).operands))
     takes = list(map(_aval, body(function).arguments))

@@ -15,12 +15,13 @@ from shardc.errors import MicrobatchError, StageError
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import Pass, run_passes
 from shardc.passes import plan_shardings
+from shardc.passes.annotate_for_xla import AnnotateForXla
 from shardc.passes.apply_shardings import ApplyShardings
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.outline_stages import OutlineStages
-from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE, XLA_LOWERING
+from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.share_reshards import ShareReshards
@@ -74,7 +75,7 @@ def check_every_pass(
     yield from run(module, [PlanShardings(cluster=CLUSTER_TEXT)])
     text = msgspec.json.encode(compiler.shardings_of(module)).decode()
     yield from run(unplanned, [ApplyShardings(text, CLUSTER_TEXT)])
-    yield from run(copy_module(module), XLA_LOWERING)
+    yield from run(copy_module(module), [AnnotateForXla()])
     yield from run(module, LOCAL_LOWERING)
 
 
