@@ -46,7 +46,9 @@ CODES: dict[str, str] = {
     "SHARDC-262": "an argument was donated by an earlier call",
     "SHARDC-263": "an argument is not of the type that the step was compiled for",
     "SHARDC-264": "a donated array is passed twice in one call",
+    "SHARDC-270": "the first step differs from one device",
     "SHARDC-900": "shardc itself failed",
+    "SHARDC-901": "a pass changed what the module computes",
 }
 
 
@@ -139,6 +141,13 @@ class ScheduleError(InputError):
     """A schedule is unknown, malformed or unsafe."""
 
     code = "SHARDC-240"
+
+
+class CheckError(ShardcError):
+    """What a plan computes is not what one device computes; exit code 1."""
+
+    code = "SHARDC-270"
+    exit_code = 1
 
 
 class InfeasibleError(ShardcError):

@@ -3,6 +3,9 @@
     python tools/fuzz.py shardings 0 2000      seeds 0 to 1999, each op in a random strategy
     python tools/fuzz.py training 0 200        steps through shardc.jit in stages and microbatches
     python tools/fuzz.py sums 0 300            steps that wait for sums over the batch
+    python tools/fuzz.py steps 0 125           steps of every kind of tests/py/fuzz/kinds.py, each
+                                               in several plans, run by StableHLO's interpreter
+    python tools/fuzz.py steps 0 125 --only narrow --values nonfinite --plans 4 --results FILE
 
 Chunks run in child processes, so that a crash of a library costs one seed. Exit code 1 if a program
 failed. What fails belongs into `tests/py/fuzz/found.py`, made small.
@@ -10,9 +13,11 @@ failed. What fails belongs into `tests/py/fuzz/found.py`, made small.
 
 import argparse
 import collections
+import json
 import os
 import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
 from random import Random
@@ -26,8 +31,6 @@ def run(kind: str, seeds: range) -> int:
     """Runs some seeds in this process; the number of failures."""
     import jax
 
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", 8)
     from shardc.errors import ShardcError
     from tests.py.fuzz.batch_sums import random_step
     from tests.py.fuzz.check import (
@@ -73,26 +76,76 @@ def run(kind: str, seeds: range) -> int:
     return counts["failed"]
 
 
+def run_steps(seeds: range, options: argparse.Namespace) -> int:
+    """Runs plans of steps of every kind in this process; the number of failures."""
+    from tests.py.fuzz.kinds import KINDS
+    from tests.py.fuzz.plans import check_seed
+
+    counts: collections.Counter[str] = collections.Counter()
+    num_plans, start_s = 0, time.monotonic()
+    for seed in seeds:
+        for kind in [options.only] if options.only else KINDS:
+            print(f"seed {seed} {kind}", file=sys.stderr, flush=True)
+            lines = list(check_seed(kind, seed, options.plans, options.values))
+            num_plans += len(lines)
+            for line in lines:
+                counts[line["outcome"]] += 1
+                counts["plans of several devices not run"] += bool(line.get("skipped"))
+                if line["outcome"] in ("differs", "failed"):
+                    print(json.dumps(line), flush=True)
+            if options.results:
+                with Path(options.results).open("a") as file:
+                    file.writelines(json.dumps(line) + "\n" for line in lines)
+    minutes = (time.monotonic() - start_s) / 60
+    rate = num_plans / max(minutes, 1e-9)
+    print(
+        f"seeds {seeds.start} to {seeds.stop - 1}: {dict(counts)}, {rate:.0f} plans/min", flush=True
+    )
+    return counts["differs"] + counts["failed"]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=["shardings", "training", "sums"])
+    parser.add_argument("kind", choices=["shardings", "training", "sums", "steps"])
     parser.add_argument("first", type=int)
     parser.add_argument("end", type=int)
     parser.add_argument("--chunk", type=int, default=50, help="seeds per process; 0: no process")
+    parser.add_argument("--only", help="of steps: one kind of tests/py/fuzz/kinds.py")
+    parser.add_argument("--plans", type=int, default=8, help="of steps: plans of each")
+    parser.add_argument(
+        "--values", choices=["ordinary", "extremes", "nonfinite"], default="ordinary"
+    )
+    parser.add_argument("--results", help="of steps: JSON-lines file to append to")
     options = parser.parse_args()
     if options.chunk == 0:
-        return int(run(options.kind, range(options.first, options.end)) > 0)
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", 8)
+        seeds = range(options.first, options.end)
+        failures = (
+            run_steps(seeds, options) if options.kind == "steps" else run(options.kind, seeds)
+        )
+        return int(failures > 0)
+    more = ["--plans", str(options.plans), "--values", options.values]
+    for name in ("only", "results"):
+        if getattr(options, name):
+            more += [f"--{name}", getattr(options, name)]
     failed, first = False, options.first
     while first < options.end:
         end = min(first + options.chunk, options.end)
         command = [sys.executable, __file__, options.kind, str(first), str(end), "--chunk", "0"]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        child = subprocess.run(command, env=env, stderr=subprocess.PIPE, text=True, check=False)
+        child = subprocess.run(
+            [*command, *more], env=env, stderr=subprocess.PIPE, text=True, check=False
+        )
         failed = failed or child.returncode != 0
         if child.returncode not in (0, 1):  # the interpreter or XLA has ended the process
             reached = [line for line in child.stderr.splitlines() if line.startswith("seed ")]
             end = int(reached[-1].split()[1]) + 1 if reached else end
-            print(f"seed {end - 1} CRASHED (exit code {child.returncode})", flush=True)
+            last = reached[-1] if reached else f"seed {end - 1}"
+            print(f"{last} CRASHED (exit code {child.returncode})", flush=True)
+            print(child.stderr[-500:], flush=True)
         first = end
     return int(failed)
 

@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from shardc.api.signature import Signature, printed_plan
 from shardc.backend.programs import CompiledProgram
+from shardc.check.first_step import check_first_step
 from shardc.errors import InputError
 from shardc.importer.program import Argument, Imported, Result
 from shardc.plan.decisions import Plan
@@ -51,6 +52,7 @@ class Compiled(Signature):
         self.executable = executable
         self.programs = tuple(programs)
         self.interpreter = Interpreter(executable, self.programs)
+        self._run_next: Callable[..., list[Any]] | None = None  # in the place of the interpreter
         self._weaken: dict[int, jax.stages.Compiled] = {}
         self._host_calls = [(imported.host_calls[index], taken) for index, taken in host_calls]
         self._unheard: list[jax.Array] | None = None  # results while callbacks run
@@ -100,13 +102,29 @@ class Compiled(Signature):
         with no_context_mesh():
             for i in self._keys_in:
                 leaves[i] = jax.random.key_data(leaves[i])
-            results = self.interpreter(leaves)
+            run, self._run_next = self._run_next or self.interpreter, None
+            results = run(leaves)
             if self._host_calls:
                 self._unheard = results
                 for callback, taken in self._host_calls:
                     callback(*(np.asarray(results[i]) for i in taken))
                 self._unheard = None
             return self._results(results)
+
+    def check_next_step(self, device: jax.Device, memory_bytes: int) -> None:
+        """Lets the next step be compared with the same step on `device`, which holds so many bytes.
+
+        That step raises CheckError (SHARDC-270) if a result differs; see
+        `shardc.check.first_step`.
+        """
+
+        def run(leaves: list[Any]) -> list[Any]:
+            step = functools.partial(self.interpreter, leaves)
+            return check_first_step(
+                self._imported, self.plan, step, list(leaves), device, memory_bytes
+            )
+
+        self._run_next = run
 
     @property
     def unreturned_results(self) -> Any:

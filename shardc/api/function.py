@@ -63,6 +63,7 @@ class ShardedFunction:
         axes: tuple[tuple[str, int], ...],
         batch_argnums: tuple[int, ...] | None,
         plan: Plan | None,
+        check: str,
     ) -> None:
         if not callable(fun):
             raise InputError(
@@ -80,6 +81,7 @@ class ShardedFunction:
         self._shardings, self._axes = shardings, axes
         self._batch_argnums = batch_argnums
         self._plan = plan
+        self._check = check
         self._part = jax.jit(fun, **{**self._jit_options, "inline": inline})
         self._static = {name: jit_options[name] for name in ("static_argnums", "static_argnames")}
         self._has_static = any(map(bool, static_parameters(fun, **self._static)))
@@ -128,7 +130,7 @@ class ShardedFunction:
         try:
             hash(key)
         except TypeError:  # a static value that cannot be hashed: JAX says it better
-            return self.lower(*args, **kwargs).compile()
+            return self._compile(self.lower(*args, **kwargs))
         with self._lock:
             known = self._by_types.get(key)
             if known is None:
@@ -147,6 +149,8 @@ class ShardedFunction:
         if same is not None:
             return same.with_types_of(lowered.imported)
         compiled = self._compiled[lowered.program] = lowered.compile()
+        if self._check == "first":
+            compiled.check_next_step(lowered.devices[0], lowered.cluster.device.memory_bytes)
         if len(self._compiled) > MOST_COMPILED:
             forgotten, _ = self._compiled.popitem(last=False)
             self._by_types = {

@@ -48,6 +48,7 @@ def jit(
     seed: int = 0,
     equal_layers: str = "relaxed",
     lowering: str = "local",
+    check: str = "never",
 ) -> Any:
     """`fun`, planned and run over many devices.
 
@@ -84,9 +85,14 @@ def jit(
             and part where that is needed to come close to the optimum; "tied": they share it in the
             plan, whose notes say what that costs at most; "free": each has its own from the start.
         lowering: "local": shardc's per-device programs; "xla": XLA partitions annotated programs.
+        check: "first": the first step of each plan is compared with the same step on one device, in
+            its own precision and against float64, and raises CheckError where a result differs; a
+            step that one device has no room for, or that calls the host, runs unchecked with a
+            RequestWarning; "never".
     Returns:
         A ShardedFunction: callable like `fun`, with `.lower(...)`.
     Raises:
+        CheckError: when the function is called: SHARDC-270, see `check`.
         InputError: SHARDC-180, an option has no meaning; 183, `plan` and options that it has
             decided; 185, more than one of `device`, `backend` and `devices`.
     """
@@ -117,6 +123,8 @@ def jit(
             help=f"give one of them, such as devices={chosen[given[-1]]!r}",
             code="SHARDC-185",
         )
+    if check not in ("never", "first"):
+        raise InputError(f"check={check!r} is no way to check", help='check is "never" or "first"')
     batch = (batch_argnums,) if isinstance(batch_argnums, int) else batch_argnums
     request = functools.partial(
         ShardedFunction,
@@ -131,5 +139,6 @@ def jit(
         axes=asked_axes(mesh),
         batch_argnums=None if batch is None else tuple(batch),
         plan=given_plan(plan, options),
+        check=check,
     )
     return request if fun is None else request(fun)

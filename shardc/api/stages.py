@@ -84,6 +84,7 @@ class Lowered(Signature):
     Attributes:
         imported: the module with its arguments and results.
         cluster: what it will be planned for; it may have more devices than there are.
+        devices: that it will run on.
         options: what was asked of the planner.
         in_tree, out_tree, args_info, out_info: as of `Signature`.
         program: equal for functions lowered to the same module, before where arrays lie and what is
@@ -104,7 +105,7 @@ class Lowered(Signature):
         self.imported = imported
         self.cluster = cluster
         self.options = options
-        self._devices = tuple(devices)
+        self.devices = self._devices = tuple(devices)
         self._given_plan = plan
         self._compiler_options = compiler_options
         self.program = program

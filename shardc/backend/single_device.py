@@ -1,6 +1,7 @@
 """A whole module on one device, as `jax.jit` would run it: what every plan is measured against."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,11 +14,31 @@ from shardc.ir.copy import bytecode
 from shardc.ir.tensor_types import dtype_name
 from shardc.ir.walk import body, main_function, symbol
 
-Step = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
+
+class SingleDeviceStep:
+    """A compiled program of one device: arrays on the host in and out."""
+
+    def __init__(self, compiled: jax.stages.Compiled, place: Any, num_arguments: int) -> None:
+        self._compiled, self._place, self._num_arguments = compiled, place, num_arguments
+
+    def __call__(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+        arrays = jax.device_put(list(values), [self._place] * self._num_arguments)
+        return [np.asarray(result) for result in self._compiled(*arrays)]
+
+    @property
+    def num_bytes(self) -> int:
+        """What XLA says that the device holds at most: arguments, results and temporaries."""
+        memory: Any = self._compiled.memory_analysis()
+        return int(
+            memory.argument_size_in_bytes
+            + memory.output_size_in_bytes
+            - memory.alias_size_in_bytes
+            + memory.temp_size_in_bytes
+        )
 
 
-def single_device_step(module: ir.Module, device: jax.Device) -> Step:
-    """Compiles the main function of `module` for `device`: arrays on the host in and out.
+def single_device_step(module: ir.Module, device: jax.Device) -> SingleDeviceStep:
+    """Compiles the main function of `module` for `device`.
 
     The module need not be prepared: XLA itself inlines its calls. Needs JAX's x64 mode if there
     are 64-bit values in it.
@@ -36,11 +57,7 @@ def single_device_step(module: ir.Module, device: jax.Device) -> Step:
     examples = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place) for a in inputs]
     compiled = jax.jit(step, keep_unused=True).lower(*examples).compile()
 
-    def run(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        arrays = jax.device_put(list(values), [place] * len(examples))
-        return [np.asarray(result) for result in compiled(*arrays)]
-
-    return run
+    return SingleDeviceStep(compiled, place, len(examples))
 
 
 def _aval(type_: ir.Type) -> ShapedArray:

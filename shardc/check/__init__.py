@@ -1,1 +1,1 @@
-"""Whether a plan computes what its program computes on one device."""
+"""Whether what runs computes what the program says: pass by pass, plan by plan."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardc.backend.programs import compile_programs
-from shardc.backend.single_device import Step, single_device_step
+from shardc.backend.single_device import SingleDeviceStep, single_device_step
 from shardc.check.numerics import Report, compare
 from shardc.importer.program import Imported
 from shardc.ir.copy import copy_module
@@ -89,7 +89,21 @@ def references(
     device: jax.Device,
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
     """Results of the last step on one device: in the program's own precision, in float64, and in
-    float64 from inputs with other last bits.
+    float64 from inputs with other last bits. Needs JAX's x64 mode.
+    """
+    names = result_names(imported)
+    own, wide = reference_steps(imported, device)
+    wide_inputs = [widen_array(value) for value in inputs]
+    runs = [(own, list(inputs)), (wide, wide_inputs), (wide, moved(wide_inputs))]
+    found = [_repeat(step, values, state, steps) for step, values in runs]
+    exact, exact64, nearby64 = (dict(zip(names, each, strict=True)) for each in found)
+    return exact, exact64, nearby64
+
+
+def reference_steps(
+    imported: Imported, device: jax.Device
+) -> tuple[SingleDeviceStep, SingleDeviceStep]:
+    """The program on one device, in its own precision and in float64.
 
     The program is what was imported, untouched by shardc's passes but for annotations that name no
     more than one device. In float64 its CHLO ops are expanded first, as they are for the plan: the
@@ -100,13 +114,7 @@ def references(
     run_passes(module, [StripShardings()])
     expanded = copy_module(module)
     run_passes(expanded, [LegalizeChlo()])
-    names = result_names(imported)
-    own, wide = single_device_step(module, device), single_device_step(widened(expanded), device)
-    wide_inputs = [widen_array(value) for value in inputs]
-    runs = [(own, list(inputs)), (wide, wide_inputs), (wide, moved(wide_inputs))]
-    found = [_repeat(step, values, state, steps) for step, values in runs]
-    exact, exact64, nearby64 = (dict(zip(names, each, strict=True)) for each in found)
-    return exact, exact64, nearby64
+    return single_device_step(module, device), single_device_step(widened(expanded), device)
 
 
 def moved(values: Sequence[Array], seed: int = 0) -> list[Array]:
@@ -132,7 +140,7 @@ def widen_array(value: Array) -> Array:
 
 
 def _repeat(
-    step: Step, inputs: Sequence[Array], state: Mapping[int, int], steps: int
+    step: SingleDeviceStep, inputs: Sequence[Array], state: Mapping[int, int], steps: int
 ) -> list[Array]:
     values = list(inputs)
     results: list[Array] = []

@@ -7,10 +7,13 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardc.check.child import Child
+from shardc.check.each_pass import EachPass
+from shardc.check.values import Kind
 from shardc.errors import InputError, ShardcError
 from shardc.importer.from_file import parse_in_child, read_bytes, refused
 from shardc.importer.parse_module import ParseError, is_text, parse_module
-from shardc.ir.context import make_context, parse
+from shardc.ir.context import Module, make_context, parse
 from shardc.ir.pass_list import parse_passes
 from shardc.ir.pass_manager import Pass, run_passes
 from shardc.passes.pipeline import PASSES
@@ -23,6 +26,7 @@ _EXPECTED = re.compile(r"//\s*expected-error\s*(?:@(\S+))?\s*\{\{(.*?)\}\}")
 class _Options:
     passes: tuple[Pass, ...]
     locations: bool
+    verify_each: int = 0
 
 
 def split_input(text: str) -> list[str]:
@@ -46,8 +50,34 @@ def transform(data: bytes, name: str, options: _Options) -> str:
         )
     except ParseError as error:
         raise refused(name, str(error), error.line) from error
-    run_passes(module, options.passes)
+    if options.verify_each:
+        _check_each(module, options)
+    else:
+        run_passes(module, options.passes)
     return str(module.operation.get_asm(enable_debug_info=options.locations)).rstrip() + "\n"
+
+
+def _check_each(module: Module, options: _Options) -> None:
+    """Runs the passes, says on standard error what became of each, and refuses what differs.
+
+    Raises:
+        ShardcError: SHARDC-901, a pass changed what the module computes.
+    """
+    inputs: list[tuple[Kind, int]] = [
+        (kind, seed) for seed in range(options.verify_each) for kind in ("ordinary", "extremes")
+    ]
+    found = []
+    with Child() as child:
+        for check in EachPass(child.evaluate, inputs).run(module, options.passes):
+            print(check, file=sys.stderr, flush=True)
+            found.append(check)
+    wrong = [check.name for check in found if check.differences]
+    if wrong:
+        raise ShardcError(
+            f"{', '.join(wrong)} changed what the module computes",
+            code="SHARDC-901",
+            help="this is a bug of shardc; please report it with the module",
+        )
 
 
 @dataclass(frozen=True)
@@ -127,12 +157,24 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="treat the parts between // ----- lines as files of their own",
     )
+    parser.add_argument(
+        "--verify-each",
+        type=int,
+        nargs="?",
+        const=1,
+        default=0,
+        metavar="SEEDS",
+        help="run the module before and after each pass on random inputs (ordinary ones and the"
+        " ends of their types, so many times each; 1 by default) and compare",
+    )
     parser.add_argument("--locations", action="store_true", help="print source locations too")
     return parser.parse_args(argv)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    options = _Options(parse_passes(arguments.passes, PASSES), arguments.locations)
+    options = _Options(
+        parse_passes(arguments.passes, PASSES), arguments.locations, arguments.verify_each
+    )
     data = read_bytes(arguments.file)
     name = "<stdin>" if arguments.file == "-" else arguments.file
     parts = [data]

@@ -70,7 +70,7 @@ def promising_shapes(
     in_time: Callable[[], bool],
     note: Callable[[MicrobatchError], None],
 ) -> Promising:
-    """Searches all stages, submeshes, views, microbatches and schedules that the options leave open.
+    """Searches the stages, submeshes, views, microbatches and schedules that options leave open.
 
     Args:
         in_time: whether layers may still be priced.

@@ -1,0 +1,94 @@
+"""Runs outlined stage functions one after the other, as the ids of their values ask for it.
+
+Before, then for every microbatch the forward functions upwards and the backward ones downwards,
+then the rounds of updates; accumulators start from zero.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.stage_table import result_values
+from shardc.check.forms.engines import Arrays, Engine
+from shardc.check.forms.whole_form import runner
+from shardc.ir.attributes import (
+    GLOBAL_TYPE,
+    KIND,
+    NUM_MICROBATCHES,
+    PER_MICROBATCH,
+    ROUND,
+    STAGE,
+    VALUE,
+    arg_attrs,
+    get_int,
+    get_str,
+    result_attrs,
+)
+from shardc.ir.tensor_types import dtype_of
+from shardc.ir.walk import body, functions
+
+
+class _Function(NamedTuple):
+    stage: int
+    kind: str
+    round: int
+    takes: list[tuple[str, bool]]  # value id, one per microbatch?
+    gives: list[tuple[str, bool]]
+    zeros: dict[str, Any]  # accumulator -> what it starts from
+    run: Callable[[Arrays], Arrays]
+
+
+def run_stages(module: ir.Operation, args: Arrays, engine: Engine) -> Arrays:
+    """The flat results of one step.
+
+    Args:
+        args: of the types that @main had after the microbatch split, batch dims cut in two.
+    """
+    table = [_function(module, each, engine) for each in functions(module)]
+    count = get_int(module, NUM_MICROBATCHES) or 1
+    values: dict[Any, Any] = {f"arg{n}": value for n, value in enumerate(args)}
+    for function in table:
+        values |= function.zeros
+
+    def call(function: _Function, microbatch: int) -> None:
+        values["index"] = np.asarray(microbatch, np.int32)
+        inputs = [values[(name, microbatch) if many else name] for name, many in function.takes]
+        for (name, many), value in zip(function.gives, function.run(inputs), strict=True):
+            values[(name, microbatch) if many else name] = value
+
+    for function in (f for f in table if f.kind == "before"):
+        call(function, 0)
+    for microbatch in range(count):
+        for function in sorted((f for f in table if f.kind == "forward"), key=lambda f: f.stage):
+            call(function, microbatch)
+        for function in sorted((f for f in table if f.kind == "backward"), key=lambda f: -f.stage):
+            call(function, microbatch)
+    for function in sorted((f for f in table if f.kind == "update"), key=lambda f: f.round):
+        call(function, 0)
+    return [np.asarray(values[name]) for name in result_values(module)]
+
+
+def _function(module: ir.Operation, function: ir.Operation, engine: Engine) -> _Function:
+    takes = _values(arg_attrs(function))
+    zeros = {}
+    for value, (name, _), attrs in zip(
+        body(function).arguments, takes, arg_attrs(function), strict=True
+    ):
+        if name.startswith("acc"):
+            type_ = ir.TypeAttr(attrs[GLOBAL_TYPE]).value if GLOBAL_TYPE in attrs else value.type
+            zeros[name] = np.zeros(ir.RankedTensorType(type_).shape, np.dtype(dtype_of(value)))
+    return _Function(
+        get_int(function, STAGE) or 0,
+        get_str(function, KIND) or "",
+        get_int(function, ROUND) or 0,
+        takes,
+        _values(result_attrs(function)),
+        zeros,
+        runner(module, function, engine),
+    )
+
+
+def _values(attrs: list[dict[str, ir.Attribute]]) -> list[tuple[str, bool]]:
+    return [(str(ir.StringAttr(each[VALUE]).value), PER_MICROBATCH in each) for each in attrs]

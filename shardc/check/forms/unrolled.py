@@ -1,0 +1,77 @@
+"""Loops around collectives written out, for StableHLO's interpreter.
+
+The interpreter remembers what a collective gave by its channel: the second time it gives the same
+again. So every collective has to stand in the program once, on a channel of its own.
+"""
+
+from math import prod
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.trip_count import trip_count
+from shardc.ir.clone import clone_op
+from shardc.ir.walk import last_op, ops_of, walk
+
+COLLECTIVES = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute",
+        "reduce_scatter",
+    )
+)  # fmt: skip
+MOST_COPIES = 64  # of a collective
+_LOOP = "stablehlo.while"
+_CHANNEL = "channel_handle"
+
+
+def repeats_unknown(function: ir.Operation) -> bool:
+    """Whether a collective stands in loops that cannot be written out: too many rounds, or it is
+    not known how many."""
+    return any(
+        op.name in COLLECTIVES and not 1 <= _copies(op, function) <= MOST_COPIES
+        for op in walk(function)
+    )
+
+
+def _copies(op: ir.Operation, function: ir.Operation) -> int:
+    """How often an op runs; 0 where that is not known."""
+    counts = []
+    above = op.parent
+    while above is not None and above.operation != function:
+        if above.operation.name == _LOOP:
+            counts.append(trip_count(above.operation) or 0)
+        above = above.operation.parent
+    return prod(counts)
+
+
+def write_out(function: ir.Operation) -> None:
+    """Writes the loops around collectives out, and gives each collective its own channel."""
+    while (loop := _outermost(function)) is not None:
+        count = trip_count(loop)
+        assert count is not None, "repeats_unknown says so first"
+        values = list(loop.operands)
+        block = loop.regions[1].blocks[0]
+        with ir.InsertionPoint(loop), loop.location:
+            for _ in range(count):
+                mapping = dict(zip(block.arguments, values, strict=True))
+                for op in ops_of(block)[:-1]:
+                    copy = clone_op(op, mapping)
+                    mapping.update(zip(op.results, copy.results, strict=True))
+                values = [mapping.get(v, v) for v in last_op(block).operands]
+        for result, value in zip(loop.results, values, strict=True):
+            result.replace_all_uses_with(value)
+        loop.erase()
+    channel = 0
+    for op in walk(function):
+        if op.name in COLLECTIVES:
+            channel += 1
+            op.attributes[_CHANNEL] = ir.Attribute.parse(
+                f"#stablehlo.channel_handle<handle = {channel}, type = 1>"
+            )
+
+
+def _outermost(function: ir.Operation) -> ir.Operation | None:
+    for op in walk(function):
+        if op.name == _LOOP and any(inner.name in COLLECTIVES for inner in walk(op)):
+            return op
+    return None

@@ -1,0 +1,87 @@
+"""A program through every pass there is, the module before and after each compared."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import msgspec
+from jax.extend.mlir import ir
+
+from shardc import compiler
+from shardc.check.child import Outcome
+from shardc.check.each_pass import EachPass, PassCheck
+from shardc.check.values import Kind
+from shardc.errors import MicrobatchError, StageError
+from shardc.ir.copy import copy_module
+from shardc.ir.pass_manager import Pass, run_passes
+from shardc.passes import plan_shardings
+from shardc.passes.annotate_for_xla import AnnotateForXla
+from shardc.passes.apply_shardings import ApplyShardings
+from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.cut_loops import CutLoops
+from shardc.passes.fission_loops import FissionLoops
+from shardc.passes.outline_stages import OutlineStages
+from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE
+from shardc.passes.plan_shardings import PlanShardings
+from shardc.passes.plan_stages import PlanStages
+from shardc.passes.share_reshards import ShareReshards
+from shardc.passes.split_microbatches import SplitMicrobatches
+from shardc.passes.widen_floats import WidenFloats
+from shardc.plan.layout import Mesh
+from tests.py.fuzz.random_solver import random_solver
+from tests.py.table import CLUSTER
+
+CLUSTER_TEXT = msgspec.json.encode(CLUSTER).decode()
+Evaluate = Callable[[ir.Module, dict[str, list[Any]]], Outcome]
+
+
+def check_every_pass(
+    module: ir.Module,
+    evaluate: Evaluate,
+    *,
+    stages: int = 2,
+    microbatches: int = 2,
+    batch: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+    seed: int = 0,
+    inputs: Sequence[tuple[Kind, int]] = (("ordinary", 0), ("extremes", 1)),
+) -> Iterator[PassCheck]:
+    """Brings `module` all the way to programs of devices, in place, and says what each pass did.
+
+    Where microbatches or stages are refused, one takes their place.
+
+    Args:
+        batch: flat arguments that are the batch, and their dims; found by analysis if empty.
+    """
+
+    def run(target: ir.Module, passes: Sequence[Pass]) -> Iterator[PassCheck]:
+        with mock.patch.object(plan_shardings, "solve", random_solver(seed)):
+            yield from EachPass(evaluate, inputs).run(target, passes)
+
+    yield from run(module, NORMALIZE)
+    yield from run(copy_module(module), [WidenFloats()])
+    yield from run(module, [FissionLoops(*batch)])
+    yield from run(module, [CutLoops(compiler.even_loop_cuts(module, stages))])
+    splits = SplitMicrobatches(microbatches, *batch), SplitMicrobatches(1)
+    split = splits[0] if _accepts(module, [splits[0]]) else splits[1]
+    yield from run(module, [split])
+    plans = PlanStages(stages=stages), PlanStages(stages=1)
+    wanted = plans[0] if _accepts(module, [plans[0]]) else plans[1]
+    yield from run(module, [wanted, OutlineStages(), ShareReshards()])
+    meshes = tuple(
+        Mesh((("x", 2), ("y", 2)), tuple(range(4 * s, 4 * s + 4))) for s in range(wanted.stages)
+    )
+    yield from run(module, [AssignMeshes(print_meshes(meshes))])
+    unplanned = copy_module(module)
+    yield from run(module, [PlanShardings(cluster=CLUSTER_TEXT)])
+    text = msgspec.json.encode(compiler.shardings_of(module)).decode()
+    yield from run(unplanned, [ApplyShardings(text, CLUSTER_TEXT)])
+    yield from run(copy_module(module), [AnnotateForXla()])
+    yield from run(module, LOCAL_LOWERING)
+
+
+def _accepts(module: ir.Module, passes: Sequence[Pass]) -> bool:
+    try:
+        run_passes(copy_module(module), passes)
+    except (MicrobatchError, StageError):
+        return False
+    return True
