@@ -406,5 +406,5 @@ def test_a_print_inside_a_loop_is_left_out_and_said_so() -> None:
 
         return jax.lax.fori_loop(0, x.shape[0], body, x)
 
-    with pytest.warns(shardc.RequestWarning, match=r"test_api\.py:\d+ .* is inside a loop"):
+    with pytest.warns(shardc.RequestWarning, match=r"test_jit\.py:\d+ .* is inside a loop"):
         assert np.asarray(sharded(f)(np.zeros(2, np.int32))).tolist() == [2, 2]
