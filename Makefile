@@ -11,7 +11,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format test-table test-oldest bench clean
+.PHONY: help demo test test-fast check format test-table test-oldest bench clean
 
 help:  ## Print what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -21,6 +21,9 @@ demo: $(VENV)/.installed  ## Train a small GPT on 8 virtual devices, planned aut
 
 test: $(VENV)/.installed  ## Run all tests, the lit suite among them
 	@$(BIN)/$(PYTEST)
+
+test-fast: $(VENV)/.installed  ## Run the tests that compile no whole program end to end
+	@$(BIN)/$(PYTEST) -m 'not slow' --ignore=tests/py/end_to_end --ignore=tests/py/api
 
 check: $(VENV)/.installed  ## Run what CI runs: format, lint, types, import laws, tests
 	@$(BIN)/ruff format --check .

@@ -13,6 +13,7 @@ import lit.formats
 
 ROOT = Path(__file__).parents[2]
 PYTHON = shlex.quote(sys.executable)
+SERVER = lit_config.params.get("server")  # takes commands: fork_server.py
 
 config.name = "shardc"
 config.suffixes = [".mlir"]
@@ -32,8 +33,12 @@ config.environment |= {
 
 def command(name: str, module: str) -> tuple[str, str]:
     """A substitution for a whole word, so that `shardc-reshard` or a path is left alone."""
+    word = rf"(?<![\w./=-]){name}(?![\w./-])"
+    if SERVER is not None:
+        client = shlex.quote(str(ROOT / "tests" / "lit" / "fork_server.py"))
+        return word, f"{PYTHON} -S -E {client} {SERVER} {name} {module}"
     program = f"import sys; from {module} import main; sys.argv[0] = '{name}'; sys.exit(main())"
-    return rf"(?<![\w./=-]){name}(?![\w./-])", f'{PYTHON} -c "{program}"'
+    return word, f'{PYTHON} -c "{program}"'
 
 
 config.substitutions += [
