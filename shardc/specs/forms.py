@@ -18,7 +18,6 @@ FORM_BEHIND: dict[str, Callable[[ir.Operation], None]] = {
     "shardc-plan-shardings": sharded.verify,
     "shardc-apply-shardings": sharded.verify,
     "shardc-localize": local.verify,
-    "shardc-pin-layouts": local.verify,
 }
 
 
