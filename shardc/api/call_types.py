@@ -45,17 +45,16 @@ def _type_of(leaf: Any, explicit: AbstractMesh | None) -> Any:
     """The abstract value: a Python 0 is what comes back of it, an int32[] of weak type."""
     if isinstance(leaf, jax.Array):
         aval = leaf.aval
-        kind = leaf.dtype, aval.weak_type, aval.memory_space
         if explicit is not None and aval.sharding.mesh == explicit:
-            return leaf.shape, kind, aval.sharding
-        return leaf.shape, kind
+            return aval.shape, aval.dtype, aval.weak_type, aval.memory_space, aval.sharding
+        return aval.shape, aval.dtype, aval.weak_type, aval.memory_space
     if isinstance(leaf, np.ndarray | np.generic | bool | int | float | complex):
         aval = jax.typeof(leaf)
-        return aval.shape, (aval.dtype, aval.weak_type, aval.memory_space)
+        return aval.shape, aval.dtype, aval.weak_type, aval.memory_space
     if isinstance(leaf, jax.ShapeDtypeStruct):
         lies = leaf.sharding
         memory = jax.memory.Space.Host if lies and is_on_host(lies) else jax.memory.Space.Device
-        return leaf.shape, (leaf.dtype, bool(leaf.weak_type), memory)
+        return leaf.shape, leaf.dtype, bool(leaf.weak_type), memory
     return type(leaf)
 
 

@@ -62,7 +62,9 @@ def jit(
         inline: as of `jax.jit`, where another transformation calls the function.
         in_shardings, out_shardings: as of `jax.jit`; what they leave open is planned. Like
             `jax.lax.with_sharding_constraint` in `fun`, they fix the mesh of every stage: its axes
-            are those of the user's mesh. Arrays that arrive in parts ask for their sharding, too.
+            are those of the user's mesh, while shardc chooses which devices lie where. Arrays that
+            arrive in parts ask for their sharding, too, unless shardc gave it to them. Memory kinds
+            are kept; layouts in memory are refused.
         device, backend: in the place of `devices`: one device, or all of a platform.
         compiler_options: for XLA, with every program of the plan.
         cluster: what to plan for: a Cluster, the name of a built-in one, or a JSON file; None: the
@@ -90,7 +92,8 @@ def jit(
             step that one device has no room for, or that calls the host, runs unchecked with a
             RequestWarning; "never".
     Returns:
-        A ShardedFunction: callable like `fun`, with `.lower(...)`.
+        A ShardedFunction: callable like `fun`, with `.lower(...)`; `.plan`, `.explain()` and
+        `.cache_info()` tell of the plan that runs.
     Raises:
         CheckError: when the function is called: SHARDC-270, see `check`.
         InputError: SHARDC-180, an option has no meaning; 183, `plan` and options that it has

@@ -6,15 +6,15 @@ from jax.sharding import PartitionSpec
 
 from shardc.backend.meshes import abstract_mesh, concrete_mesh, local_shape, partition_spec
 from shardc.plan.executable import ValueSpec
-from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.layout import OWN_AXIS, Mesh, TensorSharding
 
 GRID = Mesh((("x", 2), ("y", 2)), (4, 5, 6, 7))
 
 
-def test_devices_are_row_major_over_the_axes():
+def test_devices_are_row_major_over_the_axes_and_the_mesh_is_marked_as_ours():
     mesh = concrete_mesh(GRID, jax.devices())
-    assert mesh.axis_names == ("x", "y")
-    assert [[device.id for device in row] for row in mesh.devices] == [[4, 5], [6, 7]]
+    assert mesh.axis_names == ("x", "y", OWN_AXIS)
+    assert [[device.id for device in row] for row in mesh.devices[..., 0]] == [[4, 5], [6, 7]]
     assert mesh.abstract_mesh.axis_sizes == abstract_mesh(GRID).axis_sizes
 
 

@@ -131,6 +131,11 @@ def test_patterns_and_arrays_that_arrive_in_parts() -> None:
     assert lies_as(state["in"]["kernel"], None, "model")
     assert lies_as(state["out"]["kernel"], ("model", "data"))
 
+    lies = {
+        "in": {"kernel": on(MESH, None, "model")},
+        "out": {"kernel": on(MESH, ("model", "data"))},
+    }
+    state = jax.device_put(params, lies)
     loss = shardc.jit(lambda p, x: jnp.sum(x @ p["in"]["kernel"] @ p["out"]["kernel"]))
     planned = loss.lower(state, x).plan()
     assert planned.plan.stages[0].mesh.axes == (("data", 2), ("model", 4))
