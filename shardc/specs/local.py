@@ -6,14 +6,12 @@ from shardc.ir.attributes import (
     GLOBAL_TYPE,
     IN_SHARDINGS,
     SHARDING,
-    STAGE,
     arg_attrs,
-    get_int,
     result_attrs,
 )
-from shardc.ir.shardings import from_attr, meshes
+from shardc.ir.shardings import from_attr, mesh_name, meshes
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import body, functions, symbol, terminator, walk
+from shardc.ir.walk import body, functions, terminator, walk
 from shardc.specs.form import expect
 
 FORM = "local"
@@ -30,8 +28,6 @@ def verify(module: ir.Operation) -> None:
     """
     known = meshes(module)
     for function in functions(module):
-        name = f"stage{get_int(function, STAGE)}"
-        expect(name in known, FORM, f"@{symbol(function)} has no mesh @{name}", function)
         edges = (
             (arg_attrs(function), body(function).arguments),
             (result_attrs(function), terminator(function).operands),
@@ -42,7 +38,8 @@ def verify(module: ir.Operation) -> None:
                     continue
                 whole = GLOBAL_TYPE in named and SHARDING in named
                 expect(whole, FORM, "an argument or result has no global type", function)
-                sharding = from_attr(named[SHARDING])
+                sharding, name = from_attr(named[SHARDING]), mesh_name(named[SHARDING])
+                expect(name in known, FORM, f"there is no mesh @{name}", function)
                 type_ = ir.RankedTensorType(ir.TypeAttr(named[GLOBAL_TYPE]).value)
                 counts = [known[name].num_shards(axes) for axes in sharding.dims]
                 part = tuple(size // n for size, n in zip(type_.shape, counts, strict=True))
