@@ -2,7 +2,9 @@
 
     python tools/fuzz.py shardings 0 2000      seeds 0 to 1999, each op in a random strategy
     python tools/fuzz.py training 0 200        steps through shardc.jit in stages and microbatches
+    python tools/fuzz.py extremes 0 2000       the same as shardings, on infinities, nan and zeros
     python tools/fuzz.py sums 0 300            steps that wait for sums over the batch
+    python tools/fuzz.py factors 0 1000        sums over the batch that meet factors, on the same
     python tools/fuzz.py steps 0 125           steps of every kind of tests/py/fuzz/kinds.py, each
                                                in several plans, run by StableHLO's interpreter
     python tools/fuzz.py steps 0 125 --only narrow --values nonfinite --plans 4 --results FILE
@@ -40,6 +42,7 @@ def run(kind: str, seeds: range) -> int:
         check_training,
     )
     from tests.py.fuzz.generate import random_source
+    from tests.py.fuzz.non_finite import check_partial_sums
     from tests.py.fuzz.training import random_training
 
     counts: collections.Counter[str] = collections.Counter()
@@ -48,18 +51,20 @@ def run(kind: str, seeds: range) -> int:
         random = Random(seed)
         program: Any = None
         with jax.enable_x64(True):
-            if kind == "shardings":
+            if kind in ("shardings", "extremes"):
                 program = random_source(random, 3 + seed % 7)
             elif kind == "training":
                 program = random_training(random, 3 + seed % 5)
         try:
             if kind == "sums":
                 check_batch_sums(*random_step(random), 2 + 2 * (seed % 2))
+            elif kind == "factors":
+                check_partial_sums(seed)
             elif program is None:
                 counts["JAX has no derivative"] += 1
                 continue
-            elif kind == "shardings":
-                check_shardings(program, seed)
+            elif kind in ("shardings", "extremes"):
+                check_shardings(program, seed, extremes=kind == "extremes")
             else:
                 check_training(program, seed, *SHAPES[seed % len(SHAPES)])
             counts["ok"] += 1
@@ -106,7 +111,8 @@ def run_steps(seeds: range, options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=["shardings", "training", "sums", "steps"])
+    kinds = ["shardings", "extremes", "training", "sums", "factors", "steps"]
+    parser.add_argument("kind", choices=kinds)
     parser.add_argument("first", type=int)
     parser.add_argument("end", type=int)
     parser.add_argument("--chunk", type=int, default=50, help="seeds per process; 0: no process")

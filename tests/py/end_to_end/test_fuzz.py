@@ -20,6 +20,7 @@ from tests.py.fuzz.check import (
 )
 from tests.py.fuzz.draft import Source
 from tests.py.fuzz.generate import random_source
+from tests.py.fuzz.non_finite import check_partial_sums
 from tests.py.fuzz.training import random_training
 
 
@@ -47,6 +48,11 @@ def test_any_step_in_stages_and_microbatches(seed: int, stages: int, microbatche
 @pytest.mark.parametrize("seed", range(8))
 def test_sums_over_the_batch_on_the_way(seed: int) -> None:
     check_batch_sums(*random_step(Random(seed)), 2 + 2 * (seed % 2))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_sums_over_the_batch_meet_infinities_and_nan(seed: int) -> None:
+    check_partial_sums(seed)
 
 
 @pytest.mark.parametrize("name", found.SHARDINGS)

@@ -77,7 +77,7 @@ FORMS: dict[str, Form] = {
     "count": lambda n, u, v: jnp.sum(n) / jnp.maximum(jnp.sum(n > 0), 1),
     "largest": lambda n, u, v: jnp.max(n) * v,
     "smallest": lambda n, u, v: jnp.min(u, 0) / v,
-    "logsumexp": lambda n, u, v: jax.nn.logsumexp(n * v),
+    "logsumexp": lambda n, u, v: jax.nn.logsumexp(n) / v,
     "halves": lambda n, u, v: _narrow(n).astype(jnp.float32) / 2,
     "unscaled halves": lambda n, u, v: _narrow(n).astype(jnp.float32) / v,
 }
@@ -107,7 +107,7 @@ CHOICES = {
 PLANS = {  # stages, microbatches, seed of the choice of shardings
     "microbatches": (1, 4, None),
     "stages and devices": (2, 2, 0),
-    "devices": (1, 1, 1),
+    "devices": (1, 1, 2),
 }
 
 
@@ -162,11 +162,12 @@ def found(request: pytest.FixtureRequest) -> Results:
 
 
 @pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("number", NUMBERS)
 def test_infinities_and_nan_are_where_they_are(
-    expected: Results, found: Results, name: str, number: float
+    expected: Results, found: Results, name: str
 ) -> None:
-    i = next(i for i, each in enumerate(NUMBERS) if str(each) == str(number))
-    for choice in CHOICES:
-        want, have = expected[i, choice][name], found[i, choice][name]
-        assert same(want, have), f"{choice}: {want} is wanted, not {have}"
+    differing = [
+        f"{NUMBERS[i]}, {choice}: {results[name]} is wanted, not {found[i, choice][name]}"
+        for (i, choice), results in expected.items()
+        if not same(results[name], found[i, choice][name])
+    ]
+    assert not differing, "\n".join(differing)

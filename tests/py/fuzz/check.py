@@ -1,6 +1,7 @@
 """Runs a random program under a random plan, and compares it with one device."""
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 from unittest import mock
 
@@ -19,6 +20,7 @@ from shardc.passes.legalize_chlo import LegalizeChlo
 from shardc.passes.pin_layouts import PinLayouts
 from shardc.passes.split_microbatches import SplitMicrobatches
 from tests.py.fuzz.draft import Source
+from tests.py.fuzz.non_finite import with_extremes
 from tests.py.fuzz.random_solver import random_solver
 from tests.py.fuzz.training import Training
 from tests.py.passes.on_devices import AS_WRITTEN, QUICK, run_local, run_whole
@@ -46,15 +48,19 @@ class IllConditioned(Exception):
     """Roundings alone change what the program computes: it says nothing about a plan."""
 
 
-def check_shardings(source: Source, seed: int) -> None:
+def check_shardings(source: Source, seed: int, *, extremes: bool = False) -> None:
     """A random strategy for each op on a mesh of 2x2 computes what one device does.
 
+    Args:
+        extremes: whether some of the arguments' numbers are zero, infinite, nan or subnormal.
     Raises:
         AssertionError: it does not.
         IllConditioned: one device would not agree with itself.
     """
     with jax.enable_x64(True):
         step, args = source.function(), source.values()
+        if extremes:
+            args = with_extremes(args, Random(seed))
         module = parse(jax.jit(step, keep_unused=True).lower(*args).as_text(debug_info=True))
         reference = copy_of(module)
         run_passes(reference, [LegalizeChlo(), PinLayouts()])
