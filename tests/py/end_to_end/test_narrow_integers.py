@@ -107,7 +107,9 @@ def summed(dtype: str, rows: int, start: int = 0) -> Callable[..., Any]:
             row = lax.dynamic_slice_in_dim(x, i.astype(jnp.int32) - start, 1)
             return total + jnp.sum(jnp.tanh(row @ w)) * (1 + i.astype(x.dtype)), None
 
-        numbers = lax.iota(dtype, rows) + jnp.asarray(start, dtype)
+        numbers = lax.iota(dtype, rows)
+        if start:
+            numbers += jnp.asarray(start, dtype)
         return w, lax.scan(one, jnp.zeros((), x.dtype), numbers)[0]
 
     return step
