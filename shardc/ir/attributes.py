@@ -10,6 +10,7 @@ NUM_STAGES = "shardc.num_stages"  # module: int
 CLUSTER = "shardc.cluster"  # module: JSON of the cluster that it was planned for
 LOOKUPS = "shardc.lookups"  # module: how many of its products with one-hot matrices are lookups now
 FISSIONS = "shardc.fissions"  # module: how many of its loops have become two
+ROW_CONFLICTS = "shardc.row_conflicts"  # module: stacks whose rows lie along two dims
 HOST_CALLS = "shardc.host_calls"  # module: [array<i64: number of a callback, results it takes>]
 SILENT_CALLS = "shardc.silent_calls"  # module: source positions of callbacks that are left out
 PLACEMENTS = "shardc.placements"  # module: source positions of values put into other memories

@@ -15,6 +15,7 @@ from shardc.ir.attributes import (
     NAME,
     ORIGIN,
     PIECE,
+    ROW_CONFLICTS,
     arg_attrs,
     int_attr,
     result_attrs,
@@ -66,6 +67,8 @@ class CutLoops(Pass):
             return
         state = state_arguments(main)
         flow = row_flow(module, state)
+        if flow.conflicts:
+            module.attributes[ROW_CONFLICTS] = int_attr(len(flow.conflicts))
         ends = {
             id(group): found
             for group in flow.groups

@@ -9,7 +9,7 @@ from msgspec import structs
 from shardc.analysis.program.arguments import cut_dims
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, shard, shardings_of, work_of
-from shardc.ir.attributes import FISSIONS, LOOKUPS, RUNS, get_int, get_str
+from shardc.ir.attributes import FISSIONS, LOOKUPS, ROW_CONFLICTS, RUNS, get_int, get_str
 from shardc.ir.calls import called, calls_in
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
@@ -200,7 +200,7 @@ def call_notes(module: Module) -> list[str]:
 
 
 def rewriting_notes(module: Module) -> list[str]:
-    """How many products look rows up, and how many loops have become two, if any."""
+    """Products that look rows up, loops that have become two, stacks read in two ways, if any."""
     lookups, fissions = (get_int(module.operation, name) for name in (LOOKUPS, FISSIONS))
     notes = []
     if lookups:
@@ -212,6 +212,11 @@ def rewriting_notes(module: Module) -> list[str]:
         notes.append(
             f"{fissions} loop{'s' * (fissions > 1)} over layers became two: one makes the sums over"
             " the whole batch that the other waits for; what both need, both compute"
+        )
+    if conflicts := get_int(module.operation, ROW_CONFLICTS):
+        notes.append(
+            f"{conflicts} stack{'s' * (conflicts > 1)} of layers that ops read along two dims:"
+            " stages may hold rows of other stages"
         )
     return notes
 

@@ -46,8 +46,10 @@ def even_proposals(
     options: PlanOptions,
     num_microbatches: int,
     schedule: str,
+    loop_cuts: tuple[int, ...],
 ) -> list[Proposal]:
-    """Stages of equal FLOPs on equal submeshes, one proposal for each view of the submesh."""
+    """Stages of equal FLOPs on equal submeshes, one proposal for each view of the submesh; loops
+    over layers are cut at `loop_cuts` in the module."""
     assert isinstance(options.stages, int)
     count = options.stages
     if options.mesh != "auto":
@@ -66,6 +68,7 @@ def even_proposals(
                 tuple(mesh_of(view.shape, range(d, d + size), options.mesh_axes) for d in firsts),
                 schedule,
                 options.batch_args,
+                loop_cuts,
             ),
             0.0,
             tuple((stage,) for stage in range(count)),

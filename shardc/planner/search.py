@@ -12,12 +12,13 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from shardc.analysis.shardings.mesh_fit import check_mesh_divides, on_asked_mesh
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, outline, step_flops
+from shardc.compiler import Shape, outline, recut, step_flops
 from shardc.cost.submeshes import mesh_of, mesh_views
 from shardc.errors import InfeasibleError, MicrobatchError, PlanError, ShardcError, StageError
 from shardc.ir.attributes import RUNS, get_str
@@ -240,8 +241,12 @@ class _Planner:
         """Stages of even work, as many as are asked for or as there can be."""
         for _ in range(2):
             try:
-                module = self.splits.whole(count)
-                return even_proposals(module, self.cluster, self.options, count, self.schedule)
+                assert isinstance(self.options.stages, int)
+                module, loop_cuts = self.splits.in_even_parts(count, self.options.stages)
+                even = even_proposals(
+                    module, self.cluster, self.options, count, self.schedule, loop_cuts
+                )
+                return [self._recut(module, each) for each in even]
             except StageError as error:
                 if error.most is None:
                     raise
@@ -250,6 +255,12 @@ class _Planner:
                 if error.most == 1:
                     return self._whole_proposals(count, self._whole_views())
         raise AssertionError("there are as many stages as there are layers")
+
+    def _recut(self, module: Module, proposal: Proposal) -> Proposal:
+        """The same stages with no loop cut but where one begins, if they can be had so."""
+        origins, _ = recut(module, proposal.shape.cuts)
+        shape = self.splits.shape_at(proposal.shape, origins)
+        return proposal if shape is None else replace(proposal, shape=shape)
 
     def _plan_each(self, proposals: Sequence[Proposal]) -> None:
         """Plans shapes of which nothing is estimated, as long as there is time."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shardc.analysis.stages.stage_cuts import Origin
-from shardc.compiler import Shape, find, split
+from shardc.compiler import Shape, even_loop_cuts, find, split
 from shardc.errors import MicrobatchError
 from shardc.ir.context import Module
 
@@ -34,6 +34,15 @@ class Splits:
     def cut_at(self, count: int, loop_cuts: tuple[int, ...]) -> Module:
         """`count` microbatches, loops cut there."""
         return self._get(count, loop_cuts)
+
+    def in_even_parts(self, count: int, pieces: int) -> tuple[Module, tuple[int, ...]]:
+        """`count` microbatches, loops over layers cut into about `pieces` parts of even work, and
+        where that is; no loop cut where the batch can then not be cut."""
+        loop_cuts = even_loop_cuts(self._module, pieces)
+        try:
+            return self._get(count, loop_cuts), loop_cuts
+        except MicrobatchError:
+            return self._get(count, ()), ()
 
     def shape_at(self, shape: Shape, origins: Sequence[Origin]) -> Shape | None:
         """The shape whose stages but the first begin where `origins` say; None if it is not there.

@@ -10,8 +10,8 @@ from shardc.cost.submeshes import mesh_of
 from shardc.ir.context import parse
 from shardc.plan.decisions import Plan
 from shardc.plan.predicted import Replicated, StageReport
-from shardc.planner.candidate import Candidate, folding_notes, replication_notes
-from shardc.planner.layer_costs import Crossing, Proposal
+from shardc.planner.candidate import Candidate, folding_notes, replication_notes, rewriting_notes
+from shardc.planner.proposal import Crossing, Proposal
 from shardc.schedule.simulate import Simulation
 
 
@@ -98,3 +98,9 @@ def test_a_bound_above_what_it_bounds_is_a_bug_of_ours(
         plan_of(
             [StageReport({}, 0, 0, 0, 1.0, 1.0), StageReport({}, 0, 0, 0, objective, bound)], step_s
         )
+
+
+def test_a_plan_says_which_stacks_are_read_along_two_dims() -> None:
+    module = parse("module attributes {shardc.row_conflicts = 1 : i64} {}")
+    (note,) = rewriting_notes(module)
+    assert note.startswith("1 stack of layers that ops read along two dims")
