@@ -1,0 +1,147 @@
+"""What a family of schedules is: where stages stand, and in what order each group runs its tasks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from shardc.errors import ScheduleError
+from shardc.schedule.check import stage_peaks
+from shardc.schedule.placement import looped
+from shardc.schedule.tasks import (
+    FORWARD,
+    PROLOGUE,
+    UPDATE,
+    WHOLE_BACKWARD,
+    Amount,
+    Schedule,
+    Task,
+    TaskGraph,
+)
+from shardc.schedule.times import Times
+from shardc.schedule.work import Placement, Work
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a family may look at where its order depends on time or memory.
+
+    Attributes:
+        times: of a group's whole share.
+        transfer_s: of a value that goes to another group.
+        max_activations: per device group, in microbatches of its full share; None: no limit.
+        time_limit_s: for a family that searches.
+    """
+
+    times: Times = Times()
+    transfer_s: Amount = 0
+    max_activations: Amount | None = None
+    time_limit_s: float = 60.0
+
+
+Lanes = Sequence[Sequence[Task]]
+Order = Callable[[Work, Costs], Lanes]
+"""The per-microbatch tasks of each device group, in order; P and U are put around them."""
+
+
+@dataclass(frozen=True)
+class ScheduleFamily:
+    """One way to order a pipeline, for any number of stages and microbatches.
+
+    Attributes:
+        order: (work, costs) -> per device group its per-microbatch tasks in order.
+        split_backward: it runs B and W apart (and may fuse some as X).
+        chunks: stages per device group, or () where any number will do.
+        replicas: 2 where each stage stands on two groups.
+        slices: whether it cuts microbatches into token slices.
+        place: (work) -> per replica the device group of each stage.
+        refuses: (work) -> why it cannot take such counts and what to do, or None.
+        about: one line for people.
+    """
+
+    name: str
+    order: Order
+    split_backward: bool = False
+    chunks: tuple[int, ...] = (1,)
+    replicas: int = 1
+    slices: bool = False
+    place: Callable[[Work], Placement] = looped
+    refuses: Callable[[Work], tuple[str, str] | None] = lambda work: None
+    about: str = ""
+
+    @property
+    def is_executable(self) -> bool:
+        """Whether the compiler can make programs for it: one whole stage per group, as yet."""
+        return not (
+            self.split_backward or self.chunks != (1,) or self.replicas > 1 or self.slices
+        )
+
+    def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:
+        """`base` with the chunks, slices and replicas that this family gives it.
+
+        Args:
+            chunks, slices: None: what the family takes by itself.
+        Raises:
+            ScheduleError: SHARDC-242, it has no such number of them.
+        """
+        count = chunks or (self.chunks or (2,))[0]
+        if chunks is not None and self.chunks and chunks not in self.chunks:
+            own = " or ".join(map(str, self.chunks))
+            raise self._refusal(
+                f"runs {own} chunk{'s' * (own != '1')} per device, not {chunks}",
+                "leave --chunks out",
+            )
+        if slices is not None and slices != 1 and not self.slices:
+            raise self._refusal(
+                f"does not cut microbatches into slices, so not into {slices}",
+                "leave --slices out, or take terapipe or seq1f1b",
+            )
+        work = replace(
+            base,
+            chunks=count,
+            slices=slices or (2 if self.slices else 1),
+            replicas=self.replicas,
+            split_backward=self.split_backward and base.backward,
+        )
+        refusal = self.refuses(work)
+        if refusal is not None:
+            raise self._refusal(*refusal)
+        return work
+
+    def generate(self, work: Work, costs: Costs | None = None) -> Schedule:
+        """The schedule of `work`, which `self.work` gave its chunks and slices."""
+        full = replace(work, backward=True, split_backward=self.split_backward)
+        lanes = self.order(full, costs or Costs())
+        if not work.backward:
+            lanes = [[task for task in lane if task.kind == FORWARD] for lane in lanes]
+        return Schedule(framed(lanes, work, self.place(work)))
+
+    def graph(self, work: Work, schedule: Schedule) -> TaskGraph:
+        """The task graph of `work` for a schedule of this family."""
+        return graph_of(schedule, work, self.place(work))
+
+    def peak_activations(self, stage: int, work: Work) -> int:
+        """Microbatches whose activations `stage` holds at once, counted in the schedule itself."""
+        schedule = self.generate(replace(work, prologue=False, update_rounds=0))
+        peak = stage_peaks(schedule, self.graph(work, schedule), stage)
+        return int(peak * work.chunks)
+
+    def _refusal(self, what: str, help: str) -> ScheduleError:
+        return ScheduleError(f"'{self.name}' {what}", help=help, code="SHARDC-242")
+
+
+def graph_of(schedule: Schedule, work: Work, placement: Placement) -> TaskGraph:
+    """The graph of `work`, in which what `schedule` runs as X is X."""
+    fused = {task for lane in schedule.lanes for task in lane if task.kind == WHOLE_BACKWARD}
+    return work.graph(placement, fused)
+
+
+def framed(lanes: Lanes, work: Work, placement: Placement) -> tuple[tuple[Task, ...], ...]:
+    """Each lane with P of all its stages before and U of all its stages after, round by round."""
+    found = []
+    for group, lane in enumerate(lanes):
+        own = [(s, r) for r, of_stage in enumerate(placement) for s, g in enumerate(of_stage) if g == group]
+        before = [Task(s, PROLOGUE, 0, 0, r) for s, r in own] if work.prologue else []
+        after = [
+            Task(s, UPDATE, number, 0, r) for number in range(work.update_rounds) for s, r in own
+        ]
+        found.append((*before, *lane, *after))
+    return tuple(found)
