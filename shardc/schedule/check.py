@@ -2,10 +2,19 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 
 from shardc.errors import ScheduleError
 from shardc.schedule.instructions import check_instructions, instructions_of
-from shardc.schedule.tasks import Amount, Schedule, Task, TaskGraph
+from shardc.schedule.tasks import (
+    Amount,
+    Buffer,
+    Schedule,
+    Task,
+    TaskGraph,
+    common_scale,
+    scaled,
+)
 
 
 def check(
@@ -74,51 +83,53 @@ def peaks(schedule: Schedule, graph: TaskGraph) -> tuple[Amount, ...]:
 
     A buffer is there from the start of its maker to the end of its last user in the lane.
     """
-    return tuple(
-        max((held for _, held in _held(schedule, graph, group)), default=0)
-        for group in range(graph.num_groups)
-    )
+    scale = common_scale({buffer.num_bytes for buffer in graph.buffers})
+    found = []
+    for group in range(graph.num_groups):
+        peak: Amount = 0
+        held: Amount = 0
+        for _, buffer, is_made in _changes(schedule, graph, group):
+            num_bytes = scaled(buffer.num_bytes, scale)
+            held += num_bytes if is_made else -num_bytes
+            peak = max(peak, held)
+        found.append(peak if isinstance(peak, float) else Fraction(peak, scale))
+    return tuple(found)
 
 
-def stage_peaks(schedule: Schedule, graph: TaskGraph, stage: int) -> Amount:
-    """The most that the buffers of one stage hold at once, its replicas together."""
-    peak: Amount = 0
-    for (own, replica), group in graph.groups.items():
-        if own == stage:
-            makers = {task for task in graph.made_by if (task.stage, task.replica) == (own, replica)}
-            found = max((held for _, held in _held(schedule, graph, group, makers)), default=0)
-            peak = max(peak, found)
-    return peak
+def stage_peaks(schedule: Schedule, graph: TaskGraph) -> dict[tuple[int, int], Amount]:
+    """Per (stage, replica) the most that its own buffers hold at once."""
+    found: dict[tuple[int, int], Amount] = dict.fromkeys(graph.groups, 0)
+    for group in range(graph.num_groups):
+        held: dict[tuple[int, int], Amount] = dict.fromkeys(graph.groups, 0)
+        for _, buffer, is_made in _changes(schedule, graph, group):
+            key = (buffer.maker.stage, buffer.maker.replica)
+            held[key] += buffer.num_bytes if is_made else -buffer.num_bytes
+            found[key] = max(found[key], held[key])
+    return found
 
 
-def _held(
-    schedule: Schedule, graph: TaskGraph, group: int, makers: set[Task] | None = None
-) -> list[tuple[int, Amount]]:
-    """(position in the lane, what is held while its task runs) of a group's lane."""
-    if group not in schedule.groups:
-        return []
-    lane = schedule.lanes[schedule.groups.index(group)]
+def _changes(schedule: Schedule, graph: TaskGraph, group: int) -> list[tuple[int, Buffer, bool]]:
+    """What a group's lane allocates and frees: (position, buffer, whether it is allocated)."""
+    lane = schedule.lanes[schedule.groups.index(group)] if group in schedule.groups else ()
     position = {task: i for i, task in enumerate(lane)}
-    freed: dict[int, Amount] = {}
-    made: dict[int, Amount] = {}
-    for maker, buffers in graph.made_by.items():
-        if maker not in position or (makers is not None and maker not in makers):
-            continue
-        for buffer in map(graph.buffers.__getitem__, buffers):
-            if buffer.group != group:
-                continue
-            end = max((position[u] for u in buffer.users if u in position), default=len(lane))
-            start = position[maker]
-            made[start] = made.get(start, 0) + buffer.num_bytes
-            freed[end] = freed.get(end, 0) + buffer.num_bytes
+    changes = []
+    for i, task in enumerate(lane):
+        for buffer in map(graph.buffers.__getitem__, graph.made_by.get(task, ())):
+            if buffer.group == group:
+                last = max((position.get(user, -1) for user in buffer.users), default=-1)
+                changes.append((i, buffer, True))
+                changes.append((last if last >= 0 else len(lane), buffer, False))
+    changes.sort(key=lambda change: 2 * change[0] + (not change[2]))
+    return changes
+
+
+def _held(schedule: Schedule, graph: TaskGraph, group: int) -> list[tuple[int, Amount]]:
+    """(position in the lane, what is held from there on) for every change of a group."""
     held: Amount = 0
     found = []
-    for i in range(len(lane)):
-        if i in made:
-            held += made[i]
-            found.append((i, held))
-        if i in freed:
-            held -= freed[i]
+    for position, buffer, is_made in _changes(schedule, graph, group):
+        held += buffer.num_bytes if is_made else -buffer.num_bytes
+        found.append((position, held))
     return found
 
 

@@ -1,7 +1,9 @@
-"""What a family of schedules is: where stages stand, and in what order each group runs its tasks."""
+"""A family of schedules: where stages stand, and in what order each group runs its tasks."""
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from shardc.errors import ScheduleError
 from shardc.schedule.check import stage_peaks
@@ -31,7 +33,7 @@ class Costs:
         time_limit_s: for a family that searches.
     """
 
-    times: Times = Times()
+    times: Times = field(default_factory=Times)
     transfer_s: Amount = 0
     max_activations: Amount | None = None
     time_limit_s: float = 60.0
@@ -70,9 +72,7 @@ class ScheduleFamily:
     @property
     def is_executable(self) -> bool:
         """Whether the compiler can make programs for it: one whole stage per group, as yet."""
-        return not (
-            self.split_backward or self.chunks != (1,) or self.replicas > 1 or self.slices
-        )
+        return not (self.split_backward or self.chunks != (1,) or self.replicas > 1 or self.slices)
 
     def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:
         """`base` with the chunks, slices and replicas that this family gives it.
@@ -108,7 +108,13 @@ class ScheduleFamily:
 
     def generate(self, work: Work, costs: Costs | None = None) -> Schedule:
         """The schedule of `work`, which `self.work` gave its chunks and slices."""
-        full = replace(work, backward=True, split_backward=self.split_backward)
+        full = replace(
+            work,
+            backward=True,
+            split_backward=self.split_backward,
+            prologue=False,
+            update_rounds=0,
+        )
         lanes = self.order(full, costs or Costs())
         if not work.backward:
             lanes = [[task for task in lane if task.kind == FORWARD] for lane in lanes]
@@ -118,14 +124,54 @@ class ScheduleFamily:
         """The task graph of `work` for a schedule of this family."""
         return graph_of(schedule, work, self.place(work))
 
-    def peak_activations(self, stage: int, work: Work) -> int:
-        """Microbatches whose activations `stage` holds at once, counted in the schedule itself."""
-        schedule = self.generate(replace(work, prologue=False, update_rounds=0))
-        peak = stage_peaks(schedule, self.graph(work, schedule), stage)
-        return int(peak * work.chunks)
+    def plan(
+        self, base: Work, costs: Costs, chunks: int | None = None, slices: int | None = None
+    ) -> "Planned":
+        """The schedule for `base` under `costs`, with its graph.
+
+        Raises:
+            ScheduleError: SHARDC-242, the family cannot take such counts.
+        """
+        work = self.work(base, chunks, slices)
+        schedule = self.generate(work, costs)
+        return Planned(work, schedule, self.graph(work, schedule))
+
+    def in_flight(self, work: Work) -> tuple[int, ...]:
+        """Per stage, the microbatches whose activations it holds at once, in the schedule itself.
+
+        A slice counts as its part of one, rounded up.
+        """
+        return _in_flight(self, replace(work, prologue=False, update_rounds=0))
 
     def _refusal(self, what: str, help: str) -> ScheduleError:
         return ScheduleError(f"'{self.name}' {what}", help=help, code="SHARDC-242")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A schedule and what it schedules.
+
+    Attributes:
+        lower_bound: no schedule of these stages on these groups has a shorter span, within the
+            memory that was allowed; None where nothing was proven.
+        slice_shares: the part of a microbatch's time that each slice takes; () = equal parts.
+    """
+
+    work: Work
+    schedule: Schedule
+    graph: TaskGraph
+    lower_bound: Amount | None = None
+    slice_shares: tuple[Amount, ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def _in_flight(family: ScheduleFamily, work: Work) -> tuple[int, ...]:
+    schedule = family.generate(work)
+    peaks = stage_peaks(schedule, family.graph(work, schedule))
+    return tuple(
+        max(math.ceil(peaks[s, r] * work.chunks) for r in range(work.replicas))
+        for s in range(work.num_stages)
+    )
 
 
 def graph_of(schedule: Schedule, work: Work, placement: Placement) -> TaskGraph:
@@ -138,7 +184,12 @@ def framed(lanes: Lanes, work: Work, placement: Placement) -> tuple[tuple[Task, 
     """Each lane with P of all its stages before and U of all its stages after, round by round."""
     found = []
     for group, lane in enumerate(lanes):
-        own = [(s, r) for r, of_stage in enumerate(placement) for s, g in enumerate(of_stage) if g == group]
+        own = [
+            (s, r)
+            for r, of_stage in enumerate(placement)
+            for s, g in enumerate(of_stage)
+            if g == group
+        ]
         before = [Task(s, PROLOGUE, 0, 0, r) for s, r in own] if work.prologue else []
         after = [
             Task(s, UPDATE, number, 0, r) for number in range(work.update_rounds) for s, r in own

@@ -5,12 +5,11 @@ the next of them has not got its inputs yet, or where memory must be freed first
 """
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from shardc.schedule.family import Costs, Lanes
-from shardc.schedule.tasks import BACKWARD, FORWARD, WEIGHT, Amount, Task
+from shardc.schedule.tasks import BACKWARD, FORWARD, WEIGHT, Amount, Task, common_scale, scaled
 from shardc.schedule.times import durations
 from shardc.schedule.work import Placement, Work
 
@@ -24,12 +23,14 @@ class Filling:
             in gaps that it fits into, 1: in every gap.
         loose: keep only the order of the tasks of each kind and stage, and run what is ready.
         reserve: chunks of room that an F which overtakes another F must leave.
+        by_kind: keep the order of all F and that of all B, and let a B overtake an F that there is
+            no room for, or the other way round.
     """
 
     patience: Amount = 0
     loose: bool = False
     reserve: int = 0
-    early: bool = False
+    by_kind: bool = False
 
 
 def fill_weights(
@@ -63,24 +64,30 @@ class _Filler:
         limit: Amount | None,
         filling: Filling,
     ) -> None:
-        self.costs, self.limit, self.filling = costs, limit, filling
+        self.filling = filling
         self.splits = work.split_backward
-        self.share = work.share
+        self.room = None if limit is None else limit // work.share  # tasks, not microbatches
         self.graph = work.graph(placement)
-        self.duration = durations(work, costs.times)
+        duration = durations(work, costs.times)
+        kinds = {(t.kind, t.stage, t.slice): duration(t) for t in self.graph.tasks}
+        scale = common_scale([*kinds.values(), costs.transfer_s])
+        self.takes = {kind: scaled(time, scale) for kind, time in kinds.items()}
+        self.transfer = scaled(costs.transfer_s, scale)
         self.lane_of = {task: row for row, lane in enumerate(lanes) for task in lane}
         self.rank = {task: i for lane in lanes for i, task in enumerate(lane)}
         self.queues: list[list[deque[Task]]] = []
         for lane in lanes:
             queues: dict[object, deque[Task]] = {}
             for task in lane:
-                key = (task.kind, task.stage, task.replica) if filling.loose else None
+                key: object = filling.by_kind and task.kind
+                if filling.loose:
+                    key = task.kind, task.stage, task.replica
                 queues.setdefault(key, deque()).append(task)
             self.queues.append(list(queues.values()))
         self.ends: dict[Task, Amount] = {}
         self.done: list[list[Task]] = [[] for _ in lanes]
         self.waiting: list[deque[Task]] = [deque() for _ in lanes]
-        self.held: list[Amount] = [0] * len(lanes)
+        self.held = [0] * len(lanes)
         self.free_at: list[Amount] = [0] * len(lanes)
         self.events: list[tuple[Amount, int]] = [(0, row) for row in range(len(lanes))]
         self.readers: dict[Task, set[int]] = {}
@@ -112,7 +119,7 @@ class _Filler:
             elif ready is not None and not full:
                 soonest = ready if soonest is None else min(soonest, ready)
         if self.waiting[row]:
-            needed = self.duration(self.waiting[row][0]) * (1 - self.filling.patience)
+            needed = self._takes(self.waiting[row][0]) * (1 - self.filling.patience)
             if blocked or soonest is None or soonest - now >= needed:
                 self._start(row, self.waiting[row].popleft(), now)
                 return
@@ -120,12 +127,12 @@ class _Filler:
             heappush(self.events, (soonest, row))
 
     def _is_full(self, task: Task, row: int, overtakes: bool) -> bool:
-        if task.kind != FORWARD or self.limit is None:
+        if task.kind != FORWARD or self.room is None:
             return False
-        if overtakes and self.filling.early and any(t.kind == BACKWARD for t in self.done[row]):
-            return True
-        taken = 1 + overtakes * self.filling.reserve
-        return self.held[row] + taken * self.share > self.limit
+        return self.held[row] + 1 + overtakes * self.filling.reserve > self.room
+
+    def _takes(self, task: Task) -> Amount:
+        return self.takes[task.kind, task.stage, task.slice]
 
     def _ready(self, task: Task, row: int) -> Amount | None:
         """When the inputs of a task are there; None while one of them has not been started."""
@@ -134,19 +141,19 @@ class _Filler:
             if need.task not in self.ends:
                 return None
             crosses = self.lane_of[need.task] != row
-            ready = max(ready, self.ends[need.task] + (self.costs.transfer_s if crosses else 0))
+            ready = max(ready, self.ends[need.task] + (self.transfer if crosses else 0))
         return ready
 
     def _start(self, row: int, task: Task, now: Amount) -> None:
-        end = now + self.duration(task)
+        end = now + self._takes(task)
         self.done[row].append(task)
         self.ends[task] = self.free_at[row] = end
         if task.kind == FORWARD:
-            self.held[row] += self.share
+            self.held[row] += 1
         elif task.kind == BACKWARD and self.splits:
             self.waiting[row].append(task._replace(kind=WEIGHT))
         else:
-            self.held[row] -= self.share
+            self.held[row] -= 1
         heappush(self.events, (end, row))
         for reader in self.readers.get(task, ()):
             heappush(self.events, (max(now, self.free_at[reader]), reader))

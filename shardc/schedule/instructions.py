@@ -143,18 +143,20 @@ class _State:
         stuck = [g for g, instructions in self.program.items() if self.at[g] < len(instructions)]
         if stuck:
             said = [f"device {g} at '{self._next(g)}'" for g in stuck[:4]]
-            wanted = self._next(stuck[0])
-            partner = {Send: "receive", Receive: "send"}[type(wanted)]
-            alone = isinstance(wanted, Send | Receive) and not self._has_partner(stuck[0], wanted)
+            alone = next((g for g in stuck if not self._has_partner(g)), None)
+            at = stuck[0] if alone is None else alone
+            partner = "receive" if isinstance(self._next(at), Send) else "send"
             raise ScheduleError(
                 "the device groups wait for each other: " + ", ".join(said),
-                where=self._where(stuck[0]),
-                help=f"add the {partner} that it waits for"
-                if alone
-                else "bring sends and receives into one order on both sides",
-                code="SHARDC-247" if alone else "SHARDC-244",
+                where=self._where(at),
+                help="bring sends and receives into one order on both sides"
+                if alone is None
+                else f"add the {partner} that device {alone} waits for",
+                code="SHARDC-244" if alone is None else "SHARDC-247",
             )
-        missing = next((t for t in self.graph.tasks if (t, self.graph.group(t)) not in self.present), None)
+        missing = next(
+            (t for t in self.graph.tasks if (t, self.graph.group(t)) not in self.present), None
+        )
         if missing is not None:
             raise ScheduleError(
                 f"no device group runs {missing}",
@@ -213,13 +215,18 @@ class _State:
                 code="SHARDC-247",
             )
 
-    def _has_partner(self, group: int, wanted: Send | Receive) -> bool:
-        """Whether the other side of a rendezvous is still to come."""
-        if isinstance(wanted, Send):
-            other, partner = wanted.target, Receive(wanted.task, group)
-        else:
-            other, partner = wanted.source, Send(wanted.task, group)
-        return partner in list(self.program.get(other, ()))[self.at.get(other, 0) :]
+    def _has_partner(self, group: int) -> bool:
+        """Whether the other side of what a stuck group is at is still to come."""
+        match self._next(group):
+            case Send(task, target):
+                return Receive(task, group) in self._left(target)
+            case Receive(task, source):
+                return Send(task, group) in self._left(source)
+            case _:
+                return True
+
+    def _left(self, group: int) -> Sequence[Instruction]:
+        return self.program.get(group, ())[self.at.get(group, 0) :]
 
     def _next(self, group: int) -> Instruction | None:
         instructions = self.program.get(group, ())

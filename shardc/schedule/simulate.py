@@ -1,13 +1,21 @@
 """Runs a schedule on paper: when each task starts and ends, and how much time is idle."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heappop, heappush
+from typing import Any
 
 from shardc.schedule.check import deadlock, peaks
-from shardc.schedule.tasks import Amount, Need, Schedule, Task, TaskGraph
+from shardc.schedule.tasks import (
+    Amount,
+    Need,
+    Schedule,
+    Task,
+    TaskGraph,
+    common_scale,
+    scaled,
+)
 
 Link = Callable[[int, int], object]
 """(source group, target group) -> the link that carries it; transfers over one link take turns."""
@@ -84,16 +92,15 @@ def simulate(
                 crossing.setdefault(send_s(need))
             readers[index[need.task]].append((i, need if crosses else None))
             pending[i] += 1
-    scale = _common_scale([*dict.fromkeys(takes), *crossing])
-    if scale != 1:
-        takes = [int(t * scale) for t in takes]
+    scale = common_scale([*dict.fromkeys(takes), *crossing])
+    takes = [scaled(time, scale) for time in takes]
     start, end = _run(
         schedule,
         takes,
         lane_of,
         readers,
         pending,
-        lambda need: send_s(need) * scale,
+        lambda need: scaled(send_s(need), scale),
         overlap=overlap,
         link=link,
     )
@@ -102,13 +109,6 @@ def simulate(
         position = [sum(task in finished for task in lane) for lane in schedule.lanes]
         raise deadlock(schedule, graph, position, finished)
     return _summary(schedule, graph, tasks, takes, start, end, scale)
-
-
-def _common_scale(times: Sequence[Amount]) -> int:
-    """What makes all times whole: integers compare and add much faster than fractions."""
-    if any(isinstance(time, float) for time in times):
-        return 1
-    return math.lcm(*(Fraction(time).denominator for time in times))
 
 
 def _run(
@@ -188,8 +188,8 @@ def _summary(
     end: dict[int, Amount],
     scale: int,
 ) -> Simulation:
-    def exact(value: Amount) -> Amount:
-        return value if scale == 1 else Fraction(value) / scale
+    def exact(value: Any) -> Amount:
+        return value if scale == 1 else Fraction(value, scale)
 
     makespan: Amount = 0
     span: Amount = 0

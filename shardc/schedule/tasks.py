@@ -4,6 +4,7 @@ One language for the checker, the simulator, the planner and the runtime: all of
 `Schedule` and `TaskGraph` and nothing else.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ class Need(NamedTuple):
 
     Attributes:
         task: the one whose result is needed.
-        num_bytes: what is sent where source and target differ; 0 where nothing but the order counts.
+        num_bytes: what is sent where source and target differ; 0 where only the order counts.
         source: device group that makes the value.
         target: device group that reads it.
     """
@@ -185,6 +186,20 @@ class Schedule:
     def from_json(data: Mapping[str, Any]) -> "Schedule":
         """Reads `to_json`; ScheduleError (SHARDC-241), a word is not an action."""
         return Schedule(parse_lanes(data["lanes"]), tuple(data.get("groups", ())))
+
+
+def common_scale(amounts: Iterable[Amount]) -> int:
+    """What makes all of them whole, so that they can be added and compared as integers: much
+    faster than fractions, and as exact. 1 where one of them is a float."""
+    distinct = set(amounts)
+    if any(isinstance(amount, float) for amount in distinct):
+        return 1
+    return math.lcm(*(Fraction(amount).denominator for amount in distinct))
+
+
+def scaled(amount: Amount, scale: int) -> Amount:
+    """`amount` times the scale that makes it whole; floats stay what they are."""
+    return amount if isinstance(amount, float) else int(amount * scale)
 
 
 def parse_lanes(texts: Iterable[Sequence[str]]) -> tuple[tuple[Task, ...], ...]:

@@ -78,5 +78,3 @@ def durations(
         return known[key]
 
     return of
-
-

@@ -75,9 +75,10 @@ class Work:
         return self.num_groups * self.chunks
 
     @property
-    def share(self) -> Fraction:
+    def share(self) -> Amount:
         """What one F is of the forward of one microbatch on a group's whole share."""
-        return Fraction(1, self.chunks * self.slices)
+        parts = self.chunks * self.slices
+        return 1 if parts == 1 else Fraction(1, parts)
 
     def microbatches(self, replica: int = 0) -> range:
         """Those that go through a replica."""

@@ -42,7 +42,10 @@ def _pass(work: Work, group: int, microbatches: Iterable[int]) -> list[Task]:
 
 FAMILIES = (
     ScheduleFamily(
-        "breadth-first", order, chunks=(), about="chunk by chunk: one FSDP gather per chunk and pass"
+        "breadth-first",
+        order,
+        chunks=(),
+        about="chunk by chunk: one FSDP gather per chunk and pass",
     ),
     ScheduleFamily(
         "zeropp",

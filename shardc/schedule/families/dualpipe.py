@@ -46,7 +46,7 @@ def _steps(lane: _Lane, before: int, behind: int, num_pairs: int) -> list[Task]:
     Args:
         before: groups between this one and the middle (or the fold).
         behind: groups from the end that its direction 0 comes from, this one included.
-        num_pairs: forwards of direction 0 that run beside backwards of direction 1 in the main part.
+        num_pairs: pairs of F of one direction and B of the other in the main part, each way.
     """
     for _ in range(2 * before):
         lane.forward(0)

@@ -1,7 +1,7 @@
 """Hanayo: one pipeline that runs through the groups in waves, there and back again.
 
-Source: Liu et al., "Hanayo", SC 2023 (arXiv 2308.15762). W waves are 2W chunks in a zigzag. The order
-is greedy: backwards first, then the forward that is furthest on its way.
+Source: Liu et al., "Hanayo", SC 2023 (arXiv 2308.15762). W waves are 2W chunks in a zigzag. The
+order is greedy: backwards first, then the forward that is furthest on its way.
 """
 
 from shardc.schedule.family import Costs, Lanes, ScheduleFamily

@@ -23,7 +23,9 @@ def two_stage(base: ScheduleFamily) -> ScheduleFamily:
     """The 2BP form of a family that does not split the backward."""
 
     def order(work: Work, costs: Costs) -> Lanes:
-        return fill_weights(work, base.place(work), base.order(work, costs), costs)
+        lanes = fill_weights(work, base.place(work), base.order(work, costs), costs)
+        assert lanes is not None, "nothing limits memory here"
+        return lanes
 
     return ScheduleFamily(
         f"2bp-{base.name}",
