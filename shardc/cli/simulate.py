@@ -59,6 +59,11 @@ TIMES = {
     default="1",
     help="Share of a microbatch's activations that its weight gradient still needs after B.",
 )
+@click.option(
+    "--attention-share",
+    default="0",
+    help="Part of F that is attention, quadratic in the sequence: slices get lengths to match.",
+)
 @click.option("--time-limit", type=float, default=60.0, help="Seconds that optimal may search.")
 @click.option("--forward-only", is_flag=True, help="A pipeline without backward.")
 @click.option("--trace", type=click.Path(dir_okay=False), help="Write a Chrome trace here.")
@@ -75,6 +80,7 @@ def command(
     contention: bool,
     max_activations: str | None,
     weight_share: str,
+    attention_share: str,
     time_limit: float,
     forward_only: bool,
     trace: str | None,
@@ -87,14 +93,12 @@ def command(
     """
     given = _parse_times(times)
     limit = None if max_activations is None else _number("--max-activations", max_activations)
-    share = _number("--weight-share", weight_share)
-    if share > 1:
-        raise InputError(f"W cannot need {weight_share} of the activations", help="give 0 to 1")
     costs = Costs(
         times=Times(**{TIMES[letter]: number for letter, number in given.items()}),
         transfer_s=_number("--transfer", transfer),
         max_activations=limit,
         time_limit_s=time_limit,
+        attention_share=_share("--attention-share", attention_share),
     )
     base = Work(
         stages,
@@ -102,7 +106,7 @@ def command(
         backward=not forward_only,
         prologue="P" in given,
         update_rounds=1 if "U" in given else 0,
-        weight_share=share,
+        weight_share=_share("--weight-share", weight_share),
     )
     planned = plan_schedule(schedule, base, costs, chunks, slices)
     bound = None if limit is None else [limit] * planned.graph.num_groups
@@ -142,6 +146,14 @@ def _number(option: str, text: str) -> Fraction:
         value = Fraction(-1)
     if value < 0:
         raise InputError(f"{option} {text} is not a number of 0 or more", help="write 0.5 or 1/2")
+    return value
+
+
+def _share(option: str, text: str) -> Fraction:
+    """A number from 0 to 1; InputError (SHARDC-180) if `text` is none."""
+    value = _number(option, text)
+    if value > 1:
+        raise InputError(f"{option} {text} is more than all", help="give a number from 0 to 1")
     return value
 
 

@@ -1,8 +1,10 @@
 """A family of schedules: where stages stand, and in what order each group runs its tasks."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import lru_cache
 
 from shardc.errors import ScheduleError
@@ -20,6 +22,9 @@ from shardc.schedule.tasks import (
 )
 from shardc.schedule.times import Times
 from shardc.schedule.work import Placement, Work
+from shardc.solver.pipeline.slices import slice_lengths
+
+BLOCKS_PER_SLICE = 8  # how finely slices are told apart
 
 
 @dataclass(frozen=True)
@@ -31,12 +36,15 @@ class Costs:
         transfer_s: of a value that goes to another group.
         max_activations: per device group, in microbatches of its full share; None: no limit.
         time_limit_s: for a family that searches.
+        attention_share: part of a microbatch's time that grows with the square of its length; later
+            slices then get fewer tokens.
     """
 
     times: Times = field(default_factory=Times)
     transfer_s: Amount = 0
     max_activations: Amount | None = None
     time_limit_s: float = 60.0
+    attention_share: Amount = 0
 
 
 Lanes = Sequence[Sequence[Task]]
@@ -133,8 +141,12 @@ class ScheduleFamily:
             ScheduleError: SHARDC-242, the family cannot take such counts.
         """
         work = self.work(base, chunks, slices)
+        shares: tuple[Amount, ...] = ()
+        if work.slices > 1 and costs.attention_share:
+            tokens, shares = sliced(work, costs.attention_share)
+            work = replace(work, slice_tokens=tokens)
         schedule = self.generate(work, costs)
-        return Planned(work, schedule, self.graph(work, schedule))
+        return Planned(work, schedule, self.graph(work, schedule), slice_shares=shares)
 
     def in_flight(self, work: Work) -> tuple[int, ...]:
         """Per stage, the microbatches whose activations it holds at once, in the schedule itself.
@@ -172,6 +184,24 @@ def _in_flight(family: ScheduleFamily, work: Work) -> tuple[int, ...]:
         max(math.ceil(peaks[s, r] * work.chunks) for r in range(work.replicas))
         for s in range(work.num_stages)
     )
+
+
+def sliced(work: Work, attention_share: Amount) -> tuple[tuple[Amount, ...], tuple[Amount, ...]]:
+    """Of each slice, its part of the tokens and of the time, where the pipeline is fastest.
+
+    A causal slice attends to all tokens before it: of a sequence of length 1 the tokens from i to j
+    take (1 - a) (j - i) + a (j^2 - i^2) of the time.
+    """
+    num_blocks = BLOCKS_PER_SLICE * work.slices
+
+    def time(first: int, end: int) -> Amount:
+        i, j = Fraction(first, num_blocks), Fraction(end, num_blocks)
+        return (1 - attention_share) * (j - i) + attention_share * (j * j - i * i)
+
+    lengths, _ = slice_lengths(num_blocks, work.num_groups, time, work.slices)
+    ends = list(itertools.accumulate(lengths))
+    shares = [time(end - length, end) for length, end in zip(lengths, ends, strict=True)]
+    return tuple(Fraction(length, num_blocks) for length in lengths), tuple(shares)
 
 
 def graph_of(schedule: Schedule, work: Work, placement: Placement) -> TaskGraph:

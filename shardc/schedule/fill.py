@@ -66,7 +66,9 @@ class _Filler:
     ) -> None:
         self.filling = filling
         self.splits = work.split_backward
-        self.room = None if limit is None else limit // work.share  # tasks, not microbatches
+        self.whole = common_scale([work.weight_share])  # what one F takes
+        self.late = int(scaled(work.weight_share, self.whole)) if self.splits else self.whole
+        self.room = None if limit is None else limit * self.whole // work.share
         self.graph = work.graph(placement)
         duration = durations(work, costs.times)
         kinds = {(t.kind, t.stage, t.slice): duration(t) for t in self.graph.tasks}
@@ -129,7 +131,8 @@ class _Filler:
     def _is_full(self, task: Task, row: int, overtakes: bool) -> bool:
         if task.kind != FORWARD or self.room is None:
             return False
-        return self.held[row] + 1 + overtakes * self.filling.reserve > self.room
+        taken = 1 + overtakes * self.filling.reserve
+        return self.held[row] + taken * self.whole > self.room
 
     def _takes(self, task: Task) -> Amount:
         return self.takes[task.kind, task.stage, task.slice]
@@ -149,11 +152,12 @@ class _Filler:
         self.done[row].append(task)
         self.ends[task] = self.free_at[row] = end
         if task.kind == FORWARD:
-            self.held[row] += 1
+            self.held[row] += self.whole
         elif task.kind == BACKWARD and self.splits:
             self.waiting[row].append(task._replace(kind=WEIGHT))
+            self.held[row] -= self.whole - self.late
         else:
-            self.held[row] -= 1
+            self.held[row] -= self.late
         heappush(self.events, (end, row))
         for reader in self.readers.get(task, ()):
             heappush(self.events, (max(now, self.free_at[reader]), reader))

@@ -39,6 +39,7 @@ class Work:
         prologue: each stage starts with one P.
         update_rounds: how many U each stage ends with; stages exchange values between rounds.
         weight_share: share of a microbatch's activations that W still reads; B frees the rest.
+        slice_tokens: the part of a microbatch's tokens in each slice; () = equal parts.
     Raises:
         ScheduleError: SHARDC-242, a count is out of range.
     """
@@ -53,6 +54,7 @@ class Work:
     prologue: bool = True
     update_rounds: int = 1
     weight_share: Amount = 1
+    slice_tokens: tuple[Amount, ...] = ()
 
     def __post_init__(self) -> None:
         for name, count, least in (
@@ -79,6 +81,12 @@ class Work:
         """What one F is of the forward of one microbatch on a group's whole share."""
         parts = self.chunks * self.slices
         return 1 if parts == 1 else Fraction(1, parts)
+
+    def size(self, slice_: int) -> Amount:
+        """What a slice holds of the activations of one microbatch on a group's whole share."""
+        if not self.slice_tokens:
+            return self.share
+        return self.slice_tokens[slice_] * self.share * self.slices
 
     def microbatches(self, replica: int = 0) -> range:
         """Those that go through a replica."""
@@ -125,7 +133,7 @@ class Work:
                         waits.append(Need(forward._replace(slice=j - 1), 0, group, group))
                     needs[forward] = tuple(waits)
                     if not self.backward:
-                        buffers.append(Buffer(group, self.share, forward, (forward,)))
+                        buffers.append(Buffer(group, self.size(j), forward, (forward,)))
                         last.setdefault(stage, []).append(forward)
                         continue
                     is_whole = (stage, k, j, replica) in whole
@@ -143,7 +151,7 @@ class Work:
                         waits.append(Need(Task(stage, kind, k, j + 1, replica), 0, group, group))
                     needs[backward] = tuple(waits)
                     if not self.split_backward or is_whole:
-                        buffers.append(Buffer(group, self.share, forward, (backward,)))
+                        buffers.append(Buffer(group, self.size(j), forward, (backward,)))
                         last.setdefault(stage, []).append(backward)
                         continue
                     weight = backward._replace(kind=WEIGHT)
@@ -154,7 +162,7 @@ class Work:
                         (self.weight_share, weight),
                     ):
                         if share:
-                            buffers.append(Buffer(group, self.share * share, forward, (user,)))
+                            buffers.append(Buffer(group, self.size(j) * share, forward, (user,)))
         for number in range(self.update_rounds):
             for (stage, replica), group in groups.items():
                 update = Task(stage, UPDATE, number, 0, replica)
