@@ -48,7 +48,8 @@ def two_thirds(p: int) -> Iterator[Offsets]:
     the backward on the way back takes the first pair that comes, the other one what is left.
     """
     for turn in (0, 2, 4):
-        yield _paired([(i, 2 * p - 1 - i + turn) for i in range(p)], 2 * p + turn)
+        for delay in (0, 1):
+            yield _paired([(i, 2 * p - 1 - i + turn) for i in range(p)], 2 * p + turn + delay)
 
 
 def _paired(forwards: Sequence[tuple[int, int]], slot: int) -> Offsets:
