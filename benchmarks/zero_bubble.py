@@ -2,8 +2,8 @@
 
 python benchmarks/zero_bubble.py [--time-limit 60]
 
-Each row: the paper's rates (arXiv 2401.10241, tables 5 and 9) and, after a slash, ours. 1p and 2p are
-the paper's search within p and 2p microbatches; ours is `optimal` with one stage per device.
+Each row: the rates of the paper (arXiv 2401.10241, tables 5 and 9) and, after a slash, ours. 1p and
+2p are the paper's search within p and 2p microbatches; ours is `optimal` with one stage per device.
 """
 
 import argparse
