@@ -11,7 +11,7 @@ from shardc.ir.context import parse
 from shardc.plan.decisions import Plan
 from shardc.plan.predicted import Replicated, StageReport
 from shardc.planner.candidate import Candidate, folding_notes, replication_notes
-from shardc.planner.layer_costs import Crossing, Proposal
+from shardc.planner.proposal import Crossing, Proposal
 from shardc.schedule.simulate import Simulation
 
 
@@ -23,7 +23,7 @@ def report(*replicated: Replicated) -> StageReport:
 def candidate(*reports: StageReport) -> Candidate:
     """A shape with these stages."""
     proposal = Proposal(Shape(1, tuple(range(1, len(reports))), (), "1f1b"), 0.0, ())
-    simulation = Simulation(5.0, 0.0, (), ())
+    simulation = Simulation(5.0, 0.0, 5.0, 0.0, (), ())
     return Candidate(proposal, parse(""), reports, simulation, Crossing(0, 0.0, {}))
 
 
@@ -79,7 +79,7 @@ def plan_of(reports: list[StageReport], step_s: float) -> Plan:
     found = dataclasses.replace(
         candidate(*reports),
         proposal=Proposal(Shape(1, (0,) * (len(reports) - 1), meshes, "1f1b"), 0.0, ((),) * 2),
-        simulation=Simulation(step_s, 0.0, (), ()),
+        simulation=Simulation(step_s, 0.0, step_s, 0.0, (), ()),
         transfers=Crossing(0, 0.0, {}),
     )
     return found.plan(module, Cluster.load("cpu8"), [], 0.0)
