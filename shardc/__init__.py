@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from shardc.errors import RequestWarning as RequestWarning
     from shardc.errors import ShardcError as ShardcError
     from shardc.plan.decisions import Plan as Plan
+    from shardc.schedule.registry import register_schedule as register_schedule
 
 _HOMES = {
     "jit": "shardc.api.jit",
     "gather": "shardc.api.jit",
     "Cluster": "shardc.cluster",
     "Plan": "shardc.plan.decisions",
+    "register_schedule": "shardc.schedule.registry",
     "RequestWarning": "shardc.errors",
     "ShardcError": "shardc.errors",
 }

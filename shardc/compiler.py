@@ -45,9 +45,9 @@ from shardc.plan.decisions import FunctionSharding, Plan
 from shardc.plan.executable import Executable
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import StageReport
-from shardc.schedule.action import print_schedule
 from shardc.schedule.check import check
-from shardc.schedule.registry import SCHEDULES, generate
+from shardc.schedule.registry import executable_schedule
+from shardc.schedule.tasks import print_lanes
 from shardc.schedule.work import Work
 
 Dump = Callable[[str, Module], None]
@@ -171,7 +171,7 @@ def work_of(module: Module, num_microbatches: int) -> Work:
     kinds = {get_str(f, KIND) for f in functions(module.operation)}
     stages = {get_int(f, STAGE) or 0 for f in functions(module.operation)}
     return Work(
-        num_stages=max(stages, default=0) + 1,
+        num_groups=max(stages, default=0) + 1,
         num_microbatches=num_microbatches,
         backward="backward" in kinds,
         prologue="before" in kinds,
@@ -269,9 +269,8 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
 def choices(module: Module, plan: Plan, cluster: Cluster, matches: Matches) -> list[Choice]:
     """The choices of a plan whose names match, from the prepared module that it was made for."""
     sharded = replay(module, plan)
-    work = work_of(sharded, plan.num_microbatches)
-    kind = SCHEDULES[plan.schedule]
-    stashes = [kind.peak_activations(stage, work) for stage in range(plan.num_stages)]
+    family = executable_schedule(plan.schedule)
+    stashes = family.in_flight(family.work(work_of(sharded, plan.num_microbatches)))
     with sharded.context:
         return explain_choices(
             sharded.operation, plan.shardings, plan.cluster or cluster, stashes, matches
@@ -293,9 +292,10 @@ def lower(
             programs that XLA partitions itself.
         dump: called with a name and the module after each pass.
     """
-    work = work_of(sharded, num_microbatches)
-    actions = generate(schedule, work)
-    check(actions, work)
+    family = executable_schedule(schedule)
+    work = family.work(work_of(sharded, num_microbatches))
+    lanes = family.generate(work)
+    check(lanes, family.graph(work, lanes))
     module = copy_module(sharded)
     for each in LOCAL_LOWERING if lowering == "local" else XLA_LOWERING:
         run_passes(module, [each])
@@ -309,7 +309,7 @@ def lower(
             arguments=argument_specs(module.operation),
             results=result_specs(module.operation),
             num_microbatches=num_microbatches,
-            actions=print_schedule(actions),
+            actions=print_lanes(lanes),
         )
 
 

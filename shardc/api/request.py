@@ -14,7 +14,7 @@ from shardc.errors import ClusterError, InputError, PlanError, RequestWarning
 from shardc.options import EqualLayers, PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges
-from shardc.schedule.registry import schedule_named
+from shardc.schedule.registry import executable_schedule
 
 _CHOICES = ("stages", "microbatches", "schedule", "mesh")
 
@@ -36,7 +36,7 @@ def plan_options(
     _check_count("stages", stages)
     _check_count("microbatches", microbatches)
     if schedule != "auto":
-        schedule_named(schedule)
+        executable_schedule(schedule)
     mesh_axes: tuple[str, ...] = ()
     if isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
         mesh = dict(mesh.shape)

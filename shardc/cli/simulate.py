@@ -1,18 +1,20 @@
 """`shardc simulate`: what a pipeline schedule costs, without devices."""
 
 import json
-import math
+from fractions import Fraction
 from typing import Any
 
 import click
 
 from shardc.cli.output import format_option, print_json
-from shardc.errors import InputError, ScheduleError
-from shardc.schedule.action import print_schedule
+from shardc.errors import InputError
 from shardc.schedule.check import check
+from shardc.schedule.family import Costs
 from shardc.schedule.grid import grid
-from shardc.schedule.registry import SCHEDULES, schedule_named
-from shardc.schedule.simulate import Simulation, Times, simulate
+from shardc.schedule.registry import plan_schedule
+from shardc.schedule.simulate import Simulation, simulate
+from shardc.schedule.tasks import print_lanes
+from shardc.schedule.times import Times, durations
 from shardc.schedule.trace import chrome_trace
 from shardc.schedule.work import Work
 
@@ -26,18 +28,43 @@ TIMES = {
 
 
 @click.command()
-@click.option("--schedule", default="1f1b", show_default=True, help=", ".join(SCHEDULES) + ".")
-@click.option("--stages", type=int, required=True, help="Stages of the pipeline, one per device.")
+@click.option(
+    "--schedule",
+    default="1f1b",
+    show_default=True,
+    help="Name of a schedule (docs/schedules.md lists them), or a file with a grid or JSON lanes.",
+)
+@click.option("--stages", type=int, required=True, help="Device groups of the pipeline.")
 @click.option("--microbatches", type=int, required=True, help="Microbatches per step.")
-@click.option("--chunks", type=int, default=1, show_default=True, help="Stages per device.")
+@click.option("--chunks", type=int, help="Stages per device group; by default the schedule's own.")
+@click.option("--slices", type=int, help="Token slices per microbatch, where there are any.")
 @click.option(
     "--times",
     default="F=1,B=1,W=1",
     show_default=True,
     help="Time of forward, input-gradient and weight-gradient backward of one microbatch on one"
-    " stage; P= and U= add the work before and after the microbatches.",
+    " device group's whole share (a chunk or slice takes its part of it); P= and U= add the work"
+    " before and after the microbatches.",
 )
-@click.option("--transfer", type=float, default=0.0, help="Time between neighbouring stages.")
+@click.option("--transfer", default="0", help="Time between neighbouring stages.")
+@click.option("--no-overlap", is_flag=True, help="A group waits until what it sends has gone.")
+@click.option("--contention", is_flag=True, help="Transfers from one group to another take turns.")
+@click.option(
+    "--max-activations",
+    default=None,
+    help="Microbatches that a device group may hold, for optimal, zeropp and as a check.",
+)
+@click.option(
+    "--weight-share",
+    default="1",
+    help="Share of a microbatch's activations that its weight gradient still needs after B.",
+)
+@click.option(
+    "--attention-share",
+    default="0",
+    help="Part of F that is attention, quadratic in the sequence: slices get lengths to match.",
+)
+@click.option("--time-limit", type=float, default=60.0, help="Seconds that optimal may search.")
 @click.option("--forward-only", is_flag=True, help="A pipeline without backward.")
 @click.option("--trace", type=click.Path(dir_okay=False), help="Write a Chrome trace here.")
 @format_option
@@ -45,9 +72,16 @@ def command(
     schedule: str,
     stages: int,
     microbatches: int,
-    chunks: int,
+    chunks: int | None,
+    slices: int | None,
     times: str,
-    transfer: float,
+    transfer: str,
+    no_overlap: bool,
+    contention: bool,
+    max_activations: str | None,
+    weight_share: str,
+    attention_share: str,
+    time_limit: float,
     forward_only: bool,
     trace: str | None,
     output_format: str,
@@ -55,59 +89,85 @@ def command(
     """Simulate a pipeline schedule without devices.
 
     Times are in any one unit; a schedule that does not split the backward takes B + W for it.
+    Written as decimals or fractions they are kept exact.
     """
-    kind = schedule_named(schedule)
-    if chunks != 1:
-        raise ScheduleError(
-            f"'{schedule}' runs one chunk per device, not {chunks}",
-            help="leave --chunks out",
-            code="SHARDC-242",
-        )
     given = _parse_times(times)
-    if not (math.isfinite(transfer) and transfer >= 0):
-        raise InputError(f"a transfer cannot take {transfer}", help="give 0 or more")
-    work = Work(
+    limit = None if max_activations is None else _number("--max-activations", max_activations)
+    costs = Costs(
+        times=Times(**{TIMES[letter]: number for letter, number in given.items()}),
+        transfer_s=_number("--transfer", transfer),
+        max_activations=limit,
+        time_limit_s=time_limit,
+        attention_share=_share("--attention-share", attention_share),
+    )
+    base = Work(
         stages,
         microbatches,
         backward=not forward_only,
         prologue="P" in given,
         update_rounds=1 if "U" in given else 0,
+        weight_share=_share("--weight-share", weight_share),
     )
-    actions = kind.generate(work)
-    check(actions, work, [kind.peak_activations(stage, work) for stage in range(stages)])
+    planned = plan_schedule(schedule, base, costs, chunks, slices)
+    bound = None if limit is None else [limit] * planned.graph.num_groups
+    check(planned.schedule, planned.graph, bound)
     result = simulate(
-        actions,
-        work,
-        Times(**{TIMES[letter]: number for letter, number in given.items()}),
-        transfer,
+        planned.schedule,
+        planned.graph,
+        durations(planned.work, costs.times, planned.slice_shares),
+        costs.transfer_s,
+        overlap=not no_overlap,
+        link=(lambda source, target: (source, target)) if contention else None,
     )
     if trace is not None:
         _write_trace(trace, result)
     if output_format == "json":
-        print_json(_json(result, [list(device) for device in print_schedule(actions)]))
+        data = _json(result, [list(lane) for lane in print_lanes(planned.schedule)])
+        if planned.lower_bound is not None:
+            data["lower_bound"] = float(planned.lower_bound)
+        print_json(data)
         return
     click.echo(grid(result))
-    click.echo(f"makespan          {result.makespan_s:g}")
-    click.echo(f"bubble ratio      {result.bubble_ratio:.4f}")
-    peaks = " ".join(f"{peak:g}" for peak in result.peak_activations)
+    click.echo(f"makespan          {float(result.makespan_s):g}")
+    click.echo(f"bubble ratio      {float(result.bubble_ratio):.4f}")
+    click.echo(f"span bubble ratio {float(result.span_bubble_ratio):.4f}")
+    peaks = " ".join(f"{float(peak):g}" for peak in result.peak_activations)
     click.echo(f"peak activations  {peaks} (microbatches per device)")
+    if planned.lower_bound is not None:
+        click.echo(f"span              {float(result.span_s):g}")
+        click.echo(f"lower bound       {float(planned.lower_bound):g} (of any span)")
 
 
-def _parse_times(text: str) -> dict[str, float]:
+def _number(option: str, text: str) -> Fraction:
+    """A number of 0 or more, exact; InputError (SHARDC-180) if `text` is none."""
+    try:
+        value = Fraction(text.strip())
+    except (ValueError, ZeroDivisionError):
+        value = Fraction(-1)
+    if value < 0:
+        raise InputError(f"{option} {text} is not a number of 0 or more", help="write 0.5 or 1/2")
+    return value
+
+
+def _share(option: str, text: str) -> Fraction:
+    """A number from 0 to 1; InputError (SHARDC-180) if `text` is none."""
+    value = _number(option, text)
+    if value > 1:
+        raise InputError(f"{option} {text} is more than all", help="give a number from 0 to 1")
+    return value
+
+
+def _parse_times(text: str) -> dict[str, Fraction]:
     """`F=1,B=2` as numbers by letter; InputError (SHARDC-180) if it is something else."""
-    given: dict[str, float] = {}
+    given: dict[str, Fraction] = {}
     for part in text.split(","):
         letter, _, number = part.strip().partition("=")
-        try:
-            given[letter] = float(number)
-            known = letter in TIMES and math.isfinite(given[letter]) and given[letter] >= 0
-        except ValueError:
-            known = False
-        if not known:
+        if letter not in TIMES:
             raise InputError(
                 f"'{part}' in --times {text} is not the time of an action",
                 help="write, for example, --times F=1,B=1,W=1 (of F B W P U, each 0 or more)",
             )
+        given[letter] = _number(f"--times {letter}=", number)
     return given
 
 
@@ -127,16 +187,18 @@ def _write_trace(path: str, result: Simulation) -> None:
 def _json(result: Simulation, actions: list[list[str]]) -> dict[str, Any]:
     """The words of the public contract, and the timeline."""
     return {
-        "makespan": result.makespan_s,
-        "bubble_ratio": result.bubble_ratio,
-        "peak_activations": result.peak_activations,
+        "makespan": float(result.makespan_s),
+        "bubble_ratio": float(result.bubble_ratio),
+        "span": float(result.span_s),
+        "span_bubble_ratio": float(result.span_bubble_ratio),
+        "peak_activations": [float(peak) for peak in result.peak_activations],
         "actions": actions,
         "timeline": [
             {
                 "action": str(timed.action),
                 "device": timed.device,
-                "start": timed.start_s,
-                "end": timed.end_s,
+                "start": float(timed.start_s),
+                "end": float(timed.end_s),
             }
             for timed in result.timeline
         ],

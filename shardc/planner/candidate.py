@@ -17,8 +17,9 @@ from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan, StagePlan, check_bounds
 from shardc.plan.predicted import Predicted, Replicated, StageReport
 from shardc.planner.proposal import Crossing, Proposal, crossing
-from shardc.schedule.registry import SCHEDULES, generate
-from shardc.schedule.simulate import Simulation, Times, simulate
+from shardc.schedule.registry import executable_schedule
+from shardc.schedule.simulate import Simulation, simulate
+from shardc.schedule.times import Times, durations
 
 WORTH_A_NOTE = 0.01  # share of the step that ops must take, or of its FLOPs, to be named in a note
 
@@ -46,13 +47,13 @@ def plan_exactly(
         InfeasibleError: it does not fit.
     """
     shape = proposal.shape
-    work = work_of(outlined, shape.num_microbatches)
-    kind = SCHEDULES[shape.schedule]
+    family = executable_schedule(shape.schedule)
+    work = family.work(work_of(outlined, shape.num_microbatches))
     module, reports = shard(
         outlined,
         shape.meshes,
         cluster,
-        stashes=[kind.peak_activations(stage, work) for stage in range(work.num_stages)],
+        stashes=family.in_flight(work),
         memory_limit_bytes=options.memory_limit_bytes or cluster.device.memory_bytes,
         time_limit_s=time_limit_s,
         effort_s=effort_s,
@@ -73,9 +74,12 @@ def plan_exactly(
         )
         for report in reports
     ]
-    schedule = generate(shape.schedule, work)
+    schedule = family.generate(work)
     simulation = simulate(
-        schedule, work, times, lambda source, target: transfers.seconds.get((source, target), 0.0)
+        schedule,
+        family.graph(work, schedule),
+        durations(work, times),
+        lambda need: transfers.seconds.get((need.source, need.target), 0.0),
     )
     return Candidate(proposal, module, reports, simulation, transfers)
 
@@ -97,7 +101,7 @@ class Candidate:
     @property
     def seconds(self) -> float:
         """Predicted step time."""
-        return self.simulation.makespan_s
+        return float(self.simulation.makespan_s)
 
     @property
     def ideal_s(self) -> float:
@@ -160,7 +164,7 @@ class Candidate:
                 peak_bytes_per_device=max(report.peak_bytes for report in reports),
                 communication_bytes=sent + self.transfers.num_bytes * shape.num_microbatches,
                 compute_s=max(report.objective for report in reports),
-                bubble_fraction=self.simulation.bubble_ratio,
+                bubble_fraction=float(self.simulation.bubble_ratio),
             ),
             objective=max(report.objective for report in reports),
             lower_bound=max(report.lower_bound for report in reports),

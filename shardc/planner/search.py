@@ -34,7 +34,7 @@ from shardc.planner.proposal import Proposal, even_proposals
 from shardc.planner.shapes import distinct
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
-from shardc.schedule.registry import SCHEDULES, schedule_named
+from shardc.schedule.registry import AUTO, executable_schedule
 from shardc.solver.solve import LimitError
 
 MOST_PLANNED, MOST_TRIED = 3, 9  # shapes that are planned exactly, if they fit, and if they do not
@@ -91,8 +91,8 @@ class _Planner:
         self.outlined: tuple[Shape, Module] | None = None  # the last one, and its cuts
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
         if options.schedule != "auto":
-            schedule_named(options.schedule)
-        self.schedules = list(SCHEDULES) if options.schedule == "auto" else [options.schedule]
+            executable_schedule(options.schedule)
+        self.schedules = list(AUTO) if options.schedule == "auto" else [options.schedule]
         self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
         self.best: Candidate | None = None
         self.infeasible: InfeasibleError | None = None

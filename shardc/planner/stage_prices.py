@@ -14,7 +14,7 @@ from shardc.cost.links import transfer_link
 from shardc.cost.submeshes import mesh_of
 from shardc.plan.layout import Mesh
 from shardc.planner.layer_costs import PRICES, LayerCost, LayerCosts, prefix_sums, range_maxima
-from shardc.schedule.registry import SCHEDULES
+from shardc.schedule.registry import executable_schedule
 from shardc.schedule.work import Work
 from shardc.solver.problem.problem import Floats, Ints
 
@@ -70,7 +70,7 @@ class StagePrices:
         """Microbatches that a stage with so many behind it holds at once."""
         if not self.backward:
             return count
-        return SCHEDULES[schedule].peak_activations(0, Work(behind + 1, count))
+        return executable_schedule(schedule).in_flight(Work(behind + 1, count))[0]
 
     # ---- prices ----
 

@@ -7,7 +7,7 @@ from shardc.errors import ShardcError
 from shardc.plan.executable import Executable, ValueSpec
 from shardc.plan.value_id import INDEX, is_accumulator, is_computed
 from shardc.runtime.programs import Program
-from shardc.schedule.action import Action
+from shardc.schedule.tasks import Task
 
 KIND_OF_LETTER = {"P": "before", "F": "forward", "B": "backward", "U": "update"}
 
@@ -61,7 +61,7 @@ def dispatch_order(
 
 def _once(index: int, program: Program, letter: str) -> Dispatch:
     own = program.program
-    return Dispatch(str(Action(own.stage, letter, own.round)), index, None)
+    return Dispatch(str(Task(own.stage, letter, own.round)), index, None)
 
 
 def _before_and_heavy(executable: Executable, programs: Sequence[Program]) -> list[list[Dispatch]]:
@@ -76,7 +76,7 @@ def _before_and_heavy(executable: Executable, programs: Sequence[Program]) -> li
     for _, i, program in sorted(before, key=lambda entry: entry[:2]):
         queues[program.program.stage].append(_once(i, program, "P"))
     for actions in executable.actions:
-        for action in map(Action.parse, actions):
+        for action in map(Task.parse, actions):
             kind = KIND_OF_LETTER.get(action.kind)
             index = position.get((action.stage, kind or ""))
             if kind is None:

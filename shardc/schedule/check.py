@@ -2,112 +2,192 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 
 from shardc.errors import ScheduleError
-from shardc.schedule.action import FORWARD, Action, Schedule
-from shardc.schedule.work import Work
+from shardc.schedule.instructions import check_instructions, instructions_of
+from shardc.schedule.tasks import (
+    Amount,
+    Buffer,
+    Schedule,
+    Task,
+    TaskGraph,
+    common_scale,
+    scaled,
+)
 
 
-def check(schedule: Schedule, work: Work, max_activations: Sequence[float] | None = None) -> None:
-    """Nothing, if `schedule` does `work` once, can finish, and keeps its memory bound.
+def check(
+    schedule: Schedule, graph: TaskGraph, max_activations: Sequence[Amount] | None = None
+) -> None:
+    """Nothing, if `schedule` runs `graph` once, can finish, and keeps its memory bound.
+
+    Each lane is lowered to what its device group really does (run, send, receive, free), and that
+    program is checked under blocking sends: it cannot deadlock, and each buffer is freed once,
+    after its last use.
 
     Args:
-        max_activations: per device, in microbatches of the device's full share.
+        max_activations: per device group, in the unit of the graph's buffers.
     Raises:
-        ScheduleError: SHARDC-243 an action is missing, foreign or double; SHARDC-244 the actions
-            wait for each other; SHARDC-245 a device holds more activations than `max_activations`.
+        ScheduleError: SHARDC-243 a task is missing, foreign, double or in another group's lane;
+            SHARDC-244 the tasks wait for each other; SHARDC-245 a group holds more than
+            `max_activations`; SHARDC-246 and SHARDC-247 as `check_instructions`.
     """
-    _check_complete(schedule, work)
-    run_order(schedule, work)
+    _check_complete(schedule, graph)
+    order = run_order(schedule, graph)
+    check_instructions(instructions_of(schedule, graph, order), graph)
     if max_activations is None:
         return
-    for device, peak in enumerate(peak_activations(schedule, work)):
-        if peak > max_activations[device]:
+    for group, peak in enumerate(peaks(schedule, graph)):
+        if peak > max_activations[group]:
             raise ScheduleError(
-                f"device {device} holds the activations of {peak:g} microbatches at once,"
-                f" but may hold {max_activations[device]:g}",
+                f"device {group} holds the activations of {float(peak):g} microbatches at once,"
+                f" but may hold {float(max_activations[group]):g}",
+                where=_peak_cell(schedule, graph, group, max_activations[group]),
                 help="take a schedule that runs backwards earlier, such as 1f1b",
                 code="SHARDC-245",
             )
 
 
-def run_order(schedule: Schedule, work: Work) -> tuple[Action, ...]:
-    """All actions in one order that keeps every dependence and every device's own order.
+def run_order(schedule: Schedule, graph: TaskGraph) -> tuple[Task, ...]:
+    """All tasks in one order that keeps every dependence and every lane's own order.
 
-    It goes round the devices, one action each as far as it can, so that a single process which
+    It goes round the lanes, one task each as far as it can, so that a single process which
     dispatches in this order keeps all of them busy.
 
     Raises:
-        ScheduleError: SHARDC-244, the actions wait for each other.
+        ScheduleError: SHARDC-244, the tasks wait for each other.
     """
-    position = [0] * len(schedule)
-    done: list[Action] = []
-    finished: set[Action] = set()
-    num_actions = sum(map(len, schedule))
-    while len(done) < num_actions:
+    position = [0] * len(schedule.lanes)
+    done: list[Task] = []
+    finished: set[Task] = set()
+    num_tasks = sum(map(len, schedule.lanes))
+    while len(done) < num_tasks:
         started = []
-        for device, actions in enumerate(schedule):
-            if position[device] == len(actions):
+        for row, lane in enumerate(schedule.lanes):
+            if position[row] == len(lane):
                 continue
-            action = actions[position[device]]
-            if finished.issuperset(work.dependences(action)):
-                started.append(action)
-                position[device] += 1
+            task = lane[position[row]]
+            if all(need.task in finished for need in graph.needs[task]):
+                started.append(task)
+                position[row] += 1
         if not started:
-            raise _deadlock(schedule, work, position, finished)
+            raise deadlock(schedule, graph, position, finished)
         done += started
         finished.update(started)
     return tuple(done)
 
 
-def peak_activations(schedule: Schedule, work: Work) -> tuple[float, ...]:
-    """Per device the most activations held at once, in microbatches of its full share.
+def peaks(schedule: Schedule, graph: TaskGraph) -> tuple[Amount, ...]:
+    """Per device group the most that its buffers hold at once, in their own unit.
 
-    Activations live from a stage's F to its last backward action of that microbatch (or to the end
-    of F where there is no backward). A device with v stages holds 1/v of its share for each.
+    A buffer is there from the start of its maker to the end of its last user in the lane.
     """
-    peaks = []
-    for actions in schedule:
-        num_chunks = max(1, len({action.stage for action in actions}))
-        held = peak = 0
-        for action in actions:
-            held += action.kind == FORWARD
+    scale = common_scale({buffer.num_bytes for buffer in graph.buffers})
+    found = []
+    for group in range(graph.num_groups):
+        peak: Amount = 0
+        held: Amount = 0
+        for _, buffer, is_made in _changes(schedule, graph, group):
+            num_bytes = scaled(buffer.num_bytes, scale)
+            held += num_bytes if is_made else -num_bytes
             peak = max(peak, held)
-            held -= action.kind == work.releasing_kind
-        peaks.append(peak / num_chunks)
-    return tuple(peaks)
+        found.append(peak if isinstance(peak, float) else Fraction(peak, scale))
+    return tuple(found)
 
 
-def _check_complete(schedule: Schedule, work: Work) -> None:
-    """ScheduleError (SHARDC-243) unless the schedule holds every action of `work` once."""
-    found = Counter(action for actions in schedule for action in actions)
-    wanted = Counter(work.actions())
-    for actions, complaint in (
-        (wanted - found, "does not contain"),
-        (found - wanted, "must not contain, or contains twice,"),
-    ):
-        if actions:
-            some = ", ".join(str(action) for action in list(actions)[:8])
-            raise ScheduleError(
-                f"the schedule {complaint} {some}",
-                help=f"a step of {work.num_stages} stages and {work.num_microbatches} microbatches"
-                " runs each action once",
-                code="SHARDC-243",
-            )
+def stage_peaks(schedule: Schedule, graph: TaskGraph) -> dict[tuple[int, int], Amount]:
+    """Per (stage, replica) the most that its own buffers hold at once."""
+    found: dict[tuple[int, int], Amount] = dict.fromkeys(graph.groups, 0)
+    for group in range(graph.num_groups):
+        held: dict[tuple[int, int], Amount] = dict.fromkeys(graph.groups, 0)
+        for _, buffer, is_made in _changes(schedule, graph, group):
+            key = (buffer.maker.stage, buffer.maker.replica)
+            held[key] += buffer.num_bytes if is_made else -buffer.num_bytes
+            found[key] = max(found[key], held[key])
+    return found
 
 
-def _deadlock(
-    schedule: Schedule, work: Work, position: list[int], finished: set[Action]
+def _changes(schedule: Schedule, graph: TaskGraph, group: int) -> list[tuple[int, Buffer, bool]]:
+    """What a group's lane allocates and frees: (position, buffer, whether it is allocated)."""
+    lane = schedule.lanes[schedule.groups.index(group)] if group in schedule.groups else ()
+    position = {task: i for i, task in enumerate(lane)}
+    changes = []
+    for i, task in enumerate(lane):
+        for buffer in map(graph.buffers.__getitem__, graph.made_by.get(task, ())):
+            if buffer.group == group:
+                last = max((position.get(user, -1) for user in buffer.users), default=-1)
+                changes.append((i, buffer, True))
+                changes.append((last if last >= 0 else len(lane), buffer, False))
+    changes.sort(key=lambda change: 2 * change[0] + (not change[2]))
+    return changes
+
+
+def _held(schedule: Schedule, graph: TaskGraph, group: int) -> list[tuple[int, Amount]]:
+    """(position in the lane, what is held from there on) for every change of a group."""
+    held: Amount = 0
+    found = []
+    for position, buffer, is_made in _changes(schedule, graph, group):
+        held += buffer.num_bytes if is_made else -buffer.num_bytes
+        found.append((position, held))
+    return found
+
+
+def _peak_cell(schedule: Schedule, graph: TaskGraph, group: int, limit: Amount) -> str:
+    """The first cell at which a group holds more than it may."""
+    row = schedule.groups.index(group)
+    cell = next(i for i, held in _held(schedule, graph, group) if held > limit)
+    return schedule.where(row, cell)
+
+
+def _check_complete(schedule: Schedule, graph: TaskGraph) -> None:
+    """ScheduleError (SHARDC-243) unless every task stands once, in the lane of its group."""
+    found = Counter(task for lane in schedule.lanes for task in lane)
+    missing = [task for task in graph.tasks if task not in found]
+    if missing:
+        raise ScheduleError(
+            "the schedule does not contain " + ", ".join(map(str, missing[:8])),
+            where=f"row {graph.group(missing[0])} of the grid",
+            help="a step runs each of its actions once: add what is missing to that row, and to"
+            " the rows of the others",
+            code="SHARDC-243",
+        )
+    for row, lane in enumerate(schedule.lanes):
+        seen: set[Task] = set()
+        for position, task in enumerate(lane):
+            if task not in graph.needs or task in seen:
+                wrong = "contains twice" if task in seen else "must not contain"
+                raise ScheduleError(
+                    f"the schedule {wrong} {task}",
+                    where=schedule.where(row, position),
+                    help="a step runs each of its actions once: take this one out",
+                    code="SHARDC-243",
+                )
+            seen.add(task)
+            if graph.group(task) != schedule.groups[row]:
+                raise ScheduleError(
+                    f"{task} stands in the lane of device {schedule.groups[row]}, but its stage"
+                    f" lives on device {graph.group(task)}",
+                    where=schedule.where(row, position),
+                    help=f"move it to row {graph.group(task)}",
+                    code="SHARDC-243",
+                )
+
+
+def deadlock(
+    schedule: Schedule, graph: TaskGraph, position: Sequence[int], finished: set[Task]
 ) -> ScheduleError:
-    """Says which action each stuck device is at, and what it waits for."""
-    waits = []
-    for device, actions in enumerate(schedule):
-        if position[device] < len(actions):
-            action = actions[position[device]]
-            missing = next(d for d in work.dependences(action) if d not in finished)
-            waits.append(f"{action} (device {device}) for {missing}")
+    """Says which task each stuck lane is at, and what it waits for."""
+    waits, first = [], None
+    for row, lane in enumerate(schedule.lanes):
+        if position[row] < len(lane):
+            task = lane[position[row]]
+            missing = next(n.task for n in graph.needs[task] if n.task not in finished)
+            waits.append(f"{task} (device {schedule.groups[row]}) for {missing}")
+            first = first or schedule.where(row, position[row])
     return ScheduleError(
         "the schedule cannot finish: " + ", ".join(waits[:4]) + " wait forever",
+        where=first,
         help="move the awaited action before the one that waits",
         code="SHARDC-244",
     )

@@ -1,6 +1,10 @@
-"""Prints a simulated schedule as a grid: a row per device, a column per unit of time."""
+"""Schedules as grids: a row per device group, a column per step or per unit of time."""
 
+from collections.abc import Sequence
+
+from shardc.errors import ScheduleError
 from shardc.schedule.simulate import Simulation, TimedAction
+from shardc.schedule.tasks import Schedule, Task
 
 IDLE = "."
 GOES_ON = "="
@@ -23,16 +27,66 @@ def grid(simulation: Simulation, unit_s: float | None = None) -> str:
     lasting = [timed for timed in simulation.timeline if timed.end_s > timed.start_s]
     if not lasting:
         return ""
-    unit_s = unit_s or min(timed.end_s - timed.start_s for timed in lasting)
+    unit = unit_s or min(timed.end_s - timed.start_s for timed in lasting)
     rows = [
-        _row([timed for timed in lasting if timed.device == device], unit_s)
+        _row([timed for timed in lasting if timed.device == device], float(unit))
         for device in range(len(simulation.peak_activations))
     ]
-    columns = max(map(len, rows))
-    width = max(len(cell) for row in rows for cell in row)
-    label = len(str(len(rows) - 1))
+    return _text(rows, range(len(rows)))
+
+
+def print_grid(schedule: Schedule) -> str:
+    """A row per device group, its tasks in order, a column each; `parse_grid` reads it back."""
+    return _text([[str(task) for task in lane] for lane in schedule.lanes], schedule.groups)
+
+
+def parse_grid(text: str, where: str | None = None) -> Schedule:
+    """Reads a grid, printed or written by hand.
+
+    Each line is `device | action action ...`; `.` and `=` leave a column empty, lines that start
+    with # say nothing. Only the order within a row counts: what runs at the same time follows from
+    the dependences.
+
+    Args:
+        where: name of the file, for errors.
+    Raises:
+        ScheduleError: SHARDC-241, a row or a word cannot be read.
+    """
+    rows: dict[int, list[tuple[int, Task]]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        label, bar, cells = line.partition("|")
+        if not bar or not label.strip().isdigit() or int(label) in rows:
+            raise ScheduleError(
+                f"'{line.strip()[:40]}' is not a row of a grid, or its device has another row",
+                where=f"{where or 'grid'}:{number}",
+                help="write one line per device, such as 0 | 0F0 0F1 . 0B0 0B1",
+                code="SHARDC-241",
+            )
+        row = rows.setdefault(int(label), [])
+        for column, word in enumerate(cells.split()):
+            if word in (IDLE, GOES_ON):
+                continue
+            try:
+                row.append((column, Task.parse(word)))
+            except ScheduleError as error:
+                error.where = f"{where or 'grid'}:{number}, row {int(label)}, column {column}"
+                raise
+    groups = sorted(rows)
+    return Schedule(
+        tuple(tuple(task for _, task in rows[group]) for group in groups),
+        tuple(groups),
+        tuple(tuple(column for column, _ in rows[group]) for group in groups),
+    )
+
+
+def _text(rows: Sequence[Sequence[str]], labels: Sequence[int]) -> str:
+    columns = max(map(len, rows), default=0)
+    width = max((len(cell) for row in rows for cell in row), default=0)
+    label = len(str(max(labels, default=0)))
     lines = []
-    for device, row in enumerate(rows):
+    for device, row in zip(labels, rows, strict=True):
         cells = [*row, *[IDLE] * (columns - len(row))]
         text = " ".join(cell.ljust(width) for cell in cells)
         lines.append(f"{device:>{label}} | {text}".rstrip())

@@ -1,51 +1,34 @@
-"""Runs a schedule on paper: when each action starts and ends, and how much time is idle."""
+"""Runs a schedule on paper: when each task starts and ends, and how much time is idle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heappop, heappush
+from typing import Any
 
-from shardc.schedule.action import BACKWARD, FORWARD, PROLOGUE, UPDATE, WEIGHT, Action, Schedule
-from shardc.schedule.check import peak_activations, run_order
-from shardc.schedule.work import Work
+from shardc.schedule.check import deadlock, peaks
+from shardc.schedule.tasks import (
+    Amount,
+    Need,
+    Schedule,
+    Task,
+    TaskGraph,
+    common_scale,
+    scaled,
+)
 
-
-@dataclass(frozen=True)
-class Times:
-    """How long the actions of one stage take, in seconds or any one unit.
-
-    Attributes:
-        forward_s: F of one microbatch.
-        backward_s: input-gradient backward of one microbatch.
-        weight_s: weight-gradient backward; where a schedule does not split it, B takes both.
-        prologue_s: P.
-        update_s: each round of U.
-    """
-
-    forward_s: float = 1.0
-    backward_s: float = 1.0
-    weight_s: float = 1.0
-    prologue_s: float = 0.0
-    update_s: float = 0.0
-
-    def of(self, kind: str, work: Work) -> float:
-        """Seconds of one action of `kind`."""
-        fused = 0.0 if work.split_backward else self.weight_s
-        return {
-            PROLOGUE: self.prologue_s,
-            FORWARD: self.forward_s,
-            BACKWARD: self.backward_s + fused,
-            WEIGHT: self.weight_s,
-            UPDATE: self.update_s,
-        }[kind]
+Link = Callable[[int, int], object]
+"""(source group, target group) -> the link that carries it; transfers over one link take turns."""
 
 
 @dataclass(frozen=True)
 class TimedAction:
-    """An action and when it runs; 0 is the start of the step."""
+    """A task and when it runs; 0 is the start of the step."""
 
-    action: Action
+    action: Task
     device: int
-    start_s: float
-    end_s: float
+    start_s: Amount
+    end_s: Amount
 
 
 @dataclass(frozen=True)
@@ -53,64 +36,192 @@ class Simulation:
     """What a schedule costs.
 
     Attributes:
-        makespan_s: end of the last action.
-        bubble_ratio: idle device time over all device time, 0.0 for an empty step.
-        peak_activations: per device, in microbatches of the device's full share.
-        timeline: the actions in the order in which they start.
+        makespan_s: end of the last task.
+        bubble_ratio: idle device time over all device time, 0 for an empty step.
+        span_s: the longest that any device group is at it, from its first start to its last end
+            (the cost of the zero-bubble papers; what a step takes where groups start the next one
+            without waiting for each other).
+        span_bubble_ratio: idle share of that span, the mean over the device groups.
+        peak_activations: per device group, in the unit of the graph's buffers (microbatches of the
+            group's full share where the graph was made without a program).
+        timeline: the tasks in the order in which they start.
     """
 
-    makespan_s: float
-    bubble_ratio: float
-    peak_activations: tuple[float, ...]
+    makespan_s: Amount
+    bubble_ratio: Amount
+    span_s: Amount
+    span_bubble_ratio: Amount
+    peak_activations: tuple[Amount, ...]
     timeline: tuple[TimedAction, ...]
 
 
 def simulate(
     schedule: Schedule,
-    work: Work,
-    times: Times | Sequence[Times] | None = None,
-    transfer_s: float | Callable[[int, int], float] = 0.0,
+    graph: TaskGraph,
+    duration_s: Callable[[Task], Amount],
+    transfer_s: Amount | Callable[[Need], Amount] = 0,
+    *,
+    overlap: bool = True,
+    link: Link | None = None,
 ) -> Simulation:
-    """Every action starts as soon as its device is free and what it needs has arrived.
+    """Every task starts as soon as its device group is free and what it needs has arrived.
 
     Args:
         schedule: complete (see `check`).
-        times: of every stage, or one per stage; None takes F = B = W = 1.
-        transfer_s: added wherever an action needs the result of another device, or a function of
-            both devices; it delays the receiver only (transfers overlap with compute and with each
-            other).
+        transfer_s: of every value that goes to another device group, or of each need.
+        overlap: a transfer runs beside compute and delays its reader only; False: the sender also
+            waits until its values have gone.
+        link: None: transfers never wait for each other.
+    Returns:
+        Exact numbers where all times are integers or fractions.
     Raises:
-        ScheduleError: SHARDC-244, the actions wait for each other.
+        ScheduleError: SHARDC-244, the tasks wait for each other.
     """
-    times = times or Times()
-    per_stage = [times] * work.num_stages if isinstance(times, Times) else list(times)
-    assert len(per_stage) == work.num_stages, "one Times per stage"
+    send_s = transfer_s if callable(transfer_s) else (lambda need: transfer_s)
+    tasks = [task for lane in schedule.lanes for task in lane]
+    index = {task: i for i, task in enumerate(tasks)}
+    lane_of = [row for row, lane in enumerate(schedule.lanes) for _ in lane]
+    takes = [duration_s(task) for task in tasks]
+    readers: list[list[tuple[int, Need | None]]] = [[] for _ in tasks]
+    pending = [0] * len(tasks)
+    crossing: dict[Amount, None] = {}
+    for i, task in enumerate(tasks):
+        for need in graph.needs[task]:
+            crosses = need.source != need.target and need.num_bytes
+            if crosses:
+                crossing.setdefault(send_s(need))
+            readers[index[need.task]].append((i, need if crosses else None))
+            pending[i] += 1
+    scale = common_scale([*dict.fromkeys(takes), *crossing])
+    takes = [scaled(time, scale) for time in takes]
+    start, end = _run(
+        schedule,
+        takes,
+        lane_of,
+        readers,
+        pending,
+        lambda need: scaled(send_s(need), scale),
+        overlap=overlap,
+        link=link,
+    )
+    if len(end) < len(tasks):
+        finished = {tasks[i] for i in end}
+        position = [sum(task in finished for task in lane) for lane in schedule.lanes]
+        raise deadlock(schedule, graph, position, finished)
+    return _summary(schedule, graph, tasks, takes, start, end, scale)
 
-    def send_s(source: int, target: int) -> float:
-        if source == target:
-            return 0.0
-        return transfer_s(source, target) if callable(transfer_s) else transfer_s
 
-    device_of = {action: d for d, actions in enumerate(schedule) for action in actions}
-    free_s = [0.0] * len(schedule)
-    busy_s = 0.0
-    timed: dict[Action, TimedAction] = {}
-    for action in run_order(schedule, work):
-        device = device_of[action]
-        arrivals = [
-            timed[needed].end_s + send_s(timed[needed].device, device)
-            for needed in work.dependences(action)
+def _run(
+    schedule: Schedule,
+    takes: Sequence[Amount],
+    lane_of: Sequence[int],
+    readers: Sequence[Sequence[tuple[int, Need | None]]],
+    pending: list[int],
+    send_s: Callable[[Need], Amount],
+    *,
+    overlap: bool,
+    link: Link | None,
+) -> tuple[dict[int, Amount], dict[int, Amount]]:
+    """Start and end of every task that can run, by its position in the lanes put in a row."""
+    first = [0]
+    for lane in schedule.lanes:
+        first.append(first[-1] + len(lane))
+    head, stop = first[:-1], first[1:]
+    free_s: list[Amount] = [0] * len(head)
+    arrived: list[Amount] = [0] * len(takes)
+    link_free_s: dict[object, Amount] = {}
+    start: dict[int, Amount] = {}
+    end: dict[int, Amount] = {}
+    events: list[tuple[Amount, int]] = []
+
+    def begin(row: int) -> None:
+        i = head[row]
+        if i < stop[row] and not pending[i]:
+            head[row] += 1
+            free, arrival = free_s[row], arrived[i]
+            begins = free if free > arrival else arrival
+            start[i] = begins
+            ends = begins + takes[i]
+            heappush(events, (ends, i))
+
+    for row in range(len(head)):
+        begin(row)
+    while events:
+        now, i = heappop(events)
+        end[i] = now
+        row = lane_of[i]
+        busy_until: Amount = now
+        sent: dict[int, Amount] = {}
+        touched = [row]
+        for reader, need in readers[i]:
+            arrival = now
+            if need is not None:
+                if need.target not in sent:
+                    begins = busy_until if not overlap else now
+                    if link is not None:
+                        way = link(need.source, need.target)
+                        begins = max(begins, link_free_s.get(way, 0))
+                    sent[need.target] = begins + send_s(need)
+                    if link is not None:
+                        link_free_s[way] = sent[need.target]
+                    if not overlap:
+                        busy_until = sent[need.target]
+                arrival = sent[need.target]
+            if arrival > arrived[reader]:
+                arrived[reader] = arrival
+            pending[reader] -= 1
+            if not pending[reader] and lane_of[reader] != row:
+                touched.append(lane_of[reader])
+        free_s[row] = busy_until
+        for each in touched:
+            if head[each] == first[each] or head[each] - 1 in end:
+                begin(each)
+    return start, end
+
+
+def _summary(
+    schedule: Schedule,
+    graph: TaskGraph,
+    tasks: Sequence[Task],
+    takes: Sequence[Amount],
+    start: dict[int, Amount],
+    end: dict[int, Amount],
+    scale: int,
+) -> Simulation:
+    def exact(value: Any) -> Amount:
+        return value if scale == 1 else Fraction(value, scale)
+
+    makespan: Amount = 0
+    span: Amount = 0
+    timeline = []
+    at = 0
+    for row, lane in enumerate(schedule.lanes):
+        own = range(at, at + len(lane))
+        at += len(lane)
+        lasting = [i for i in own if takes[i]]
+        if lasting:
+            makespan = max(makespan, end[lasting[-1]])
+            span = max(span, end[lasting[-1]] - start[lasting[0]])
+        group = schedule.groups[row]
+        timeline += [
+            (start[i], end[i], group, TimedAction(tasks[i], group, exact(start[i]), exact(end[i])))
+            for i in own
         ]
-        start_s = max([free_s[device], *arrivals])
-        duration_s = per_stage[action.stage].of(action.kind, work)
-        free_s[device] = start_s + duration_s
-        busy_s += duration_s
-        timed[action] = TimedAction(action, device, start_s, free_s[device])
-    makespan_s = max(free_s)
-    all_s = makespan_s * len(schedule)
+    timeline.sort(key=lambda entry: entry[:3])
+    busy = sum(takes)
+
+    def idle_share(length: Amount) -> Amount:
+        total = length * len(schedule.lanes)
+        if not total:
+            return 0
+        idle = total - busy
+        return Fraction(idle) / total if isinstance(idle, int) else idle / total
+
     return Simulation(
-        makespan_s=makespan_s,
-        bubble_ratio=(all_s - busy_s) / all_s if all_s else 0.0,
-        peak_activations=peak_activations(schedule, work),
-        timeline=tuple(sorted(timed.values(), key=lambda t: (t.start_s, t.end_s, t.device))),
+        makespan_s=exact(makespan),
+        bubble_ratio=idle_share(makespan),
+        span_s=exact(span),
+        span_bubble_ratio=idle_share(span),
+        peak_activations=peaks(schedule, graph),
+        timeline=tuple(entry[3] for entry in timeline),
     )

@@ -28,11 +28,11 @@ def chrome_trace(simulation: Simulation) -> dict[str, Any]:
             "name": str(timed.action),
             "cat": timed.action.kind,
             "ph": "X",
-            "ts": timed.start_s * US_PER_S,
-            "dur": (timed.end_s - timed.start_s) * US_PER_S,
+            "ts": float(timed.start_s) * US_PER_S,
+            "dur": float(timed.end_s - timed.start_s) * US_PER_S,
             "pid": 0,
             "tid": timed.device,
-            "args": {"stage": timed.action.stage, "microbatch": timed.action.microbatch},
+            "args": timed.action._asdict(),
         }
         for timed in simulation.timeline
         if timed.end_s > timed.start_s

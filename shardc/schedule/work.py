@@ -1,38 +1,67 @@
-"""What one step of a pipeline has to do, in whatever order: the actions and what each waits for."""
+"""What one step of a pipeline has to do, in whatever order, derived from its counts alone."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from shardc.errors import ScheduleError
-from shardc.schedule.action import BACKWARD, FORWARD, PROLOGUE, UPDATE, WEIGHT, Action
+from shardc.schedule.tasks import (
+    BACKWARD,
+    FORWARD,
+    PROLOGUE,
+    UPDATE,
+    WEIGHT,
+    WHOLE_BACKWARD,
+    Amount,
+    Buffer,
+    Need,
+    Task,
+    TaskGraph,
+)
+
+Placement = Sequence[Sequence[int]]
+"""Per replica, the device group of each stage."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The actions of one step and their dependences.
+    """The counts of one step.
 
     Attributes:
-        num_stages: at least 1.
-        num_microbatches: at least 1.
+        num_groups: device groups, at least 1.
+        num_microbatches: of the whole step, both replicas together; at least 1.
+        chunks: stages per device group and replica.
+        slices: parts that each microbatch's sequence is cut into; slice j reads slices up to j.
+        replicas: 2 where each stage also stands on a second group, for a pipeline that runs the
+            other way. The first half of the microbatches goes through replica 0.
         backward: False for functions that only go forward (evaluation): no B, no W.
         split_backward: the backward is cut into B (input gradient) and W (weight gradient).
         prologue: each stage starts with one P.
         update_rounds: how many U each stage ends with; stages exchange values between rounds.
+        weight_share: share of a microbatch's activations that W still reads; B frees the rest.
+        slice_tokens: the part of a microbatch's tokens in each slice; () = equal parts.
     Raises:
         ScheduleError: SHARDC-242, a count is out of range.
     """
 
-    num_stages: int
+    num_groups: int
     num_microbatches: int
+    chunks: int = 1
+    slices: int = 1
+    replicas: int = 1
     backward: bool = True
     split_backward: bool = False
     prologue: bool = True
     update_rounds: int = 1
+    weight_share: Amount = 1
+    slice_tokens: tuple[Amount, ...] = ()
 
     def __post_init__(self) -> None:
         for name, count, least in (
-            ("stages", self.num_stages, 1),
+            ("stages", self.num_groups, 1),
             ("microbatches", self.num_microbatches, 1),
+            ("chunks", self.chunks, 1),
+            ("slices", self.slices, 1),
             ("update rounds", self.update_rounds, 0),
         ):
             if count < least:
@@ -43,50 +72,115 @@ class Work:
                 )
 
     @property
-    def body_kinds(self) -> tuple[str, ...]:
-        """What is done for each microbatch, in the order of its dependences."""
-        if not self.backward:
-            return (FORWARD,)
-        return (FORWARD, BACKWARD, WEIGHT) if self.split_backward else (FORWARD, BACKWARD)
+    def num_stages(self) -> int:
+        """Stages of the pipeline, each counted once."""
+        return self.num_groups * self.chunks
 
     @property
-    def releasing_kind(self) -> str:
-        """The kind that last reads a microbatch's activations on a stage."""
-        return self.body_kinds[-1]
+    def share(self) -> Amount:
+        """What one F is of the forward of one microbatch on a group's whole share."""
+        parts = self.chunks * self.slices
+        return 1 if parts == 1 else Fraction(1, parts)
 
-    def actions(self) -> Iterator[Action]:
-        """Every action of the step, each once."""
-        for stage in range(self.num_stages):
-            if self.prologue:
-                yield Action(stage, PROLOGUE)
-            for kind in self.body_kinds:
-                for microbatch in range(self.num_microbatches):
-                    yield Action(stage, kind, microbatch)
-            for number in range(self.update_rounds):
-                yield Action(stage, UPDATE, number)
+    def size(self, slice_: int) -> Amount:
+        """What a slice holds of the activations of one microbatch on a group's whole share."""
+        if not self.slice_tokens:
+            return self.share
+        return self.slice_tokens[slice_] * self.share * self.slices
 
-    def dependences(self, action: Action) -> Iterator[Action]:
-        """The actions whose results `action` needs.
+    def microbatches(self, replica: int = 0) -> range:
+        """Those that go through a replica."""
+        count, rest = divmod(self.num_microbatches, self.replicas)
+        first = replica * count + min(replica, rest)
+        return range(first, first + count + (replica < rest))
 
-        F(s,k) needs P(s) and F(s-1,k); B(s,k) needs F(s,k) and B(s+1,k); W(s,k) needs B(s,k);
-        U(s) needs the whole body of s; a later round of U needs the round before on every stage.
+    def graph(self, placement: Placement, fused: Collection[Task] = ()) -> TaskGraph:
+        """The tasks of the step, their dependences and the activations they hold.
+
+        F(s,k) needs P(s) and F(s-1,k); B(s,k) needs F(s,k) and B(s+1,k); W(s,k) needs B(s,k). With
+        slices, F of a slice needs F of the slice before on its stage, B that of the slice behind.
+        U(s) needs the whole backward of s on both replicas; a later round of U needs the round
+        before on every stage.
+
+        Args:
+            fused: the X tasks, each in place of a B and a W; only where the backward is split.
         """
-        stage, microbatch = action.stage, action.microbatch
-        match action.kind:
-            case "F":
-                if self.prologue:
-                    yield Action(stage, PROLOGUE)
-                if stage > 0:
-                    yield Action(stage - 1, FORWARD, microbatch)
-            case "B":
-                yield Action(stage, FORWARD, microbatch)
-                if stage + 1 < self.num_stages:
-                    yield Action(stage + 1, BACKWARD, microbatch)
-            case "W":
-                yield Action(stage, BACKWARD, microbatch)
-            case "U" if microbatch == 0:
-                for number in range(self.num_microbatches):
-                    yield Action(stage, self.releasing_kind, number)
-            case "U":
-                for other in range(self.num_stages):
-                    yield Action(other, UPDATE, microbatch - 1)
+        groups = {
+            (stage, replica): group
+            for replica, of_stage in enumerate(placement)
+            for stage, group in enumerate(of_stage)
+        }
+        whole = {task[:1] + task[2:] for task in fused} if self.split_backward else set()
+        needs: dict[Task, tuple[Need, ...]] = {}
+        buffers: list[Buffer] = []
+        last: dict[int, list[Task]] = {}
+        for (stage, replica), group in groups.items():
+            before = groups.get((stage - 1, replica), group)
+            behind = groups.get((stage + 1, replica), group)
+            if self.prologue:
+                needs[Task(stage, PROLOGUE, 0, 0, replica)] = ()
+            for k in self.microbatches(replica):
+                for j in range(self.slices):
+                    forward = Task(stage, FORWARD, k, j, replica)
+                    waits = []
+                    if self.prologue:
+                        waits.append(Need(Task(stage, PROLOGUE, 0, 0, replica), 0, group, group))
+                    if stage:
+                        waits.append(
+                            Need(forward._replace(stage=stage - 1), self.share, before, group)
+                        )
+                    if j:
+                        waits.append(Need(forward._replace(slice=j - 1), 0, group, group))
+                    needs[forward] = tuple(waits)
+                    if not self.backward:
+                        buffers.append(Buffer(group, self.size(j), forward, (forward,)))
+                        last.setdefault(stage, []).append(forward)
+                        continue
+                    is_whole = (stage, k, j, replica) in whole
+                    kind = WHOLE_BACKWARD if is_whole else BACKWARD
+                    backward = Task(stage, kind, k, j, replica)
+                    waits = [Need(forward, 0, group, group)]
+                    if stage + 1 < self.num_stages:
+                        above = (stage + 1, k, j, replica) in whole
+                        kind = WHOLE_BACKWARD if above else BACKWARD
+                        needed = Task(stage + 1, kind, k, j, replica)
+                        waits.append(Need(needed, self.share, behind, group))
+                    if j + 1 < self.slices:
+                        above = (stage, k, j + 1, replica) in whole
+                        kind = WHOLE_BACKWARD if above else BACKWARD
+                        waits.append(Need(Task(stage, kind, k, j + 1, replica), 0, group, group))
+                    needs[backward] = tuple(waits)
+                    if not self.split_backward or is_whole:
+                        buffers.append(Buffer(group, self.size(j), forward, (backward,)))
+                        last.setdefault(stage, []).append(backward)
+                        continue
+                    weight = backward._replace(kind=WEIGHT)
+                    needs[weight] = (Need(backward, 0, group, group),)
+                    last.setdefault(stage, []).append(weight)
+                    for share, user in (
+                        (1 - self.weight_share, backward),
+                        (self.weight_share, weight),
+                    ):
+                        if share:
+                            buffers.append(Buffer(group, self.size(j) * share, forward, (user,)))
+        for number in range(self.update_rounds):
+            for (stage, replica), group in groups.items():
+                update = Task(stage, UPDATE, number, 0, replica)
+                waited = (
+                    [(task, self.share) for task in last.get(stage, [])]
+                    if number == 0
+                    else [(Task(s, UPDATE, number - 1, 0, r), 0) for s, r in groups]
+                )
+                needs[update] = tuple(
+                    Need(task, num_bytes, groups[task.stage, task.replica], group)
+                    for task, num_bytes in waited
+                )
+        return TaskGraph(needs, groups, tuple(buffers))
+
+
+def backward_kinds(work: Work) -> Iterator[str]:
+    """What is run after F for each microbatch, in the order of its dependences."""
+    if work.backward:
+        yield BACKWARD
+        if work.split_backward:
+            yield WEIGHT

@@ -31,7 +31,8 @@ from shardc.plan.executable import Executable
 from shardc.planner.layer_costs import layer_positions
 from shardc.runtime.memory import slot_bytes
 from shardc.runtime.tape import build_tape
-from shardc.schedule.registry import SCHEDULES
+from shardc.schedule.registry import generate, schedule_named
+from shardc.schedule.tasks import print_lanes
 from shardc.solver.problem.problem import Problem, Solution
 from tests.py.hlo_text import dot_flops
 from tests.py.parallel_gpt import MICROBATCHES, STAGES, program, tight_gpt, tight_plan
@@ -182,11 +183,11 @@ def test_1f1b_stashes_less_than_gpipe_as_predicted() -> None:
     executable = tight_plan().executable
     module = compiler.replay(prepared(), tight_plan().plan)
     work = compiler.work_of(module, MICROBATCHES)
-    gpipe = compiler.print_schedule(compiler.generate("gpipe", work))
+    gpipe = print_lanes(generate("gpipe", work))
     ours = peak_stash_bytes(executable)
     theirs = peak_stash_bytes(msgspec.structs.replace(executable, actions=gpipe))
     for stage in range(STAGES):
-        few, many = (SCHEDULES[name].peak_activations(stage, work) for name in ("1f1b", "gpipe"))
+        few, many = (schedule_named(name).in_flight(work)[stage] for name in ("1f1b", "gpipe"))
         assert few < many == MICROBATCHES
         assert ours[stage] / theirs[stage] == pytest.approx(few / many, rel=0.1)
 

@@ -1,0 +1,1 @@
+"""One file per mechanism; each lists its `FAMILIES`, and the registry finds them."""

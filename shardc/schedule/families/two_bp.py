@@ -1,0 +1,50 @@
+"""2BP: any schedule with its backward split, the weight gradients where it would wait.
+
+Source: Rae, Lee, Bruhwiler, "2BP: 2-Stage Backpropagation" (arXiv 2405.18047). Forwards and input
+gradients keep the base's order; memory grows, as activations live until their W.
+"""
+
+from shardc.schedule.families import breadth_first, gpipe, interleaved, one_f_one_b
+from shardc.schedule.family import Costs, Lanes, ScheduleFamily
+from shardc.schedule.fill import fill_weights
+from shardc.schedule.tasks import BACKWARD, FORWARD, Task
+from shardc.schedule.work import Work
+
+
+def naive(work: Work, costs: Costs) -> Lanes:
+    """One microbatch at a time, there and back."""
+    return [
+        [Task(stage, kind, k) for k in work.microbatches() for kind in (FORWARD, BACKWARD)]
+        for stage in range(work.num_stages)
+    ]
+
+
+def two_stage(base: ScheduleFamily) -> ScheduleFamily:
+    """The 2BP form of a family that does not split the backward."""
+
+    def order(work: Work, costs: Costs) -> Lanes:
+        lanes = fill_weights(work, base.place(work), base.order(work, costs), costs)
+        assert lanes is not None, "nothing limits memory here"
+        return lanes
+
+    return ScheduleFamily(
+        f"2bp-{base.name}",
+        order,
+        split_backward=True,
+        chunks=base.chunks,
+        slices=base.slices,
+        place=base.place,
+        refuses=base.refuses,
+        about=f"{base.name} with W apart, in its gaps",
+    )
+
+
+_NAIVE = ScheduleFamily("naive", naive)
+_BASES = (
+    _NAIVE,
+    *gpipe.FAMILIES,
+    *one_f_one_b.FAMILIES,
+    *interleaved.FAMILIES,
+    *(family for family in breadth_first.FAMILIES if not family.split_backward),
+)
+FAMILIES = tuple(map(two_stage, _BASES))

@@ -1,0 +1,180 @@
+"""V-shaped pipelines: two chunks per group, the second on the way back, so that all hold the same.
+
+A group that holds its first chunk's activations for long holds its second's only briefly. Each
+schedule repeats one pattern per microbatch, a period of six slots; the offsets in the pattern
+decide how many microbatches are in flight.
+Sources: Qi et al., "Pipeline Parallelism with Controllable Memory", NeurIPS 2024 (arXiv
+2405.15362), for V-Min, V-Half and the V form of zero bubble.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from shardc.schedule.family import Costs, Lanes, Order, ScheduleFamily, framed
+from shardc.schedule.fill import Filling, fill_weights
+from shardc.schedule.placement import zigzag
+from shardc.schedule.simulate import simulate
+from shardc.schedule.tasks import BACKWARD, FORWARD, Amount, Schedule, Task
+from shardc.schedule.times import durations
+from shardc.schedule.work import Work
+
+PERIOD = 6  # slots: F of two chunks, B and W of two chunks (or X of two slots each)
+
+MOST_TASKS = 1024  # forwards of a step up to which every way to fill its gaps is tried
+
+Offsets = Sequence[tuple[int, int, int, int]]
+"""Per group, the slots of F and F on the way back, B on the way back and B, of microbatch 0."""
+
+
+def half(p: int) -> Iterator[Offsets]:
+    """About p / 2 microbatches in flight: forwards go at half speed."""
+    d = 3 if p % 2 == 0 else 0
+    for delay, turn in ((d, 0), (d + 1, 2)):
+        yield [
+            (2 * i, 3 * p + turn - i - 2, 3 * p + delay + 2 * i - 1, 6 * p + delay - i - 2)
+            for i in range(p)
+        ]
+
+
+def least(p: int) -> Iterator[Offsets]:
+    """About p / 3 microbatches in flight: everything goes at full speed."""
+    for delay in (2 if p % 3 == 0 else 0, 3):
+        yield [(i, 2 * p - 1 - i, 2 * p + delay + i, 4 * p + delay - 1 - i) for i in range(p)]
+
+
+def two_thirds(p: int) -> Iterator[Offsets]:
+    """Whole backwards of two slots each: forwards at full speed, backwards at a third.
+
+    The slots that the forwards leave free on a group make two pairs, or two ways to make two pairs;
+    the backward on the way back takes the first pair that comes, the other one what is left.
+    """
+    for turn in (0, 2, 4):
+        for delay in (0, 1):
+            yield _paired([(i, 2 * p - 1 - i + turn) for i in range(p)], 2 * p + turn + delay)
+
+
+def _paired(forwards: Sequence[tuple[int, int]], slot: int) -> Offsets:
+    there, left = [], []
+    for ahead, back in forwards:
+        taken = {ahead % PERIOD, back % PERIOD}
+        while True:
+            own = {slot % PERIOD, (slot + 1) % PERIOD}
+            rest = sorted(set(range(PERIOD)) - taken - own)
+            if not taken & own and rest[1] - rest[0] in (1, PERIOD - 1):
+                break
+            slot += 1
+        there.append(slot)
+        left.append(rest[0] if rest[1] - rest[0] == 1 else rest[1])
+        slot += 2
+    back_again = []
+    for wanted in reversed(left):
+        slot += (wanted - slot) % PERIOD
+        back_again.append(slot)
+        slot += 2
+    return [
+        (*pair, x2, x1) for pair, x2, x1 in zip(forwards, there, reversed(back_again), strict=True)
+    ]
+
+
+def repeating(
+    patterns: Callable[[int], Iterator[Offsets]], most: Callable[[int], int], place_by_rank: bool
+) -> Order:
+    """The pattern that takes the least time with its gaps squeezed out, of those that fit.
+
+    Args:
+        most: (p) -> microbatches that a group may hold.
+        place_by_rank: also try to let later tasks overtake those that wait.
+    """
+
+    def order(work: Work, costs: Costs) -> Lanes:
+        p = work.num_groups
+        lanes = [_slots(work, offsets) for offsets in patterns(p)]
+        return best_of(work, lanes, costs, most(p), loose=place_by_rank)
+
+    return order
+
+
+def _slots(work: Work, offsets: Offsets) -> Lanes:
+    last = work.num_stages - 1
+    lanes = []
+    for group, (ahead, back, back_again, home) in enumerate(offsets):
+        slots: list[tuple[int, int, Task]] = []  # of two in one slot, forwards go first
+        for k in work.microbatches():
+            at = PERIOD * k
+            slots += [
+                (at + ahead, 0, Task(group, FORWARD, k)),
+                (at + back, 1, Task(last - group, FORWARD, k)),
+                (at + back_again, 2, Task(last - group, BACKWARD, k)),
+                (at + home, 3, Task(group, BACKWARD, k)),
+            ]
+        lanes.append([task for *_, task in sorted(slots)])
+    return lanes
+
+
+def best_of(work: Work, orders: Sequence[Lanes], costs: Costs, limit: int, *, loose: bool) -> Lanes:
+    """The fastest of some orders of F and B, each filled with weights in several ways."""
+    p = work.num_groups
+    fillings = [Filling(), Filling(patience=1), Filling(by_kind=True)]
+    if loose and work.num_stages * work.num_microbatches <= MOST_TASKS:
+        fillings += [Filling(loose=True, reserve=r) for r in (1, 2, 4, p // 2 + 1)]
+    graph = work.graph(zigzag(work))
+    found: list[tuple[Amount, Amount, int, Lanes]] = []
+    for order in orders:
+        for filling in fillings:
+            lanes = fill_weights(work, zigzag(work), order, costs, limit, filling)
+            if lanes is not None:
+                schedule = Schedule(framed(lanes, work, zigzag(work)))
+                result = simulate(schedule, graph, durations(work, costs.times), costs.transfer_s)
+                found.append((result.makespan_s, result.span_s, len(found), lanes))
+    assert found, f"no pattern of {p} groups fits into {limit} microbatches"
+    return min(found)[3]
+
+
+def zero_bubble(work: Work, costs: Costs) -> Lanes:
+    """ZB-V: memory of 1F1B's first stage, no bubble where F, B and W take the same time."""
+    return best_of(work, [_zero_bubble(work)], costs, work.num_groups, loose=False)
+
+
+def _zero_bubble(work: Work) -> Lanes:
+    """F and B of ZB-V: the first chunk runs ahead until the second one's first backward is due."""
+    p, m, last = work.num_groups, work.num_microbatches, work.num_stages - 1
+    lanes = []
+    for group in range(p):
+        ahead = min(m, 2 * (p - group) - 1)
+        kinds = ["f"] * ahead + ["g", "f"] * group + ["g", "c"] * (p - group)
+        while kinds.count("f") < m or kinds.count("g") < m:
+            kinds += ["f", "b", "g", "c"]
+        kinds += ["b", "c"] * m + ["b"] * m
+        count = dict.fromkeys("fgbc", 0)
+        lane = []
+        for kind in kinds:
+            if count[kind] < m:
+                stage = last - group if kind in "gc" else group
+                lane.append(Task(stage, FORWARD if kind in "fg" else BACKWARD, count[kind]))
+                count[kind] += 1
+        lanes.append(lane)
+    return lanes
+
+
+def _family(name: str, order: Order, about: str, *, split: bool = True) -> ScheduleFamily:
+    return ScheduleFamily(name, order, split_backward=split, chunks=(2,), place=zigzag, about=about)
+
+
+FAMILIES = (
+    _family("zb-v", zero_bubble, "no bubble with 1F1B's memory, on every group the same"),
+    _family(
+        "v-half",
+        repeating(half, lambda p: (p + 2) // 2, place_by_rank=True),
+        "half of 1F1B's memory, half of its bubble",
+    ),
+    _family(
+        "v-min",
+        repeating(least, lambda p: (p + 4) // 3, place_by_rank=True),
+        "a third of 1F1B's memory, two thirds of its bubble",
+    ),
+    _family(
+        "1f1b-v",
+        repeating(two_thirds, lambda p: -(-2 * p // 3), place_by_rank=True),
+        "two thirds of 1F1B's memory without splitting the backward",
+        split=False,
+    ),
+)

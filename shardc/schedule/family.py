@@ -1,0 +1,228 @@
+"""A family of schedules: where stages stand, and in what order each group runs its tasks."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
+
+from shardc.errors import ScheduleError
+from shardc.schedule.check import stage_peaks
+from shardc.schedule.placement import looped
+from shardc.schedule.tasks import (
+    FORWARD,
+    PROLOGUE,
+    UPDATE,
+    WHOLE_BACKWARD,
+    Amount,
+    Schedule,
+    Task,
+    TaskGraph,
+)
+from shardc.schedule.times import Times
+from shardc.schedule.work import Placement, Work
+from shardc.solver.pipeline.slices import slice_lengths
+
+BLOCKS_PER_SLICE = 8  # how finely slices are told apart
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a family may look at where its order depends on time or memory.
+
+    Attributes:
+        times: of a group's whole share.
+        transfer_s: of a value that goes to another group.
+        max_activations: per device group, in microbatches of its full share; None: no limit.
+        time_limit_s: for a family that searches.
+        attention_share: part of a microbatch's time that grows with the square of its length; later
+            slices then get fewer tokens.
+    """
+
+    times: Times = field(default_factory=Times)
+    transfer_s: Amount = 0
+    max_activations: Amount | None = None
+    time_limit_s: float = 60.0
+    attention_share: Amount = 0
+
+
+Lanes = Sequence[Sequence[Task]]
+Order = Callable[[Work, Costs], Lanes]
+"""The per-microbatch tasks of each device group, in order; P and U are put around them."""
+
+
+@dataclass(frozen=True)
+class ScheduleFamily:
+    """One way to order a pipeline, for any number of stages and microbatches.
+
+    Attributes:
+        order: (work, costs) -> per device group its per-microbatch tasks in order.
+        split_backward: it runs B and W apart (and may fuse some as X).
+        chunks: stages per device group, or () where any number will do.
+        replicas: 2 where each stage stands on two groups.
+        slices: whether it cuts microbatches into token slices.
+        place: (work) -> per replica the device group of each stage.
+        refuses: (work) -> why it cannot take such counts and what to do, or None.
+        about: one line for people.
+    """
+
+    name: str
+    order: Order
+    split_backward: bool = False
+    chunks: tuple[int, ...] = (1,)
+    replicas: int = 1
+    slices: bool = False
+    place: Callable[[Work], Placement] = looped
+    refuses: Callable[[Work], tuple[str, str] | None] = lambda work: None
+    about: str = ""
+
+    @property
+    def is_executable(self) -> bool:
+        """Whether the compiler can make programs for it: one whole stage per group, as yet."""
+        return not (self.split_backward or self.chunks != (1,) or self.replicas > 1 or self.slices)
+
+    def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:
+        """`base` with the chunks, slices and replicas that this family gives it.
+
+        Args:
+            chunks, slices: None: what the family takes by itself.
+        Raises:
+            ScheduleError: SHARDC-242, it has no such number of them.
+        """
+        count = chunks or (self.chunks or (2,))[0]
+        if chunks is not None and self.chunks and chunks not in self.chunks:
+            own = " or ".join(map(str, self.chunks))
+            raise self._refusal(
+                f"runs {own} chunk{'s' * (own != '1')} per device, not {chunks}",
+                "leave --chunks out",
+            )
+        if slices is not None and slices != 1 and not self.slices:
+            raise self._refusal(
+                f"does not cut microbatches into slices, so not into {slices}",
+                "leave --slices out, or take terapipe or seq1f1b",
+            )
+        work = replace(
+            base,
+            chunks=count,
+            slices=slices or (2 if self.slices else 1),
+            replicas=self.replicas,
+            split_backward=self.split_backward and base.backward,
+        )
+        refusal = self.refuses(work)
+        if refusal is not None:
+            raise self._refusal(*refusal)
+        return work
+
+    def generate(self, work: Work, costs: Costs | None = None) -> Schedule:
+        """The schedule of `work`, which `self.work` gave its chunks and slices."""
+        full = replace(
+            work,
+            backward=True,
+            split_backward=self.split_backward,
+            prologue=False,
+            update_rounds=0,
+        )
+        lanes = self.order(full, costs or Costs())
+        if not work.backward:
+            lanes = [[task for task in lane if task.kind == FORWARD] for lane in lanes]
+        return Schedule(framed(lanes, work, self.place(work)))
+
+    def graph(self, work: Work, schedule: Schedule) -> TaskGraph:
+        """The task graph of `work` for a schedule of this family."""
+        return graph_of(schedule, work, self.place(work))
+
+    def plan(
+        self, base: Work, costs: Costs, chunks: int | None = None, slices: int | None = None
+    ) -> "Planned":
+        """The schedule for `base` under `costs`, with its graph.
+
+        Raises:
+            ScheduleError: SHARDC-242, the family cannot take such counts.
+        """
+        work = self.work(base, chunks, slices)
+        shares: tuple[Amount, ...] = ()
+        if work.slices > 1 and costs.attention_share:
+            tokens, shares = sliced(work, costs.attention_share)
+            work = replace(work, slice_tokens=tokens)
+        schedule = self.generate(work, costs)
+        return Planned(work, schedule, self.graph(work, schedule), slice_shares=shares)
+
+    def in_flight(self, work: Work) -> tuple[int, ...]:
+        """Per stage, the microbatches whose activations it holds at once, in the schedule itself.
+
+        A slice counts as its part of one, rounded up.
+        """
+        return _in_flight(self, replace(work, prologue=False, update_rounds=0))
+
+    def _refusal(self, what: str, help: str) -> ScheduleError:
+        return ScheduleError(f"'{self.name}' {what}", help=help, code="SHARDC-242")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A schedule and what it schedules.
+
+    Attributes:
+        lower_bound: no schedule of these stages on these groups has a shorter span, within the
+            memory that was allowed; None where nothing was proven.
+        slice_shares: the part of a microbatch's time that each slice takes; () = equal parts.
+    """
+
+    work: Work
+    schedule: Schedule
+    graph: TaskGraph
+    lower_bound: Amount | None = None
+    slice_shares: tuple[Amount, ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def _in_flight(family: ScheduleFamily, work: Work) -> tuple[int, ...]:
+    schedule = family.generate(work)
+    peaks = stage_peaks(schedule, family.graph(work, schedule))
+    return tuple(
+        max(math.ceil(peaks[s, r] * work.chunks) for r in range(work.replicas))
+        for s in range(work.num_stages)
+    )
+
+
+def sliced(work: Work, attention_share: Amount) -> tuple[tuple[Amount, ...], tuple[Amount, ...]]:
+    """Of each slice, its part of the tokens and of the time, where the pipeline is fastest.
+
+    A causal slice attends to all tokens before it: of a sequence of length 1 the tokens from i to j
+    take (1 - a) (j - i) + a (j^2 - i^2) of the time.
+    """
+    num_blocks = BLOCKS_PER_SLICE * work.slices
+
+    def time(first: int, end: int) -> Amount:
+        i, j = Fraction(first, num_blocks), Fraction(end, num_blocks)
+        return (1 - attention_share) * (j - i) + attention_share * (j * j - i * i)
+
+    lengths, _ = slice_lengths(num_blocks, work.num_groups, time, work.slices)
+    ends = list(itertools.accumulate(lengths))
+    shares = [time(end - length, end) for length, end in zip(lengths, ends, strict=True)]
+    return tuple(Fraction(length, num_blocks) for length in lengths), tuple(shares)
+
+
+def graph_of(schedule: Schedule, work: Work, placement: Placement) -> TaskGraph:
+    """The graph of `work`, in which what `schedule` runs as X is X."""
+    fused = {task for lane in schedule.lanes for task in lane if task.kind == WHOLE_BACKWARD}
+    return work.graph(placement, fused)
+
+
+def framed(lanes: Lanes, work: Work, placement: Placement) -> tuple[tuple[Task, ...], ...]:
+    """Each lane with P of all its stages before and U of all its stages after, round by round."""
+    found = []
+    for group, lane in enumerate(lanes):
+        own = [
+            (s, r)
+            for r, of_stage in enumerate(placement)
+            for s, g in enumerate(of_stage)
+            if g == group
+        ]
+        before = [Task(s, PROLOGUE, 0, 0, r) for s, r in own] if work.prologue else []
+        after = [
+            Task(s, UPDATE, number, 0, r) for number in range(work.update_rounds) for s, r in own
+        ]
+        found.append((*before, *lane, *after))
+    return tuple(found)

@@ -1,0 +1,80 @@
+"""How long the tasks of a step take."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shardc.schedule.tasks import (
+    BACKWARD,
+    FORWARD,
+    WEIGHT,
+    WHOLE_BACKWARD,
+    Amount,
+    Task,
+)
+from shardc.schedule.work import Work
+
+Durations = Callable[[Task], Amount]
+"""Time of a task."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long a device group's whole share of one microbatch takes, in seconds or any one unit.
+
+    A chunk takes its part of that, and so does a slice.
+
+    Attributes:
+        forward_s: F of one microbatch.
+        backward_s: input-gradient backward of one microbatch.
+        weight_s: weight-gradient backward; where a schedule does not split it, B takes both.
+        prologue_s: P.
+        update_s: each round of U.
+    """
+
+    forward_s: Amount = 1
+    backward_s: Amount = 1
+    weight_s: Amount = 1
+    prologue_s: Amount = 0
+    update_s: Amount = 0
+
+    def of(self, kind: str, work: Work) -> Amount:
+        """Seconds of one task of `kind`."""
+        match kind:
+            case "P":
+                return self.prologue_s * work.share * work.slices
+            case "U":
+                return self.update_s * work.share * work.slices
+            case "F":
+                return self.forward_s * work.share
+            case "W":
+                return self.weight_s * work.share
+            case "B" if work.split_backward:
+                return self.backward_s * work.share
+            case _:
+                return (self.backward_s + self.weight_s) * work.share
+
+
+def durations(
+    work: Work, times: Times | Sequence[Times], slice_shares: Sequence[Amount] = ()
+) -> Durations:
+    """Times of tasks.
+
+    Args:
+        times: of every stage, or one per stage (each still of the group's whole share, so that a
+            chunk of it takes 1 / chunks).
+        slice_shares: the part of a microbatch's time that each slice takes; () = equal parts.
+    """
+    per_stage = [times] * work.num_stages if isinstance(times, Times) else list(times)
+    assert len(per_stage) == work.num_stages, "one Times per stage"
+    known: dict[tuple[int, str, int], Amount] = {}
+
+    def of(task: Task) -> Amount:
+        key = (task.stage, task.kind, task.slice)
+        if key not in known:
+            found = per_stage[task.stage].of(task.kind, work)
+            if slice_shares and task.kind in (FORWARD, BACKWARD, WEIGHT, WHOLE_BACKWARD):
+                found = found * work.slices * slice_shares[task.slice]
+            known[key] = found
+        return known[key]
+
+    return of

@@ -1,0 +1,139 @@
+"""The order of the tasks of a pipeline with the shortest span, by CP-SAT.
+
+Plain numbers: tasks have a lane and a duration, needs have a delay, and buffers take room in a lane
+from one task's start to another's end. Starts from the best order that is known and never gives a
+worse one.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class OrderProblem:
+    """Tasks by number, all times in one whole unit.
+
+    Attributes:
+        lane_of, duration: of each task; a lane runs one at a time.
+        needs: (before, after, delay): `after` starts at least `delay` after the end of `before`.
+        buffers: (lane, size, maker, user): room taken from the start of maker to the end of user.
+        capacity: room of each lane; None: no limit.
+        alike: tasks of one lane that may as well run in this order (the same work on microbatch
+            after microbatch).
+    """
+
+    lane_of: tuple[int, ...]
+    duration: tuple[int, ...]
+    needs: tuple[tuple[int, int, int], ...]
+    buffers: tuple[tuple[int, int, int, int], ...]
+    capacity: int | None
+    alike: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class OrderSolution:
+    """Start of every task, the span, and a span that no order can be below."""
+
+    starts: tuple[int, ...]
+    span: int
+    lower_bound: int
+
+    @property
+    def is_optimal(self) -> bool:
+        return self.span == self.lower_bound
+
+
+def span_of(problem: OrderProblem, starts: Sequence[int]) -> int:
+    """The longest time from a lane's first start to its last end."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for lane, start, duration in zip(problem.lane_of, starts, problem.duration, strict=True):
+        first[lane] = min(first.get(lane, start), start)
+        last[lane] = max(last.get(lane, 0), start + duration)
+    return max((last[lane] - first[lane] for lane in first), default=0)
+
+
+def busiest(problem: OrderProblem) -> int:
+    """The work of the lane that has most, which no span is below."""
+    work: dict[int, int] = {}
+    for lane, duration in zip(problem.lane_of, problem.duration, strict=True):
+        work[lane] = work.get(lane, 0) + duration
+    return max(work.values(), default=0)
+
+
+def shortest_order(
+    problem: OrderProblem, known: Sequence[int], *, time_limit_s: float, seed: int = 0
+) -> OrderSolution:
+    """The order with the shortest span that is found in time, and how far from optimal it may be.
+
+    Args:
+        known: starts of an order that keeps all constraints.
+    """
+    bound, best = busiest(problem), span_of(problem, known)
+    if best <= bound or time_limit_s <= 0:
+        return OrderSolution(tuple(known), best, min(bound, best))
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    # Nothing has to start later than in the order that is known.
+    horizon = max(s + d for s, d in zip(known, problem.duration, strict=True))
+    starts = [
+        model.new_int_var(0, horizon - d, f"start{i}") for i, d in enumerate(problem.duration)
+    ]
+    tasks = [
+        model.new_fixed_size_interval_var(start, d, f"task{i}")
+        for i, (start, d) in enumerate(zip(starts, problem.duration, strict=True))
+    ]
+    # What a task needs has ended and arrived.
+    for before, after, delay in problem.needs:
+        model.add(starts[after] >= starts[before] + problem.duration[before] + delay)
+    # Equal tasks run in the order of their microbatches: any other order is as good as this one.
+    for chain in problem.alike:
+        for before, after in itertools.pairwise(chain):
+            model.add(starts[after] >= starts[before] + problem.duration[before])
+    span = model.new_int_var(bound, best, "span")
+    for lane in sorted(set(problem.lane_of)):
+        own = [i for i, each in enumerate(problem.lane_of) if each == lane]
+        # A lane runs one task at a time.
+        model.add_no_overlap([tasks[i] for i in own])
+        # The span is the longest lane's.
+        first = model.new_int_var(0, horizon, f"first{lane}")
+        last = model.new_int_var(0, horizon, f"last{lane}")
+        heads = [chain[0] for chain in problem.alike if problem.lane_of[chain[0]] == lane] or own
+        tails = [chain[-1] for chain in problem.alike if problem.lane_of[chain[0]] == lane] or own
+        model.add_min_equality(first, [starts[i] for i in heads])
+        model.add_max_equality(last, [starts[i] + problem.duration[i] for i in tails])
+        model.add(last - first <= span)
+        _keep_room(model, problem, lane, starts, horizon)
+    model.minimize(span)
+    for variable, value in zip(starts, known, strict=True):
+        model.add_hint(variable, value)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.num_workers = 2
+    solver.parameters.random_seed = seed
+    status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return OrderSolution(tuple(known), best, bound)
+    found = tuple(solver.value(start) for start in starts)
+    bound = max(bound, round(solver.best_objective_bound))
+    if span_of(problem, found) >= best:
+        found = tuple(known)
+    return OrderSolution(found, span_of(problem, found), min(bound, span_of(problem, found)))
+
+
+def _keep_room(model, problem, lane, starts, horizon) -> None:  # type: ignore[no-untyped-def]  # types that load ortools
+    """Buffers of a lane fit into its capacity at any time."""
+    if problem.capacity is None:
+        return
+    intervals, sizes = [], []
+    for n, (own, size, maker, user) in enumerate(problem.buffers):
+        if own == lane:
+            end = starts[user] + problem.duration[user]
+            length = model.new_int_var(0, horizon, f"held{lane}_{n}")
+            intervals.append(
+                model.new_interval_var(starts[maker], length, end, f"buffer{lane}_{n}")
+            )
+            sizes.append(size)
+    model.add_cumulative(intervals, sizes, problem.capacity)

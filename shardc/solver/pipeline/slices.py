@@ -1,0 +1,60 @@
+"""How long the token slices of a pipeline should be.
+
+Attention makes later tokens dearer, so equal slices take unequal times, and a pipeline goes at the
+pace of its slowest slice.
+Source: Li et al., "TeraPipe", ICML 2021 (arXiv 2102.07988), section 3.3.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+SliceTime = Callable[[int, int], Any]
+"""(first block, last block + 1) -> time of a slice of these blocks, which sees all before it."""
+
+
+def slice_lengths(
+    num_blocks: int, num_groups: int, time: SliceTime, num_slices: int | None = None
+) -> tuple[tuple[int, ...], float]:
+    """The lengths, in blocks, that make sum(t) + (num_groups - 1) * max(t) least, and that time.
+
+    For each candidate of the slowest slice, a dynamic program over the blocks takes the least sum;
+    candidates that cannot win any more are left out.
+
+    Args:
+        num_blocks: at least 1; a slice is one block or more.
+        num_slices: exactly so many; None: any number.
+    """
+    assert num_blocks >= 1
+    assert num_slices is None or 1 <= num_slices <= num_blocks
+    spans = [(i, j) for i in range(num_blocks) for j in range(i + 1, num_blocks + 1)]
+    times = {span: time(*span) for span in spans}
+    best: tuple[float, tuple[int, ...]] = (math.inf, ())
+    for slowest in sorted(set(times.values())):
+        if (num_groups - 1) * slowest >= best[0]:
+            break
+        found = _least_sum(num_blocks, times, slowest, num_slices)
+        if found is not None:
+            total, lengths = found
+            best = min(best, (total + (num_groups - 1) * slowest, lengths))
+    return best[1], best[0]
+
+
+def _least_sum(
+    num_blocks: int, times: dict[tuple[int, int], float], slowest: float, num_slices: int | None
+) -> tuple[float, tuple[int, ...]] | None:
+    """The least sum of slices none of which takes longer than `slowest`."""
+    # state: (blocks done, slices used, or 0 where their number does not matter)
+    known: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {(0, 0): (0.0, ())}
+    for end in range(1, num_blocks + 1):
+        for start in range(end):
+            if times[start, end] > slowest:
+                continue
+            for (done, used), (total, lengths) in list(known.items()):
+                if done != start:
+                    continue
+                key = end, 0 if num_slices is None else used + 1
+                new = total + times[start, end], (*lengths, end - start)
+                if key not in known or new < known[key]:
+                    known[key] = new
+    return known.get((num_blocks, num_slices or 0))

@@ -1,0 +1,164 @@
+"""`optimal` against brute force, the families, and the zero-bubble paper's own search."""
+
+import itertools
+from fractions import Fraction as Fr
+
+import pytest
+from click.testing import CliRunner
+
+from shardc.cli import main
+from shardc.errors import InfeasibleError
+from shardc.schedule.registry import built_in
+from shardc.schedule.times import Times
+from tests.py.schedule.simulated import run
+
+# Qi et al., "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241), tables 5 and 9: stages,
+# microbatches, time of F, B, W and a transfer; rates of 1F1B, ZB-H1, ZB-H2, ZB-1p, ZB-2p.
+ZERO_BUBBLE_PAPER = """
+ 8  24 18.522 18.086 9.337 0.601 .2431 .1585 .1083 .1585 .0433
+ 8  32 18.513 18.086 9.331 0.626 .1985 .1242 .0837 .1242 .0039
+ 8  64 18.546 18.097 9.321 0.762 .1240 .0674 .0444 .0674 .0026
+ 8  24 29.718 29.444 19.927 0.527 .2347 .1323 .0698 .1323 .0029
+ 8  32 29.802 29.428 19.530 0.577 .1898 .1045 .0559 .1045 .0022
+ 8  64 29.935 29.621 19.388 0.535 .1091 .0554 .0294 .0554 .0010
+16  48 11.347 11.248 8.132 0.377 .2552 .1397 .0672 .1397 .0066
+16  64 11.307 11.254 8.101 0.379 .2082 .1088 .0516 .1088 .0054
+16 128 11.325 11.308 8.109 0.378 .1251 .0576 .0266 .0576 .0028
+32  96 10.419 10.207 7.715 0.408 .2646 .1421 .0641 .1421 .0038
+32 128 10.408 10.204 7.703 0.408 .2168 .1106 .0490 .1106 .0029
+""".strip().splitlines()
+MODELS = {0: (2304, 24), 1: (2304, 24), 2: (2304, 24), 3: (4096, 32), 4: (4096, 32), 5: (4096, 32)}
+
+
+def shortest_span(p: int, m: int, times: Times, transfer: Fr | int, limit: int) -> Fr | int:
+    """The least span of any order of F, B and W, by trying all of them.
+
+    Equal microbatches may as well run in their order, so a lane is an interleaving of three rows.
+    Each lane tells the next when its F end, and each lane the one before when its B end.
+    """
+    kinds = sorted("FBW" * m)
+    lanes = []
+    for order in distinct(kinds):
+        count = dict.fromkeys("FBW", 0)
+        for kind in order:
+            count[kind] += 1
+            if not count["F"] >= count["B"] >= count["W"] or count["F"] - count["W"] > limit:
+                break
+        else:
+            lanes.append(order)
+    of = {"F": times.forward_s, "B": times.backward_s, "W": times.weight_s}
+    best: Fr | int | None = None
+    for chosen in itertools.product(lanes, repeat=p):
+        ends: dict[tuple[int, str, int], Fr | int] = {}
+        at, free, first = [0] * p, [0] * p, [None] * p
+        moved = True
+        while moved:
+            moved = False
+            for stage, lane in enumerate(chosen):
+                while at[stage] < 3 * m:
+                    kind = lane[at[stage]]
+                    k = lane[: at[stage]].count(kind)
+                    needs = {
+                        "F": [(stage - 1, "F", k, transfer)] if stage else [],
+                        "B": [(stage, "F", k, 0)]
+                        + ([(stage + 1, "B", k, transfer)] if stage + 1 < p else []),
+                        "W": [(stage, "B", k, 0)],
+                    }[kind]
+                    if any(need[:3] not in ends for need in needs):
+                        break
+                    start = max([free[stage], *(ends[need[:3]] + need[3] for need in needs)])
+                    first[stage] = start if first[stage] is None else first[stage]
+                    free[stage] = ends[stage, kind, k] = start + of[kind]
+                    at[stage] += 1
+                    moved = True
+        if len(ends) == 3 * m * p:
+            span = max(end - start for end, start in zip(free, first, strict=True))
+            best = span if best is None else min(best, span)
+    assert best is not None
+    return best
+
+
+def distinct(kinds: list[str]) -> list[tuple[str, ...]]:
+    """Every order of F, B, W in which no B comes before its F and no W before its B."""
+    found: list[tuple[str, ...]] = [()]
+    for _ in kinds:
+        found = [
+            (*order, kind)
+            for order in found
+            for kind in "FBW"
+            if order.count(kind) < kinds.count(kind)
+            and (kind == "F" or order.count("FBW"["FBW".index(kind) - 1]) > order.count(kind))
+        ]
+    return found
+
+
+@pytest.mark.parametrize("times", [Times(), Times(2, 3, 1), Times(3, 1, 2)])
+@pytest.mark.parametrize(
+    ("p", "m", "limit"),
+    [(1, 3, 1), (2, 2, 1), (2, 2, 2), (2, 3, 2), (2, 3, 3), (3, 2, 1), (3, 2, 2)],
+)
+def test_optimal_equals_brute_force(p: int, m: int, limit: int, times: Times) -> None:
+    expected = shortest_span(p, m, times, Fr(1, 2), limit)
+    found = run("optimal", p, m, chunks=1, times=times, transfer=Fr(1, 2), limit=limit)
+    assert found.result.span_s == expected == found.planned.lower_bound
+
+
+@pytest.mark.parametrize("limit", [None, 4, 3])
+@pytest.mark.parametrize("transfer", [0, Fr(1, 4)])
+def test_optimal_is_never_above_a_family_with_as_much_memory(
+    limit: int | None, transfer: Fr
+) -> None:
+    times = Times(3, 4, 2)
+    best = run("optimal", 4, 8, times=times, transfer=transfer, limit=limit, time_limit_s=4)
+    assert best.planned.lower_bound is not None
+    assert best.busy <= best.planned.lower_bound <= best.result.span_s
+    for name in built_in():
+        if name == "optimal" or name in ("zeropp", "terapipe", "seq1f1b") or name.startswith("2bp"):
+            continue
+        other = run(name, 4, 8, times=times, transfer=transfer)
+        if other.planned.work.replicas == 1 and (limit is None or max(other.peaks) <= limit):
+            assert best.result.span_s <= other.result.span_s, name
+
+
+@pytest.mark.parametrize("row", ZERO_BUBBLE_PAPER)
+def test_the_zero_bubble_papers_rates_to_four_digits(row: str) -> None:
+    p, m, f, b, w, transfer, *rates = row.split()
+    for name, rate in zip(("1f1b", "zb-h1", "zb-h2"), rates, strict=False):
+        times = Times(Fr(f), Fr(b), Fr(w))
+        found = run(name, int(p), int(m), times=times, transfer=Fr(transfer))
+        assert round(float(found.result.span_bubble_ratio), 4) == float(rate)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 3])
+def test_optimal_is_at_or_below_the_papers_own_search(number: int) -> None:
+    """Two rows here, every row by benchmarks/zero_bubble.py."""
+    p, m, f, b, w, transfer, *rates = ZERO_BUBBLE_PAPER[number].split()
+    h, a = MODELS[number]
+    share = Fr(32 * h, 34 * h + 5 * a * 1024)  # what W needs of an F's activations, s = 1024
+    for limit, rate in ((int(p), rates[3]), (2 * int(p), rates[4])):
+        found = run(
+            "optimal",
+            int(p),
+            int(m),
+            chunks=1,
+            times=Times(Fr(f), Fr(b), Fr(w)),
+            transfer=Fr(transfer),
+            limit=limit,
+            weight_share=share,
+            time_limit_s=0,
+        )
+        assert round(float(found.result.span_bubble_ratio), 4) <= float(rate)
+
+
+def test_no_order_holds_less_than_one_microbatch() -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        run("optimal", 2, 2, limit=Fr(1, 4))
+    assert caught.value.code == "SHARDC-220"
+
+
+def test_the_command_prints_the_bound() -> None:
+    arguments = ["simulate", "--schedule", "optimal", "--stages", "2", "--microbatches", "4"]
+    result = CliRunner().invoke(main, [*arguments, "--time-limit", "2"])
+    assert result.exit_code == 0
+    assert "lower bound       12 (of any span)" in result.stdout
