@@ -24,7 +24,11 @@ from shardc.planner.stage_prices import StagePrices
 from shardc.solver.pipeline.stages import Line, Pipeline, plan_stages
 
 PER_ROOT = 16  # first guess of the microbatches, per square root of the devices
-WANTED = 6  # shapes whose layers are priced exactly
+WANTED, LEAST = (
+    4,
+    2,
+)  # shapes whose layers are priced exactly: if they are near the best, in any case
+NEAR = 1.005
 SOLVES = 160  # of layers, for one search
 
 
@@ -87,6 +91,8 @@ class ShapeSearch:
         while queue and len(found) < WANTED:
             least_s, _, key, rounds = heapq.heappop(queue)
             if least_s == math.inf:
+                break
+            if len(found) >= LEAST and least_s > NEAR * found[0].pipeline.step_time_s:
                 break
             number += 1
             if (
@@ -229,7 +235,8 @@ class ShapeSearch:
 def distinct(found: Sequence[Found], most: int) -> list[Found]:
     """The first ones that differ in more than the number of microbatches; then the others."""
     seen: set[object] = set()
-    first, rest = [], []
+    first: list[Found] = []
+    rest: list[Found] = []
     for each in found:
         key = each.key.schedule, tuple(size for *_, size in each.pipeline.stages)
         (rest if key in seen else first).append(each)

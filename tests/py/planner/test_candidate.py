@@ -11,7 +11,7 @@ from shardc.ir.context import parse
 from shardc.plan.decisions import Plan
 from shardc.plan.predicted import Replicated, StageReport
 from shardc.planner.candidate import Candidate, folding_notes, replication_notes
-from shardc.planner.layer_costs import Crossing, Proposal
+from shardc.planner.proposal import Crossing, Proposal
 from shardc.schedule.simulate import Simulation
 
 
@@ -24,7 +24,7 @@ def candidate(*reports: StageReport) -> Candidate:
     """A shape with these stages."""
     proposal = Proposal(Shape(1, tuple(range(1, len(reports))), (), "1f1b"), 0.0, ())
     simulation = Simulation(5.0, 0.0, (), ())
-    return Candidate(proposal, parse(""), reports, simulation, Crossing(0, 0.0, {}))
+    return Candidate(proposal, parse(""), reports, simulation, Crossing(0, {}, {}))
 
 
 def test_notes_tell_why_and_what_it_costs_over_all_stages() -> None:
