@@ -95,13 +95,11 @@ class ShapeSearch:
             if len(found) >= LEAST and least_s > NEAR * found[0].pipeline.step_time_s:
                 break
             number += 1
-            if (
-                rounds == 0
-                and self._may_ask()
-                and self.prices.open_size(key.size, self._first(key))
-            ):
-                heapq.heappush(queue, (self._least_s(key), number, key, 0))
-                continue
+            if rounds == 0 and self._may_ask():
+                if self.prices.open_size(key.size, self._first(key)):
+                    heapq.heappush(queue, (self._least_s(key), number, key, 0))
+                    continue
+                self.prices.open_prices(key.size, key.num_microbatches)
             pipeline = self._best(key)
             if pipeline is None:
                 continue
@@ -183,7 +181,10 @@ class ShapeSearch:
         for stage, (first, last, size) in enumerate(pipeline.stages):
             held = self._held(key, len(pipeline.stages) - 1 - stage)
             new |= self.prices.settle(size, key.num_microbatches, held, first, last)
-        return self.prices.open_doubtful(key.size, key.num_microbatches) or new
+        if self.prices.open_doubtful(key.size, self._first(key)):
+            self.prices.open_prices(key.size, key.num_microbatches)
+            new = True
+        return new
 
     def _held(self, key: Key, behind: int) -> int:
         return self.prices.in_flight(key.schedule, behind, key.num_microbatches)
