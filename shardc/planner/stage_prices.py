@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shardc.analysis.shardings.layer_memory import LayerMemory
+from shardc.analysis.shardings.memory_report import LayerMemory
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.cluster import Cluster
 from shardc.cost.collectives import transfer_s

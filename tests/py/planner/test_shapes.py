@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardc.analysis.shardings.layer_memory import LayerMemory
+from shardc.analysis.shardings.memory_report import LayerMemory
 from shardc.cluster import Cluster, Device, Level
 from shardc.cost.submeshes import mesh_views, submesh_sizes
 from shardc.options import PlanOptions
