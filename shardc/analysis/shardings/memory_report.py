@@ -1,4 +1,4 @@
-"""What a device holds when it holds most, by what it is for, and what one layer of a stage holds."""
+"""What a device holds when it holds most, by what it is for; and what one layer holds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
