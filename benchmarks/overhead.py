@@ -51,13 +51,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 import shardc
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.program.liveness import Liveness
+from shardc.analysis.stages.layers import layer_positions
 from shardc.api.stages import Compiled
 from shardc.compiler import prepare, split
 from shardc.importer.from_file import import_file
 from shardc.ir.walk import main_function, ops
-from shardc.options import PlanOptions
 from shardc.plan.executable import ArgumentSpec
-from shardc.planner.layer_costs import layer_positions
 from shardc.planner.search import plan_program
 from shardc.rules.program_rules import rules_of
 from shardc.runtime.interpreter import Interpreter
@@ -243,7 +242,8 @@ def measure_analysis(gpt: Gpt) -> Row:
         lap("flops")
         Liveness(function)
         lap("liveness")
-    layer_positions(split_module, PlanOptions())
+    with split_module.context:
+        layer_positions(split_module.operation)
     lap("layers")
     row["all_s"] = cpu_s() - first
     row["peak_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)

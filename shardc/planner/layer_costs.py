@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shardc.analysis.program.stage_table import asked_values, donated_arguments, next_states
-from shardc.analysis.shardings.layer_memory import LayerMemory, held_values, layer_memory
+from shardc.analysis.shardings.memory_report import LayerMemory, held_values, layer_memory
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
 from shardc.analysis.shardings.sharding_report import planned_reshards, stage_report
 from shardc.analysis.shardings.stage_problem import StageProblem

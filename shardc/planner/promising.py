@@ -69,8 +69,11 @@ def promising_shapes(
     schedules: Sequence[str],
     in_time: Callable[[], bool],
     note: Callable[[MicrobatchError], None],
-) -> Promising:
-    """Searches the stages, submeshes, views, microbatches and schedules that options leave open.
+) -> Promising | None:
+    """Searches stages, submeshes, views, microbatches and schedules, all that is left open.
+
+    None where several stages are asked for and the batch cannot be cut: they gain no time then,
+    and the cheapest ones would leave most devices idle.
 
     Args:
         in_time: whether layers may still be priced.
@@ -94,6 +97,8 @@ def promising_shapes(
                 loops, loop_cuts = [], ()
         except MicrobatchError as error:
             note(error)
+    if counts == [1] and options.stages not in (1, "auto"):
+        return None
     reference = counts[1] if len(counts) > 1 else counts[0]
     split_module = splits.cut_at(reference, loop_cuts)
     asked = options.stages if isinstance(options.stages, int) else 1

@@ -343,6 +343,9 @@ class _Planner:
                     return None
                 self.options = msgspec.structs.replace(self.options, stages=error.most)
                 continue
+            if found is None:
+                self._plan_each(self._even(1))
+                return None
             if found.search.exhausted:
                 self.notes.append(NOT_ALL)
             if not found.found and self.options.stages not in (1, "auto"):

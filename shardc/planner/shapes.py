@@ -24,7 +24,11 @@ from shardc.planner.stage_prices import StagePrices
 from shardc.solver.pipeline.stages import Line, Pipeline, plan_stages
 
 PER_ROOT = 16  # first guess of the microbatches, per square root of the devices
-WANTED = 6  # shapes whose layers are priced exactly
+WANTED, LEAST = (
+    4,
+    2,
+)  # shapes whose layers are priced exactly: if they are near the best, in any case
+NEAR = 1.005
 SOLVES = 160  # of layers, for one search
 
 
@@ -88,14 +92,14 @@ class ShapeSearch:
             least_s, _, key, rounds = heapq.heappop(queue)
             if least_s == math.inf:
                 break
+            if len(found) >= LEAST and least_s > NEAR * found[0].pipeline.step_time_s:
+                break
             number += 1
-            if (
-                rounds == 0
-                and self._may_ask()
-                and self.prices.open_size(key.size, self._first(key))
-            ):
-                heapq.heappush(queue, (self._least_s(key), number, key, 0))
-                continue
+            if rounds == 0 and self._may_ask():
+                if self.prices.open_size(key.size, self._first(key)):
+                    heapq.heappush(queue, (self._least_s(key), number, key, 0))
+                    continue
+                self.prices.open_prices(key.size, key.num_microbatches)
             pipeline = self._best(key)
             if pipeline is None:
                 continue
@@ -177,7 +181,10 @@ class ShapeSearch:
         for stage, (first, last, size) in enumerate(pipeline.stages):
             held = self._held(key, len(pipeline.stages) - 1 - stage)
             new |= self.prices.settle(size, key.num_microbatches, held, first, last)
-        return self.prices.open_doubtful(key.size, key.num_microbatches) or new
+        if self.prices.open_doubtful(key.size, self._first(key)):
+            self.prices.open_prices(key.size, key.num_microbatches)
+            new = True
+        return new
 
     def _held(self, key: Key, behind: int) -> int:
         return self.prices.in_flight(key.schedule, behind, key.num_microbatches)
@@ -229,7 +236,8 @@ class ShapeSearch:
 def distinct(found: Sequence[Found], most: int) -> list[Found]:
     """The first ones that differ in more than the number of microbatches; then the others."""
     seen: set[object] = set()
-    first, rest = [], []
+    first: list[Found] = []
+    rest: list[Found] = []
     for each in found:
         key = each.key.schedule, tuple(size for *_, size in each.pipeline.stages)
         (rest if key in seen else first).append(each)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shardc.analysis.shardings.layer_memory import LayerMemory
+from shardc.analysis.shardings.memory_report import LayerMemory
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.cluster import Cluster
 from shardc.cost.collectives import transfer_s
@@ -91,9 +91,19 @@ class StagePrices:
     def _open(self, views: list[Mesh], size: int, count: int) -> None:
         for view in views:
             self._ask(view, count, 0, self._main)
+
+    def open_prices(self, size: int, count: int) -> bool:
+        """Prices layers so that they hold less, on views on which an equal share of them would not
+        fit; whether there were any. What fits at price 0 is fastest there."""
+        new = False
+        for view in self._views[size]:
+            if (view, 0) not in self._priced or (view, 1) in self._priced:
+                continue
             if not self._fits(view, count, size):
+                new = True
                 for price in range(1, len(PRICES)):
-                    self._ask(view, count, price, self._main)
+                    self._ask(view, self._counts_known(count), price, self._main)
+        return new
 
     def open_sizes(self) -> tuple[int, ...]:
         """The sizes whose prices are known."""

@@ -1,6 +1,7 @@
-"""What a device holds when it holds most, by what it is for."""
+"""What a device holds when it holds most, by what it is for; and what one layer holds."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -56,3 +57,89 @@ def kind_of_value(built: StageProblem, value: str) -> str:
     if are_in(built.function_results, "forward") and are_in(built.function_args, "backward"):
         return "stash"
     return "temporaries"
+
+
+@dataclass(frozen=True)
+class LayerMemory:
+    """Bytes on one device.
+
+    Attributes:
+        state_bytes: of arguments, gradients and their sums: all layers hold theirs all the time.
+        stash_bytes: from the forward to the backward of one microbatch.
+        body_bytes: most that forward or backward hold besides, while they run.
+        update_bytes: most that the update holds besides.
+    """
+
+    state_bytes: float
+    stash_bytes: float
+    body_bytes: float
+    update_bytes: float
+
+    def scaled(self, ratio: float) -> "LayerMemory":
+        """The same when a microbatch is `ratio` times as large."""
+        return LayerMemory(
+            self.state_bytes, self.stash_bytes * ratio, self.body_bytes * ratio, self.update_bytes
+        )
+
+    def between(self, other: "LayerMemory", share: float) -> "LayerMemory":
+        """What lies `share` of the way to `other`, nothing below 0."""
+
+        def mixed(a: float, b: float) -> float:
+            return max(a + share * (b - a), 0.0)
+
+        return LayerMemory(
+            mixed(self.state_bytes, other.state_bytes),
+            mixed(self.stash_bytes, other.stash_bytes),
+            mixed(self.body_bytes, other.body_bytes),
+            mixed(self.update_bytes, other.update_bytes),
+        )
+
+
+def held_values(built: StageProblem) -> dict[int, bool]:
+    """Nodes of values that are held from one function to another, and whether they are a stash.
+
+    What comes from the layer before and is used in the backward pass again is stashed, too.
+    """
+    found = {}
+    for value, node in built.value_nodes.items():
+        kind = kind_of_value(built, value)
+        if kind != "temporaries":
+            found[node] = kind == "stash"
+        else:
+            users = {
+                name.split("_")[1] for name, ids in built.function_args.items() if value in ids
+            }
+            if {"forward", "backward"} <= users:
+                found[node] = True
+    return found
+
+
+def layer_memory(
+    built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer] = ()
+) -> LayerMemory:
+    """The parts of what a choice holds; `buffers` are those of its reshards."""
+    problem = built.problem
+    state = stash = 0.0
+    held = held_values(built)
+    for node, is_stash in held.items():
+        num_bytes = float(problem.usages[node][choice[node]])
+        if is_stash:
+            stash += num_bytes
+        else:
+            state += num_bytes
+    end = max((hi for _, hi in problem.intervals), default=0)
+    change = np.zeros(end + 1)
+    for node, (lo, hi) in enumerate(problem.intervals):
+        if node not in held and lo < hi:
+            change[lo] += problem.usages[node][choice[node]]
+            change[hi] -= problem.usages[node][choice[node]]
+    for each in buffers:
+        change[each.start] += each.num_bytes
+        change[min(each.end, end)] -= each.num_bytes
+    live = np.cumsum(change)
+    update = end
+    for node, (lo, _) in enumerate(problem.intervals):
+        if "_update" in built.node_functions[node]:
+            update = min(update, lo)
+    body, rest = live[:update], live[update:]
+    return LayerMemory(state, stash, float(body.max(initial=0.0)), float(rest.max(initial=0.0)))

@@ -145,7 +145,7 @@ class _Table:
             for m, size in enumerate(self.sizes):
                 columns = np.flatnonzero(np.isfinite(ahead).any(axis=0))
                 columns = columns[columns + size <= devices]
-                columns = columns[[self._placeable(size, d + size) for d in columns]]
+                columns = columns[[self._placeable(size, int(d) + size) for d in columns]]
                 if not len(columns):
                     continue
                 stage_s = line.stage_s(m, in_flight)

@@ -20,15 +20,14 @@ from jax.extend.mlir import ir
 import shardc
 from shardc import compiler
 from shardc.analysis.program.flops import op_cost
+from shardc.analysis.stages.layers import layer_positions
 from shardc.cost.submeshes import mesh_of
 from shardc.importer.from_jax import import_function
 from shardc.ir.attributes import KIND, STAGE, get_int, get_str
 from shardc.ir.walk import functions, main_function, symbol, walk
-from shardc.options import PlanOptions
 from shardc.passes import plan_shardings
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
-from shardc.planner.layer_costs import layer_positions
 from shardc.runtime.memory import slot_bytes
 from shardc.runtime.tape import build_tape
 from shardc.schedule.registry import generate, schedule_named
@@ -64,7 +63,7 @@ def prepared() -> ir.Module:
 def outlined(num_microbatches: int) -> dict[str, tuple[int, str, int, int]]:
     """Name of each stage function -> (stage, kind, dot FLOPs, number of ops)."""
     split = compiler.split(prepared(), num_microbatches, None)
-    starts = layer_positions(split, PlanOptions(stages=STAGES))
+    starts = layer_positions(split.operation, at_least=STAGES)
     cuts = tuple(starts[len(starts) * stage // STAGES] for stage in range(1, STAGES))
     meshes = (mesh_of((2, 2), range(4)), mesh_of((2, 2), range(4, 8)))
     module = compiler.cut(split, compiler.Shape(num_microbatches, cuts, meshes, "1f1b"))

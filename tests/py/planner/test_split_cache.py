@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from shardc.analysis.program.trip_count import trip_count
-from shardc.cluster import Cluster
-from shardc.compiler import Shape, prepare
+from shardc.compiler import Shape, layer_loops, prepare
+from shardc.cost.submeshes import mesh_of
 from shardc.errors import MicrobatchError
 from shardc.importer.from_jax import import_function
 from shardc.ir.walk import main_function, ops
-from shardc.options import PlanOptions
-from shardc.planner.layer_costs import even_proposals
+from shardc.planner.layers import find_layers
 from shardc.planner.split_cache import Splits
 
 
@@ -29,17 +28,12 @@ def test_loops_are_cut_where_stages_begin_and_nowhere_else() -> None:
     shapes = jax.ShapeDtypeStruct((8, 16, 16), np.float32), jax.ShapeDtypeStruct((4, 16), "float32")
     module = import_function(step, shapes, {}, donate_argnums=0).module
     prepare(module)
+    assert layer_loops(module, 1 / 16) == [(0, 8)]
     splits = Splits(module, None)
-    splits.cut_loops(8)
-    assert splits.loop_cuts == (1, 2, 3, 4, 5, 6, 7)
-    options = PlanOptions(stages=2, microbatches=2)
-    cluster = Cluster.load("cpu8")
-    found = even_proposals(splits.in_layers(2), cluster, options, 2, "1f1b")[0].shape
-    shape = Shape(2, found.cuts, found.meshes, "1f1b", None, splits.loop_cuts)
-    again = splits.recut(shape)
-    assert again.loop_cuts == (4,)
-    assert splits.recut(again) == again
-    assert splits.counts == {2}
+    layers, _ = find_layers(splits.cut_at(2, (1, 2)), [(0, 8)])
+    meshes = tuple(mesh_of((4,), range(first, first + 4)) for first in (0, 4))
+    again = splits.shape_at(Shape(2, (), meshes, "1f1b"), layers.origins[4:5])
+    assert again is not None and again.loop_cuts == (4,)
     split_module = splits.of(again)
     with split_module.context:
         top = ops(main_function(split_module.operation))
@@ -64,22 +58,3 @@ def test_what_no_number_of_microbatches_can_do_is_found_out_once(
         with pytest.raises(MicrobatchError, match="it cannot be cut"):
             splits.whole(count)
     assert found == analysed
-
-
-def test_loops_stay_whole_where_only_their_pieces_refuse_microbatches(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(module: object, count: int, args: object, dims: object, cuts: object) -> object:
-        if cuts:
-            raise MicrobatchError("it cannot be cut there", help="leave it whole")
-        return module
-
-    monkeypatch.setattr("shardc.planner.split_cache.split", refuse)
-    module = import_function(lambda x: x, (np.ones(4, np.float32),), {}).module
-    splits = Splits(module, None)
-    monkeypatch.setattr("shardc.planner.split_cache.even_loop_cuts", lambda *_: (1, 2))
-    splits.cut_loops(3)
-    assert splits.loop_cuts == (1, 2)
-    splits.cut_loops(3, [2])
-    assert splits.loop_cuts == ()
-    assert splits.in_layers(2) == module

@@ -1,0 +1,137 @@
+"""The search for shapes against a look at all of them, on layers whose costs are made up."""
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shardc.analysis.shardings.memory_report import LayerMemory
+from shardc.cluster import Cluster, Device, Level
+from shardc.cost.submeshes import mesh_views, submesh_sizes
+from shardc.options import PlanOptions
+from shardc.plan.layout import Mesh
+from shardc.planner.layer_costs import LayerCost, Sends
+from shardc.planner.layers import Layers
+from shardc.planner.shapes import ShapeSearch
+from shardc.planner.stage_prices import StagePrices
+
+GB = 1 << 30
+
+
+@dataclass
+class MadeUp:
+    """Layers of `work_s` device seconds a step, that talk to their submesh and to each other.
+
+    Attributes:
+        talk_s: of a microbatch, per device beside the first.
+        latency_s: of a microbatch, whatever its size.
+        state: bytes of a layer over all devices; one price halves it for a tenth more time.
+    """
+
+    num_layers: int = 4
+    work_s: float = 1.0
+    talk_s: float = 0.0
+    latency_s: float = 0.0
+    state: float = 0.0
+    send_bytes: int = 0
+    num_solved: int = 0
+    asked: set[Any] = field(default_factory=set)
+
+    @property
+    def layers(self) -> Layers:
+        rows = range(self.num_layers)
+        origins = tuple((row, 0) for row in rows)
+        kinds = (0,) * self.num_layers
+        return Layers(origins, kinds, kinds, origins[:1], (0,))
+
+    def cost(self, view: Mesh, count: int, price: int, kind: int) -> LayerCost:
+        self.num_solved += (view, count, price) not in self.asked
+        self.asked.add((view, count, price))
+        size = len(view.device_ids)
+        seconds = self.work_s / count / size + self.latency_s + self.talk_s * (size - 1) / count
+        slower = 1.0 + 0.1 * price
+        memory = LayerMemory(self.state / size / 2**price, 0.0, 0.0, 0.0)
+        half_s = seconds * slower / 2
+        return LayerCost(half_s, half_s, 0.0, self.work_s, memory)
+
+    def is_known(self, view: Mesh, count: int, price: int) -> bool:
+        return (view, count, price) in self.asked
+
+    def sends(self, count: int) -> Sends:
+        return Sends((self.send_bytes // count,), (self.send_bytes // count,))
+
+
+def cluster(nodes: int, per_node: int) -> Cluster:
+    levels = (Level("node", per_node, 1e11, 0.0), Level("network", nodes, 1e9, 0.0))
+    return Cluster("test", Device("test", GB, {"default": 1e12}, 1e12), levels)
+
+
+def search(costs: MadeUp, machine: Cluster, counts: list[int]) -> ShapeSearch:
+    views = {size: mesh_views(machine, 0, size) for size in submesh_sizes(machine)}
+    made_up: Any = costs
+    prices = StagePrices(made_up, views, frozenset(), machine, GB, True)
+    nothing: Any = SimpleNamespace()
+    return ShapeSearch(
+        prices,
+        nothing,
+        machine,
+        PlanOptions(),
+        counts,
+        [1, *counts],
+        ["gpipe", "1f1b"],
+        lambda: True,
+    )
+
+
+def best_of_all(costs: MadeUp, machine: Cluster, counts: list[int]) -> float:
+    """Every shape of equal stages, with every price of every layer."""
+    whole = search(costs, machine, counts)
+    for size, count in itertools.product(whole.prices.sizes, [1, *counts]):
+        for view in mesh_views(machine, 0, size):
+            for price in range(3):
+                whole.prices._ask(view, count, price)
+    shapes = [whole._best(key) for key in whole._keys()]
+    return min((shape.step_time_s for shape in shapes if shape is not None), default=math.inf)
+
+
+@pytest.mark.parametrize(
+    ("costs", "stages"),
+    [
+        pytest.param(MadeUp(), 1, id="nothing is sent: one stage has no bubble"),
+        pytest.param(MadeUp(talk_s=1.0), 4, id="devices of a stage talk"),
+        pytest.param(MadeUp(talk_s=1.0, num_layers=2), 2, id="no more stages than layers"),
+        pytest.param(MadeUp(latency_s=9.0), 1, id="each microbatch costs"),
+        pytest.param(MadeUp(talk_s=0.02, send_bytes=10**11), 1, id="sending costs more"),
+    ],
+)
+def test_small_problems_get_the_shape_that_is_known_to_be_best(costs: MadeUp, stages: int) -> None:
+    found = search(costs, cluster(1, 4), [2, 4, 8]).run()
+    assert len(found[0].pipeline.stages) == stages
+
+
+@pytest.mark.parametrize("state", [0.0, 2.5 * GB])
+@pytest.mark.parametrize("talk_s", [0.0, 1.0])
+@pytest.mark.parametrize("latency_s", [0.01])
+@pytest.mark.parametrize("send_bytes", [0, 10**9])
+def test_few_prices_find_what_all_of_them_do(
+    state: float, talk_s: float, latency_s: float, send_bytes: int
+) -> None:
+    machine, counts = cluster(2, 2), [2, 8]
+
+    def costs() -> MadeUp:
+        return MadeUp(4, 1.0, talk_s, latency_s, state, send_bytes)
+
+    few = costs()
+    found = search(few, machine, counts).run()
+    best_s = best_of_all(costs(), machine, counts)
+    if best_s == math.inf:
+        assert found == []
+    else:
+        assert found[0].pipeline.step_time_s <= best_s * (1 + 1e-5)
+
+
+def test_no_shape_is_found_where_nothing_fits() -> None:
+    assert search(MadeUp(state=100.0 * GB), cluster(1, 4), [2]).run() == []
