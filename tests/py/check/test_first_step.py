@@ -111,10 +111,13 @@ def _edited(executable: Executable, edit: Edit) -> Executable:
 
 
 def without_a_sum(module: ir.Operation) -> bool:
-    """Each device keeps its own partial sum."""
+    """Each device keeps its own partial sum, or the first part of it."""
     for op in walk(module):
-        if op.name == "stablehlo.all_reduce" and shape_of(op.operands[0]):
-            op.results[0].replace_all_uses_with(op.operands[0])
+        if op.name in ("stablehlo.all_reduce", "stablehlo.reduce_scatter"):
+            shape = shape_of(op.results[0])
+            with ir.InsertionPoint(op):
+                own = stablehlo.slice(op.operands[0], [0] * len(shape), shape, [1] * len(shape))
+            op.results[0].replace_all_uses_with(own)
             op.erase()
             return True
     return False

@@ -8,10 +8,10 @@ from tests.py.fuzz.layers import Maker, Step, random_step
 # Kind -> (its layers, rows of the batch to choose from). Narrow types end before 16, 128 and 256.
 KINDS: dict[str, tuple[tuple[Maker, ...], tuple[int, ...]]] = {
     "narrow": (
-        (index_layers.pick, index_layers.place, index_layers.segments),
-        (8, 32, 160, 320),
+        (index_layers.pick, index_layers.pick, index_layers.place, index_layers.segments),
+        (8, 32, 160, 320, 320),
     ),
-    "float iotas": ((index_layers.float_positions, index_layers.look_up), (8, 32, 320)),
+    "float iotas": ((index_layers.float_positions, index_layers.look_up), (8, 32, 320, 320)),
     "duplicates": ((index_layers.duplicates,), (8, 16)),
     "row loops": ((loop_layers.over_rows, loop_layers.updated_by_rows), (8, 32, 160)),
     "carried": ((loop_layers.carried_per_row,), (8, 16)),
