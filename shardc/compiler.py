@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from shardc.analysis.loops.stacked_layers import even_cuts, row_flow
-from shardc.analysis.program.arguments import state_arguments
+from shardc.analysis.program.arguments import cut_dims, cuts_all_rows, state_arguments
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.shardings.counterfactuals import Choice, Matches, explain_choices
 from shardc.analysis.shardings.planned_shardings import function_sharding
@@ -87,11 +87,29 @@ def split(
 ) -> Module:
     """A copy of a prepared module cut into microbatches; without dims, they are found.
 
+    A plan names the batch by the user's arguments. Where cut loops have made several of one, and
+    not all of these were found to be batch, the split is the one that a plan can name: of all.
+
     Args:
         loop_cuts: where loops over layers are cut first, as in `Shape`.
     Raises:
         MicrobatchError: as `shardc.analysis.batch.batch_split.split_step`.
     """
+    found = _split(module, num_microbatches, batch_args, batch_dims, loop_cuts)
+    with found.context:
+        named = cut_dims(found.operation)
+        if cuts_all_rows(found.operation):
+            return found
+    return _split(module, num_microbatches, tuple(named), tuple(named.values()), loop_cuts)
+
+
+def _split(
+    module: Module,
+    num_microbatches: int,
+    batch_args: Sequence[int] | None,
+    batch_dims: Sequence[int],
+    loop_cuts: Sequence[int],
+) -> Module:
     batch = tuple(batch_args or ()), tuple(batch_dims)
     cut_loops, split_batch = CutLoops(tuple(loop_cuts)), SplitMicrobatches(num_microbatches, *batch)
     try:
