@@ -106,9 +106,15 @@ class ImportFileError(InputError):
 
 
 class MicrobatchError(InputError):
-    """The step cannot be split into the microbatches asked for."""
+    """The step cannot be split into the microbatches asked for.
+
+    Attributes:
+        others: numbers of microbatches above 1 that divide the batch, where the one asked for does
+            not; the planner then takes the next smaller one and says so.
+    """
 
     code = "SHARDC-140"
+    others: tuple[int, ...] = ()
 
 
 class StageError(InputError):

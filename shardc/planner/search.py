@@ -30,7 +30,14 @@ from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
 from shardc.planner.candidate import Candidate, plan_exactly
-from shardc.planner.layer_costs import MOST_LAYERS, Proposal, even_proposals, layer_table, propose
+from shardc.planner.layer_costs import (
+    MOST_LAYERS,
+    Proposal,
+    even_proposals,
+    layer_positions,
+    layer_table,
+    propose,
+)
 from shardc.planner.shape_order import ShapeOrder
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
@@ -69,12 +76,12 @@ def plan_program(
     """The best plan that was found for a prepared module; `module` is not changed.
 
     Where the program cannot be cut into the microbatches or stages that were asked for, the plan
-    has one microbatch, or as many stages as there are layers, and says so in `unmet`.
+    has the most microbatches that are possible, or as many stages as there are layers, and says so
+    in `unmet`.
     Ctrl-C returns the best plan so far.
 
     Raises:
-        MicrobatchError: SHARDC-142, the batch does not divide into the microbatches asked for, but
-            into others; SHARDC-141, the batch arguments that were named cannot be the batch.
+        MicrobatchError: SHARDC-141, the batch arguments that were named cannot be the batch.
         StageError: SHARDC-162, more stages than devices.
         InfeasibleError: SHARDC-220, no shape fits into the memory limit.
         KeyboardInterrupt: interrupted before there was any plan.
@@ -158,18 +165,22 @@ class _Planner:
             )
 
     def _settle_microbatches(self) -> None:
-        """One microbatch where the program cannot be cut into those that were asked for."""
+        """The most microbatches that are possible, up to those that were asked for."""
         asked = self.options.microbatches
         if asked == "auto":
             return
-        try:
-            self._check_earlier_runs(self.splits.whole(asked), asked)
-        except MicrobatchError as error:
-            no_batch = error.code == "SHARDC-141" and self.options.batch_args is None
-            if not (no_batch or error.code == "SHARDC-140"):
-                raise
-            self._note_fewer("microbatches", 1, error)
-            self.options = msgspec.structs.replace(self.options, microbatches=1)
+        count, refusal = asked, None
+        while count > 1:
+            try:
+                self._check_earlier_runs(self.splits.whole(count), count)
+                break
+            except MicrobatchError as error:
+                if error.code == "SHARDC-141" and self.options.batch_args is not None:
+                    raise
+                refusal = refusal or error
+                count = max((other for other in error.others if other < count), default=1)
+        if refusal is not None:
+            self._take_fewer("microbatches", count, refusal)
 
     def _check_earlier_runs(self, module: Module, count: int) -> None:
         """Refuses microbatches in stages that were asked for, if earlier runs are most of the work:
@@ -183,6 +194,11 @@ class _Planner:
                 f"with more, {why}; these runs, before the pipeline, are {share:.0%} of the FLOPs",
                 help="use stages=1 or microbatches=1",
             )
+
+    def _take_fewer(self, name: str, count: int, why: ShardcError) -> None:
+        """Plans only `count` of the stages or microbatches that were asked for, and notes it."""
+        self._note_fewer(name, count, why)
+        self.options = msgspec.structs.replace(self.options, **{name: count})
 
     def _note_fewer(self, name: str, count: int, why: ShardcError) -> None:
         """Notes that there are only `count` stages or microbatches."""
@@ -319,10 +335,13 @@ class _Planner:
         except StageError as error:
             if error.most is None:
                 raise
-            self._note_fewer("stages", error.most, error)
             if asked.stages == "auto":
+                self._note_fewer("stages", error.most, error)
                 return []
-            asked = self.options = msgspec.structs.replace(asked, stages=error.most)
+            if self._too_few_layers(error.most):
+                return self._proposals()
+            self._take_fewer("stages", error.most, error)
+            asked = self.options
             found = self._shapes()
         found = [p for p in found if math.isfinite(p.step_time_s)]
         found.sort(key=lambda proposal: proposal.step_time_s)
@@ -333,6 +352,27 @@ class _Planner:
                 help="raise the memory limit, or use more devices, stages or microbatches",
             )
         return found
+
+    def _too_few_layers(self, most: int) -> bool:
+        """Takes one microbatch instead of those asked for, if more than `most` stages are possible
+        then: sums over the batch leave few layers to the pipeline of the microbatches."""
+        count, stages = self.options.microbatches, self.options.stages
+        if count == "auto" or count == 1 or stages == "auto":
+            return False
+        self.splits.cut_loops(stages, [1])
+        try:
+            layer_positions(self.splits.in_layers(1), self.options, exactly=most + 1)
+        except StageError:
+            return False
+        module = self.splits.whole(count)
+        with module.context:
+            why = get_str(module.operation, RUNS)
+        why = why or "most of it waits for sums over the whole batch"
+        error = MicrobatchError(
+            f"with {count} the forward pass has too few layers for {stages} stages: {why}"
+        )
+        self._take_fewer("microbatches", 1, error)
+        return True
 
     def _shapes(self) -> list[Proposal]:
         asked = self.options
