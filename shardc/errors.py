@@ -44,7 +44,7 @@ CODES: dict[str, str] = {
     "SHARDC-262": "an argument was donated by an earlier call",
     "SHARDC-263": "an argument is not of the type that the step was compiled for",
     "SHARDC-264": "a donated array is passed twice in one call",
-    "SHARDC-900": "shardc itself failed",
+    "SHARDC-999": "a bug of shardc",
 }
 
 
@@ -58,7 +58,7 @@ class ShardcError(Exception):
         code: a key of `CODES`; each subclass has its own default.
     """
 
-    code = "SHARDC-900"
+    code = "SHARDC-999"
     exit_code = 4
 
     def __init__(
@@ -150,3 +150,13 @@ class InfeasibleError(ShardcError):
 
     code = "SHARDC-220"
     exit_code = 3
+
+
+class BugError(ShardcError):
+    """shardc itself failed; exit code 4.
+
+    Attributes:
+        reproducer: path of a file to attach to a report, where there is a module to put into it.
+    """
+
+    reproducer: str | None = None

@@ -21,6 +21,7 @@ from shardc.errors import InputError, RequestWarning
 from shardc.importer.from_jax import import_function, is_importing
 from shardc.importer.static_arguments import CallArguments, split_static, static_parameters
 from shardc.importer.user_shardings import ask_as_they_lie, ask_by_patterns
+from shardc.ir.bugs import bugs_while
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 
@@ -132,9 +133,10 @@ class ShardedFunction:
             self._fun, args, kwargs, platform=lowering_platform(devices[0]), **self._jit_options
         )
         options = self._options
-        ask_by_patterns(imported, self._shardings, self._axes)
         mesh = None if options.mesh == "auto" else options.mesh
-        ask_as_they_lie(imported, jax.tree.leaves((call.args, call.kwargs)), mesh)
+        with bugs_while("reading shardings", imported.module):
+            ask_by_patterns(imported, self._shardings, self._axes)
+            ask_as_they_lie(imported, jax.tree.leaves((call.args, call.kwargs)), mesh)
         if self._batch_argnums is not None:
             positions = self._batch_positions(args, call)
             options = msgspec.structs.replace(options, batch_args=positions)

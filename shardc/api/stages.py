@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,11 +21,13 @@ from shardc.backend.stage_text import program_text
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.program import Imported
+from shardc.ir.bugs import bugs_while
 from shardc.ir.copy import copy_module, module_digest
 from shardc.ir.effects import hoisted_calls, silent_calls
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable, StageProgram
+from shardc.planner.request import print_request
 from shardc.planner.search import INTERRUPTED, plan_program
 from shardc.planner.user_shardings import asked_prices
 from shardc.report.counterfactuals import explained_choices
@@ -65,7 +68,8 @@ def find_plan(
         return kept
     progress, wipe = terminal_progress()
     try:
-        plan = plan_program(prepared, cluster, options, progress)
+        with bugs_while("planning", prepared, print_request(cluster, options)):
+            plan = plan_program(prepared, cluster, options, progress)
     finally:
         wipe()
     plan = msgspec.structs.replace(plan, fingerprint=digest)
@@ -120,7 +124,8 @@ class Lowered:
         plan = self._given_plan or find_plan(prepared, self.cluster, self.options)
         check_plan_fits(plan, self._devices, len(self.imported.arguments))
         with prepared.context:
-            warn_of_silent_calls(silent_calls(prepared.operation))
+            silent = silent_calls(prepared.operation)
+        warn_of_silent_calls(silent)
         if self._given_plan is None:
             warn_of_unmet(plan)
         return Planned(
@@ -165,10 +170,12 @@ class Planned:
     @functools.cached_property
     def executable(self) -> Executable:
         """The stage programs and the order in which they run."""
-        sharded = compiler.replay(self._prepared, self.plan)
-        return compiler.lower(
-            sharded, self.plan.num_microbatches, self.plan.schedule, lowering=self._options.lowering
-        )
+        plan = self.plan
+        with self._bugs_while("lowering"):
+            sharded = compiler.replay(self._prepared, plan)
+            return compiler.lower(
+                sharded, plan.num_microbatches, plan.schedule, lowering=self._options.lowering
+            )
 
     def explain(self, pattern: str | None = None) -> str:
         """The plan as a table for people; with a pattern, why what it fits is sharded as it is.
@@ -179,9 +186,10 @@ class Planned:
         Raises:
             InputError: SHARDC-180, the pattern fits nothing.
         """
-        if pattern is None:
-            return explain(self.plan, self.executable)
-        return explained_choices(self._prepared, self.plan, self._cluster, pattern)
+        with self._bugs_while("explaining a plan"):
+            if pattern is None:
+                return explain(self.plan, self.executable)
+            return explained_choices(self._prepared, self.plan, self._cluster, pattern)
 
     def sharding_prices(self) -> dict[str, float]:
         """What each sharding that was asked for costs, in predicted seconds per step.
@@ -189,7 +197,8 @@ class Planned:
         By who asks: a pattern, an argument or result, the source position of a constraint. The
         pipeline of the plan is solved again without each of them.
         """
-        return asked_prices(self._prepared, self.plan, self._cluster, self._options)
+        with self._bugs_while("pricing shardings"):
+            return asked_prices(self._prepared, self.plan, self._cluster, self._options)
 
     def as_text(self, stage: int | None = None) -> str:
         """MLIR of the programs of `stage` (of all stages for None)."""
@@ -200,7 +209,9 @@ class Planned:
 
     def compile(self) -> "Compiled":
         """Has XLA compile every stage program for its devices."""
-        with no_context_mesh():
+        # What XLA says of the user's compiler options is no bug of ours.
+        but = (Exception,) if self._compiler_options else ()
+        with self._bugs_while("compiling", but), no_context_mesh():
             programs = compile_as_planned(
                 self.executable,
                 self.plan,
@@ -212,6 +223,12 @@ class Planned:
             with self._prepared.context:
                 host_calls = hoisted_calls(self._prepared.operation)
             return Compiled(self._imported, self.plan, self.executable, programs, host_calls)
+
+    def _bugs_while(
+        self, doing: str, but: tuple[type[Exception], ...] = ()
+    ) -> AbstractContextManager[None]:
+        request = print_request(self._cluster, self._options)
+        return bugs_while(doing, self._prepared, request, but)
 
 
 class Compiled:
@@ -268,7 +285,8 @@ class Compiled:
         for i in self._keys_in:
             leaves[i] = jax.random.key_data(leaves[i])
         with no_context_mesh():
-            results = self.interpreter(leaves)
+            with bugs_while("running a step", but=(RuntimeError, FloatingPointError)):
+                results = self.interpreter(leaves)  # these are JAX's and XLA's
             if self._host_calls:
                 self._unheard = results
                 for callback, taken in self._host_calls:

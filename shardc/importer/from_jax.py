@@ -25,6 +25,7 @@ from shardc.importer.program import (
     name_arguments,
 )
 from shardc.importer.static_arguments import split_static
+from shardc.ir.bugs import bugs_while
 from shardc.ir.context import parse
 from shardc.ir.walk import main_function
 
@@ -142,44 +143,45 @@ def import_function(
         platforms = None if platform is None else (platform,)
         lowered = traced.lower(lowering_platforms=platforms)
 
-    # JAX keeps the module that it lowered for later calls: ours is a copy, in a context of ours.
-    bytecode = io.BytesIO()
-    lowered.compiler_ir("stablehlo").operation.write_bytecode(bytecode)
-    module = parse(bytecode.getvalue())
+    with bugs_while("importing a function"):  # what the user wrote has run
+        # JAX keeps the module that it lowered for later calls: ours is a copy, in our context.
+        bytecode = io.BytesIO()
+        lowered.compiler_ir("stablehlo").operation.write_bytecode(bytecode)
+        module = parse(bytecode.getvalue())
 
-    static = {name: jit_options.get(name) for name in ("static_argnums", "static_argnames")}
-    dynamic = split_static(fun, call_args, call_kwargs, **static)
-    in_tree = jax.tree.structure((dynamic.args, dynamic.kwargs))
-    assert in_tree == lowered.in_tree, f"arguments {in_tree}, but JAX has {lowered.in_tree}"
-    out_tree = lowered.out_tree
-    infos = jax.tree.leaves(lowered.args_info)
-    with module.context, ir.Location.unknown():
-        main = main_function(module.operation)
-        num_host_calls = refuse_host_calls(module.operation, can_call=True)
-        name_arguments(main)
-        mark_donated(main, [info.donated for info in infos])
-    arguments, results = describe(module)
-    out_avals = traced.jaxpr.out_avals
-    assert len(infos) == len(arguments), "JAX added or removed arguments"
-    assert len(out_avals) == len(results), "JAX added or removed results"
-    arguments = tuple(
-        dataclasses.replace(a, weak_type=_weak(aval), key_impl=key_impl(aval))
-        for a, aval in zip(arguments, traced.jaxpr.in_avals, strict=True)
-    )
-    results = tuple(
-        dataclasses.replace(r, weak_type=_weak(aval), key_impl=key_impl(aval))
-        for r, aval in zip(results, traced.jaxpr.out_avals, strict=True)
-    )
-    return Imported(
-        module,
-        arguments,
-        results,
-        in_tree,
-        out_tree,
-        lowered.args_info,
-        lowered.out_info,
-        _callbacks(lowered) if num_host_calls else (),
-    )
+        static = {name: jit_options.get(name) for name in ("static_argnums", "static_argnames")}
+        dynamic = split_static(fun, call_args, call_kwargs, **static)
+        in_tree = jax.tree.structure((dynamic.args, dynamic.kwargs))
+        assert in_tree == lowered.in_tree, f"arguments {in_tree}, but JAX has {lowered.in_tree}"
+        out_tree = lowered.out_tree
+        infos = jax.tree.leaves(lowered.args_info)
+        with module.context, ir.Location.unknown():
+            main = main_function(module.operation)
+            num_host_calls = refuse_host_calls(module.operation, can_call=True)
+            name_arguments(main)
+            mark_donated(main, [info.donated for info in infos])
+        arguments, results = describe(module)
+        out_avals = traced.jaxpr.out_avals
+        assert len(infos) == len(arguments), "JAX added or removed arguments"
+        assert len(out_avals) == len(results), "JAX added or removed results"
+        arguments = tuple(
+            dataclasses.replace(a, weak_type=_weak(aval), key_impl=key_impl(aval))
+            for a, aval in zip(arguments, traced.jaxpr.in_avals, strict=True)
+        )
+        results = tuple(
+            dataclasses.replace(r, weak_type=_weak(aval), key_impl=key_impl(aval))
+            for r, aval in zip(results, traced.jaxpr.out_avals, strict=True)
+        )
+        return Imported(
+            module,
+            arguments,
+            results,
+            in_tree,
+            out_tree,
+            lowered.args_info,
+            lowered.out_info,
+            _callbacks(lowered) if num_host_calls else (),
+        )
 
 
 def _callbacks(lowered: jax.stages.Lowered) -> tuple[Callable[..., Any], ...]:

@@ -11,6 +11,7 @@ Every step asks whether the time limit leaves room for it: large programs get fe
 
 import functools
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,25 +20,33 @@ import msgspec
 
 from shardc.analysis.shardings.mesh_fit import check_mesh_divides, on_asked_mesh
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, outline, step_flops
+from shardc.compiler import Shape, outline
 from shardc.cost.submeshes import mesh_of, mesh_views
-from shardc.errors import InfeasibleError, MicrobatchError, PlanError, ShardcError, StageError
-from shardc.ir.attributes import RUNS, get_str
+from shardc.errors import (
+    BugError,
+    InfeasibleError,
+    MicrobatchError,
+    PlanError,
+    ShardcError,
+    StageError,
+)
+from shardc.ir.attributes import RUNS
+from shardc.ir.bugs import bugs_while
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import body, functions, main_function, planned_ops
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
-from shardc.planner.candidate import Candidate, plan_exactly
+from shardc.planner.candidate import Candidate, plan_exactly, says_more
 from shardc.planner.layer_costs import (
     MOST_LAYERS,
     Proposal,
     even_proposals,
-    layer_positions,
     layer_table,
     propose,
 )
+from shardc.planner.request import most_microbatches, print_request, too_few_layers
 from shardc.planner.shape_order import ShapeOrder
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
@@ -61,7 +70,7 @@ ANY_SOLVE, ONLY_SOLVE = (
 # Shares of the time limit after which no more counts, whole meshes (beside pipelines, and alone),
 # first pipelines and further pipelines are begun.
 SPLITTING, ONE_STAGE, ONLY_ONE_STAGE, FIRST_PIPELINE, ONE_PIPELINE = 0.1, 0.3, 0.5, 0.6, 0.8
-MOST_EARLIER = 0.5  # of the FLOPs, in earlier runs of the microbatches in front of a pipeline
+RERAISE = "SHARDC_RERAISE"  # set in the environment: a shape at which shardc fails ends planning
 INTERRUPTED = "planning was interrupted; this is the best plan found until then"
 
 Progress = Callable[[str], None]
@@ -109,6 +118,7 @@ class _Planner:
         self.best: Candidate | None = None
         self.infeasible: InfeasibleError | None = None
         self.first: Proposal | None = None  # that was planned
+        self.bug: BugError | None = None  # the first that a shape brought up
 
     def run(self) -> Plan:
         self._check_stages()
@@ -123,7 +133,7 @@ class _Planner:
             if whole:
                 self._plan_whole(views, alone)
             if pipelines and not (self._only_whole_batches() or self._near_ideal()):
-                self._plan_pipelines()
+                self._unless_it_fails("pipelines", self._plan_pipelines)
             best = self.best if self._time_for_another() and not alone else None
             if best is not None and best.gap > FINAL_GAP:
                 self._try(best.proposal, FINAL_GAP, FINAL_EFFORT_S)
@@ -132,7 +142,7 @@ class _Planner:
                 raise
             self.notes.append(INTERRUPTED)
         if self.best is None:
-            raise self._explained()
+            raise self.bug or self._explained()
         plan = self.best.plan(
             self.splits.of(self.best.shape),
             self.cluster,
@@ -166,34 +176,10 @@ class _Planner:
 
     def _settle_microbatches(self) -> None:
         """The most microbatches that are possible, up to those that were asked for."""
-        asked = self.options.microbatches
-        if asked == "auto":
-            return
-        count, refusal = asked, None
-        while count > 1:
-            try:
-                self._check_earlier_runs(self.splits.whole(count), count)
-                break
-            except MicrobatchError as error:
-                if error.code == "SHARDC-141" and self.options.batch_args is not None:
-                    raise
-                refusal = refusal or error
-                count = max((other for other in error.others if other < count), default=1)
-        if refusal is not None:
-            self._take_fewer("microbatches", count, refusal)
-
-    def _check_earlier_runs(self, module: Module, count: int) -> None:
-        """Refuses microbatches in stages that were asked for, if earlier runs are most of the work:
-        each stage does by itself what it needs of them, before the pipeline begins."""
-        why = get_str(module.operation, RUNS)
-        if why is None or self.options.stages in (1, "auto"):
-            return
-        share = 1 - step_flops(self.splits.whole(1), 1) / max(step_flops(module, count), 1)
-        if share > MOST_EARLIER:
-            raise MicrobatchError(
-                f"with more, {why}; these runs, before the pipeline, are {share:.0%} of the FLOPs",
-                help="use stages=1 or microbatches=1",
-            )
+        if self.options.microbatches != "auto":
+            count, refusal = most_microbatches(self.splits, self.options)
+            if refusal is not None:
+                self._take_fewer("microbatches", count, refusal)
 
     def _take_fewer(self, name: str, count: int, why: ShardcError) -> None:
         """Plans only `count` of the stages or microbatches that were asked for, and notes it."""
@@ -338,7 +324,9 @@ class _Planner:
             if asked.stages == "auto":
                 self._note_fewer("stages", error.most, error)
                 return []
-            if self._too_few_layers(error.most):
+            too_few = too_few_layers(self.splits, asked, error.most)
+            if too_few is not None:
+                self._take_fewer("microbatches", 1, too_few)
                 return self._proposals()
             self._take_fewer("stages", error.most, error)
             asked = self.options
@@ -352,27 +340,6 @@ class _Planner:
                 help="raise the memory limit, or use more devices, stages or microbatches",
             )
         return found
-
-    def _too_few_layers(self, most: int) -> bool:
-        """Takes one microbatch instead of those asked for, if more than `most` stages are possible
-        then: sums over the batch leave few layers to the pipeline of the microbatches."""
-        count, stages = self.options.microbatches, self.options.stages
-        if count == "auto" or count == 1 or stages == "auto":
-            return False
-        self.splits.cut_loops(stages, [1])
-        try:
-            layer_positions(self.splits.in_layers(1), self.options, exactly=most + 1)
-        except StageError:
-            return False
-        module = self.splits.whole(count)
-        with module.context:
-            why = get_str(module.operation, RUNS)
-        why = why or "most of it waits for sums over the whole batch"
-        error = MicrobatchError(
-            f"with {count} the forward pass has too few layers for {stages} stages: {why}"
-        )
-        self._take_fewer("microbatches", 1, error)
-        return True
 
     def _shapes(self) -> list[Proposal]:
         asked = self.options
@@ -457,10 +424,34 @@ class _Planner:
             self.outlined = key, outline(self.splits.of(shape), shape.cuts)
         return self.outlined[1]
 
+    def _unless_it_fails[Found](self, what: str, plan: Callable[[], Found]) -> Found | BugError:
+        """What `plan` finds; the error, noted, where shardc itself fails at it."""
+        try:
+            with bugs_while("planning", self.module, print_request(self.cluster, self.options)):
+                return plan()
+        except BugError as bug:
+            if os.environ.get(RERAISE):
+                raise
+            self.bug = self.bug or bug
+            note = f"{what} left out: {bug.message}; {bug.help}"
+            if note not in self.notes:
+                self.notes.append(note)
+            return bug
+
     def _try(
         self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float = math.inf
+    ) -> Candidate | InfeasibleError | BugError:
+        """Plans a shape exactly, and keeps it if it is the best; the error, if it does not fit, or
+        if shardc fails at it."""
+        sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in proposal.shape.meshes)
+        return self._unless_it_fails(
+            f"{len(proposal.shape.meshes)} stages on {sizes}",
+            functools.partial(self._try_out, proposal, gap, effort_s, cutoff_s),
+        )
+
+    def _try_out(
+        self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float
     ) -> Candidate | InfeasibleError:
-        """Plans a shape exactly, and keeps it if it is the best; the error, if it does not fit."""
         start_s = time.monotonic()
         shape = self.splits.recut(proposal.shape)
         proposal = replace(proposal, shape=shape)
@@ -472,7 +463,7 @@ class _Planner:
         try:
             found = self._exactly(proposal, gap=gap, effort_s=effort_s, cutoff_s=cutoff_s)
         except InfeasibleError as error:
-            if self.infeasible is None or _says_more(error, self.infeasible):
+            if self.infeasible is None or says_more(error, self.infeasible):
                 self.infeasible = error
             return error
         finally:
@@ -506,10 +497,3 @@ class _Planner:
             cutoff_s=cutoff_s,
             ignored=ignored,
         )
-
-
-def _says_more(error: InfeasibleError, other: InfeasibleError) -> bool:
-    """Whether `error` tells of less memory that is missing."""
-    if not isinstance(error, LimitError) or not isinstance(other, LimitError):
-        return isinstance(error, LimitError)
-    return (error.peak_bytes or error.least_bytes) < (other.peak_bytes or other.least_bytes)
