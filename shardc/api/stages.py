@@ -1,6 +1,7 @@
 """The stages of `shardc.jit` one by one: Lowered -> Planned -> Compiled."""
 
 import functools
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -33,6 +34,7 @@ from shardc.planner.user_shardings import asked_prices
 from shardc.report.counterfactuals import explained_choices
 from shardc.report.summary import explain
 from shardc.runtime.interpreter import Interpreter
+from shardc.solver.interrupt import stoppable
 
 if TYPE_CHECKING:
     from shardc.ir.context import Module
@@ -57,18 +59,27 @@ def terminal_progress() -> tuple[Progress, Callable[[], None]]:
 
 
 def find_plan(
-    prepared: "Module", cluster: Cluster, options: PlanOptions, *, use_cache: bool = True
+    prepared: "Module",
+    cluster: Cluster,
+    options: PlanOptions,
+    *,
+    use_cache: bool = True,
+    signals: Sequence[signal.Signals] = (signal.SIGINT,),
 ) -> Plan:
     """The plan of a prepared module: from the disk, or made and kept there.
 
     An interrupted planning gives the best plan so far, which is not kept.
+
+    Args:
+        signals: that interrupt it, on the main thread.
     """
     digest = plan_cache.fingerprint(module_digest(prepared), cluster, options)
     if use_cache and (kept := plan_cache.load(digest)) is not None:
         return kept
     progress, wipe = terminal_progress()
     try:
-        with bugs_while("planning", prepared, print_request(cluster, options)):
+        request = print_request(cluster, options)
+        with stoppable(signals), bugs_while("planning", prepared, request):
             plan = plan_program(prepared, cluster, options, progress)
     finally:
         wipe()

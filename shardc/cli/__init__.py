@@ -2,12 +2,14 @@
 
 import importlib
 import os
+import signal
 import traceback
 
 import click
 
 from shardc import __version__
 from shardc.errors import BugError, ShardcError
+from shardc.solver.interrupt import remembered
 
 COMMANDS = {
     "plan": "Plan a StableHLO file for a cluster.",
@@ -17,6 +19,7 @@ COMMANDS = {
 }
 """Name of a module of this package, whose click command is called `command` -> one line of help."""
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # end planning with the best plan, all else with 130
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
@@ -45,7 +48,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         try:
-            return super().invoke(ctx)
+            with remembered(SIGNALS):
+                return super().invoke(ctx)
         except BugError as error:
             _print_bug(error)
             ctx.exit(error.exit_code)

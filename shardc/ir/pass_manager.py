@@ -11,6 +11,7 @@ from jax.extend.mlir import ir, passmanager
 
 from shardc.errors import ShardcError
 from shardc.ir.bugs import bug_of
+from shardc.solver.interrupt import poll
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def run_passes(module: ir.Module, passes: Sequence[Pass], *, verify: bool = True
     """
     before = module.operation.clone()
     for done, each in enumerate(passes, start=1):
+        poll()
         with module.context, ir.Location.unknown():
             try:
                 each.apply(module.operation)

@@ -7,6 +7,7 @@ from pathlib import Path
 from jax.extend.mlir import ir
 
 from shardc.errors import ImportFileError
+from shardc.solver.interrupt import poll
 
 _OWN_FILES = str(Path(__file__).parents[1]) + "/"
 
@@ -107,6 +108,7 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
     for region in op.regions:
         for block in region.blocks:
             for inner in list(block.operations):
+                poll()
                 yield inner.operation
                 yield from walk(inner.operation)
 

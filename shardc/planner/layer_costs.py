@@ -32,6 +32,7 @@ from shardc.ir.walk import functions, main_function
 from shardc.options import PlanOptions
 from shardc.plan.executable import ValueSpec
 from shardc.plan.layout import Mesh
+from shardc.solver.interrupt import poll_between
 from shardc.solver.pipeline.stages import plan_stages
 
 ESTIMATE_GAP, ESTIMATE_EFFORT_S = 0.1, 4.0  # of solving one layer on one view
@@ -141,6 +142,7 @@ def layer_table(
     _drop_updates(outlined)
     longest_s = 0.0
     for view in views:
+        poll_between()
         start_s = time.monotonic()
         if seconds and start_s + longest_s > deadline_s:
             break

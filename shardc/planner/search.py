@@ -51,6 +51,7 @@ from shardc.planner.shape_order import ShapeOrder
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
 from shardc.schedule.registry import schedule_named
+from shardc.solver.interrupt import poll_between
 from shardc.solver.solve import LimitError
 
 MOST_PIPELINES = 9  # that are planned exactly, before the best of them is chosen
@@ -63,10 +64,8 @@ REFERENCE_MICROBATCHES = 4  # at which layers are priced; other counts are scale
 MOST_MICROBATCHES = 16  # tried for pipelines; more only helps deeper ones
 MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit
 FIRST_SOLVE = 0.25  # share of the time limit that a stage of the first shape gets at least
-ANY_SOLVE, ONLY_SOLVE = (
-    0.5,
-    0.85,
-)  # share of the time left for a stage of any shape, of the only one
+# Share of the time left for a stage of any shape, of the only one.
+ANY_SOLVE, ONLY_SOLVE = 0.5, 0.85
 # Shares of the time limit after which no more counts, whole meshes (beside pipelines, and alone),
 # first pipelines and further pipelines are begun.
 SPLITTING, ONE_STAGE, ONLY_ONE_STAGE, FIRST_PIPELINE, ONE_PIPELINE = 0.1, 0.3, 0.5, 0.6, 0.8
@@ -137,6 +136,7 @@ class _Planner:
             best = self.best if self._time_for_another() and not alone else None
             if best is not None and best.gap > FINAL_GAP:
                 self._try(best.proposal, FINAL_GAP, FINAL_EFFORT_S)
+            poll_between()
         except KeyboardInterrupt:
             if self.best is None:
                 raise
@@ -452,6 +452,7 @@ class _Planner:
     def _try_out(
         self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float
     ) -> Candidate | InfeasibleError:
+        poll_between()
         start_s = time.monotonic()
         shape = self.splits.recut(proposal.shape)
         proposal = replace(proposal, shape=shape)

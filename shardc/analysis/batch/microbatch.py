@@ -27,6 +27,7 @@ from shardc.analysis.batch.step_program import IDENTITIES, Program
 from shardc.analysis.program.value_graph import ARGUMENT
 from shardc.ir.walk import CONTROL_FLOW
 from shardc.rules.partial_sums import keeps_partial
+from shardc.solver.interrupt import poll
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,7 @@ class BatchFlow:
         self.limits, self.blocked = {}, []
         self.needed: dict[int, int] = {}
         for i in range(len(graph.ops)):
+            poll()
             results = self._transfer(i)
             for v, state in zip(graph.results[i], results, strict=True):
                 if state.is_partial and v in self.forced:
