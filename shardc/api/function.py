@@ -69,6 +69,11 @@ class ShardedFunction:
         self._compiled: OrderedDict[Any, Compiled] = OrderedDict()
         self._lock = threading.RLock()
 
+    @property
+    def jitted(self) -> Any:
+        """The same by `jax.jit`, with every argument kept."""
+        return jax.jit(self._fun, **self._jit_options, keep_unused=True)
+
     def __repr__(self) -> str:
         return f"<shardc.jit of {self._fun!r}>"
 

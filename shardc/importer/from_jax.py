@@ -73,7 +73,8 @@ def is_importing() -> bool:
 
 
 @contextlib.contextmanager
-def _importing() -> Iterator[None]:
+def importing() -> Iterator[None]:
+    """Inside, functions of `shardc.jit` are parts of what is traced."""
     token = _IMPORTING.set(True)
     try:
         yield
@@ -127,7 +128,7 @@ def import_function(
     jitted = jax.jit(fun, **{**jit_options, "keep_unused": True})
     call_args = [abstract(arg) for arg in args]
     call_kwargs = {name: abstract(value) for name, value in kwargs.items()}
-    with _importing():
+    with importing():
         traced = jitted.trace(*call_args, **call_kwargs)
     if any(str(effect) not in _HOISTED for effect in traced.effects):
         raise InputError(
