@@ -22,7 +22,7 @@ from shardc.analysis.shardings.planned_shardings import function_sharding
 from shardc.analysis.stages.stage_cuts import Origin, origins_at, positions_of
 from shardc.backend.extract import argument_specs, result_specs, stage_programs
 from shardc.cluster import Cluster
-from shardc.errors import MicrobatchError
+from shardc.errors import MicrobatchError, PlanError, StageError
 from shardc.ir.attributes import FISSIONS, KIND, PHASE, STAGE, get_int, get_str
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
@@ -250,10 +250,18 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
         plan.batch_arguments,
         plan.loop_cuts,
     )
-    split_module = split(
-        module, plan.num_microbatches, plan.batch_arguments, plan.batch_dims, plan.loop_cuts
-    )
-    cut_module = cut(split_module, shape)
+    try:
+        split_module = split(
+            module, plan.num_microbatches, plan.batch_arguments, plan.batch_dims, plan.loop_cuts
+        )
+        cut_module = cut(split_module, shape)
+    except (MicrobatchError, StageError) as error:
+        raise PlanError(
+            f"this plan was made for another program: it cuts the batch and the stages in ways that"
+            f" this one does not allow ({error.message})",
+            where=error.where,
+            help="plan again for this program",
+        ) from error
     text = msgspec.json.encode(plan.shardings).decode()
     cluster = "" if plan.cluster is None else msgspec.json.encode(plan.cluster).decode()
     sharded = _after(cut_module, [ApplyShardings(text, cluster)])

@@ -41,7 +41,7 @@ CODES: dict[str, str] = {
     "SHARDC-245": "a schedule holds more activations than a device may",
     "SHARDC-260": "the programs of a step do not fit together",
     "SHARDC-261": "a program has 64-bit values and jax_enable_x64 is off",
-    "SHARDC-262": "an argument was donated by an earlier call",
+    "SHARDC-262": "an argument is gone",
     "SHARDC-263": "an argument is not of the type that the step was compiled for",
     "SHARDC-264": "a donated array is passed twice in one call",
     "SHARDC-999": "a bug of shardc",

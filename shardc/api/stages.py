@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardc import compiler
+from shardc.analysis.program.stage_table import maker_of
 from shardc.api import plan_cache
 from shardc.api.recompile_for_memory import compile_as_planned
 from shardc.api.request import check_plan_fits, warn_of_silent_calls, warn_of_unmet
@@ -34,6 +35,7 @@ from shardc.planner.user_shardings import asked_prices
 from shardc.report.counterfactuals import explained_choices
 from shardc.report.summary import explain
 from shardc.runtime.interpreter import Interpreter
+from shardc.runtime.nan_checks import NotFiniteError
 from shardc.solver.interrupt import stoppable
 
 if TYPE_CHECKING:
@@ -233,7 +235,14 @@ class Planned:
             )
             with self._prepared.context:
                 host_calls = hoisted_calls(self._prepared.operation)
-            return Compiled(self._imported, self.plan, self.executable, programs, host_calls)
+            compiled = Compiled(self._imported, self.plan, self.executable, programs, host_calls)
+            compiled.maker_of = self._maker_of
+            return compiled
+
+    def _maker_of(self, program: str, value: str) -> str | None:
+        sharded = compiler.replay(self._prepared, self.plan)
+        with sharded.context:
+            return maker_of(sharded.operation, program, value)
 
     def _bugs_while(
         self, doing: str, but: tuple[type[Exception], ...] = ()
@@ -254,6 +263,7 @@ class Compiled:
         executable: the stage programs as MLIR, and the order in which they run.
         programs: the same compiled.
         interpreter: runs flat lists of arrays; its `last_trace` tells the order of dispatch.
+        maker_of: the op behind a result of a stage program, and its place in the source.
     """
 
     def __init__(
@@ -280,6 +290,7 @@ class Compiled:
         self._num_results = len(imported.results)
         self._host_calls = [(imported.host_calls[index], taken) for index, taken in host_calls]
         self._unheard: list[jax.Array] | None = None  # results while callbacks run
+        self.maker_of: Callable[[str, str], str | None] = lambda program, value: None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = jax.tree.flatten((args, kwargs))
@@ -296,8 +307,14 @@ class Compiled:
         for i in self._keys_in:
             leaves[i] = jax.random.key_data(leaves[i])
         with no_context_mesh():
-            with bugs_while("running a step", but=(RuntimeError, FloatingPointError)):
-                results = self.interpreter(leaves)  # these are JAX's and XLA's
+            try:
+                with bugs_while("running a step", but=(RuntimeError, FloatingPointError)):
+                    results = self.interpreter(leaves)  # these are JAX's and XLA's
+            except NotFiniteError as error:
+                made = self.maker_of(error.program, error.value)
+                raise FloatingPointError(
+                    f"{error}, made by {made}" if made else str(error)
+                ) from None
             if self._host_calls:
                 self._unheard = results
                 for callback, taken in self._host_calls:

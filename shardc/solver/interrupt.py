@@ -12,6 +12,7 @@ from types import FrameType
 
 _wanted = threading.Event()
 _finishing = threading.Event()
+_inside = [0]  # how many `stoppable`s and `remembered`s the main thread is in
 
 
 def poll() -> None:
@@ -22,7 +23,9 @@ def poll() -> None:
 
 def finish() -> None:
     """Whoever has caught the KeyboardInterrupt of `poll` has something to return: what uses it may
-    end its work, and then `poll_between` raises."""
+    end its work, and then `poll_between` raises. Nothing changes outside of `stoppable`."""
+    if not _inside[0] or threading.current_thread() is not threading.main_thread():
+        return
     _wanted.clear()
     _finishing.set()
 
@@ -73,9 +76,11 @@ def _handled(signals: Sequence[signal.Signals], *, raising: bool) -> Iterator[No
     for each, handler in previous.items():
         if handler not in (signal.SIG_IGN, None):
             signal.signal(each, stop)
+    _inside[0] += 1
     try:
         yield
     finally:
+        _inside[0] -= 1
         for each, handler in previous.items():
             if handler not in (signal.SIG_IGN, None):
                 signal.signal(each, handler)

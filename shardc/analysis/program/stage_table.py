@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
+from shardc.ir.attributes import VALUE, result_attrs
 from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
-from shardc.ir.walk import functions, walk, where
+from shardc.ir.walk import functions, symbol, terminator, walk, where
 
 ARGUMENTS = "shardc.arguments"  # module: one dict per argument of the user's function
 RESULTS = "shardc.results"  # module: value id of each result
@@ -89,3 +90,26 @@ def argument_names(module: ir.Operation) -> list[str]:
     """The user's name of each argument of the step."""
     rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
     return [str(ir.StringAttr(row["name"]).value) for row in rows]
+
+
+def batch_dims(module: ir.Operation) -> dict[str, int]:
+    """Value id of each argument that is cut into microbatches -> the dim that counts them."""
+    rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
+    return {
+        f"arg{n}": ir.IntegerAttr(row["batch_dim"]).value
+        for n, row in enumerate(rows)
+        if "batch_dim" in row
+    }
+
+
+def maker_of(module: ir.Operation, program: str, value: str) -> str | None:
+    """The op that makes a result of a stage function, with its place; None if it is an argument."""
+    for function in functions(module):
+        if symbol(function) != program:
+            continue
+        for result, attrs in zip(
+            terminator(function).operands, result_attrs(function), strict=True
+        ):
+            if ir.StringAttr(attrs[VALUE]).value == value and isinstance(result, ir.OpResult):
+                return f"'{result.owner.name}' at {where(result.owner.operation)}"
+    return None
