@@ -104,12 +104,22 @@ def batch_dims(module: ir.Operation) -> dict[str, int]:
 
 def maker_of(module: ir.Operation, program: str, value: str) -> str | None:
     """The op that makes a result of a stage function, with its place; None if it is an argument."""
-    for function in functions(module):
-        if symbol(function) != program:
-            continue
-        for result, attrs in zip(
-            terminator(function).operands, result_attrs(function), strict=True
-        ):
-            if ir.StringAttr(attrs[VALUE]).value == value and isinstance(result, ir.OpResult):
-                return f"'{result.owner.name}' at {where(result.owner.operation)}"
+    for function in (f for f in functions(module) if symbol(f) == program):
+        ends = zip(terminator(function).operands, result_attrs(function), strict=True)
+        for result, attrs in ends:
+            if ir.StringAttr(attrs[VALUE]).value != value:
+                continue
+            made = result.owner
+            while not isinstance(made, ir.Block) and made.operation.name in _HANDS_ON:
+                result = made.operation.operands[0]
+                made = result.owner
+            return None if isinstance(made, ir.Block) else _placed(made.operation)
     return None
+
+
+def _placed(op: ir.Operation) -> str:
+    return f"'{op.name}' at {where(op)}"
+
+
+# Ops that hand on what they take: a NaN in them is not theirs.
+_HANDS_ON = frozenset(("stablehlo.reshape", "stablehlo.convert", CONSTRAINT))
