@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from shardc.api.export import export as export
     from shardc.api.jit import gather as gather
     from shardc.api.jit import jit as jit
     from shardc.cluster import Cluster as Cluster
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from shardc.schedule.registry import register_schedule as register_schedule
 
 _HOMES = {
+    "export": "shardc.api.export",
     "jit": "shardc.api.jit",
     "gather": "shardc.api.jit",
     "Cluster": "shardc.cluster",

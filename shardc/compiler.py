@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from shardc.analysis.loops.stacked_layers import even_cuts, row_flow
-from shardc.analysis.program.arguments import state_arguments
+from shardc.analysis.program.arguments import cut_dims, cuts_all_rows, state_arguments
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.shardings.counterfactuals import Choice, Matches, explain_choices
 from shardc.analysis.shardings.planned_shardings import function_sharding
 from shardc.analysis.stages.stage_cuts import Origin, origins_at, positions_of
 from shardc.backend.extract import argument_specs, result_specs, stage_programs
 from shardc.cluster import Cluster
-from shardc.errors import MicrobatchError
+from shardc.errors import MicrobatchError, PlanError, StageError
 from shardc.ir.attributes import FISSIONS, KIND, PHASE, STAGE, get_int, get_str
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
@@ -88,11 +88,29 @@ def split(
 ) -> Module:
     """A copy of a prepared module cut into microbatches; without dims, they are found.
 
+    A plan names the batch by the user's arguments. Where cut loops have made several of one, and
+    not all of these were found to be batch, the split is the one that a plan can name: of all.
+
     Args:
         loop_cuts: where loops over layers are cut first, as in `Shape`.
     Raises:
         MicrobatchError: as `shardc.analysis.batch.batch_split.split_step`.
     """
+    found = _split(module, num_microbatches, batch_args, batch_dims, loop_cuts)
+    with found.context:
+        named = cut_dims(found.operation)
+        if cuts_all_rows(found.operation):
+            return found
+    return _split(module, num_microbatches, tuple(named), tuple(named.values()), loop_cuts)
+
+
+def _split(
+    module: Module,
+    num_microbatches: int,
+    batch_args: Sequence[int] | None,
+    batch_dims: Sequence[int],
+    loop_cuts: Sequence[int],
+) -> Module:
     batch = tuple(batch_args or ()), tuple(batch_dims)
     cut_loops, split_batch = CutLoops(tuple(loop_cuts)), SplitMicrobatches(num_microbatches, *batch)
     try:
@@ -252,10 +270,18 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
         plan.batch_arguments,
         plan.loop_cuts,
     )
-    split_module = split(
-        module, plan.num_microbatches, plan.batch_arguments, plan.batch_dims, plan.loop_cuts
-    )
-    cut_module = cut(split_module, shape)
+    try:
+        split_module = split(
+            module, plan.num_microbatches, plan.batch_arguments, plan.batch_dims, plan.loop_cuts
+        )
+        cut_module = cut(split_module, shape)
+    except (MicrobatchError, StageError) as error:
+        raise PlanError(
+            f"this plan was made for another program: it cuts the batch and the stages in ways that"
+            f" this one does not allow ({error.message})",
+            where=error.where,
+            help="plan again for this program",
+        ) from error
     text = msgspec.json.encode(plan.shardings).decode()
     cluster = "" if plan.cluster is None else msgspec.json.encode(plan.cluster).decode()
     sharded = _after(cut_module, [ApplyShardings(text, cluster)])

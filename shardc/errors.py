@@ -46,12 +46,12 @@ CODES: dict[str, str] = {
     "SHARDC-248": "a schedule can be simulated, but not executed yet",
     "SHARDC-260": "the programs of a step do not fit together",
     "SHARDC-261": "a program has 64-bit values and jax_enable_x64 is off",
-    "SHARDC-262": "an argument was donated by an earlier call",
+    "SHARDC-262": "an argument is gone",
     "SHARDC-263": "an argument is not of the type that the step was compiled for",
     "SHARDC-264": "a donated array is passed twice in one call",
     "SHARDC-270": "the first step differs from one device",
-    "SHARDC-900": "shardc itself failed",
     "SHARDC-901": "a pass changed what the module computes",
+    "SHARDC-999": "a bug of shardc",
 }
 
 
@@ -65,7 +65,7 @@ class ShardcError(Exception):
         code: a key of `CODES`; each subclass has its own default.
     """
 
-    code = "SHARDC-900"
+    code = "SHARDC-999"
     exit_code = 4
 
     def __init__(
@@ -113,9 +113,15 @@ class ImportFileError(InputError):
 
 
 class MicrobatchError(InputError):
-    """The step cannot be split into the microbatches asked for."""
+    """The step cannot be split into the microbatches asked for.
+
+    Attributes:
+        others: numbers of microbatches above 1 that divide the batch, where the one asked for does
+            not; the planner then takes the next smaller one and says so.
+    """
 
     code = "SHARDC-140"
+    others: tuple[int, ...] = ()
 
 
 class StageError(InputError):
@@ -158,3 +164,13 @@ class InfeasibleError(ShardcError):
 
     code = "SHARDC-220"
     exit_code = 3
+
+
+class BugError(ShardcError):
+    """shardc itself failed; exit code 4.
+
+    Attributes:
+        reproducer: path of a file to attach to a report, where there is a module to put into it.
+    """
+
+    reproducer: str | None = None

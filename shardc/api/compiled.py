@@ -14,10 +14,12 @@ from shardc.backend.programs import CompiledProgram
 from shardc.check.first_step import check_first_step
 from shardc.errors import InputError
 from shardc.importer.program import Argument, Imported, Result
+from shardc.ir.bugs import bugs_while
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.runtime.context_mesh import no_context_mesh
 from shardc.runtime.interpreter import Interpreter
+from shardc.runtime.nan_checks import NotFiniteError
 from shardc.runtime.user_shardings import UserShardings
 
 
@@ -33,6 +35,7 @@ class Compiled(Signature):
         executable: the stage programs as MLIR, and the order in which they run.
         programs: the same compiled.
         interpreter: runs flat lists of arrays; its `last_trace` tells the order of dispatch.
+        maker_of: the op behind a result of a stage program, and its place in the source.
         program: as of the Lowered that it was compiled from.
         in_tree, out_tree, args_info, out_info: as of `Signature`.
     """
@@ -56,6 +59,7 @@ class Compiled(Signature):
         self._weaken: dict[int, jax.stages.Compiled] = {}
         self._host_calls = [(imported.host_calls[index], taken) for index, taken in host_calls]
         self._unheard: list[jax.Array] | None = None  # results while callbacks run
+        self.maker_of: Callable[[str, str], str | None] = lambda program, value: None
         self.program = program
         self._explain = explain
         self._take_types(imported)
@@ -103,7 +107,14 @@ class Compiled(Signature):
             for i in self._keys_in:
                 leaves[i] = jax.random.key_data(leaves[i])
             run, self._run_next = self._run_next or self.interpreter, None
-            results = run(leaves)
+            try:
+                with bugs_while("running a step", but=(RuntimeError, FloatingPointError)):
+                    results = run(leaves)  # these are JAX's and XLA's
+            except NotFiniteError as error:
+                made = self.maker_of(error.program, error.value)
+                raise FloatingPointError(
+                    f"{error}, made by {made}" if made else str(error)
+                ) from None
             if self._host_calls:
                 self._unheard = results
                 for callback, taken in self._host_calls:

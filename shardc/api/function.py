@@ -23,6 +23,7 @@ from shardc.errors import InputError, RequestWarning
 from shardc.importer.from_jax import import_function, is_importing
 from shardc.importer.static_arguments import CallArguments, split_static, static_parameters
 from shardc.importer.user_shardings import ask_as_they_lie, ask_by_patterns, write_arrivals
+from shardc.ir.bugs import bugs_while
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 
@@ -89,6 +90,11 @@ class ShardedFunction:
         self._by_types: dict[Any, Compiled] = {}
         self._calls = self._traced = 0
         self._lock = threading.RLock()
+
+    @property
+    def jitted(self) -> Any:
+        """The same by `jax.jit`, with every argument kept."""
+        return jax.jit(self._fun, **self._jit_options, keep_unused=True)
 
     def __repr__(self) -> str:
         return f"<shardc.jit of {self._fun!r}>"
@@ -181,10 +187,11 @@ class ShardedFunction:
         )
         program = program_of(imported)
         options = self._options
-        ask_by_patterns(imported, self._shardings, self._axes)
         mesh = None if options.mesh == "auto" else options.mesh
-        ask_as_they_lie(imported, leaves, mesh)
-        write_arrivals(imported, leaves, devices)
+        with bugs_while("reading shardings", imported.module):
+            ask_by_patterns(imported, self._shardings, self._axes)
+            ask_as_they_lie(imported, leaves, mesh)
+            write_arrivals(imported, leaves, devices)
         if self._batch_argnums is not None:
             name = getattr(self._fun, "__name__", "fun")
             positions = batch_positions(name, self._batch_argnums, len(args), call)

@@ -66,7 +66,9 @@ def load(digest: str) -> Plan | None:
         plan = Plan.load(path)
     except PlanError:
         return None  # damaged: planning again replaces it
-    return plan if plan.fingerprint == digest else None
+    if plan.fingerprint != digest:
+        return None
+    return msgspec.structs.replace(plan, from_cache=True)
 
 
 def store(plan: Plan) -> None:

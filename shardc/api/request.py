@@ -225,6 +225,11 @@ def check_plan_fits(plan: Plan, devices: Sequence[jax.Device] | None, num_argume
             help="run on as many devices, or plan again for the devices that are there",
             code="SHARDC-101",
         )
+    check_plan_is_for(plan, num_arguments)
+
+
+def check_plan_is_for(plan: Plan, num_arguments: int) -> None:
+    """Refuses a plan that cannot be for a program of so many arguments: PlanError (SHARDC-200)."""
     if max(plan.batch_arguments, default=-1) >= num_arguments:
         raise PlanError(
             f"the plan takes argument {max(plan.batch_arguments)} for the batch, and the program"

@@ -1,14 +1,17 @@
 """The stages of `shardc.jit` one by one: Lowered -> Planned -> Compiled."""
 
 import functools
+import signal
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import jax
 import msgspec
 
 from shardc import compiler
+from shardc.analysis.program.stage_table import maker_of
 from shardc.api import plan_cache
 from shardc.api.compiled import Compiled
 from shardc.api.recompile_for_memory import compile_as_planned
@@ -23,17 +26,20 @@ from shardc.api.signature import Signature, printed_plan
 from shardc.backend.stage_text import program_text
 from shardc.cluster import Cluster
 from shardc.importer.program import Imported
+from shardc.ir.bugs import bugs_while
 from shardc.ir.copy import copy_module, module_digest
 from shardc.ir.effects import hoisted_calls, placements, silent_calls
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.plan.predicted import Memory
+from shardc.planner.request import print_request
 from shardc.planner.search import INTERRUPTED, plan_program
 from shardc.planner.user_shardings import asked_prices
 from shardc.report.counterfactuals import explained_choices
 from shardc.report.summary import explain
 from shardc.runtime.context_mesh import no_context_mesh
+from shardc.solver.interrupt import stoppable
 
 if TYPE_CHECKING:
     from shardc.ir.context import Module
@@ -58,18 +64,28 @@ def terminal_progress() -> tuple[Progress, Callable[[], None]]:
 
 
 def find_plan(
-    prepared: "Module", cluster: Cluster, options: PlanOptions, *, use_cache: bool = True
+    prepared: "Module",
+    cluster: Cluster,
+    options: PlanOptions,
+    *,
+    use_cache: bool = True,
+    signals: Sequence[signal.Signals] = (signal.SIGINT,),
 ) -> Plan:
     """The plan of a prepared module: from the disk, or made and kept there.
 
     An interrupted planning gives the best plan so far, which is not kept.
+
+    Args:
+        signals: that interrupt it, on the main thread.
     """
     digest = plan_cache.fingerprint(module_digest(prepared), cluster, options)
     if use_cache and (kept := plan_cache.load(digest)) is not None:
         return kept
     progress, wipe = terminal_progress()
     try:
-        plan = plan_program(prepared, cluster, options, progress)
+        request = print_request(cluster, options)
+        with stoppable(signals), bugs_while("planning", prepared, request):
+            plan = plan_program(prepared, cluster, options, progress)
     finally:
         wipe()
     plan = msgspec.structs.replace(plan, fingerprint=digest)
@@ -143,8 +159,9 @@ class Lowered(Signature):
         plan = self._given_plan or find_plan(prepared, self.cluster, self.options)
         check_plan_fits(plan, None, len(self.imported.arguments))
         with prepared.context:
-            warn_of_silent_calls(silent_calls(prepared.operation))
-            warn_of_placements(placements(prepared.operation))
+            silent, placed = silent_calls(prepared.operation), placements(prepared.operation)
+        warn_of_silent_calls(silent)
+        warn_of_placements(placed)
         if self._given_plan is None:
             warn_of_unmet(plan)
         return Planned(
@@ -205,10 +222,12 @@ class Planned(Signature):
     @functools.cached_property
     def executable(self) -> Executable:
         """The stage programs and the order in which they run."""
-        sharded = compiler.replay(self._prepared, self.plan)
-        return compiler.lower(
-            sharded, self.plan.num_microbatches, self.plan.schedule, lowering=self._options.lowering
-        )
+        plan = self.plan
+        with self._bugs_while("lowering"):
+            sharded = compiler.replay(self._prepared, plan)
+            return compiler.lower(
+                sharded, plan.num_microbatches, plan.schedule, lowering=self._options.lowering
+            )
 
     def explain(self, pattern: str | None = None) -> str:
         """The plan as a table for people; with a pattern, why what it fits is sharded as it is.
@@ -219,9 +238,10 @@ class Planned(Signature):
         Raises:
             InputError: SHARDC-180, the pattern fits nothing.
         """
-        if pattern is None:
-            return explain(self.plan, self.executable)
-        return explained_choices(self._prepared, self.plan, self._cluster, pattern)
+        with self._bugs_while("explaining a plan"):
+            if pattern is None:
+                return explain(self.plan, self.executable)
+            return explained_choices(self._prepared, self.plan, self._cluster, pattern)
 
     def sharding_prices(self) -> dict[str, float]:
         """What each sharding that was asked for costs, in predicted seconds per step.
@@ -229,7 +249,8 @@ class Planned(Signature):
         By who asks: a pattern, an argument or result, the source position of a constraint. The
         pipeline of the plan is solved again without each of them.
         """
-        return asked_prices(self._prepared, self.plan, self._cluster, self._options)
+        with self._bugs_while("pricing shardings"):
+            return asked_prices(self._prepared, self.plan, self._cluster, self._options)
 
     def cost_analysis(self) -> dict[str, dict[str, float]]:
         """What each stage is predicted to take: `flops` of a step over all its devices, `seconds`
@@ -259,7 +280,9 @@ class Planned(Signature):
             ClusterError: SHARDC-101, the plan uses more devices than there are.
         """
         check_plan_fits(self.plan, self._devices, len(self._imported.arguments))
-        with no_context_mesh():
+        # What XLA says of the user's compiler options is no bug of ours.
+        but = (Exception,) if compiler_options or self._compiler_options else ()
+        with self._bugs_while("compiling", but), no_context_mesh():
             programs = compile_as_planned(
                 self.executable,
                 self.plan,
@@ -270,7 +293,7 @@ class Planned(Signature):
             )
             with self._prepared.context:
                 host_calls = hoisted_calls(self._prepared.operation)
-            return Compiled(
+            compiled = Compiled(
                 self._imported,
                 self.plan,
                 self.executable,
@@ -279,3 +302,16 @@ class Planned(Signature):
                 self.program,
                 self.explain,
             )
+            compiled.maker_of = self._maker_of
+            return compiled
+
+    def _maker_of(self, program: str, value: str) -> str | None:
+        sharded = compiler.replay(self._prepared, self.plan)
+        with sharded.context:
+            return maker_of(sharded.operation, program, value)
+
+    def _bugs_while(
+        self, doing: str, but: tuple[type[Exception], ...] = ()
+    ) -> AbstractContextManager[None]:
+        request = print_request(self._cluster, self._options)
+        return bugs_while(doing, self._prepared, request, but)

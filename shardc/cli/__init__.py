@@ -2,23 +2,26 @@
 
 import importlib
 import os
+import signal
 import traceback
 
 import click
 
 from shardc import __version__
-from shardc.errors import CODES, ShardcError
+from shardc.errors import BugError, ShardcError
+from shardc.solver.interrupt import remembered
 
 COMMANDS = {
     "plan": "Plan a StableHLO file for a cluster.",
     "run": "Run a StableHLO file on the devices of this machine.",
     "compile": "Write the programs of a plan's stages.",
+    "export": "Write a Python function as a StableHLO file.",
     "simulate": "Simulate a pipeline schedule without devices.",
 }
 """Name of a module of this package, whose click command is called `command` -> one line of help."""
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # end planning with the best plan, all else with 130
 EXIT_BAD_INPUT = 2
-EXIT_INTERNAL = 4
 EXIT_INTERRUPTED = 130
 
 
@@ -46,7 +49,11 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         try:
-            return super().invoke(ctx)
+            with remembered(SIGNALS):
+                return super().invoke(ctx)
+        except BugError as error:
+            _print_bug(error)
+            ctx.exit(error.exit_code)
         except ShardcError as error:
             click.echo(str(error), err=True)
             ctx.exit(error.exit_code)
@@ -59,21 +66,18 @@ class Commands(click.Group):
             error.show()
             ctx.exit(EXIT_BAD_INPUT)
         except Exception as error:  # noqa: BLE001 - whatever is left is a bug of ours: exit 4
-            click.echo(_internal_error(error), err=True)
-            ctx.exit(EXIT_INTERNAL)
+            _print_bug(error)
+            ctx.exit(BugError.exit_code)
 
 
-def _internal_error(error: Exception) -> str:
+def _print_bug(error: Exception) -> None:
     """The message for a failure that no user can cause; the traceback only on request."""
-    code = "SHARDC-900"
+    from shardc.ir.bugs import bug_of
+
     if os.environ.get("SHARDC_TRACEBACK"):
         click.echo("".join(traceback.format_exception(error)), err=True)
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return (
-        f"error[{code}]: {CODES[code]}: {type(error).__name__}: {error}\n"
-        f"  --> {frame.filename}:{frame.lineno} ({frame.name})\n"
-        "help: this is a bug in shardc; run again with SHARDC_TRACEBACK=1 and report the traceback"
-    )
+    bug = error if isinstance(error, BugError) else bug_of(error, "running the command", None)
+    click.echo(str(bug), err=True)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

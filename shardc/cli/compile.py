@@ -8,6 +8,7 @@ import msgspec
 
 from shardc import compiler
 from shardc.api.jax_version import usable_lowering
+from shardc.api.request import check_plan_is_for
 from shardc.backend.stage_text import stage_text
 from shardc.cli.output import format_option, print_json, save_plan
 from shardc.errors import InputError
@@ -37,6 +38,7 @@ def command(
     folder = _directory(output)
     dumps = _Dumps(_directory(dump_dir) if dump_dir else None)
     imported = import_file(file)
+    check_plan_is_for(plan, len(imported.arguments))
     dumps.write("import", imported.module)
     compiler.prepare(imported.module)
     dumps.write("prepare", imported.module)

@@ -14,6 +14,8 @@ _PATIENCE = (
     "--xla_cpu_collective_call_terminate_timeout_seconds=1200",
 )
 
+MOST_VIRTUAL = 1024
+
 
 def start_devices(count: int, platform: str) -> "tuple[jax.Device, ...]":
     """`count` devices; must come before anything starts a JAX backend.
@@ -24,6 +26,13 @@ def start_devices(count: int, platform: str) -> "tuple[jax.Device, ...]":
         ClusterError: SHARDC-101, the machine has fewer.
     """
     if platform == "cpu":
+        if count > MOST_VIRTUAL:
+            raise ClusterError(
+                f"--devices {count}: this machine gets at most {MOST_VIRTUAL} virtual devices, each"
+                " with threads of its own",
+                help="run on fewer, and plan for more: shardc plan --cluster",
+                code="SHARDC-101",
+            )
         given = os.environ.get("XLA_FLAGS", "")
         added = [flag for flag in _PATIENCE if flag.partition("=")[0] not in given]
         os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()

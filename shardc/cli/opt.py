@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from shardc.check.child import Child
 from shardc.check.each_pass import EachPass
 from shardc.check.values import Kind
-from shardc.errors import InputError, ShardcError
+from shardc.errors import BugError, InputError, ShardcError
 from shardc.importer.from_file import parse_in_child, read_bytes, refused
 from shardc.importer.parse_module import ParseError, is_text, parse_module
+from shardc.importer.pass_list import parse_passes
+from shardc.ir.bugs import bug_of
 from shardc.ir.context import Module, make_context, parse
-from shardc.ir.pass_list import parse_passes
 from shardc.ir.pass_manager import Pass, run_passes
 from shardc.passes.pipeline import PASSES
 
@@ -209,8 +210,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - the last line of defence: exit code 4, with trace
         traceback.print_exc()
-        print(ShardcError(f"{type(error).__name__}: {error}"), file=sys.stderr)
-        return ShardcError.exit_code
+        print(bug_of(error, "running the command", None), file=sys.stderr)
+        return BugError.exit_code
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import click
 
 from shardc import compiler
 from shardc.api.stages import find_plan
+from shardc.cli import SIGNALS
 from shardc.cli.output import format_option, print_json, save_plan
 from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
 from shardc.cli.summary import check_batch_args, plan_summary
@@ -52,7 +53,7 @@ def command(
     shardings = argument_shardings(flags["sharding"])
     ask_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
     compiler.prepare(imported.module)
-    plan = find_plan(imported.module, machine, options, use_cache=not no_cache)
+    plan = find_plan(imported.module, machine, options, use_cache=not no_cache, signals=SIGNALS)
     if output is not None:
         save_plan(plan, output)
     costs = asked_prices(imported.module, plan, machine, options) if prices else {}

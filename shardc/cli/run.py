@@ -13,6 +13,7 @@ from shardc.api.request import check_devices, check_plan_fits, given_plan, resol
 from shardc.api.stages import find_plan
 from shardc.check import verify
 from shardc.check.inputs import Array, load_inputs, seeded_inputs
+from shardc.cli import SIGNALS
 from shardc.cli.devices import default_platform, start_devices
 from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
@@ -85,7 +86,7 @@ def command(
     ask_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
     prepared = copy_module(imported.module)
     compiler.prepare(prepared)
-    plan = given_plan(plan_file, options) or find_plan(prepared, machine, options)
+    plan = given_plan(plan_file, options) or find_plan(prepared, machine, options, signals=SIGNALS)
     check_plan_fits(plan, own, len(imported.arguments))
     sharded = compiler.replay(prepared, plan)
     start_s = time.perf_counter()

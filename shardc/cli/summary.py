@@ -29,6 +29,7 @@ def plan_summary(plan: Plan, options: PlanOptions) -> dict[str, Any]:
         "compute_s": plan.predicted.compute_s,
         "bubble_fraction": plan.predicted.bubble_fraction,
         "planning_time_s": plan.planning_time_s,
+        "from_cache": plan.from_cache,
         "objective": plan.objective,
         "lower_bound": plan.lower_bound,
         "stages": [

@@ -18,8 +18,8 @@ from shardc.ir.walk import main_function
 
 _QUANTISED = re.compile(r'!"?quant"?[.<]')
 _HELP = (
-    "give StableHLO text or bytecode, such as `jax.jit(f).lower(...).as_text()`"
-    " or `jax.export.export(jax.jit(f))(...).mlir_module()`"
+    "give StableHLO text or bytecode, such as `shardc.export(f, *args, path='step.mlir')` or"
+    " `shardc export train:step train:arguments -o step.mlir` write"
 )
 
 

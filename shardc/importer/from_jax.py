@@ -28,6 +28,7 @@ from shardc.importer.program import (
     name_arguments,
 )
 from shardc.importer.static_arguments import split_static
+from shardc.ir.bugs import bugs_while
 from shardc.ir.context import parse
 from shardc.ir.walk import main_function
 
@@ -86,7 +87,8 @@ def is_importing() -> bool:
 
 
 @contextlib.contextmanager
-def _importing() -> Iterator[None]:
+def importing() -> Iterator[None]:
+    """Inside, functions of `shardc.jit` are parts of what is traced."""
     token = _IMPORTING.set(True)
     try:
         yield
@@ -141,7 +143,7 @@ def import_function(
     jitted = jax.jit(fun, **{**jit_options, "keep_unused": True})
     call_args = [abstract(arg) for arg in args]
     call_kwargs = {name: abstract(value) for name, value in kwargs.items()}
-    with _importing():
+    with importing():
         traced = jitted.trace(*call_args, **call_kwargs)
     if any(str(effect) not in _HOISTED for effect in traced.effects):
         raise InputError(
@@ -157,39 +159,40 @@ def import_function(
         platforms = None if platform is None else (platform,)
         lowered = traced.lower(lowering_platforms=platforms)
 
-    # JAX keeps the module that it lowered for later calls: ours is a copy, in a context of ours.
-    bytecode = io.BytesIO()
-    lowered.compiler_ir("stablehlo").operation.write_bytecode(bytecode)
-    module = parse(bytecode.getvalue())
+    with bugs_while("importing a function"):  # what the user wrote has run
+        # JAX keeps the module that it lowered for later calls: ours is a copy, in our context.
+        bytecode = io.BytesIO()
+        lowered.compiler_ir("stablehlo").operation.write_bytecode(bytecode)
+        module = parse(bytecode.getvalue())
 
-    static = {name: jit_options.get(name) for name in ("static_argnums", "static_argnames")}
-    dynamic = split_static(fun, call_args, call_kwargs, **static)
-    in_tree = jax.tree.structure((dynamic.args, dynamic.kwargs))
-    assert in_tree == lowered.in_tree, f"arguments {in_tree}, but JAX has {lowered.in_tree}"
-    out_tree = lowered.out_tree
-    infos = jax.tree.leaves(lowered.args_info)
-    with module.context, ir.Location.unknown():
-        main = main_function(module.operation)
-        refuse_layouts(main)
-        num_host_calls = refuse_host_calls(module.operation, can_call=True)
-        name_arguments(main)
-        mark_donated(main, [info.donated for info in infos])
-    arguments, results = describe(module)
-    out_avals = traced.jaxpr.out_avals
-    assert len(infos) == len(arguments), "JAX added or removed arguments"
-    assert len(out_avals) == len(results), "JAX added or removed results"
-    arguments = tuple(map(_with_type, arguments, traced.jaxpr.in_avals))
-    results = tuple(map(_with_type, results, out_avals))
-    return Imported(
-        module,
-        arguments,
-        results,
-        in_tree,
-        out_tree,
-        lowered.args_info,
-        lowered.out_info,
-        _callbacks(lowered) if num_host_calls else (),
-    )
+        static = {name: jit_options.get(name) for name in ("static_argnums", "static_argnames")}
+        dynamic = split_static(fun, call_args, call_kwargs, **static)
+        in_tree = jax.tree.structure((dynamic.args, dynamic.kwargs))
+        assert in_tree == lowered.in_tree, f"arguments {in_tree}, but JAX has {lowered.in_tree}"
+        out_tree = lowered.out_tree
+        infos = jax.tree.leaves(lowered.args_info)
+        with module.context, ir.Location.unknown():
+            main = main_function(module.operation)
+            refuse_layouts(main)
+            num_host_calls = refuse_host_calls(module.operation, can_call=True)
+            name_arguments(main)
+            mark_donated(main, [info.donated for info in infos])
+        arguments, results = describe(module)
+        out_avals = traced.jaxpr.out_avals
+        assert len(infos) == len(arguments), "JAX added or removed arguments"
+        assert len(out_avals) == len(results), "JAX added or removed results"
+        arguments = tuple(map(_with_type, arguments, traced.jaxpr.in_avals))
+        results = tuple(map(_with_type, results, out_avals))
+        return Imported(
+            module,
+            arguments,
+            results,
+            in_tree,
+            out_tree,
+            lowered.args_info,
+            lowered.out_info,
+            _callbacks(lowered) if num_host_calls else (),
+        )
 
 
 def _callbacks(lowered: jax.stages.Lowered) -> tuple[Callable[..., Any], ...]:

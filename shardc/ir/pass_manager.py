@@ -1,5 +1,7 @@
 """Passes written in Python, and the C++ ones that jaxlib registers."""
 
+import dataclasses
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +10,8 @@ from typing import ClassVar
 from jax.extend.mlir import ir, passmanager
 
 from shardc.errors import ShardcError
+from shardc.ir.bugs import bug_of
+from shardc.solver.interrupt import poll
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,15 @@ class Pass:
 
     name: ClassVar[str]
     never_refuses: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        """As `shardc-opt --passes` reads it; options that have their defaults are left out."""
+        options = [
+            f"{field.name.replace('_', '-')}={_print_value(getattr(self, field.name))}"
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        ]
+        return f"{self.name}{{{' '.join(options)}}}" if options else self.name
 
     def apply(self, module: ir.Operation) -> None:
         """Rewrites `module` in place; raises ShardcError where it refuses."""
@@ -45,21 +58,41 @@ def run_passes(module: ir.Module, passes: Sequence[Pass], *, verify: bool = True
     """Applies passes in order and has MLIR verify the module after each.
 
     Raises:
-        ShardcError: what a pass refuses, or SHARDC-900 where a pass left invalid IR.
+        ShardcError: what a pass refuses.
+        BugError: SHARDC-999, a pass failed or left invalid IR; its reproducer runs with shardc-opt.
     """
-    for each in passes:
+    before = module.operation.clone()
+    for done, each in enumerate(passes, start=1):
+        poll()
         with module.context, ir.Location.unknown():
-            each.apply(module.operation)
-            if verify:
-                try:
+            try:
+                each.apply(module.operation)
+                if verify:
                     module.operation.verify()
-                except ir.MLIRError as error:
-                    raise ShardcError(
-                        f"pass {each.name} produced invalid MLIR: {error}",
-                        help="this is a bug of shardc; please report it with the program",
-                    ) from error
+            except (ShardcError, MemoryError):
+                raise
+            except Exception as error:  # a bug of ours, whatever it is
+                recipe = f"RUN: shardc-opt %s --passes={shlex.quote(print_passes(passes[:done]))}"
+                doing = f"running {each.name}"
+                raise bug_of(error, doing, before, recipe, module.operation) from error
             for watcher in _watchers:
                 watcher(each, module)
+
+
+def print_passes(passes: Sequence[Pass]) -> str:
+    """The passes as `shardc-opt --passes` reads them, the inverse of `parse_passes`."""
+    return ",".join(map(str, passes))
+
+
+def _print_value(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ";".join(map(_print_value, value))
+    return shlex.quote(str(value))
 
 
 def run_registered(module: ir.Operation, pipeline: str, *, verify: bool = True) -> None:

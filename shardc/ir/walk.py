@@ -1,11 +1,13 @@
 """Going through a module: functions, the ops of a block, every op inside an op."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from jax.extend.mlir import ir
 
 from shardc.errors import ImportFileError
+from shardc.solver.interrupt import poll
 
 _OWN_FILES = str(Path(__file__).parents[1]) + "/"
 
@@ -106,6 +108,7 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
     for region in op.regions:
         for block in region.blocks:
             for inner in list(block.operations):
+                poll()
                 yield inner.operation
                 yield from walk(inner.operation)
 
@@ -131,6 +134,29 @@ def main_function(module: ir.Operation) -> ir.Operation:
 def where(op: ir.Operation) -> str:
     """Source position of `op` as a person reads it: `train.py:41 (step)`, or the op's location."""
     return readable_location(op.location)
+
+
+def where_step(function: ir.Operation) -> str | None:
+    """Source position of a function, or else of the first op in it that has one; None if none has.
+
+    JAX gives functions no position.
+    """
+    return _first_position(itertools.chain([function], walk(function)))
+
+
+def where_used(value: ir.Value) -> str | None:
+    """Source position of the first op that uses `value` and has one; None if none has."""
+    users = {use.owner.operation for use in value.uses}
+    if not users:
+        return None
+    function = next(iter(users))
+    while function.name != "func.func" and function.parent is not None:
+        function = function.parent.operation
+    return _first_position(op for op in walk(function) if op in users)
+
+
+def _first_position(found: Iterable[ir.Operation]) -> str | None:
+    return next((where(op) for op in found if any(positions(op.location))), None)
 
 
 def positions(location: ir.Location) -> Iterator[tuple[str, int, str]]:

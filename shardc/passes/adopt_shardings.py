@@ -20,7 +20,7 @@ from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import add_mesh
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, Asked, asked_attr, asked_of, uneven_dim
-from shardc.ir.walk import body, main_function, terminator, walk, where
+from shardc.ir.walk import body, main_function, terminator, walk, where, where_step
 from shardc.plan.layout import Mesh
 
 Axes = tuple[tuple[str, int], ...]
@@ -115,12 +115,12 @@ class _Adopter:
             raise PlanError(
                 f"{what} is to be sharded on the mesh {_text(axes)}, and other values on"
                 f" {_text(self.axes)}",
-                where=where(place),
+                where=where_step(place),
                 help="give all shardings over one mesh",
                 code="SHARDC-204",
             )
         mesh = Mesh(self.axes, tuple(range(math.prod(size for _, size in self.axes))))
-        asked = asked_of(attribute, where(place))
+        asked = asked_of(attribute, where_step(place))
         known = dict(self.axes)
         asked = Asked(
             tuple(tuple(axis for axis in dim if axis in known) for dim in asked.dims),
@@ -134,7 +134,7 @@ class _Adopter:
             raise PlanError(
                 f"{what} of shape {shape} is to be split over {' and '.join(asked.dims[dim])} in"
                 f" dim {dim}, and {shape[dim]} does not divide into {count} parts",
-                where=where(place),
+                where=where_step(place),
                 help=f"shard another dim, or make its size a multiple of {count}",
                 code="SHARDC-203",
             )

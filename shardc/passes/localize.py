@@ -31,7 +31,17 @@ from shardc.ir.shardings import (
     value_shardings,
 )
 from shardc.ir.tensor_types import sum_type
-from shardc.ir.walk import CONTROL_FLOW, RETURN, body, functions, ops, symbol, terminator, where
+from shardc.ir.walk import (
+    CONTROL_FLOW,
+    RETURN,
+    body,
+    functions,
+    ops,
+    symbol,
+    terminator,
+    where,
+    where_step,
+)
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.local.collectives import DeviceProgram
@@ -299,7 +309,7 @@ def _mesh_of(
     if len(names) > 1:
         raise PlanError(
             f"the values of @{symbol(function)} lie on several meshes: {', '.join(sorted(names))}",
-            where=where(function),
+            where=where_step(function),
             help="run shardc-outline-stages first: a function runs on one mesh",
             code="SHARDC-201",
         )
@@ -320,7 +330,7 @@ def _check_results(function: ir.Operation, written: dict[ir.Value, ir.Attribute]
         if from_attr(attrs[SHARDING]) != sharding_or_replicated(value, written):
             raise PlanError(
                 f"result {position} of @{symbol(function)} does not lie as its attribute says",
-                where=where(function),
+                where=where_step(function),
                 help="run shardc-insert-reshards and shardc-lower-collectives first",
                 code="SHARDC-201",
             )

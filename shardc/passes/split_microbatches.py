@@ -11,7 +11,7 @@ from shardc.analysis.batch.control_flow import Inside, inner_cut
 from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
 from shardc.analysis.batch.phases import plan_phases, plan_sums
-from shardc.analysis.program.state import ALIASING, STATE_RESULT
+from shardc.analysis.program.state import ALIASING, STATE_RESULT, argument_names
 from shardc.errors import MicrobatchError
 from shardc.ir.attributes import (
     BATCH_DIM,
@@ -29,7 +29,7 @@ from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import meshes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, asked_attr, asked_of, uneven_dim
-from shardc.ir.walk import body, main_function, ops, ops_of, terminator, walk, where
+from shardc.ir.walk import body, main_function, ops, ops_of, terminator, walk, where_step
 from shardc.rewrite.calls.signature import update_type
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.local.local_ops import make_local
@@ -89,34 +89,39 @@ class SplitMicrobatches(Pass):
             if SHARDING in attrs[arg]:
                 attrs[arg][SHARDING] = asked_attr(asked_of(attrs[arg][SHARDING]).with_dim(dim))
         set_arg_attrs(function, attrs)
-        _check_parts(module, function, self.count)
+        _check_parts(module, function, self.count, step.flow.numbers)
 
 
-def _check_parts(module: ir.Operation, function: ir.Operation, count: int) -> None:
+def _check_parts(
+    module: ir.Operation, function: ir.Operation, count: int, others: tuple[int, ...]
+) -> None:
     """Refuses a microbatch that a sharding of the user's does not divide any more."""
     placed = meshes(module)
     if USER_MESH not in placed:
         return
+    names, attrs = argument_names(function), arg_attrs(function)
     asked = [
-        (asked_of(attrs[SHARDING]), value, function)
-        for value, attrs in zip(body(function).arguments, arg_attrs(function), strict=True)
-        if SHARDING in attrs
+        (asked_of(attrs[n][SHARDING]), value, f"argument {n} ('{names[n]}')", function)
+        for n, value in enumerate(body(function).arguments)
+        if SHARDING in attrs[n]
     ] + [
-        (asked_of(op.attributes["sharding"]), op.results[0], op)
+        (asked_of(op.attributes["sharding"]), op.results[0], "a value", op)
         for op in walk(function)
         if op.name == CONSTRAINT
     ]
-    for each, value, place in asked:
+    for each, value, what, op in asked:
         dim = uneven_dim(each, placed[USER_MESH], shape_of(value))
         if dim is not None:
-            axes = each.dims[dim]
-            raise MicrobatchError(
-                f"{count} microbatches leave {shape_of(value)[dim]} rows of a value that is to be"
-                f" split over {' and '.join(axes)}, {placed[USER_MESH].num_shards(axes)} devices",
-                where=where(place),
+            axes, rows = each.dims[dim], shape_of(value)[dim]
+            error = MicrobatchError(
+                f"{count} microbatches leave {rows} rows of {what}, which is to be split"
+                f" over {' and '.join(axes)}, {placed[USER_MESH].num_shards(axes)} devices",
+                where=where_step(op),
                 help="use fewer microbatches or a larger batch, or do not ask for that sharding",
                 code="SHARDC-142",
             )
+            error.others = others
+            raise error
 
 
 def _rewrite(function: ir.Operation, flow: BatchFlow, count: int) -> None:

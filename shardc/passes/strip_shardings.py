@@ -16,7 +16,7 @@ from shardc.ir.attributes import (
     set_result_attrs,
 )
 from shardc.ir.pass_manager import Pass
-from shardc.ir.walk import functions, walk, where
+from shardc.ir.walk import functions, walk, where, where_step
 
 _GSPMD = "mhlo.sharding"
 _SAYS_NOTHING = re.compile(r'"\{(replicated|maximal device=0)\}"')
@@ -59,7 +59,7 @@ class _Meshes:
 
 
 def _strip_dicts(
-    entries: list[dict[str, ir.Attribute]], meshes: _Meshes, place: str
+    entries: list[dict[str, ir.Attribute]], meshes: _Meshes, place: str | None
 ) -> list[dict[str, ir.Attribute]]:
     for entry in entries:
         if SHARDING in entry and meshes.is_trivial(entry[SHARDING]):
@@ -69,7 +69,7 @@ def _strip_dicts(
     return entries
 
 
-def _check_gspmd(attribute: ir.Attribute, place: str) -> None:
+def _check_gspmd(attribute: ir.Attribute, place: str | None) -> None:
     if not _SAYS_NOTHING.fullmatch(str(attribute)):
         raise PlanError(
             f"the sharding {attribute} is in the old GSPMD form",
@@ -107,7 +107,7 @@ class StripShardings(Pass):
         used: set[str] = set()
         for function in functions(module):
             if len(function.regions[0].blocks) > 0:
-                place = where(function)
+                place = where_step(function)
                 set_arg_attrs(function, _strip_dicts(arg_attrs(function), meshes, place))
                 set_result_attrs(function, _strip_dicts(result_attrs(function), meshes, place))
         for op in list(walk(module)):

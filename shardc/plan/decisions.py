@@ -76,6 +76,7 @@ class Plan(msgspec.Struct, frozen=True):
             cut into stages.
         fingerprint: digest of program, cluster, options and version that this plan was made for.
         cluster: what the plan was made for; its links decide between sequences of collectives.
+        from_cache: this plan was not made now but found where plans are kept.
     """
 
     num_stages: int
@@ -94,10 +95,12 @@ class Plan(msgspec.Struct, frozen=True):
     loop_cuts: tuple[int, ...] = ()
     fingerprint: str = ""
     cluster: Cluster | None = None
+    from_cache: bool = False
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON."""
-        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        own = msgspec.structs.replace(self, from_cache=False)
+        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(own), indent=1))
 
     @staticmethod
     def load(path: str | Path) -> "Plan":

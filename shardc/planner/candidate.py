@@ -9,6 +9,7 @@ from msgspec import structs
 from shardc.analysis.program.arguments import cut_dims
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, shard, shardings_of, work_of
+from shardc.errors import InfeasibleError
 from shardc.ir.attributes import FISSIONS, LOOKUPS, ROW_CONFLICTS, RUNS, get_int, get_str
 from shardc.ir.calls import called, calls_in
 from shardc.ir.context import Module
@@ -20,6 +21,7 @@ from shardc.planner.proposal import Crossing, Proposal, crossing
 from shardc.schedule.registry import executable_schedule
 from shardc.schedule.simulate import Simulation, simulate
 from shardc.schedule.times import Times, durations
+from shardc.solver.solve import LimitError
 
 WORTH_A_NOTE = 0.01  # share of the step that ops must take, or of its FLOPs, to be named in a note
 
@@ -271,3 +273,10 @@ def replication_notes(reports: Sequence[StageReport]) -> list[str]:
                 f" {flops_share:.1%} of the FLOPs"
             )
     return notes
+
+
+def says_more(error: InfeasibleError, other: InfeasibleError) -> bool:
+    """Whether `error` tells of less memory that is missing."""
+    if not isinstance(error, LimitError) or not isinstance(other, LimitError):
+        return isinstance(error, LimitError)
+    return (error.peak_bytes or error.least_bytes) < (other.peak_bytes or other.least_bytes)

@@ -10,6 +10,7 @@ Budgets are counted work; the time limit only stops what takes too long.
 
 import functools
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,23 +19,32 @@ import msgspec
 
 from shardc.analysis.shardings.mesh_fit import check_mesh_divides, on_asked_mesh
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, outline, recut, step_flops
+from shardc.compiler import Shape, outline, recut
 from shardc.cost.submeshes import mesh_of, mesh_views
-from shardc.errors import InfeasibleError, MicrobatchError, PlanError, ShardcError, StageError
-from shardc.ir.attributes import RUNS, get_str
+from shardc.errors import (
+    BugError,
+    InfeasibleError,
+    MicrobatchError,
+    PlanError,
+    ShardcError,
+    StageError,
+)
+from shardc.ir.bugs import bugs_while
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import body, functions, main_function, planned_ops
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
-from shardc.planner.candidate import Candidate, plan_exactly
+from shardc.planner.candidate import Candidate, plan_exactly, says_more
 from shardc.planner.promising import Promising, promising_shapes
 from shardc.planner.proposal import Proposal, even_proposals
+from shardc.planner.request import most_microbatches, print_request, too_few_layers
 from shardc.planner.shapes import distinct
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
 from shardc.schedule.registry import AUTO, executable_schedule
+from shardc.solver.interrupt import poll_between
 from shardc.solver.solve import LimitError
 
 MOST_PLANNED, MOST_TRIED = 3, 9  # shapes that are planned exactly, if they fit, and if they do not
@@ -47,7 +57,7 @@ NEAR = 1.1  # a shape may be estimated so much slower than the best plan so far
 MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit, and nothing is estimated
 SEARCHING = 0.5  # share of the time limit after which no more layers are priced
 FIRST_SHARE, SHARE = 0.25, 0.85  # of the time limit, of what is left: for planning one shape
-MOST_EARLIER = 0.5  # of the FLOPs, in earlier runs of the microbatches in front of a pipeline
+RERAISE = "SHARDC_RERAISE"  # set in the environment: a shape at which shardc fails ends planning
 INTERRUPTED = "planning was interrupted; this is the best plan found until then"
 NOT_ALL = "not every promising shape was priced: the budget for pricing layers was spent"
 
@@ -63,12 +73,11 @@ def plan_program(
     """The best plan that was found for a prepared module; `module` is not changed.
 
     Where the program cannot be cut into the microbatches or stages that were asked for, the plan
-    has one microbatch, or as many stages as there are layers, and says so in `unmet`.
+    has the most that are possible, and says so in `unmet`.
     Ctrl-C returns the best plan so far.
 
     Raises:
-        MicrobatchError: SHARDC-142, the batch does not divide into the microbatches asked for, but
-            into others; SHARDC-141, the batch arguments that were named cannot be the batch.
+        MicrobatchError: SHARDC-141, the batch arguments that were named cannot be the batch.
         StageError: SHARDC-162, more stages than devices.
         InfeasibleError: SHARDC-220, no shape fits into the memory limit.
         KeyboardInterrupt: interrupted before there was any plan.
@@ -96,6 +105,7 @@ class _Planner:
         self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
         self.best: Candidate | None = None
         self.infeasible: InfeasibleError | None = None
+        self.bug: BugError | None = None
         self.first: Proposal | None = None  # that was planned
 
     def run(self) -> Plan:
@@ -117,12 +127,13 @@ class _Planner:
             best = self.best if self._time_for_another() else None
             if best is not None and best.gap > FINAL_GAP:
                 self._try(best.proposal, FINAL_GAP, FINAL_EFFORT_S)
+            poll_between()
         except KeyboardInterrupt:
             if self.best is None:
                 raise
             self.notes.append(INTERRUPTED)
         if self.best is None:
-            raise self._explained()
+            raise self.bug or self._explained()
         plan = self.best.plan(
             self.splits.of(self.best.shape),
             self.cluster,
@@ -155,31 +166,17 @@ class _Planner:
             )
 
     def _settle_microbatches(self) -> None:
-        """One microbatch where the program cannot be cut into those that were asked for."""
-        asked = self.options.microbatches
-        if asked == "auto":
+        """The most microbatches that are possible, up to those that were asked for."""
+        if self.options.microbatches == "auto":
             return
-        try:
-            self._check_earlier_runs(self.splits.whole(asked), asked)
-        except MicrobatchError as error:
-            no_batch = error.code == "SHARDC-141" and self.options.batch_args is None
-            if not (no_batch or error.code == "SHARDC-140"):
-                raise
-            self._note_fewer("microbatches", 1, error)
-            self.options = msgspec.structs.replace(self.options, microbatches=1)
+        count, refusal = most_microbatches(self.splits, self.options)
+        if refusal is not None:
+            self._take_fewer("microbatches", count, refusal)
 
-    def _check_earlier_runs(self, module: Module, count: int) -> None:
-        """Refuses microbatches in stages that were asked for, if earlier runs are most of the work:
-        each stage does by itself what it needs of them, before the pipeline begins."""
-        why = get_str(module.operation, RUNS)
-        if why is None or self.options.stages in (1, "auto"):
-            return
-        share = 1 - step_flops(self.splits.whole(1), 1) / max(step_flops(module, count), 1)
-        if share > MOST_EARLIER:
-            raise MicrobatchError(
-                f"with more, {why}; these runs, before the pipeline, are {share:.0%} of the FLOPs",
-                help="use stages=1 or microbatches=1",
-            )
+    def _take_fewer(self, name: str, count: int, why: ShardcError) -> None:
+        """Plans only `count` of the stages or microbatches that were asked for, and notes it."""
+        self._note_fewer(name, count, why)
+        self.options = msgspec.structs.replace(self.options, **{name: count})
 
     def _note_fewer(self, name: str, count: int, why: ShardcError) -> None:
         """Notes that there are only `count` stages or microbatches."""
@@ -250,8 +247,11 @@ class _Planner:
             except StageError as error:
                 if error.most is None:
                     raise
-                self._note_fewer("stages", error.most, error)
-                self.options = msgspec.structs.replace(self.options, stages=error.most)
+                too_few = too_few_layers(self.splits, self.options, error.most)
+                if too_few is not None:
+                    self._take_fewer("microbatches", 1, too_few)
+                    return self._even(1)
+                self._take_fewer("stages", error.most, error)
                 if error.most == 1:
                     return self._whole_proposals(count, self._whole_views())
         raise AssertionError("there are as many stages as there are layers")
@@ -388,10 +388,35 @@ class _Planner:
             self.outlined = key, outline(self.splits.of(shape), shape.cuts)
         return self.outlined[1]
 
+    def _unless_it_fails[Found](self, what: str, plan: Callable[[], Found]) -> Found | BugError:
+        """What `plan` finds; the error, noted, where shardc itself fails at it."""
+        try:
+            with bugs_while("planning", self.module, print_request(self.cluster, self.options)):
+                return plan()
+        except BugError as bug:
+            if os.environ.get(RERAISE):
+                raise
+            self.bug = self.bug or bug
+            note = f"{what} left out: {bug.message}; {bug.help}"
+            if note not in self.notes:
+                self.notes.append(note)
+            return bug
+
     def _try(
         self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float = math.inf
+    ) -> Candidate | InfeasibleError | BugError:
+        """Plans a shape exactly, and keeps it if it is the best; the error, if it does not fit, or
+        if shardc fails at it."""
+        sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in proposal.shape.meshes)
+        return self._unless_it_fails(
+            f"{len(proposal.shape.meshes)} stages on {sizes}",
+            functools.partial(self._try_out, proposal, gap, effort_s, cutoff_s),
+        )
+
+    def _try_out(
+        self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float
     ) -> Candidate | InfeasibleError:
-        """Plans a shape exactly, and keeps it if it is the best; the error, if it does not fit."""
+        poll_between()
         start_s = time.monotonic()
         shape = proposal.shape
         self.first = self.first or proposal
@@ -402,7 +427,7 @@ class _Planner:
         try:
             found = self._exactly(proposal, gap=gap, effort_s=effort_s, cutoff_s=cutoff_s)
         except InfeasibleError as error:
-            if self.infeasible is None or _says_more(error, self.infeasible):
+            if self.infeasible is None or says_more(error, self.infeasible):
                 self.infeasible = error
             return error
         finally:
@@ -436,10 +461,3 @@ class _Planner:
             cutoff_s=cutoff_s,
             ignored=ignored,
         )
-
-
-def _says_more(error: InfeasibleError, other: InfeasibleError) -> bool:
-    """Whether `error` tells of less memory that is missing."""
-    if not isinstance(error, LimitError) or not isinstance(other, LimitError):
-        return isinstance(error, LimitError)
-    return (error.peak_bytes or error.least_bytes) < (other.peak_bytes or other.least_bytes)

@@ -21,6 +21,7 @@ from shardc.options import PlanOptions
 from shardc.planner.proposal import Proposal
 from shardc.planner.split_cache import Splits
 from shardc.planner.stage_prices import StagePrices
+from shardc.solver.interrupt import poll_between
 from shardc.solver.pipeline.stages import Line, Pipeline, plan_stages
 
 PER_ROOT = 16  # first guess of the microbatches, per square root of the devices
@@ -89,6 +90,7 @@ class ShapeSearch:
         found: list[Found] = []
         number = len(queue)
         while queue and len(found) < WANTED:
+            poll_between()
             least_s, _, key, rounds = heapq.heappop(queue)
             if least_s == math.inf:
                 break

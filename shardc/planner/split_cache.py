@@ -9,8 +9,6 @@ from shardc.compiler import Shape, even_loop_cuts, find, split
 from shardc.errors import MicrobatchError
 from shardc.ir.context import Module
 
-DOES_NOT_DIVIDE = "SHARDC-142"  # other numbers of microbatches may
-
 
 class Splits:
     """Makes each cut of a program once; arguments as of `shardc.compiler.split`."""
@@ -69,7 +67,7 @@ class Splits:
             batch = self._batch_args, self._batch_dims
             self._made[key] = split(self._module, count, *batch, loop_cuts)
         except MicrobatchError as error:
-            if error.code != DOES_NOT_DIVIDE:
+            if not error.others:
                 self._refused[loop_cuts] = error
             raise
         return self._made[key]

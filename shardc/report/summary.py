@@ -57,12 +57,17 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
     yield Text(
         f"solver: objective {seconds(plan.objective)},"
         f" proven lower bound {seconds(plan.lower_bound)};"
-        f" planned in {plan.planning_time_s:.1f} s"
+        f" {_origin(plan)}"
     )
     if executable is not None:
         yield Text("collectives: " + ", ".join(f"{v} {k}" for k, v in _SHORT.items()))
     for note in plan.notes:
         yield Text(f"note: {note}")
+
+
+def _origin(plan: Plan) -> str:
+    took = f"planned in {plan.planning_time_s:.1f} s"
+    return f"loaded from the cache ({took} then)" if plan.from_cache else took
 
 
 def memory_text(memory: Memory) -> str:

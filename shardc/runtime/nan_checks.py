@@ -9,13 +9,26 @@ def wanted_checks() -> tuple[bool, bool]:
     return bool(jax.config.jax_debug_nans), bool(jax.config.jax_debug_infs)
 
 
+class NotFiniteError(FloatingPointError):
+    """A NaN or an infinity where the user has JAX look for them.
+
+    Attributes:
+        program: name of the stage program.
+        value: id of its result.
+    """
+
+    def __init__(self, word: str, program: str, action: str, value: str) -> None:
+        super().__init__(f"{word} in the result '{value}' of {program} (action {action})")
+        self.program, self.value = program, value
+
+
 def check_values(
     program: str, action: str, values: list[tuple[str, jax.Array]], checks: tuple[bool, bool]
 ) -> None:
     """Waits for `values` and looks at every piece of every float among them.
 
     Raises:
-        FloatingPointError: names the program, its action and the value.
+        NotFiniteError: names the program, its action and the value.
     """
     nans, infs = checks
     for name, value in values:
@@ -24,6 +37,4 @@ def check_values(
         pieces = [np.asarray(shard.data) for shard in value.addressable_shards]
         for wanted, word, test in ((nans, "NaN", np.isnan), (infs, "infinity", np.isinf)):
             if wanted and any(test(piece).any() for piece in pieces):
-                raise FloatingPointError(
-                    f"{word} in the result '{name}' of {program} (action {action})"
-                )
+                raise NotFiniteError(word, program, action, name)

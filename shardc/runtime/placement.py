@@ -25,8 +25,9 @@ def checked_array(i: int, argument: ArgumentSpec, value: Any) -> Any:
     if isinstance(value, jax.Array):
         if value.is_deleted():
             raise InputError(
-                f"argument {i} ('{argument.name}') was donated by an earlier call and is gone",
-                help="use the value that the earlier call returned in its place",
+                f"argument {i} ('{argument.name}') is gone: it was donated by an earlier call, or"
+                " deleted",
+                help="use what the call that it was donated to returned in its place, or a copy",
                 code="SHARDC-262",
             )
         dtype = value.dtype

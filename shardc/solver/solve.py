@@ -13,6 +13,7 @@ from shardc.solver.exact.certify import certify
 from shardc.solver.exact.lagrangian import Oracle
 from shardc.solver.exact.prices import least_memory, price_memory, raise_until_it_fits
 from shardc.solver.exact.search import OutOfTimeError, Search
+from shardc.solver.interrupt import finish, is_finishing
 from shardc.solver.problem.contraction import contract, contract_further
 from shardc.solver.problem.problem import Floats, Problem, Progress, Solution, evaluate
 from shardc.solver.wide.rounds import descend, is_wide, refine
@@ -106,6 +107,8 @@ def solve(
         KeyboardInterrupt: interrupted before any feasible choice was found.
     """
     start_s = time.monotonic()
+    if is_finishing():
+        time_limit_s = 0.0
     problem.check()
     assert equal_layers in (FREE, TIED, RELAXED), equal_layers
     effort_s = time_limit_s if effort_s is None else effort_s
@@ -128,6 +131,7 @@ def solve(
     except KeyboardInterrupt:
         if search.best is None:
             raise
+        finish()
         interrupted = "interrupted"
     if interrupted:
         search.log.append(f"{interrupted} after {search.seconds():.2f} s")

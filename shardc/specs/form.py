@@ -7,7 +7,7 @@ from shardc.ir.walk import where
 
 
 class FormError(ShardcError):
-    """A module is not in the form that a pass promises (SHARDC-900): a bug of shardc."""
+    """A module is not in the form that a pass promises (SHARDC-999): a bug of shardc."""
 
     def __init__(self, form: str, what: str, op: ir.Operation | None = None) -> None:
         super().__init__(

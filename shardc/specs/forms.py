@@ -22,6 +22,6 @@ FORM_BEHIND: dict[str, Callable[[ir.Operation], None]] = {
 
 
 def verify_behind(pass_name: str, module: ir.Operation) -> None:
-    """Checks the form that a pass promises; FormError (SHARDC-900) where it does not hold."""
+    """Checks the form that a pass promises; FormError (SHARDC-999) where it does not hold."""
     if (verify := FORM_BEHIND.get(pass_name)) is not None:
         verify(module)

@@ -24,7 +24,7 @@ def verify(module: ir.Operation) -> None:
     that its sharding gives one device (a partial sum may go from function to function).
 
     Raises:
-        FormError: SHARDC-900.
+        FormError: SHARDC-999.
     """
     known = meshes(module)
     for function in functions(module):

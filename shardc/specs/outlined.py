@@ -28,7 +28,7 @@ def verify(module: ir.Operation) -> None:
     what one function takes, another gives or the caller does; one id has one type.
 
     Raises:
-        FormError: SHARDC-900.
+        FormError: SHARDC-999.
     """
     for table in (ARGUMENTS, RESULTS, RESULT_TYPES, RESULT_STAGES):
         expect(table in module.attributes, FORM, f"{table} is missing")

@@ -17,7 +17,7 @@ def verify(module: ir.Operation) -> None:
     no value has a dynamic shape; nothing has a phase or a stage yet.
 
     Raises:
-        FormError: SHARDC-900.
+        FormError: SHARDC-999.
     """
     public = list(functions(module))
     expect(len(public) == 1, FORM, f"{len(public)} functions run by themselves, not one")

@@ -19,7 +19,7 @@ def verify(module: ir.Operation) -> None:
     each of them has the dims of its value, divides them, and uses an axis once.
 
     Raises:
-        FormError: SHARDC-900.
+        FormError: SHARDC-999.
     """
     known = meshes(module)
     for function in functions(module):

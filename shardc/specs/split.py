@@ -33,7 +33,7 @@ def verify(module: ir.Operation) -> None:
     what comes after; the batch is cut along the dims that say so.
 
     Raises:
-        FormError: SHARDC-900.
+        FormError: SHARDC-999.
     """
     count = get_int(module, NUM_MICROBATCHES)
     expect(count is not None and count > 0, FORM, f"{NUM_MICROBATCHES} is {count}")

@@ -47,3 +47,25 @@ func.func @stage0_backward(
   }
   return %0 : tensor<8xf32>
 }
+
+// XLA takes no sharding on an approximate top-k: a constraint behind it says where it lies.
+// CHECK-LABEL: func.func @stage0_update
+//       CHECK:   %[[TOP:.*]]:2 = stablehlo.custom_call @ApproxTopK
+//   CHECK-NOT:   sdy.sharding =
+//       CHECK:   sdy.sharding_constraint %[[TOP]]#0 <@stage0, [{"x"}, {}]>
+//       CHECK:   sdy.sharding_constraint %[[TOP]]#1 <@stage0, [{"x"}, {}]>
+func.func private @larger(tensor<f32>, tensor<f32>, tensor<i32>, tensor<i32>) -> tensor<i1>
+func.func @stage0_update(
+    %arg0: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>},
+    %arg1: tensor<8x16xi32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>},
+    %arg2: tensor<f32> {sdy.sharding = #sdy.sharding<@stage0, []>},
+    %arg3: tensor<i32> {sdy.sharding = #sdy.sharding<@stage0, []>})
+    -> (tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>},
+        tensor<8x4xi32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>})
+    attributes {shardc.kind = "update", shardc.round = 0 : i64, shardc.stage = 0 : i64} {
+  %0:2 = stablehlo.custom_call @ApproxTopK(%arg0, %arg1, %arg2, %arg3) {
+      called_computations = [@larger],
+      sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}, {}]>, <@stage0, [{"x"}, {}]>]>
+  } : (tensor<8x16xf32>, tensor<8x16xi32>, tensor<f32>, tensor<i32>) -> (tensor<8x4xf32>, tensor<8x4xi32>)
+  return %0#0, %0#1 : tensor<8x4xf32>, tensor<8x4xi32>
+}

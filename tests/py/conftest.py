@@ -19,6 +19,9 @@ os.environ["SHARDC_CACHE_DIR"] = tempfile.mkdtemp(prefix="shardc-tests-")
 import gc
 from collections.abc import Iterator
 
+# What a plan would be made without, and say so, is an error here.
+os.environ["SHARDC_RERAISE"] = "1"
+
 import hypothesis
 import jax
 import pytest

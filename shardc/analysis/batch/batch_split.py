@@ -19,7 +19,7 @@ from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.program.state import argument_names, donated_args
 from shardc.errors import MicrobatchError
 from shardc.ir.attributes import PIECE, arg_attrs
-from shardc.ir.walk import main_function, where
+from shardc.ir.walk import body, main_function, where, where_step, where_used
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ def split_step(
     facts = _analysis(module, program, batch_args, batch_dims)
     flow = facts.flow
     cuttable = flow is not None and facts.obstacle is None and flow.parts % count == 0
-    if flow is not None and cuttable and not (count == 1 and flow.earlier_run):
+    in_one = count == 1 and flow is not None and (flow.earlier_run or _waits(flow, facts.state))
+    if flow is not None and cuttable and not in_one:
         if batch_args is None and count > 1:
             flow = with_other_batches(main_function(module), flow, set(facts.state), count)
         return StepSplit(flow, {a: r for a, r in facts.state.items() if a not in flow.batch_args})
@@ -105,6 +106,16 @@ def split_step(
         raise _not_divisible(main_function(module), flow, count)
     assert facts.obstacle is not None
     raise facts.obstacle
+
+
+def _waits(flow: BatchFlow, state: dict[int, int]) -> bool:
+    """Whether heavy work that the loss or another result needs begins where the batch ends."""
+    graph, kept = flow.program.graph, set(state.values())
+    wanted = graph.ancestors([v for r, v in enumerate(graph.returned) if r not in kept])
+    return any(
+        heavy and all(v in wanted and flow.is_late(v) for v in results)
+        for heavy, results in zip(flow.program.heavy, graph.results, strict=True)
+    )
 
 
 def _with_pieces(
@@ -154,7 +165,7 @@ def _analysis(
         missing = "no argument of the step can be found that holds a batch"
         advice = "pass batch_argnums (--batch-args on the command line), or use microbatches=1"
     if best is None:
-        error = MicrobatchError(missing, where=where(function), help=advice, code="SHARDC-141")
+        error = MicrobatchError(missing, where=where_step(function), help=advice, code="SHARDC-141")
         return BatchFacts(None, state, error)
     state = {a: r for a, r in state.items() if a not in best.batch_args}
     if best.obstacle is None:
@@ -239,25 +250,28 @@ def _refusal(flow: BatchFlow) -> MicrobatchError:
 
 def _not_divisible(function: ir.Operation, flow: BatchFlow, count: int) -> MicrobatchError:
     shapes, ops = flow.program.graph.shapes, flow.program.graph.ops
-    fitting = [m for m in range(1, flow.parts + 1) if flow.parts % m == 0]
+    fitting = (1, *flow.numbers)
     near = [max(m for m in fitting if m <= count), *(m for m in fitting if m > count)][:2]
     use = f"use microbatches={' or '.join(str(m) for m in near)}"
-    for a, dim in flow.batch_args.items():
-        size = (shapes[a] or ())[dim]
-        if size % count:
-            padded = -(-size // count) * count
-            return MicrobatchError(
-                f"the batch dim of argument {a} ('{argument_names(function)[a]}', size {size})"
-                f" does not divide into {count} microbatches",
-                where=where(function),
-                help=f"{use}, or pad the batch to {padded}",
-                code="SHARDC-142",
-            )
-    i = next(i for i, parts in flow.limits.items() if parts % count)
-    return MicrobatchError(
-        f"'{ops[i].name}' takes the batch apart into pieces of which only {flow.limits[i]} can be"
-        f" told apart: it does not divide into {count} microbatches",
-        where=where(ops[i]),
-        help=use,
-        code="SHARDC-142" if flow.parts > 1 else "SHARDC-140",
-    )
+    a = next((a for a, dim in flow.batch_args.items() if (shapes[a] or ())[dim] % count), None)
+    if a is not None:
+        size = (shapes[a] or ())[flow.batch_args[a]]
+        padded = -(-size // count) * count
+        error = MicrobatchError(
+            f"the batch dim of argument {a} ('{argument_names(function)[a]}', size {size})"
+            f" does not divide into {count} microbatches",
+            where=where_used(body(function).arguments[a]),
+            help=f"{use}, or pad the batch to {padded}",
+            code="SHARDC-142",
+        )
+    else:
+        i = next(i for i, parts in flow.limits.items() if parts % count)
+        error = MicrobatchError(
+            f"'{ops[i].name}' takes the batch apart into pieces of which only {flow.limits[i]} can"
+            f" be told apart: it does not divide into {count} microbatches",
+            where=where(ops[i]),
+            help=use,
+            code="SHARDC-142" if flow.parts > 1 else "SHARDC-140",
+        )
+    error.others = flow.numbers
+    return error

@@ -27,6 +27,7 @@ from shardc.analysis.batch.step_program import IDENTITIES, Program
 from shardc.analysis.program.value_graph import ARGUMENT
 from shardc.ir.walk import CONTROL_FLOW
 from shardc.rules.partial_sums import keeps_partial
+from shardc.solver.interrupt import poll
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,15 @@ class BatchFlow:
         sizes = [(shapes[a] or (0,))[dim] for a, dim in self.batch_args.items()]
         return common_parts([*sizes, *self.limits.values()])
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of microbatches above 1 that the batch divides into."""
+        return tuple(m for m in range(2, self.parts + 1) if self.parts % m == 0)
+
+    def is_late(self, v: int) -> bool:
+        """Whether the value v can only be had when all microbatches are done."""
+        return self.states[v].level > 0 and v not in self.sums
+
     @cached_property
     def depends(self) -> list[bool]:
         """For each value whether it depends on a batch argument."""
@@ -149,6 +159,7 @@ class BatchFlow:
         self.limits, self.blocked = {}, []
         self.needed: dict[int, int] = {}
         for i in range(len(graph.ops)):
+            poll()
             results = self._transfer(i)
             for v, state in zip(graph.results[i], results, strict=True):
                 if state.is_partial and v in self.forced:

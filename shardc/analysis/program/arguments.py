@@ -112,10 +112,30 @@ def batch_choices(function: ir.Operation, allowed: list[int], dim: int = 0) -> l
 
 
 def cut_dims(split_module: ir.Operation) -> dict[int, int]:
-    """The user's flat arguments that a split has cut into microbatches -> the dim that is cut."""
-    attrs = arg_attrs(main_function(split_module))
-    return {
-        n: int(ir.IntegerAttr(each[BATCH_DIM]).value)
-        for n, each in enumerate(attrs)
-        if BATCH_DIM in each and PIECE not in each
-    }
+    """The user's flat arguments that a split has cut into microbatches -> the dim that is cut.
+
+    An argument that became several is cut if any of them is.
+    """
+    found: dict[int, int] = {}
+    for first, dim in _cuts(split_module):
+        if dim is not None:
+            found.setdefault(first, dim)
+    return found
+
+
+def cuts_all_rows(split_module: ir.Operation) -> bool:
+    """Whether the arguments that one of the user's became are all cut alike: whether `cut_dims`
+    tells all of how the batch is cut."""
+    named = cut_dims(split_module)
+    return all(dim == named.get(first) for first, dim in _cuts(split_module))
+
+
+def _cuts(split_module: ir.Operation) -> list[tuple[int, int | None]]:
+    """For each argument the one of the user's that it belongs to, and the dim that is cut."""
+    return [
+        (
+            ir.DenseI64ArrayAttr(attrs[PIECE])[0] if PIECE in attrs else n,
+            int(ir.IntegerAttr(attrs[BATCH_DIM]).value) if BATCH_DIM in attrs else None,
+        )
+        for n, attrs in enumerate(arg_attrs(main_function(split_module)))
+    ]

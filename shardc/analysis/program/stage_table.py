@@ -6,8 +6,9 @@ import msgspec
 from jax.extend.mlir import ir
 
 from shardc.cost.arrivals import Arrival
+from shardc.ir.attributes import VALUE, result_attrs
 from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
-from shardc.ir.walk import functions, walk, where
+from shardc.ir.walk import functions, symbol, terminator, walk, where
 from shardc.plan.value_id import argument_id, is_computed
 
 ARGUMENTS = "shardc.arguments"  # module: one dict per argument of the user's function
@@ -106,3 +107,36 @@ def argument_names(module: ir.Operation) -> list[str]:
     """The user's name of each argument of the step."""
     rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
     return [str(ir.StringAttr(row["name"]).value) for row in rows]
+
+
+def batch_dims(module: ir.Operation) -> dict[str, int]:
+    """Value id of each argument that is cut into microbatches -> the dim that counts them."""
+    rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
+    return {
+        f"arg{n}": ir.IntegerAttr(row["batch_dim"]).value
+        for n, row in enumerate(rows)
+        if "batch_dim" in row
+    }
+
+
+def maker_of(module: ir.Operation, program: str, value: str) -> str | None:
+    """The op that makes a result of a stage function, with its place; None if it is an argument."""
+    for function in (f for f in functions(module) if symbol(f) == program):
+        ends = zip(terminator(function).operands, result_attrs(function), strict=True)
+        for result, attrs in ends:
+            if ir.StringAttr(attrs[VALUE]).value != value:
+                continue
+            made = result.owner
+            while not isinstance(made, ir.Block) and made.operation.name in _HANDS_ON:
+                result = made.operation.operands[0]
+                made = result.owner
+            return None if isinstance(made, ir.Block) else _placed(made.operation)
+    return None
+
+
+def _placed(op: ir.Operation) -> str:
+    return f"'{op.name}' at {where(op)}"
+
+
+# Ops that hand on what they take: a NaN in them is not theirs.
+_HANDS_ON = frozenset(("stablehlo.reshape", "stablehlo.convert", CONSTRAINT))

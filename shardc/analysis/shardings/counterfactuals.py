@@ -1,6 +1,6 @@
 """Why ops and arguments are sharded as a plan has it: what that costs, and what else would cost."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
@@ -8,6 +8,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.program.stage_table import (
     argument_names,
     asked_values,
+    batch_dims,
     donated_arguments,
     next_states,
 )
@@ -20,6 +21,7 @@ from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, get_int
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, planned_ops, symbol, where
 from shardc.plan.decisions import FunctionSharding
+from shardc.plan.layout import TensorSharding
 from shardc.plan.value_id import argument_id
 from shardc.rules.program_rules import rules_of
 
@@ -99,7 +101,7 @@ def explain_choices(
         count = get_int(sharded, NUM_MICROBATCHES) or 1
         builder = ProblemBuilder(own, rules, mesh, cluster, count, in_flight, same, donated, asked)
         built = builder.build(None)
-        scorer = _Scorer(built, _choice(built, planned))
+        scorer = _Scorer(built, _choice(built, planned), batch_dims(sharded))
         for name, node in _named_nodes(sharded, own, built):
             if matches(name):
                 found.append(scorer.explained(name, stage, node))
@@ -145,8 +147,12 @@ def _choice(built: StageProblem, planned: dict[str, FunctionSharding]) -> list[i
 class _Scorer:
     """Scores the strategies of single nodes of a solved problem."""
 
-    def __init__(self, built: StageProblem, choice: Sequence[int]) -> None:
+    def __init__(
+        self, built: StageProblem, choice: Sequence[int], batch_dims: Mapping[str, int]
+    ) -> None:
         self.built, self.choice = built, choice
+        own = built.value_nodes
+        self.counting = {own[v]: dim for v, dim in batch_dims.items() if v in own}
         self.strategies: dict[int, tuple[Strategy, ...]] = {}
         for name, nodes_of_ops in built.op_nodes.items():
             for nodes, options in zip(nodes_of_ops, built.op_strategies[name], strict=True):
@@ -231,9 +237,18 @@ class _Scorer:
 
     def _text(self, node: int, strategy: int) -> str:
         if node in self.options:
-            return describe(self.options[node][strategy])
+            lies = self.options[node][strategy]
+            counting = self.counting.get(node)
+            return describe(lies) if counting is None else _of_batch(lies, counting)
         chosen = self.strategies[node][strategy]
         takes = ", ".join(map(describe, chosen.operands))
         gives = ", ".join(map(describe, chosen.results))
         reduced = f", all-reduced over {', '.join(chosen.reduce_axes)}" * bool(chosen.reduce_axes)
         return f"({takes}) -> {gives}{reduced}"
+
+
+def _of_batch(lies: TensorSharding, counting: int) -> str:
+    """A batch argument as the user knows it, without the dim that counts the microbatches."""
+    axes = lies.dims[counting]
+    own = TensorSharding((*lies.dims[:counting], *lies.dims[counting + 1 :]), lies.unreduced)
+    return describe(own) + (f", its microbatches over {'*'.join(axes)}" if axes else "")

@@ -39,6 +39,7 @@ from shardc.ir.walk import (
 )
 from shardc.rules.allowed_factors import BARRIER
 from shardc.rules.op_rule import OpRule
+from shardc.solver.interrupt import poll
 
 FUSED_TRAFFIC = 0.5  # an elementwise op is usually fused: it writes, or reads, but not both
 
@@ -103,6 +104,7 @@ class FunctionNodes:
             self._define(value, (node, 0), self.repeats, unreduced)
         self._returned = dict(zip(terminator(self.function).operands, results, strict=True))
         for op in ops(self.function):
+            poll()
             self._add(op, self.repeats)
         for result, node in zip(terminator(self.function).operands, results, strict=True):
             self._connect(result, node, self.graph.nodes[node].results[0])

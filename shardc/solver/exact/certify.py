@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardc.solver.exact.search import Search
+from shardc.solver.interrupt import poll
 from shardc.solver.problem.problem import Floats
 from shardc.solver.problem.reduced import Reduced
 
@@ -121,13 +122,14 @@ def _unit(reduced: Reduced, search: Search) -> float:
 
 
 def _solve_interruptibly(solver: Any, model: Any) -> Any:
-    """Runs the solver on a thread, so that Ctrl-C reaches Python; stops the solver then."""
+    """Runs the solver on a thread, and stops it on Ctrl-C."""
     result: list[Any] = []
     thread = threading.Thread(target=lambda: result.append(solver.solve(model)), daemon=True)
     thread.start()
     try:
         while thread.is_alive():
             thread.join(0.05)
+            poll()
     except KeyboardInterrupt:
         solver.stop_search()
         thread.join()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from shardc.solver.interrupt import poll
 from shardc.solver.problem.memory import Live, Memory
 from shardc.solver.problem.problem import Floats, Ints, Problem, Progress, evaluate
 from shardc.solver.problem.reduced import Reduced
@@ -91,12 +92,14 @@ class Search:
 
     def check_time(self) -> None:
         """Raises OutOfTimeError past the deadline, which moves while there is no choice at all."""
+        poll()
         late_s = time.monotonic() - self.deadline_s
         if late_s > (0.0 if self.best is not None else FIRST_CHOICE_S):
             raise OutOfTimeError
 
     def begin(self, phase: str) -> None:
         """Names the phase that runs from here on."""
+        poll()
         self.phase = phase
         self.report()
 

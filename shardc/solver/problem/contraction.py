@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardc.errors import InfeasibleError
+from shardc.solver.interrupt import poll
 from shardc.solver.problem.memory import Live, Memory, Terms, drop_safe_times
 from shardc.solver.problem.problem import Floats, Ints, Problem
 from shardc.solver.problem.reduced import Follows, Picked, Reduced
@@ -105,6 +106,7 @@ class _Graph:
         queue = list(start)[::-1]
         waiting = set(queue)
         while queue:
+            poll()
             v = queue.pop()
             waiting.discard(v)
             if v not in self.cost:
@@ -261,6 +263,7 @@ class _Graph:
         the nodes that lost some, and their neighbours."""
         found: dict[int, None] = {}
         for v in sorted(self.changed & self.cost.keys()):
+            poll()
             key = self.digest(v)
             if key not in self.compared:
                 self.compared[key] = self.undominated(v)

@@ -6,6 +6,7 @@ solves the linear relaxation of a problem nearly, in passes whose cost is one lo
 
 import numpy as np
 
+from shardc.solver.interrupt import poll
 from shardc.solver.problem.network import Network
 from shardc.solver.problem.problem import Floats, Ints
 
@@ -69,6 +70,7 @@ class Messages:
         starts = network.first.tolist()
         bound = 0.0
         for v in self._order if forward else reversed(self._order):
+            poll()
             size, near = network.sizes[v], network.near[v]
             degree, earlier = len(near), network.earlier[v]
             cost = costs[starts[v] : starts[v + 1]]

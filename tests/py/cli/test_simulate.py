@@ -100,7 +100,11 @@ def test_help_lists_the_commands_without_loading_them() -> None:
     ("error", "exit_code", "said"),
     [
         (InfeasibleError("it does not fit"), 3, "error[SHARDC-220]: it does not fit"),
-        (ValueError("oh"), 4, "error[SHARDC-900]: shardc itself failed: ValueError: oh"),
+        (
+            ValueError("oh"),
+            4,
+            "error[SHARDC-999]: a bug of shardc while running the command: ValueError: oh",
+        ),
         (KeyboardInterrupt(), 130, "interrupted"),
         (click.FileError("x.mlir", "gone"), 2, "Could not open file 'x.mlir'"),
     ],

@@ -214,3 +214,9 @@ def test_64_bits() -> None:
 def test_raw_keys() -> None:
     check(lambda key: jax.random.split(key, 4), jax.random.PRNGKey(3))
     check(lambda keys: jax.random.uniform(keys[1], (8,)), jax.random.split(jax.random.key(0), 4))
+
+
+@pytest.mark.parametrize("mesh", [(2, 2), (8,)])
+def test_xla_partitions_approximate_top_k(mesh: tuple[int, ...]) -> None:
+    w = normal(16, 64, seed=1)
+    check(lambda w, x: lax.approx_max_k(x @ w, 4), w, X, lowering="xla", mesh=mesh)

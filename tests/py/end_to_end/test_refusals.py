@@ -53,12 +53,91 @@ def test_batch_norm_runs_with_one_microbatch_and_names_its_op_and_line() -> None
     assert made.unmet[0] in made.notes
 
 
-def test_batch_that_does_not_divide_names_the_argument_and_sizes() -> None:
-    error = refusal(build("mlp", batch=30), microbatches=4, **ONE_STAGE)
-    assert error.code == "SHARDC-142"
-    assert "batch" in error.message
-    assert "30" in error.message
-    assert "4" in error.message
+@pytest.mark.parametrize(("rows", "possible"), [(30, 3), (17, 1), (6, 3), (10, 2)])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_batch_that_does_not_divide_is_cut_as_far_as_possible(
+    rows: int, possible: int, stages: int
+) -> None:
+    instead = f"{possible} microbatch(es)? instead of 4: the batch dim of argument .*'batch.*size"
+    with pytest.warns(shardc.RequestWarning, match=rf"{instead} {rows}.*\(programs\.py:\d+"):
+        made = plan(build("mlp", batch=rows), microbatches=4, stages=stages, mesh=(2,))
+    assert (made.num_stages, made.num_microbatches) == (stages, possible)
+    assert made.unmet[0] in made.notes
+
+
+def test_results_that_reshape_the_batch_are_cut_as_far_as_possible() -> None:
+    def halves(w: Any, x: Any) -> Any:
+        return jnp.tanh(x @ w).reshape(2, -1)
+
+    program = Program(halves, (np.ones((8, 8), np.float32), np.ones((16, 8), np.float32)), ())
+    with pytest.warns(shardc.RequestWarning, match="2 microbatches instead of 4: .*reshape"):
+        assert plan(program, microbatches=4, **ONE_STAGE).num_microbatches == 2
+
+
+def test_a_batch_by_name_that_does_not_divide_is_cut_as_far_as_possible() -> None:
+    with pytest.warns(shardc.RequestWarning, match="3 microbatches instead of 4"):
+        made = plan(build("mlp", batch=30), microbatches=4, batch_argnums=1, **ONE_STAGE)
+    assert made.num_microbatches == 3
+
+
+def three_products(w: Any, x: Any) -> Any:
+    for each in w:
+        x = jnp.tanh(x @ each)
+    return x
+
+
+def replay_buffer(state: Any, x: Any, i: Any) -> Any:
+    """Learns from random rows of a buffer, of which the batch is one."""
+    rows = state["rows"].at[i].set(x)
+    some = rows[jax.random.randint(jax.random.key(0), (16,), 0, 64)]
+    loss = jax.value_and_grad(lambda w: (three_products(w, some) ** 2).mean())
+    value, gradient = loss(state["w"])
+    return {"w": jax.tree.map(lambda p, g: p - 0.1 * g, state["w"], gradient), "rows": rows}, value
+
+
+def shuffled(order: Any, w: Any, x: Any) -> Any:
+    """Compares what the model makes of the rows, in another order, with the rows."""
+
+    def loss(w: Any) -> Any:
+        return ((order @ three_products(w, x) - x) ** 2).mean()
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, w, gradient), value
+
+
+def same_order(w: Any, x: Any) -> Any:
+    return shuffled(jax.nn.one_hot(jnp.arange(16), 16), w, x)
+
+
+def ordered_first(w: Any, x: Any) -> Any:
+    def loss(w: Any) -> Any:
+        return (three_products(w, jax.nn.one_hot(jnp.arange(16), 16) @ x) ** 2).mean()
+
+    value, gradient = jax.value_and_grad(loss)(w)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, w, gradient), value
+
+
+WEIGHTS = [np.random.default_rng(n).normal(size=(16, 16)).astype(np.float32) / 4 for n in range(3)]
+ROWS = np.random.default_rng(3).normal(size=(16, 16)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("step", "args"),
+    [
+        (replay_buffer, ({"w": WEIGHTS, "rows": np.zeros((64, 16), np.float32)}, ROWS[0], 3)),
+        (same_order, (WEIGHTS, ROWS)),
+        (ordered_first, (WEIGHTS, ROWS)),
+    ],
+)
+def test_stages_come_first_where_the_microbatches_would_leave_no_layers(
+    step: Any, args: Any
+) -> None:
+    """Earlier runs of the microbatches, or what waits for all of them, hold the products."""
+    program = Program(step, args, ())
+    with pytest.warns(shardc.RequestWarning, match="1 microbatch instead of 2: with 2 the forward"):
+        made = plan(program, stages=2, microbatches=2, mesh=(2,))
+    assert (made.num_stages, made.num_microbatches) == (2, 1)
+    assert plan(program, stages=2, microbatches=1, mesh=(2,)).num_stages == 2
 
 
 def unlike_batches(w: Any, x: jax.Array, other: jax.Array) -> tuple[Any, jax.Array]:

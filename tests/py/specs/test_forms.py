@@ -151,7 +151,7 @@ def test_a_broken_form_is_found(case: str) -> None:
         damage(module)
         with pytest.raises(FormError, match=message) as raised:
             verify_behind(name, module.operation)
-    assert raised.value.code == "SHARDC-900"
+    assert raised.value.code == "SHARDC-999"
 
 
 def test_every_form_belongs_to_a_pass() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from shardc.errors import InputError
-from shardc.ir.pass_list import parse_passes, split_list
+from shardc.importer.pass_list import parse_passes, split_list
 from shardc.ir.pass_manager import Pass
 
 

@@ -29,6 +29,9 @@ class RegisteredPass(Pass):
 
     name = "registered"
 
+    def __str__(self) -> str:
+        return self.pipeline
+
     def apply(self, module: ir.Operation) -> None:
         try:
             run_registered(module, self.pipeline)

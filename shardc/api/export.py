@@ -1,0 +1,52 @@
+"""`shardc.export`: a function as a StableHLO file that says all that shardc's commands can use."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from shardc.api.function import ShardedFunction
+from shardc.errors import InputError
+from shardc.importer.from_jax import abstract, importing
+
+
+def export(
+    fun: Any,
+    /,
+    *args: Any,
+    path: str | Path,
+    donate_argnums: int | Sequence[int] = (),
+    **kwargs: Any,
+) -> None:
+    """Writes the program of `fun(*args, **kwargs)` to `path` as StableHLO text.
+
+    The text has the names of the arguments' leaves (`params['w']`), which `--sharding` patterns and
+    messages need, what is donated, and source lines. Nothing is planned or run.
+
+    Args:
+        fun: a plain function, or one of `jax.jit` or `shardc.jit`, whose static and donated
+            arguments count.
+        args, kwargs: arrays, `jax.ShapeDtypeStruct`s, scalars, or pytrees of them.
+        donate_argnums: as of `jax.jit`, for a plain function: its state.
+    Raises:
+        InputError: SHARDC-180, `path` cannot be written.
+        What JAX raises where it cannot trace the function.
+    """
+    if isinstance(fun, ShardedFunction):
+        jitted = fun.jitted
+    elif hasattr(fun, "trace"):
+        jitted = fun
+    else:
+        jitted = jax.jit(fun, donate_argnums=donate_argnums, keep_unused=True)
+    with importing():
+        lowered = jitted.trace(*map(abstract, args), **{k: abstract(v) for k, v in kwargs.items()})
+    text = lowered.lower().as_text(debug_info=True)
+    try:
+        Path(path).write_text(text)
+    except OSError as error:
+        raise InputError(
+            f"the program cannot be written: {error.strerror}",
+            where=str(path),
+            help="give another path",
+        ) from error

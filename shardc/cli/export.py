@@ -1,0 +1,75 @@
+"""`shardc export`: a Python function as a StableHLO file for the other commands."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from shardc.api.export import export
+from shardc.cli.output import format_option, print_json
+from shardc.errors import InputError
+
+
+@click.command()
+@click.argument("function")
+@click.argument("arguments")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, metavar="FILE")
+@click.option("--donate", default="", help="Positions of donated arguments (the state), as 0,1.")
+@format_option
+def command(function: str, arguments: str, output: str, donate: str, output_format: str) -> None:
+    """Write FUNCTION (train:step) to FILE, with the names of its arguments and source lines.
+
+    ARGUMENTS (train:example) is a tuple of what to call it with, or a function that returns one;
+    arrays may be jax.ShapeDtypeStructs, so nothing has to fit into memory. Functions of jax.jit and
+    shardc.jit keep their donated and static arguments.
+    """
+    fun, given = _named(function), _named(arguments)
+    args = _of_the_user(arguments, given) if callable(given) else given
+    if not isinstance(args, tuple):
+        raise InputError(
+            f"'{arguments}' is no tuple of arguments but {type(args).__name__}",
+            help="write (state, batch), or (x,) for a single argument",
+        )
+    try:
+        positions = tuple(int(position) for position in donate.split(",") if position)
+    except ValueError as error:
+        raise InputError(
+            f"--donate {donate} is no list of positions", help="write --donate 0,1"
+        ) from error
+    _of_the_user(function, export, fun, *args, path=output, donate_argnums=positions)
+    if output_format == "json":
+        print_json({"file": output})
+    else:
+        click.echo(output)
+
+
+def _named(name: str) -> Any:
+    """What `module:name` stands for, with the current directory first on the path."""
+    module, colon, path = name.partition(":")
+    if not (module and colon and path):
+        raise InputError(f"'{name}' names no object of a module", help="write module:name")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    found = _of_the_user(name, importlib.import_module, module)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise InputError(
+                f"the module '{module}' has no '{path}'", help=f"it is {found.__file__}"
+            )
+        found = getattr(found, part)
+    return found
+
+
+def _of_the_user(name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls what runs code of the user's; InputError (SHARDC-180) says what that raised."""
+    try:
+        return call(*args, **kwargs)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"'{name}' failed with {type(error).__name__}: {error}",
+            help="call it in Python first; the command imports the module from here",
+        ) from error

@@ -1,0 +1,72 @@
+"""What a plan is asked for, and how much of that a program allows."""
+
+import msgspec
+
+from shardc.analysis.stages.layers import layer_positions
+from shardc.cluster import Cluster
+from shardc.compiler import step_flops
+from shardc.errors import MicrobatchError, StageError
+from shardc.ir.attributes import RUNS, get_str
+from shardc.options import PlanOptions
+from shardc.planner.split_cache import Splits
+
+MOST_EARLIER = 0.5  # of the FLOPs, in earlier runs of the microbatches in front of a pipeline
+
+
+def print_request(cluster: Cluster, options: PlanOptions) -> str:
+    """The request in lines for a report."""
+    return "\n".join(msgspec.json.encode(each).decode() for each in (cluster, options))
+
+
+def most_microbatches(splits: Splits, options: PlanOptions) -> tuple[int, MicrobatchError | None]:
+    """The most microbatches that are possible, up to those asked for, and why there are no more.
+
+    Raises:
+        MicrobatchError: SHARDC-141, the batch arguments that were named cannot be the batch.
+    """
+    assert options.microbatches != "auto"
+    count, refusal = options.microbatches, None
+    while count > 1:
+        try:
+            _check_earlier_runs(splits, count, options)
+            break
+        except MicrobatchError as error:
+            if error.code == "SHARDC-141" and options.batch_args is not None:
+                raise
+            refusal = refusal or error
+            count = max((other for other in error.others if other < count), default=1)
+    return count, refusal
+
+
+def _check_earlier_runs(splits: Splits, count: int, options: PlanOptions) -> None:
+    """Refuses microbatches in stages that were asked for, if earlier runs are most of the work:
+    each stage does by itself what it needs of them, before the pipeline begins."""
+    module = splits.whole(count)
+    why = get_str(module.operation, RUNS)
+    if why is None or options.stages in (1, "auto"):
+        return
+    share = 1 - step_flops(splits.whole(1), 1) / max(step_flops(module, count), 1)
+    if share > MOST_EARLIER:
+        raise MicrobatchError(
+            f"with more, {why}; these runs, before the pipeline, are {share:.0%} of the FLOPs",
+            help="use stages=1 or microbatches=1",
+        )
+
+
+def too_few_layers(splits: Splits, options: PlanOptions, most: int) -> MicrobatchError | None:
+    """Why there should be one microbatch instead of those asked for, if more than `most` stages are
+    possible then: sums over the batch leave few layers to the pipeline of the microbatches."""
+    count, stages = options.microbatches, options.stages
+    if count == "auto" or count == 1 or stages == "auto":
+        return None
+    alone = splits.whole(1)
+    try:
+        with alone.context:
+            layer_positions(alone.operation, exactly=most + 1)
+    except StageError:
+        return None
+    why = get_str(splits.whole(count).operation, RUNS)
+    return MicrobatchError(
+        f"with {count} the forward pass has too few layers for {stages} stages:"
+        f" {why or 'most of it waits for sums over the whole batch'}"
+    )

@@ -1,0 +1,88 @@
+"""Ctrl-C while planning: noticed at any time, acted upon where a long loop polls.
+
+An exception that a signal handler raises is lost where Python runs it inside a callback of C++ code
+(JAX has one that collects garbage), and leaves half-written data anywhere else.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+_wanted = threading.Event()
+_finishing = threading.Event()
+_inside = [0]  # how many `stoppable`s and `remembered`s the main thread is in
+
+
+def poll() -> None:
+    """Raises KeyboardInterrupt on the main thread if planning shall stop; in every long loop."""
+    if _wanted.is_set() and threading.current_thread() is threading.main_thread():
+        raise KeyboardInterrupt
+
+
+def finish() -> None:
+    """Whoever has caught the KeyboardInterrupt of `poll` has something to return: what uses it may
+    end its work, and then `poll_between` raises. Nothing changes outside of `stoppable`."""
+    if not _inside[0] or threading.current_thread() is not threading.main_thread():
+        return
+    _wanted.clear()
+    _finishing.set()
+
+
+def is_finishing() -> bool:
+    """Whether what is being worked on is the last, and shall end soon."""
+    return _finishing.is_set() and threading.current_thread() is threading.main_thread()
+
+
+def poll_between() -> None:
+    """`poll` before work that another plan can do without."""
+    poll()
+    if is_finishing():
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def stoppable(signals: Sequence[signal.Signals] = (signal.SIGINT,)) -> Iterator[None]:
+    """Inside, `signals` make `poll` raise; a second one raises by itself, wherever that is.
+
+    On other threads, where Python handles no signals, and for signals that are ignored, nothing
+    changes. Afterwards the handlers are those of before.
+    """
+    with _handled(signals, raising=False):
+        yield
+
+
+@contextmanager
+def remembered(signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """Inside, `signals` raise KeyboardInterrupt, and if that is lost, the next `poll` does."""
+    with _handled(signals, raising=True):
+        yield
+
+
+@contextmanager
+def _handled(signals: Sequence[signal.Signals], *, raising: bool) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        again = _wanted.is_set() or _finishing.is_set()
+        _wanted.set()
+        if raising or again:
+            raise KeyboardInterrupt
+
+    previous = {each: signal.getsignal(each) for each in signals}
+    for each, handler in previous.items():
+        if handler not in (signal.SIG_IGN, None):
+            signal.signal(each, stop)
+    _inside[0] += 1
+    try:
+        yield
+    finally:
+        _inside[0] -= 1
+        for each, handler in previous.items():
+            if handler not in (signal.SIG_IGN, None):
+                signal.signal(each, handler)
+        _wanted.clear()
+        _finishing.clear()

@@ -1,0 +1,117 @@
+"""Ctrl-C while planning gives the best plan or KeyboardInterrupt, and is never lost."""
+
+import os
+import random
+import signal
+import threading
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shardc
+from shardc.planner.search import INTERRUPTED
+from shardc.solver import interrupt
+from tests.py.table import CLUSTER
+
+WEIGHTS = [np.ones((16, 16), np.float32)] * 3
+ROWS = np.ones((32, 16), np.float32)
+
+
+def step(w: Any, x: Any) -> Any:
+    for each in w:
+        x = jnp.tanh(x @ each)
+    return x
+
+
+class _OwnError(BaseException):
+    """What the user's handler raises where shardc is not planning."""
+
+
+class Counting:
+    """The flag that `poll` looks at; sends this process a SIGINT when it is looked at for the
+    `last` time."""
+
+    def __init__(self, last: int = -1) -> None:
+        self.looks, self.last, self.flag = 0, last, threading.Event()
+        self.set, self.clear = self.flag.set, self.flag.clear
+
+    def is_set(self) -> bool:
+        self.looks += 1
+        if self.looks == self.last:
+            os.kill(os.getpid(), signal.SIGINT)
+        return self.flag.is_set()
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, flag: Counting, cache: Any) -> Any:
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(cache))
+    monkeypatch.setattr(interrupt, "_wanted", Counting())
+    lowered = shardc.jit(step, cluster=CLUSTER).lower(WEIGHTS, ROWS)
+    monkeypatch.setattr(interrupt, "_wanted", flag)
+    return lowered.plan().plan
+
+
+def test_planning_can_be_interrupted_at_any_moment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    def own(number: int, frame: object) -> None:
+        raise _OwnError
+
+    flag = Counting()
+    planned(monkeypatch, flag, tmp_path / "whole")
+    moments = random.Random(0)
+    kept = 0
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        for number in range(20):
+            # The first polls are of `prepare`, where the signal is the user's.
+            last = moments.randint(flag.looks // 4, flag.looks)
+            sent = Counting(last)
+            try:
+                made = planned(monkeypatch, sent, tmp_path / str(number))
+            except (KeyboardInterrupt, _OwnError):
+                pass
+            else:
+                assert INTERRUPTED in made.notes or sent.looks <= last
+                kept += INTERRUPTED in made.notes
+            assert signal.getsignal(signal.SIGINT) is own
+            assert not sent.flag.is_set()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert kept > 0
+
+
+def test_a_second_interrupt_does_not_wait_for_a_poll() -> None:
+    with interrupt.stoppable():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    interrupt.poll()
+
+
+def test_what_was_lost_before_planning_stops_it() -> None:
+    with interrupt.remembered([signal.SIGINT]):
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)  # as in a callback that drops exceptions
+        with interrupt.stoppable(), pytest.raises(KeyboardInterrupt):
+            interrupt.poll()
+
+
+def test_other_threads_and_ignored_signals_are_left_alone() -> None:
+    found = []
+
+    def elsewhere() -> None:
+        with interrupt.stoppable():
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found == [signal.default_int_handler]
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with interrupt.stoppable([signal.SIGTERM]):
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
