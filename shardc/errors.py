@@ -49,6 +49,7 @@ CODES: dict[str, str] = {
     "SHARDC-262": "an argument is gone",
     "SHARDC-263": "an argument is not of the type that the step was compiled for",
     "SHARDC-264": "a donated array is passed twice in one call",
+    "SHARDC-265": "the process has no room for more compiled programs",
     "SHARDC-270": "the first step differs from one device",
     "SHARDC-901": "a pass changed what the module computes",
     "SHARDC-999": "a bug of shardc",

@@ -23,6 +23,7 @@ from shardc.backend.meshes import (
     partition_spec,
 )
 from shardc.backend.primitive import Callback, ProgramModule, run_program
+from shardc.backend.room_for_programs import check_room_for
 from shardc.errors import InputError
 from shardc.plan.executable import Executable, StageProgram, ValueSpec
 from shardc.plan.layout import Mesh, TensorSharding
@@ -70,7 +71,8 @@ def compile_programs(
         compiler_options: XLA's, for every program.
         callbacks: of the host calls in the programs, by their number.
     Raises:
-        InputError: SHARDC-261, a program has 64-bit values and `jax_enable_x64` is off.
+        InputError: SHARDC-261, a program has 64-bit values and `jax_enable_x64` is off; 265, the
+            process cannot take so many more programs.
     """
     platform = lowering_platform(devices[0])
     orders = [_order(program, executable) for program in executable.programs]
@@ -87,6 +89,8 @@ def compile_programs(
         if job == len(jobs):
             jobs.append((lowered[key], mesh_devices(mesh, devices)))
         job_of_program.append(job)
+    if platform == "cpu":
+        check_room_for(len(jobs))
     compile_one = functools.partial(_compile, compiler_options)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         calls = list(pool.map(compile_one, jobs))
