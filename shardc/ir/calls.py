@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from jax.extend.mlir import ir
 
+from shardc.ir.attributes import call_target
 from shardc.ir.walk import all_functions, symbol, walk
 
 CALL = "func.call"
@@ -78,6 +79,12 @@ def called(op: ir.Operation) -> str | None:
     """Symbol of the function that `op` runs; None if it runs none."""
     field = _CALLEE.get(op.name)
     return str(ir.FlatSymbolRefAttr(op.attributes[field]).value) if field else None
+
+
+def full_name(op: ir.Operation) -> str:
+    """`stablehlo.add`, or with what it calls: `stablehlo.custom_call @target`."""
+    target = call_target(op) or called(op)
+    return f"{op.name} @{target}" if target else op.name
 
 
 def set_callee(call: ir.Operation, name: str) -> None:

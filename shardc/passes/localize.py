@@ -9,14 +9,10 @@ from jax.extend.mlir.dialects import func, stablehlo
 from shardc.analysis.shardings.sharding_checks import disagreement
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
-    GLOBAL_TYPE,
     REDUCE_AXES,
     SHARDING,
-    arg_attrs,
     is_local,
     result_attrs,
-    set_arg_attrs,
-    set_result_attrs,
 )
 from shardc.ir.clone import hollow_copy, replace_inputs
 from shardc.ir.constants import is_zero, splat_text
@@ -48,6 +44,7 @@ from shardc.rewrite.local.collectives import DeviceProgram
 from shardc.rewrite.local.extremes import all_reduce_by
 from shardc.rewrite.local.indexing import gather_part, looked_up, scatter_indices, scattered_to
 from shardc.rewrite.local.local_ops import make_local, without_shardings
+from shardc.rewrite.local.planned_shardings import keep_global_types
 from shardc.rules.allowed_factors import BARRIER, COUNTED_ONCE
 from shardc.rules.op_rule import OpRule
 from shardc.rules.program_rules import rules_of
@@ -116,7 +113,7 @@ class _Localizer:
             with terminator(old).location:
                 values = [self.local[value] for value in terminator(old).operands]
                 func.ReturnOp([_as_type(v, t) for v, t in zip(values, outputs, strict=True)])
-        _keep_global_types(old, new)
+        keep_global_types(old, new)
         old.erase()
 
     def _add(self, op: ir.Operation) -> None:
@@ -334,21 +331,6 @@ def _check_results(function: ir.Operation, written: dict[ir.Value, ir.Attribute]
                 help="run shardc-insert-reshards and shardc-lower-collectives first",
                 code="SHARDC-201",
             )
-
-
-def _keep_global_types(old: ir.Operation, new: ir.Operation) -> None:
-    """Writes on each argument and result the type of the whole value."""
-
-    def marked(
-        attrs: list[dict[str, ir.Attribute]], values: Sequence[ir.Value]
-    ) -> list[dict[str, ir.Attribute]]:
-        return [
-            {**each, GLOBAL_TYPE: ir.TypeAttr.get(value.type)}
-            for each, value in zip(attrs, values, strict=True)
-        ]
-
-    set_arg_attrs(new, marked(arg_attrs(old), body(old).arguments))
-    set_result_attrs(new, marked(result_attrs(old), terminator(old).operands))
 
 
 def _unsupported(op: ir.Operation, reason: str) -> PlanError:

@@ -99,9 +99,10 @@ def test_every_lit_test_belongs_to_a_pass_or_says_what_it_covers() -> None:
     assert strays == []
 
 
-def test_no_file_is_longer_than_500_lines() -> None:
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
     long = {relative(path): len(path.read_text().splitlines()) for path in source_files()}
-    assert {path: lines for path, lines in long.items() if lines > 500} == {}
+    most = {path: 350 if path.startswith("shardc/") else 500 for path in long}
+    assert {path: lines for path, lines in long.items() if lines > most[path]} == {}
 
 
 def test_no_folder_holds_more_files_than_a_reader_can_survey() -> None:

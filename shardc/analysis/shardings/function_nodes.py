@@ -23,8 +23,7 @@ from shardc.analysis.shardings.strategies import (
 from shardc.cluster import Cluster
 from shardc.cost.collectives import all_reduce_over_s
 from shardc.cost.roofline import op_time_s
-from shardc.ir.attributes import call_target
-from shardc.ir.calls import CALL, called, facts_of
+from shardc.ir.calls import CALL, facts_of, full_name
 from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, shape_of, sum_itemsize
 from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
 from shardc.ir.walk import (
@@ -167,7 +166,7 @@ class FunctionNodes:
                 self._op_costs(op, cost, strategies, num_result_bytes, repeats),
                 num_result_bytes if keep else [0] * len(strategies),
                 (self.start + time, self.start + live + 1),
-                _full_name(op),
+                full_name(op),
                 cost.flops * repeats,
             )
         )
@@ -331,12 +330,6 @@ def _constrained(value: ir.Value) -> ir.Value:
     """What a constraint makes `value` of, perhaps in another sharding; else `value`."""
     op = made_by(value)
     return op.operands[0] if op is not None and op.name == CONSTRAINT else value
-
-
-def _full_name(op: ir.Operation) -> str:
-    """`stablehlo.add`, or with what it calls: `stablehlo.custom_call @target`."""
-    target = call_target(op) or called(op)
-    return f"{op.name} @{target}" if target else op.name
 
 
 def _result_bytes(results: Sequence[ir.Value], columns: StrategyColumns) -> list[int]:

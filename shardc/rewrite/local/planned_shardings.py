@@ -1,9 +1,12 @@
 """Writing a function's planned shardings into its attributes."""
 
+from collections.abc import Sequence
+
 from jax.extend.mlir import ir
 
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
+    GLOBAL_TYPE,
     REDUCE_AXES,
     SHARDING,
     STAGE,
@@ -15,7 +18,7 @@ from shardc.ir.attributes import (
     str_array,
 )
 from shardc.ir.shardings import set_operand_shardings, set_result_shardings, to_attr
-from shardc.ir.walk import planned_ops, symbol
+from shardc.ir.walk import body, planned_ops, symbol, terminator
 from shardc.plan.decisions import FunctionSharding
 from shardc.plan.layout import TensorSharding
 
@@ -58,3 +61,18 @@ def _mismatch(message: str) -> PlanError:
     return PlanError(
         message, help="plan again: this plan was made for another version of the program"
     )
+
+
+def keep_global_types(old: ir.Operation, new: ir.Operation) -> None:
+    """Writes on each argument and result the type of the whole value."""
+
+    def marked(
+        attrs: list[dict[str, ir.Attribute]], values: Sequence[ir.Value]
+    ) -> list[dict[str, ir.Attribute]]:
+        return [
+            {**each, GLOBAL_TYPE: ir.TypeAttr.get(value.type)}
+            for each, value in zip(attrs, values, strict=True)
+        ]
+
+    set_arg_attrs(new, marked(arg_attrs(old), body(old).arguments))
+    set_result_attrs(new, marked(result_attrs(old), terminator(old).operands))
