@@ -205,3 +205,15 @@ def test_the_picture_of_the_architecture_is_what_the_source_imports() -> None:
     assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0, (
         "run tools/draw_architecture.py"
     )
+
+
+def test_the_answers_in_contributing_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    answers = re.findall(r"`(shardc/[\w/]+\.py)`: `(\w+)`", text)
+    assert len(answers) >= 10
+    missing = [
+        (path, name)
+        for path, name in answers
+        if not re.search(rf"^(def|class) {name}\b|^{name}\b", (ROOT / path).read_text(), re.M)
+    ]
+    assert missing == []
