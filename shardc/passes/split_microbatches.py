@@ -71,6 +71,7 @@ class SplitMicrobatches(Pass):
         if NUM_MICROBATCHES in module.attributes:
             return
         step = split_step(module, self.count, self.batch_args or None, self.batch_dims or None)
+        numbers = step.flow.numbers  # read off values that the rewrite erases
         function = main_function(module)
         module.attributes[NUM_MICROBATCHES] = int_attr(self.count)
         why = why_several_runs(step.flow)
@@ -89,7 +90,7 @@ class SplitMicrobatches(Pass):
             if SHARDING in attrs[arg]:
                 attrs[arg][SHARDING] = asked_attr(asked_of(attrs[arg][SHARDING]).with_dim(dim))
         set_arg_attrs(function, attrs)
-        _check_parts(module, function, self.count, step.flow.numbers)
+        _check_parts(module, function, self.count, numbers)
 
 
 def _check_parts(
