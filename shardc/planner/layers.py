@@ -13,7 +13,6 @@ from shardc.analysis.stages.stage_cuts import Origin, too_few_layers
 from shardc.compiler import find, origins, outline
 from shardc.ir.context import Module
 
-
 NOWHERE: Origin = (-1, 0)  # what begins a first layer without ops of its own
 
 
@@ -52,8 +51,8 @@ def find_layers(
     with split_module.context:
         positions = layer_positions(split_module.operation, at_least=max(at_least - more, 1))
     first, *rest = zip(positions, origins(split_module, positions), strict=True)
-    cuts = {origin: at for at, origin in rest if origin not in (None, first[1])}
-    starts = (first[1] or NOWHERE, *(origin for origin in cuts if origin is not None))
+    cuts = {origin: at for at, origin in rest if origin is not None and origin != first[1]}
+    starts = (first[1] or NOWHERE, *cuts)
     outlined = outline(split_module, tuple(cuts.values()))
     with outlined.context:
         alike = equal_stages(outlined.operation, len(starts))
