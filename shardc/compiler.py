@@ -158,15 +158,14 @@ def layer_loops(module: Module, least_share: float) -> list[tuple[int, int]]:
     ]
 
 
-def recut(split_module: Module, cuts: Sequence[int]) -> tuple[tuple[Origin, ...], tuple[int, ...]]:
-    """What begins at the positions `cuts`, and the only loop cuts that these need."""
+def origins(split_module: Module, cuts: Sequence[int]) -> list[Origin | None]:
+    """What begins at the positions `cuts`; None where no layer of a microbatch does."""
     with split_module.context:
-        origins = origins_at(main_function(split_module.operation), cuts)
-    return tuple(origins), tuple(sorted(first for _, first in origins if first > 0))
+        return origins_at(main_function(split_module.operation), cuts)
 
 
 def find(split_module: Module, origins: Sequence[Origin]) -> tuple[int, ...] | None:
-    """The positions in another split module of what `recut` gave; None if they are not there."""
+    """The positions in another split module of what `origins` gave; None if they are not there."""
     with split_module.context:
         return positions_of(main_function(split_module.operation), origins)
 

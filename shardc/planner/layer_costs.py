@@ -18,6 +18,7 @@ from shardc.analysis.shardings.sharding_report import planned_reshards, stage_re
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.backend.extract import function_values
 from shardc.cluster import Cluster
+from shardc.errors import MicrobatchError
 from shardc.ir.attributes import STAGE, get_int
 from shardc.ir.context import Module
 from shardc.ir.walk import functions
@@ -112,9 +113,17 @@ class LayerCosts:
     def samples(self, count: int) -> Module | None:
         """The samples as stages, in `count` microbatches; None where they cannot be had."""
         if count not in self._outlined:
-            module = self._splits.cut_at(count, self._loop_cuts)
-            self._outlined[count] = outlined_samples(module, self.layers)
+            try:
+                module = self._splits.cut_at(count, self._loop_cuts)
+            except MicrobatchError:  # a sharding that the user asks for may not allow it
+                self._outlined[count] = None
+            else:
+                self._outlined[count] = outlined_samples(module, self.layers)
         return self._outlined[count]
+
+    def has(self, count: int) -> bool:
+        """Whether the samples can be had in `count` microbatches."""
+        return self.samples(count) is not None
 
     def sends(self, count: int) -> Sends:
         """What goes from each sample to the next, in each of `count` microbatches."""

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardc.analysis.stages.layers import equal_stages, layer_positions
-from shardc.analysis.stages.stage_cuts import Origin
-from shardc.compiler import find, outline, recut
+from shardc.analysis.stages.stage_cuts import Origin, too_few_layers
+from shardc.compiler import find, origins, outline
 from shardc.ir.context import Module
+
+NOWHERE: Origin = (-1, 0)  # what begins a first layer without ops of its own
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Layers:
     """All layers of a program, in order.
 
     Attributes:
-        origins: what begins each of them (`shardc.compiler.recut`).
+        origins: what begins each of them (`shardc.compiler.origins`).
         samples: for each layer the number of the sample that stands for it.
         behind: for each layer the sample behind which is what is behind the layer.
         starts: what begins each sample in the module whose loops are cut into samples.
@@ -48,29 +50,33 @@ def find_layers(
     more = sum(trips - 3 for _, trips in loops)
     with split_module.context:
         positions = layer_positions(split_module.operation, at_least=max(at_least - more, 1))
-    starts, _ = recut(split_module, positions)
-    outlined = outline(split_module, positions[1:])
+    first, *rest = zip(positions, origins(split_module, positions), strict=True)
+    cuts = {origin: at for at, origin in rest if origin is not None and origin != first[1]}
+    starts = (first[1] or NOWHERE, *cuts)
+    outlined = outline(split_module, tuple(cuts.values()))
     with outlined.context:
         alike = equal_stages(outlined.operation, len(starts))
-    origins: list[Origin] = []
+    begins: list[Origin] = []
     samples: list[int] = []
     behind: list[int] = []
     ends = {first + 2: first + trips for first, trips in loops}
-    for sample, (op, first) in enumerate(starts):
-        rest = sample > 0 and first in ends and starts[sample - 1] == (op, first - 1)
-        origins.append((op, first))
-        samples.append(alike[sample - 1 if rest else sample])
-        if rest:
-            for row in range(first + 1, ends[first]):
-                origins.append((op, row))
+    for sample, (op, row) in enumerate(starts):
+        loop = sample > 0 and row in ends and starts[sample - 1] == (op, row - 1)
+        begins.append((op, row))
+        samples.append(alike[sample - 1 if loop else sample])
+        if loop:
+            for later in range(row + 1, ends[row]):
+                begins.append((op, later))
                 samples.append(alike[sample - 1])
                 behind.append(sample - 1)
         behind.append(sample)
+    if len(begins) < at_least:
+        raise too_few_layers(at_least, len(begins))
     kinds = tuple(dict.fromkeys(samples))
-    return Layers(tuple(origins), tuple(samples), tuple(behind), starts, kinds), outlined
+    return Layers(tuple(begins), tuple(samples), tuple(behind), starts, kinds), outlined
 
 
 def outlined_samples(split_module: Module, layers: Layers) -> Module | None:
     """The samples as stages of a module cut into other microbatches; None if some are not there."""
-    positions = find(split_module, layers.starts)
-    return None if positions is None else outline(split_module, positions[1:])
+    positions = find(split_module, layers.starts[1:])
+    return None if positions is None else outline(split_module, positions)

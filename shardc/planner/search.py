@@ -19,7 +19,7 @@ import msgspec
 
 from shardc.analysis.shardings.mesh_fit import check_mesh_divides, on_asked_mesh
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, outline, recut
+from shardc.compiler import Shape, origins, outline
 from shardc.cost.submeshes import mesh_of, mesh_views
 from shardc.errors import (
     BugError,
@@ -258,8 +258,11 @@ class _Planner:
 
     def _recut(self, module: Module, proposal: Proposal) -> Proposal:
         """The same stages with no loop cut but where one begins, if they can be had so."""
-        origins, _ = recut(module, proposal.shape.cuts)
-        shape = self.splits.shape_at(proposal.shape, origins)
+        begins = origins(module, proposal.shape.cuts)
+        known = [each for each in begins if each is not None]
+        if len(known) < len(begins):
+            return proposal
+        shape = self.splits.shape_at(proposal.shape, known)
         return proposal if shape is None else replace(proposal, shape=shape)
 
     def _plan_each(self, proposals: Sequence[Proposal]) -> None:

@@ -70,7 +70,9 @@ class StagePrices:
         """Microbatches that a stage with so many behind it holds at once."""
         if not self.backward:
             return count
-        return executable_schedule(schedule).in_flight(Work(behind + 1, count))[0]
+        # One schedule of as many stages tells it of half of them.
+        stages = 1 << behind.bit_length()
+        return executable_schedule(schedule).in_flight(Work(stages, count))[stages - 1 - behind]
 
     # ---- prices ----
 

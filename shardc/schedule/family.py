@@ -179,11 +179,24 @@ class Planned:
 @lru_cache(maxsize=4096)
 def _in_flight(family: ScheduleFamily, work: Work) -> tuple[int, ...]:
     schedule = family.generate(work)
+    if family.is_executable:  # one whole stage per group: no need for the graph
+        return tuple(_most_held(schedule.lanes[group], work) for group in family.place(work)[0])
     peaks = stage_peaks(schedule, family.graph(work, schedule))
     return tuple(
         max(math.ceil(peaks[s, r] * work.chunks) for r in range(work.replicas))
         for s in range(work.num_stages)
     )
+
+
+def _most_held(lane: Sequence[Task], work: Work) -> int:
+    """The most microbatches between their F and their B, both included, of a lane of one stage."""
+    if not work.backward:
+        return min(len(lane), 1)
+    held = most = 0
+    for task in lane:
+        held += 1 if task.kind == FORWARD else -1
+        most = max(most, held)
+    return most
 
 
 def sliced(work: Work, attention_share: Amount) -> tuple[tuple[Amount, ...], tuple[Amount, ...]]:

@@ -41,14 +41,7 @@ def layer_starts(
     """
     heavy = count_heavy_ops(flow, order)
     if at_least > max(heavy, 1):
-        error = StageError(
-            f"{at_least} stages were asked for, but the forward pass has {heavy}"
-            f" layer{'s' * (heavy != 1)} (matrix products and convolutions)",
-            code="SHARDC-160",
-            help=f"ask for at most {heavy} stages" if heavy > 1 else "use stages=1",
-        )
-        error.most = max(heavy, 1)
-        raise error
+        raise too_few_layers(at_least, heavy)
     if not order:
         return []
     flops = list(work) or [op_cost(flow.ops[i]).flops for i in order]
@@ -56,6 +49,18 @@ def layer_starts(
     values, is_layer = crossing_values(flow, order), [is_heavy(flow.ops[i]) for i in order]
     layers = cluster_layers(flops, values, num_layers, heavy=is_layer, delta=delta)
     return [order[first] for first, _ in layers]
+
+
+def too_few_layers(asked: int, found: int) -> StageError:
+    """The error that tells of fewer layers than stages."""
+    error = StageError(
+        f"{asked} stages were asked for, but the forward pass has {found}"
+        f" layer{'s' * (found != 1)} (matrix products and convolutions)",
+        code="SHARDC-160",
+        help=f"ask for at most {found} stages" if found > 1 else "use stages=1",
+    )
+    error.most = max(found, 1)
+    return error
 
 
 def balanced_cuts(
@@ -88,10 +93,11 @@ def crossing_values(flow: Dataflow, order: Sequence[int]) -> list[Value]:
 Origin = tuple[int, int]  # position of an op before loops were cut, and its first iteration
 
 
-def origins_at(main: ir.Operation, cuts: Sequence[int]) -> list[Origin]:
-    """What begins at these positions of a split @main, however its loops are cut."""
-    origins = [_origin(op) for op in ops(main)]
-    return [next(origin for origin in origins[cut:] if origin is not None) for cut in cuts]
+def origins_at(main: ir.Operation, cuts: Sequence[int]) -> list[Origin | None]:
+    """What begins at these positions of a split @main, however its loops are cut; None where
+    nothing that every microbatch does begins any more."""
+    origins = [_origin(op) if get_str(op, PHASE) == "body" else None for op in ops(main)]
+    return [next((origin for origin in origins[cut:] if origin is not None), None) for cut in cuts]
 
 
 def positions_of(main: ir.Operation, origins: Sequence[Origin]) -> tuple[int, ...] | None:

@@ -23,8 +23,8 @@ def report(*replicated: Replicated) -> StageReport:
 def candidate(*reports: StageReport) -> Candidate:
     """A shape with these stages."""
     proposal = Proposal(Shape(1, tuple(range(1, len(reports))), (), "1f1b"), 0.0, ())
-    simulation = Simulation(5.0, 0.0, (), ())
-    return Candidate(proposal, parse(""), reports, simulation, Crossing(0, 0.0, {}))
+    simulation = Simulation(5.0, 0.0, 5.0, 0.0, (), ())
+    return Candidate(proposal, parse(""), reports, simulation, Crossing(0, {}, {}))
 
 
 def test_notes_tell_why_and_what_it_costs_over_all_stages() -> None:
@@ -79,8 +79,8 @@ def plan_of(reports: list[StageReport], step_s: float) -> Plan:
     found = dataclasses.replace(
         candidate(*reports),
         proposal=Proposal(Shape(1, (0,) * (len(reports) - 1), meshes, "1f1b"), 0.0, ((),) * 2),
-        simulation=Simulation(step_s, 0.0, (), ()),
-        transfers=Crossing(0, 0.0, {}),
+        simulation=Simulation(step_s, 0.0, step_s, 0.0, (), ()),
+        transfers=Crossing(0, {}, {}),
     )
     return found.plan(module, Cluster.load("cpu8"), [], 0.0)
 
