@@ -21,7 +21,7 @@ from shardc.schedule.work import Work
 
 PERIOD = 6  # slots: F of two chunks, B and W of two chunks (or X of two slots each)
 
-FILLINGS = (Filling(), Filling(patience=1), Filling(by_kind=True))
+FILLINGS = (Filling(), Filling(level=True), Filling(patience=1), Filling(by_kind=True))
 OVERTAKING = tuple(Filling(loose=True, reserve=reserve) for reserve in (1, 2, 4))
 MOST_TASKS = 1024  # forwards of a step up to which every way to fill its gaps is tried
 
@@ -176,8 +176,8 @@ def _best(orders: Sequence[Lanes], work: Work, costs: Costs) -> Lanes:
 
 def zero_bubble(work: Work, costs: Costs) -> Lanes:
     """ZB-V: memory of 1F1B's first stage, no bubble where F, B and W take the same time."""
-    fillings = (*FILLINGS, Filling(level=True))
-    return _best(_filled(work, [_zero_bubble(work)], costs, work.num_groups, fillings), work, costs)
+    orders = _filled(work, [_zero_bubble(work)], costs, work.num_groups, FILLINGS)
+    return _best(orders, work, costs)
 
 
 def _zero_bubble(work: Work) -> Lanes:
