@@ -21,6 +21,8 @@ class Filling:
     Attributes:
         patience: a W runs in a gap that is known to be at least 1 - patience of its time; 0: only
             in gaps that it fits into, 1: in every gap.
+        level: a W also runs where its group would else have waited longer, in all, than any other
+            group has: what then comes late does so on a group that has time to make up.
         loose: keep only the order of the tasks of each kind and stage, and run what is ready.
         reserve: chunks of room that an F which overtakes another F must leave.
         by_kind: keep the order of all F and that of all B, and let a B overtake an F that there is
@@ -28,6 +30,7 @@ class Filling:
     """
 
     patience: Amount = 0
+    level: bool = False
     loose: bool = False
     reserve: int = 0
     by_kind: bool = False
@@ -91,6 +94,7 @@ class _Filler:
         self.waiting: list[deque[Task]] = [deque() for _ in lanes]
         self.held = [0] * len(lanes)
         self.free_at: list[Amount] = [0] * len(lanes)
+        self.idle: list[Amount] = [0] * len(lanes)  # between tasks, so far
         self.events: list[tuple[Amount, int]] = [(0, row) for row in range(len(lanes))]
         self.readers: dict[Task, set[int]] = {}
         for task, row in self.lane_of.items():
@@ -122,7 +126,9 @@ class _Filler:
                 soonest = ready if soonest is None else min(soonest, ready)
         if self.waiting[row]:
             needed = self._takes(self.waiting[row][0]) * (1 - self.filling.patience)
-            if blocked or soonest is None or soonest - now >= needed:
+            spare = max(self.idle) - self.idle[row]
+            level = self.filling.level and soonest is not None and soonest - now > spare
+            if blocked or level or soonest is None or soonest - now >= needed:
                 self._start(row, self.waiting[row].popleft(), now)
                 return
         if soonest is not None:
@@ -149,6 +155,8 @@ class _Filler:
 
     def _start(self, row: int, task: Task, now: Amount) -> None:
         end = now + self._takes(task)
+        if self.done[row]:
+            self.idle[row] += now - self.free_at[row]
         self.done[row].append(task)
         self.ends[task] = self.free_at[row] = end
         if task.kind == FORWARD:

@@ -5,6 +5,7 @@ in and when each buffer dies, which is all that a process needs to play its part
 others.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -93,14 +94,38 @@ def check_instructions(program: Instructions, graph: TaskGraph) -> None:
     """Nothing, if `program` runs `graph` to its end under blocking sends and frees what it makes.
 
     Raises:
-        ScheduleError: SHARDC-243 a task is not run; SHARDC-244 groups wait for each other;
-            SHARDC-246 a buffer is freed too early, twice or never; SHARDC-247 a value is sent that
-            nobody receives, or read where it was never received.
+        ScheduleError: SHARDC-243 a task is not run once, by its own group; SHARDC-244 a task runs
+            before what it needs, or groups wait for each other; SHARDC-246 a buffer is freed too
+            early, twice or never; SHARDC-247 a value is sent that nobody receives, or read where it
+            was never received.
     """
+    _check_runs(program, graph)
     state = _State(program, graph)
     while state.step():
         pass
     state.check_end()
+
+
+def _check_runs(program: Instructions, graph: TaskGraph) -> None:
+    """ScheduleError (SHARDC-243) unless every task is run once, by the group of its stage."""
+    runs = Counter(
+        (each.task, group)
+        for group, instructions in program.items()
+        for each in instructions
+        if isinstance(each, Run)
+    )
+    wanted = Counter((task, graph.group(task)) for task in graph.tasks)
+    for key in sorted(runs | wanted):
+        if runs[key] != wanted[key]:
+            missing, twice = wanted[key] > runs[key], bool(wanted[key])
+            task, group = key
+            said = "does not run" if missing else "runs twice:" if twice else "must not run"
+            raise ScheduleError(
+                f"device {group} {said} {task}",
+                where=f"row {group}",
+                help="a step runs each of its actions once, on the device of its stage",
+                code="SHARDC-243",
+            )
 
 
 class _State:
@@ -154,15 +179,6 @@ class _State:
                 else f"add the {partner} that device {alone} waits for",
                 code="SHARDC-244" if alone is None else "SHARDC-247",
             )
-        missing = next(
-            (t for t in self.graph.tasks if (t, self.graph.group(t)) not in self.present), None
-        )
-        if missing is not None:
-            raise ScheduleError(
-                f"no device group runs {missing}",
-                help="a step runs each of its actions once",
-                code="SHARDC-243",
-            )
         if self.live:
             buffer = self.graph.buffers[min(self.live)]
             raise ScheduleError(
@@ -172,13 +188,6 @@ class _State:
             )
 
     def _run(self, group: int, task: Task) -> None:
-        if (task, group) in self.present:
-            raise ScheduleError(
-                f"{task} runs twice",
-                where=self._where(group),
-                help="a step runs each of its actions once",
-                code="SHARDC-243",
-            )
         for need in self.graph.needs[task]:
             if (need.task, group) not in self.present:
                 raise ScheduleError(

@@ -7,18 +7,22 @@ Sources: Qi et al., "Pipeline Parallelism with Controllable Memory", NeurIPS 202
 2405.15362), for V-Min, V-Half and the V form of zero bubble.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from shardc.schedule.family import Costs, Lanes, Order, ScheduleFamily, framed
 from shardc.schedule.fill import Filling, fill_weights
 from shardc.schedule.placement import zigzag
 from shardc.schedule.simulate import simulate
-from shardc.schedule.tasks import BACKWARD, FORWARD, Amount, Schedule, Task
+from shardc.schedule.squeeze import Lane, squeeze, with_weights
+from shardc.schedule.tasks import BACKWARD, FORWARD, WEIGHT, Amount, Schedule, Task
 from shardc.schedule.times import durations
 from shardc.schedule.work import Work
 
 PERIOD = 6  # slots: F of two chunks, B and W of two chunks (or X of two slots each)
 
+FILLINGS = (Filling(), Filling(level=True), Filling(patience=1), Filling(by_kind=True))
+OVERTAKING = tuple(Filling(loose=True, reserve=reserve) for reserve in (1, 2, 4))
 MOST_TASKS = 1024  # forwards of a step up to which every way to fill its gaps is tried
 
 Offsets = Sequence[tuple[int, int, int, int]]
@@ -75,63 +79,105 @@ def _paired(forwards: Sequence[tuple[int, int]], slot: int) -> Offsets:
     ]
 
 
-def repeating(
-    patterns: Callable[[int], Iterator[Offsets]], most: Callable[[int], int], place_by_rank: bool
-) -> Order:
+def repeating(patterns: Callable[[int], Iterator[Offsets]], most: Callable[[int], int]) -> Order:
     """The pattern that takes the least time with its gaps squeezed out, of those that fit.
 
     Args:
         most: (p) -> microbatches that a group may hold.
-        place_by_rank: also try to let later tasks overtake those that wait.
     """
 
     def order(work: Work, costs: Costs) -> Lanes:
-        p = work.num_groups
-        lanes = [_slots(work, offsets) for offsets in patterns(p)]
-        return best_of(work, lanes, costs, most(p), loose=place_by_rank)
+        limit = most(work.num_groups)
+        slots = [_slots(work, offsets) for offsets in patterns(work.num_groups)]
+        tight = [squeezed for each in slots for squeezed in _squeezed(work, each, limit)]
+        found = _filled(work, map(_in_order, [*slots, *tight]), costs, limit, FILLINGS)
+        if work.num_stages * work.num_microbatches <= MOST_TASKS:
+            found += _filled(work, map(_in_order, slots), costs, limit, OVERTAKING)
+        return _best(found, work, costs)
 
     return order
 
 
-def _slots(work: Work, offsets: Offsets) -> Lanes:
+def _slots(work: Work, offsets: Offsets) -> list[list[tuple[int, Task]]]:
+    """Per group, (slot, task) of F and B of all microbatches."""
     last = work.num_stages - 1
     lanes = []
     for group, (ahead, back, back_again, home) in enumerate(offsets):
-        slots: list[tuple[int, int, Task]] = []  # of two in one slot, forwards go first
+        slots: list[tuple[int, Task]] = []
         for k in work.microbatches():
             at = PERIOD * k
             slots += [
-                (at + ahead, 0, Task(group, FORWARD, k)),
-                (at + back, 1, Task(last - group, FORWARD, k)),
-                (at + back_again, 2, Task(last - group, BACKWARD, k)),
-                (at + home, 3, Task(group, BACKWARD, k)),
+                (at + ahead, Task(group, FORWARD, k)),
+                (at + back, Task(last - group, FORWARD, k)),
+                (at + back_again, Task(last - group, BACKWARD, k)),
+                (at + home, Task(group, BACKWARD, k)),
             ]
-        lanes.append([task for *_, task in sorted(slots)])
+        lanes.append(slots)
     return lanes
 
 
-def best_of(work: Work, orders: Sequence[Lanes], costs: Costs, limit: int, *, loose: bool) -> Lanes:
-    """The fastest of some orders of F and B, each filled with weights in several ways."""
-    p = work.num_groups
-    fillings = [Filling(), Filling(patience=1), Filling(by_kind=True)]
-    if loose and work.num_stages * work.num_microbatches <= MOST_TASKS:
-        fillings += [Filling(loose=True, reserve=r) for r in (1, 2, 4, p // 2 + 1)]
-    graph = work.graph(zigzag(work))
-    found: list[tuple[Amount, Amount, int, Lanes]] = []
-    for order in orders:
-        for filling in fillings:
-            lanes = fill_weights(work, zigzag(work), order, costs, limit, filling)
-            if lanes is not None:
-                schedule = Schedule(framed(lanes, work, zigzag(work)))
-                result = simulate(schedule, graph, durations(work, costs.times), costs.transfer_s)
-                found.append((result.makespan_s, result.span_s, len(found), lanes))
-    assert found, f"no pattern of {p} groups fits into {limit} microbatches"
-    return min(found)[3]
+def _squeezed(work: Work, lanes: Sequence[Lane], limit: int) -> Iterator[Sequence[Lane]]:
+    """The pattern without the gaps of its start, and of its end too."""
+    placement = zigzag(work)
+    room = limit * work.chunks
+    if not work.split_backward:
+        slots = {task: slot for lane in lanes for slot, task in lane}
+        whole = squeeze(slots, work.graph(placement), {FORWARD: 1, BACKWARD: 2}, room=room)
+        yield _of_groups(whole, lanes)
+        return
+    one = dict.fromkeys((FORWARD, BACKWARD, WEIGHT), 1)
+    slots = {task: slot for lane in lanes for slot, task in with_weights(lane)}
+    early = squeeze(slots, work.graph(placement), one, room=room)
+    yield _of_groups(early, lanes)
+    # After the last forward nothing but the weights is in the way, and those can wait.
+    early = {task: slot for task, slot in early.items() if task.kind != WEIGHT}
+    start = early[Task(0, FORWARD, work.num_microbatches - 1)]
+    unsplit = replace(work, split_backward=False).graph(placement)
+    yield _of_groups(squeeze(early, unsplit, one, start=start), lanes)
+
+
+def _of_groups(slots: Mapping[Task, int], lanes: Sequence[Lane]) -> list[list[tuple[int, Task]]]:
+    """The new slots of the tasks of each lane."""
+    return [[(slots[task], task) for _, task in lane] for lane in lanes]
+
+
+def _in_order(lanes: Sequence[Lane]) -> Lanes:
+    """Of two tasks in one slot, forwards go first, and the first chunk's."""
+    return [
+        [task for _, task in sorted(lane, key=lambda e: (e[0], e[1].kind != FORWARD, e[1].stage))]
+        for lane in lanes
+    ]
+
+
+def _filled(
+    work: Work, orders: Iterable[Lanes], costs: Costs, limit: int, fillings: Sequence[Filling]
+) -> list[Lanes]:
+    """Orders of F and B, each filled with weights in several ways, those that fit."""
+    filled = (
+        fill_weights(work, zigzag(work), order, costs, limit, filling)
+        for order in orders
+        for filling in fillings
+    )
+    return [lanes for lanes in filled if lanes is not None]
+
+
+def _best(orders: Sequence[Lanes], work: Work, costs: Costs) -> Lanes:
+    """The one with the shortest span, of those the shortest step, of those the first."""
+    assert orders, f"no order of {work.num_groups} groups fits"
+    graph, of = work.graph(zigzag(work)), durations(work, costs.times)
+
+    def takes(lanes: Lanes) -> tuple[Amount, Amount]:
+        schedule = Schedule(framed(lanes, work, zigzag(work)))
+        result = simulate(schedule, graph, of, costs.transfer_s)
+        return result.span_s, result.makespan_s
+
+    return min(orders, key=takes)
 
 
 def zero_bubble(work: Work, costs: Costs) -> Lanes:
     """ZB-V: memory of 1F1B's first stage, no bubble where F, B and W take the same time."""
-    return best_of(work, [_zero_bubble(work)], costs, work.num_groups, loose=False)
+    orders = _filled(work, [_zero_bubble(work)], costs, work.num_groups, FILLINGS)
+    return _best(orders, work, costs)
 
 
 def _zero_bubble(work: Work) -> Lanes:
@@ -163,17 +209,17 @@ FAMILIES = (
     _family("zb-v", zero_bubble, "no bubble with 1F1B's memory, on every group the same"),
     _family(
         "v-half",
-        repeating(half, lambda p: (p + 2) // 2, place_by_rank=True),
+        repeating(half, lambda p: (p + 2) // 2),
         "half of 1F1B's memory, half of its bubble",
     ),
     _family(
         "v-min",
-        repeating(least, lambda p: (p + 4) // 3, place_by_rank=True),
+        repeating(least, lambda p: (p + 4) // 3),
         "a third of 1F1B's memory, two thirds of its bubble",
     ),
     _family(
         "1f1b-v",
-        repeating(two_thirds, lambda p: -(-2 * p // 3), place_by_rank=True),
+        repeating(two_thirds, lambda p: -(-2 * p // 3)),
         "two thirds of 1F1B's memory without splitting the backward",
         split=False,
     ),

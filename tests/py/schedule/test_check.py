@@ -198,17 +198,23 @@ def run_twice(program: dict[int, list[Instruction]]) -> None:
     program[0].append(Run(Task(0, "F", 0)))
 
 
+def run_elsewhere(program: dict[int, list[Instruction]]) -> None:
+    program[1].remove(Run(Task(1, "B", 0)))
+    program[0].append(Run(Task(1, "B", 0)))
+
+
 @pytest.mark.parametrize(
     ("mutate", "code", "said"),
     [
         (drop(Receive, 1), "SHARDC-247", "add the receive"),
         (drop(Send, 0), "SHARDC-247", "add the send"),
         (drop(Free, 0), "SHARDC-246", "is never freed"),
-        (drop(Run, 1), "SHARDC-247", "which it does not hold|reads the result"),
+        (drop(Run, 1), "SHARDC-243", "device 1 does not run 1F0"),
         (free_early, "SHARDC-246", "is freed before"),
         (free_twice, "SHARDC-246", "is freed twice"),
         (swap_sends, "SHARDC-244", "does not hold|wait for each other"),
-        (run_twice, "SHARDC-243", "runs twice"),
+        (run_twice, "SHARDC-243", "device 0 runs twice: 0F0"),
+        (run_elsewhere, "SHARDC-243", "device 0 must not run 1B0"),
     ],
 )
 def test_broken_instructions_are_refused(

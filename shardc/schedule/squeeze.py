@@ -1,0 +1,83 @@
+"""Squeezes the gaps out of a pattern of slots, without holding more than it may.
+
+A pattern that repeats per microbatch leaves gaps where the first microbatches have nobody before
+them, and the last ones nobody behind. Slot by slot, each task moves to the earliest gap of its
+group that comes after what it needs.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from shardc.schedule.tasks import FORWARD, WEIGHT, Task, TaskGraph
+
+Lane = Sequence[tuple[int, Task]]
+"""(first slot, task) of one group."""
+
+
+def squeeze(
+    slots: Mapping[Task, int],
+    graph: TaskGraph,
+    widths: Mapping[str, int],
+    *,
+    room: int | None = None,
+    start: int = 0,
+) -> dict[Task, int]:
+    """Earlier slots for the tasks of a pattern; none comes later than it was.
+
+    Args:
+        slots: of every task of `graph`, each after what it needs, or a B in the slot of its F.
+        widths: slots that a task of each kind takes.
+        room: forwards whose activations a group may hold; one that holds more in the pattern itself
+            is not given more. None: no limit.
+        start: nothing before this slot moves, and nothing moves before it.
+    """
+    end = max(slot + widths[task.kind] for task, slot in slots.items())
+    busy = [[0] * end for _ in range(graph.num_groups)]
+    held = [[0] * end for _ in range(graph.num_groups)]
+    last_user = {buffer.maker: buffer.users[-1] for buffer in graph.buffers}
+    for task, slot in slots.items():
+        group = graph.group(task)
+        _add(busy[group], slot, slot + widths[task.kind], 1)
+        if task.kind == FORWARD:
+            user = last_user[task]
+            _add(held[group], slot, slots[user] + widths[user.kind], 1)
+    frees = set(last_user.values())
+    found: dict[Task, int] = {}
+    for task, slot in sorted(slots.items(), key=lambda item: (item[1], item[0].kind != FORWARD)):
+        group, width = graph.group(task), widths[task.kind]
+        first = slot
+        if slot >= start:
+            needed = (found[need.task] + widths[need.task.kind] for need in graph.needs[task])
+            first = min(slot, max(start, max(needed, default=0)))
+            if task.kind == FORWARD and room is not None:
+                full = (i for i in range(slot - 1, first - 1, -1) if held[group][i] >= room)
+                first = max(first, next(full, -1) + 1)
+        _add(busy[group], slot, slot + width, -1)
+        while first < slot and any(busy[group][first : first + width]):
+            first += 1
+        _add(busy[group], first, first + width, 1)
+        found[task] = first
+        if task.kind == FORWARD:
+            _add(held[group], first, slot, 1)
+        elif task in frees:
+            _add(held[group], first + width, slot + width, -1)
+    return found
+
+
+def with_weights(lane: Lane) -> list[tuple[int, Task]]:
+    """A lane of F and B of one slot each, with every B's W in the first free slot behind it."""
+    taken = {slot for slot, _ in lane}
+    found = list(lane)
+    free = 0
+    for slot, task in sorted(lane):
+        if task.kind != FORWARD:
+            free = max(free, slot + 1)
+            while free in taken:
+                free += 1
+            found.append((free, task._replace(kind=WEIGHT)))
+            free += 1
+    return sorted(found)
+
+
+def _add(row: list[int], first: int, end: int, amount: int) -> None:
+    for i in range(first, end):
+        row[i] += amount
