@@ -72,8 +72,8 @@ def promising_shapes(
 ) -> Promising | None:
     """Searches stages, submeshes, views, microbatches and schedules, all that is left open.
 
-    None where several stages are asked for and the batch cannot be cut: they gain no time then,
-    and the cheapest ones would leave most devices idle.
+    None where several stages are asked for and the batch cannot be cut, or is run through several
+    times: they gain no time then, and the cheapest ones would leave most devices idle.
 
     Args:
         in_time: whether layers may still be priced.
@@ -104,6 +104,8 @@ def promising_shapes(
     asked = options.stages if isinstance(options.stages, int) else 1
     layers, outlined = find_layers(split_module, loops, at_least=asked)
     runs = RUNS in split_module.operation.attributes
+    if runs and options.microbatches == "auto" and options.stages not in (1, "auto"):
+        return None
     kinds = {get_str(f, KIND) for f in functions(outlined.operation)}
     costs = LayerCosts(splits, loop_cuts, layers, (reference, outlined), cluster, options.seed)
     views = _views(cluster, options)
