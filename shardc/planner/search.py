@@ -44,7 +44,7 @@ from shardc.planner.shapes import distinct
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
 from shardc.schedule.registry import AUTO, executable_schedule
-from shardc.solver.interrupt import poll_between
+from shardc.solver.interrupt import finish, poll_between
 from shardc.solver.solve import LimitError
 
 MOST_PLANNED, MOST_TRIED = 3, 9  # shapes that are planned exactly, if they fit, and if they do not
@@ -131,6 +131,7 @@ class _Planner:
         except KeyboardInterrupt:
             if self.best is None:
                 raise
+            finish()  # what makes the plan of the best shape polls, too
             self.notes.append(INTERRUPTED)
         if self.best is None:
             raise self.bug or self._explained()
@@ -163,6 +164,15 @@ class _Planner:
                 f" device{'s' * (devices != 1)}",
                 help=f"ask for at most {devices} stages, or for a larger cluster",
                 code="SHARDC-162",
+            )
+        mesh = self.options.mesh
+        size = 1 if mesh == "auto" else math.prod(mesh)
+        if asked != "auto" and asked > 1 and asked * size > devices:
+            raise PlanError(
+                f"{asked} stages on meshes of {size} devices need {asked * size}, and cluster"
+                f" '{self.cluster.name}' has {devices}",
+                help="use fewer stages, a smaller mesh or a larger cluster",
+                code="SHARDC-101",
             )
 
     def _settle_microbatches(self) -> None:
@@ -341,10 +351,12 @@ class _Planner:
             except StageError as error:
                 if error.most is None:
                     raise
-                self._note_fewer("stages", error.most, error)
-                if self.options.stages == "auto" or error.most == 1:
+                if self.options.stages == "auto":
+                    self._note_fewer("stages", error.most, error)
                     return None
-                self.options = msgspec.structs.replace(self.options, stages=error.most)
+                self._take_fewer("stages", error.most, error)
+                if error.most == 1:
+                    return None
                 continue
             if found is None:
                 self._plan_each(self._even(1))
