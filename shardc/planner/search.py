@@ -335,7 +335,7 @@ class _Planner:
                     self.cluster,
                     self.options,
                     self.schedules,
-                    lambda: self._seconds_spent() < SEARCHING * self.options.time_limit_s,
+                    lambda: self._seconds_spent() / (SEARCHING * self.options.time_limit_s),
                     lambda error: self._note_fewer("microbatches", 1, error),
                 )
             except StageError as error:
