@@ -18,6 +18,18 @@ def print_request(cluster: Cluster, options: PlanOptions) -> str:
     return "\n".join(msgspec.json.encode(each).decode() for each in (cluster, options))
 
 
+def check_stages(cluster: Cluster, options: PlanOptions) -> None:
+    """Raises StageError (SHARDC-162) where more stages than devices are asked for."""
+    asked, devices = options.stages, cluster.num_devices
+    if asked != "auto" and asked > devices:
+        raise StageError(
+            f"{asked} stages were asked for, and cluster '{cluster.name}' has {devices}"
+            f" device{'s' * (devices != 1)}",
+            help=f"ask for at most {devices} stages, or for a larger cluster",
+            code="SHARDC-162",
+        )
+
+
 def most_microbatches(splits: Splits, options: PlanOptions) -> tuple[int, MicrobatchError | None]:
     """The most microbatches that are possible, up to those asked for, and why there are no more.
 
