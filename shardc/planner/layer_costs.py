@@ -32,6 +32,7 @@ from shardc.solver.solve import solve
 
 PRICES = (0.0, 0.1, 1.0)  # of all that a layer holds at price 0, over what it takes
 GAP, EFFORT_S = 0.04, 0.5  # of solving one layer
+PER_PROBLEM, PER_COUNT = 50_000, 1_500_000  # pairs of strategies that take as long, about
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ class LayerCosts:
     """Prices layers when they are asked for, each once.
 
     Attributes:
-        num_solved: problems, which is what the budget of a search counts.
+        work: pairs of strategies in all problems, and `PER_PROBLEM` for each of them and
+            `PER_COUNT` for each number of microbatches: what the budget of a search counts.
     """
 
     def __init__(
@@ -108,11 +110,12 @@ class LayerCosts:
         self._sends: dict[int, Sends] = {}
         self._built: dict[tuple[Mesh, int, int], StageProblem] = {}
         self._costs: dict[tuple[Mesh, int, int, int], LayerCost] = {}
-        self.num_solved = 0
+        self.work = 0
 
     def samples(self, count: int) -> Module | None:
         """The samples as stages, in `count` microbatches; None where they cannot be had."""
         if count not in self._outlined:
+            self.work += PER_COUNT
             try:
                 module = self._splits.cut_at(count, self._loop_cuts)
             except MicrobatchError:  # a sharding that the user asks for may not allow it
@@ -186,7 +189,7 @@ class LayerCosts:
             gap=GAP,
             hint=[0] * problem.num_nodes,
         )
-        self.num_solved += 1
+        self.work += PER_PROBLEM + sum(table.size for table in problem.edge_costs)
         report = stage_report(built, solution, view, self.cluster)
         buffers = planned_reshards(built, solution.choice, view, self.cluster).buffers()
         seconds = report.seconds

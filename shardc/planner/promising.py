@@ -67,7 +67,7 @@ def promising_shapes(
     cluster: Cluster,
     options: PlanOptions,
     schedules: Sequence[str],
-    in_time: Callable[[], bool],
+    spent: Callable[[], float],
     note: Callable[[MicrobatchError], None],
 ) -> Promising | None:
     """Searches stages, submeshes, views, microbatches and schedules, all that is left open.
@@ -76,7 +76,7 @@ def promising_shapes(
     times: they gain no time then, and the cheapest ones would leave most devices idle.
 
     Args:
-        in_time: whether layers may still be priced.
+        spent: share of the time for the search that is gone.
         note: is told why the batch cannot be cut, if it cannot.
     Raises:
         StageError: SHARDC-160, SHARDC-161, the program cannot be cut into (so many) stages.
@@ -115,7 +115,7 @@ def promising_shapes(
     # Without microbatches a pipeline gains no time; with several runs its first stage would go
     # through all of them alone before the others begin.
     piped = [c for c in counts if c > 1 and not runs] if options.stages == "auto" else counts
-    search = ShapeSearch(prices, splits, cluster, options, piped, counts, schedules, in_time)
+    search = ShapeSearch(prices, splits, cluster, options, piped, counts, schedules, spent)
     return Promising(search.run(), search)
 
 

@@ -10,10 +10,12 @@ from shardc.compiler import Shape
 from shardc.cost.collectives import transfer_s
 from shardc.cost.links import transfer_link
 from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
+from shardc.errors import PlanError
 from shardc.ir.context import Module
 from shardc.ir.shardings import meshes
 from shardc.options import PlanOptions
 from shardc.plan.executable import ValueSpec
+from shardc.plan.layout import Mesh
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,28 @@ class Crossing:
     num_bytes: int
     seconds: dict[tuple[int, int], float]
     boundary_bytes: dict[tuple[int, int], int]
+
+
+def whole_views(cluster: Cluster, options: PlanOptions) -> list[Mesh]:
+    """All devices as one mesh, in every way or in the one that was asked for; those whose last
+    axis is a node, or all of it, come first.
+
+    Raises:
+        PlanError: SHARDC-101, the mesh that was asked for has more devices than there are.
+    """
+    asked = options.mesh
+    if asked == "auto":
+        per_node = cluster.num_devices_per_node
+        views = mesh_views(cluster, 0, cluster.num_devices)
+        return sorted(views, key=lambda view: view.shape[-1] != per_node)
+    if math.prod(asked) > cluster.num_devices:
+        raise PlanError(
+            f"the mesh {'x'.join(map(str, asked))} needs {math.prod(asked)} devices and"
+            f" cluster '{cluster.name}' has {cluster.num_devices}",
+            help="use a smaller mesh or a larger cluster",
+            code="SHARDC-101",
+        )
+    return [mesh_of(asked, range(math.prod(asked)), options.mesh_axes)]
 
 
 def even_proposals(

@@ -1,11 +1,13 @@
 """What a plan is asked for, and how much of that a program allows."""
 
+import math
+
 import msgspec
 
 from shardc.analysis.stages.layers import layer_positions
 from shardc.cluster import Cluster
 from shardc.compiler import step_flops
-from shardc.errors import MicrobatchError, StageError
+from shardc.errors import MicrobatchError, PlanError, StageError
 from shardc.ir.attributes import RUNS, get_str
 from shardc.options import PlanOptions
 from shardc.planner.split_cache import Splits
@@ -16,6 +18,31 @@ MOST_EARLIER = 0.5  # of the FLOPs, in earlier runs of the microbatches in front
 def print_request(cluster: Cluster, options: PlanOptions) -> str:
     """The request in lines for a report."""
     return "\n".join(msgspec.json.encode(each).decode() for each in (cluster, options))
+
+
+def check_stages(cluster: Cluster, options: PlanOptions) -> None:
+    """Refuses more stages, or larger meshes of stages, than there are devices for.
+
+    Raises:
+        StageError: SHARDC-162, more stages than devices.
+        PlanError: SHARDC-101, the stages need more devices than there are.
+    """
+    asked, devices = options.stages, cluster.num_devices
+    if asked != "auto" and asked > devices:
+        raise StageError(
+            f"{asked} stages were asked for, and cluster '{cluster.name}' has {devices}"
+            f" device{'s' * (devices != 1)}",
+            help=f"ask for at most {devices} stages, or for a larger cluster",
+            code="SHARDC-162",
+        )
+    size = 1 if options.mesh == "auto" else math.prod(options.mesh)
+    if asked != "auto" and asked > 1 and asked * size > devices:
+        raise PlanError(
+            f"{asked} stages on meshes of {size} devices need {asked * size}, and cluster"
+            f" '{cluster.name}' has {devices}",
+            help="use fewer stages, a smaller mesh or a larger cluster",
+            code="SHARDC-101",
+        )
 
 
 def most_microbatches(splits: Splits, options: PlanOptions) -> tuple[int, MicrobatchError | None]:

@@ -25,12 +25,11 @@ from shardc.solver.interrupt import poll_between
 from shardc.solver.pipeline.stages import Line, Pipeline, plan_stages
 
 PER_ROOT = 16  # first guess of the microbatches, per square root of the devices
-WANTED, LEAST = (
-    4,
-    2,
-)  # shapes whose layers are priced exactly: if they are near the best, in any case
+# Shapes whose layers are priced exactly: if they are near the best, in any case.
+WANTED, LEAST = 4, 2
 NEAR = 1.005
-SOLVES = 160  # of layers, for one search
+WORK = 20_000_000  # of pricing, for one search; see `LayerCosts.work`
+OPENING = 0.7  # of the budget, for views not looked at; the rest settles what looks best
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class ShapeSearch:
     Attributes:
         prices: what stages cost.
         counts, whole_counts: numbers of microbatches to try with and without a pipeline.
-        exhausted: the budget of solves ended before every promising shape was looked at.
+        exhausted: the budget ended before every promising shape was looked at.
     """
 
     def __init__(
@@ -69,14 +68,14 @@ class ShapeSearch:
         counts: Sequence[int],
         whole_counts: Sequence[int],
         schedules: Sequence[str],
-        may_ask: Callable[[], bool],
+        spent: Callable[[], float],
     ) -> None:
         self.prices, self.splits = prices, splits
         self.cluster, self.options = cluster, options
         self.counts, self.whole_counts = list(counts), list(whole_counts)
         self.schedules = list(schedules)
         self.exhausted = False
-        self._in_time = may_ask
+        self._spent = spent
 
     def run(self) -> list[Found]:
         """The fastest first; none where nothing fits."""
@@ -88,6 +87,7 @@ class ShapeSearch:
         queue = [(self._least_s(key), number, key, 0) for number, key in enumerate(keys)]
         heapq.heapify(queue)
         found: list[Found] = []
+        unsure: list[Found] = []  # that rest on prices in other microbatches
         number = len(queue)
         while queue and len(found) < WANTED:
             poll_between()
@@ -97,27 +97,33 @@ class ShapeSearch:
             if len(found) >= LEAST and least_s > NEAR * found[0].pipeline.step_time_s:
                 break
             number += 1
-            if rounds == 0 and self._may_ask():
-                if self.prices.open_size(key.size, self._first(key)):
+            if not self.prices.is_open(key.size):
+                self._open(key)
+                if self.prices.is_open(key.size):
                     heapq.heappush(queue, (self._least_s(key), number, key, 0))
-                    continue
+                continue
+            if rounds == 0 and self._may_ask(OPENING):
                 self.prices.open_prices(key.size, key.num_microbatches)
             pipeline = self._best(key)
             if pipeline is None:
                 continue
-            if rounds > 0 and pipeline.step_time_s > least_s * (1.0 + 1e-9):
-                heapq.heappush(queue, (pipeline.step_time_s, number, key, rounds))
+            if rounds == 0 or pipeline.step_time_s > least_s * (1.0 + 1e-9):
+                heapq.heappush(queue, (pipeline.step_time_s, number, key, max(rounds, 1)))
                 continue
-            if rounds == 0:
-                heapq.heappush(queue, (pipeline.step_time_s, number, key, 1))
-                continue
-            if self._may_ask() and self._price(key, pipeline):
+            if not self._is_settled(key, pipeline):
+                if not self._may_ask():
+                    self.exhausted = True
+                    unsure.append(Found(key, pipeline))
+                    continue
+                if not self.prices.has(key.num_microbatches):
+                    continue
+            if self._price(key, pipeline):
                 pipeline = self._best(key)
                 if pipeline is not None:
                     heapq.heappush(queue, (pipeline.step_time_s, number, key, rounds + 1))
                 continue
             found.append(Found(key, pipeline))
-        self.exhausted = not self._may_ask()
+        found = found or unsure
         found += self._unequal(found[:2])
         return sorted(found, key=lambda each: each.pipeline.step_time_s)
 
@@ -126,10 +132,21 @@ class ShapeSearch:
         if key.num_stages == 1:
             return key.num_microbatches
         wanted = PER_ROOT * math.sqrt(self.cluster.num_devices)
-        return min(self.counts, key=lambda count: abs(math.log(count / wanted)))
+        near = sorted(self.counts, key=lambda count: abs(math.log(count / wanted)))
+        return next((count for count in near if self.prices.has(count)), near[0])
 
-    def _may_ask(self) -> bool:
-        return self.prices.num_solved < SOLVES and self._in_time()
+    def _may_ask(self, share: float = 1.0) -> bool:
+        """Whether a share of the budget is not spent yet."""
+        return self.prices.work < share * WORK and self._spent() < share
+
+    def _open(self, key: Key) -> None:
+        """Prices the layers on views of the size of a shape, if that may be."""
+        if not self._may_ask(OPENING):
+            self.exhausted = True
+            return
+        first = self._first(key)
+        if self.prices.has(first):
+            self.prices.open_size(key.size, first)
 
     def _keys(self) -> Iterator[Key]:
         """Every shape of equal stages, or those asked for."""
@@ -177,15 +194,35 @@ class ShapeSearch:
         except (InfeasibleError, StageError):
             return None
 
-    def _price(self, key: Key, pipeline: Pipeline) -> bool:
+    def _is_settled(self, key: Key, pipeline: Pipeline) -> bool:
+        """Whether the stages of a pipeline rest on prices in its own microbatches."""
+        return all(self.prices.is_settled(*stage) for stage in self._asked(key, pipeline))
+
+    def _settle(self, key: Key, pipeline: Pipeline) -> bool:
         """Asks for the prices that the stages of a pipeline rest on; whether any was new."""
         new = False
-        for stage, (first, last, size) in enumerate(pipeline.stages):
-            held = self._held(key, len(pipeline.stages) - 1 - stage)
-            new |= self.prices.settle(size, key.num_microbatches, held, first, last)
-        if self.prices.open_doubtful(key.size, self._first(key)):
+        for stage in self._asked(key, pipeline):
+            new |= self._may_ask() and self.prices.settle(*stage)
+        return new
+
+    def _asked(self, key: Key, pipeline: Pipeline) -> list[tuple[int, int, int, int, int]]:
+        """The arguments of `settle` for each stage."""
+        behind = len(pipeline.stages) - 1
+        count = key.num_microbatches
+        return [
+            (size, count, self._held(key, behind - stage), first, last)
+            for stage, (first, last, size) in enumerate(pipeline.stages)
+        ]
+
+    def _price(self, key: Key, pipeline: Pipeline) -> bool:
+        """Settles the prices of a pipeline, then opens views not looked at; whether any was new."""
+        if self._settle(key, pipeline):
+            return True
+        if not self._may_ask(OPENING):
+            return False
+        new = self.prices.open_doubtful(key.size, self._first(key))
+        if new:
             self.prices.open_prices(key.size, key.num_microbatches)
-            new = True
         return new
 
     def _held(self, key: Key, behind: int) -> int:
@@ -198,18 +235,22 @@ class ShapeSearch:
         found = []
         for each in best:
             key = each.key
-            sizes = self.prices.open_sizes()
-            asked = None if self.options.stages == "auto" else self.options.stages
-            line = self._line(sizes, self.cluster.num_devices, key)
-            try:
-                pipeline = plan_stages(
-                    line, num_stages=asked, below_s=each.pipeline.step_time_s * (1.0 - 1e-3)
-                )
-            except (InfeasibleError, StageError):
-                continue
-            if pipeline is not None:
+            below_s = each.pipeline.step_time_s * (1.0 - 1e-3)
+            pipeline = self._best_of_any(key, below_s)
+            while pipeline is not None and self._settle(key, pipeline):
+                pipeline = self._best_of_any(key, below_s)
+            if pipeline is not None and self._is_settled(key, pipeline):
                 found.append(Found(key, pipeline))
         return found
+
+    def _best_of_any(self, key: Key, below_s: float) -> Pipeline | None:
+        """The best stages of any sizes by what is known, if they are faster than that."""
+        asked = None if self.options.stages == "auto" else self.options.stages
+        line = self._line(self.prices.open_sizes(), self.cluster.num_devices, key)
+        try:
+            return plan_stages(line, num_stages=asked, below_s=below_s)
+        except (InfeasibleError, StageError):
+            return None
 
     def proposal(self, each: Found) -> Proposal | None:
         """The shape as the compiler takes it; None if its stages do not begin where layers do."""

@@ -59,8 +59,12 @@ class StagePrices:
         ]
 
     @property
-    def num_solved(self) -> int:
-        return self.costs.num_solved
+    def work(self) -> int:
+        return self.costs.work
+
+    def has(self, count: int) -> bool:
+        """Whether layers can be priced in that many microbatches."""
+        return self.costs.has(count)
 
     def origin(self, layer: int) -> Origin:
         """What begins a layer."""
@@ -76,13 +80,14 @@ class StagePrices:
 
     # ---- prices ----
 
-    def open_size(self, size: int, count: int) -> bool:
-        """Prices the layers on the views of a size, if none of them is known; whether it did."""
-        if any((view, 0) in self._priced for view in self._views[size]):
-            return False
+    def is_open(self, size: int) -> bool:
+        """Whether layers are priced on any view of a size."""
+        return any((view, 0) in self._priced for view in self._views[size])
+
+    def open_size(self, size: int, count: int) -> None:
+        """Prices the layers on the views of a size."""
         clear = [view for view in self._views[size] if view not in self._doubtful]
         self._open(clear or self._views[size], size, count)
-        return True
 
     def open_doubtful(self, size: int, count: int) -> bool:
         """Prices the layers on the doubtful views of a size, too; whether there were any."""
@@ -109,11 +114,7 @@ class StagePrices:
 
     def open_sizes(self) -> tuple[int, ...]:
         """The sizes whose prices are known."""
-        return tuple(
-            size
-            for size in self.sizes
-            if any((view, 0) in self._priced for view in self._views[size])
-        )
+        return tuple(filter(self.is_open, self.sizes))
 
     def settle(self, size: int, count: int, held: int, first: int, last: int) -> bool:
         """Prices what the best view of a stage rests on; whether anything was not known."""
@@ -124,6 +125,11 @@ class StagePrices:
                 self._ask(view, count, each)
                 new = True
         return new
+
+    def is_settled(self, size: int, count: int, held: int, first: int, last: int) -> bool:
+        """Whether `settle` would have nothing to price."""
+        view, price = self._choice(size, count, held, first, last)
+        return all(self.costs.is_known(view, count, each) for each in {0, price})
 
     def _ask(self, view: Mesh, count: int, price: int, kinds: Iterable[int] = ()) -> None:
         """Prices layers: those `kinds`, or all."""

@@ -89,14 +89,14 @@ def test_every_door_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def first_shape_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from shardc.planner import search
+    from shardc.planner import attempts
 
-    right, calls = search.plan_exactly, iter(range(100))
+    right, calls = attempts.plan_exactly, iter(range(100))
 
     def at_first(*args: Any, **options: Any) -> Any:
         return fails() if next(calls) == 0 else right(*args, **options)
 
-    monkeypatch.setattr(search, "plan_exactly", at_first)
+    monkeypatch.setattr(attempts, "plan_exactly", at_first)
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
 
 
@@ -115,7 +115,7 @@ def test_where_tests_run_it_is_an_error() -> None:
 
 def test_where_no_shape_is_left_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SHARDC_RERAISE")
-    monkeypatch.setattr("shardc.planner.search.plan_exactly", fails)
+    monkeypatch.setattr("shardc.planner.attempts.plan_exactly", fails)
     with pytest.raises(BugError, match="made up"):
         lowered(mesh="auto", seed=1).plan()
 

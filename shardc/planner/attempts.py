@@ -1,0 +1,168 @@
+"""Shapes that are planned exactly, within a time limit, and the best of them."""
+
+import functools
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from shardc.cluster import Cluster
+from shardc.compiler import Shape, outline
+from shardc.errors import BugError, InfeasibleError
+from shardc.ir.bugs import bugs_while
+from shardc.ir.context import Module
+from shardc.ir.walk import functions, planned_ops
+from shardc.options import PlanOptions
+from shardc.planner.candidate import Candidate, plan_exactly, says_more
+from shardc.planner.proposal import Proposal
+from shardc.planner.request import print_request
+from shardc.planner.split_cache import Splits
+from shardc.planner.user_shardings import in_conflict
+from shardc.solver.interrupt import poll_between
+
+# Of solving a stage while shapes compete, and of the shape that won. Stages of more ops get as much
+# more: a look at all of them takes that much longer.
+CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0
+FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0
+OPS_FOR_EFFORT = 8_000
+FIRST_SHARE, SHARE = 0.25, 0.85  # of the time limit, of what is left: for planning one shape
+RERAISE = "SHARDC_RERAISE"  # set in the environment: a shape at which shardc fails ends planning
+
+Progress = Callable[[str], None]
+
+
+class Attempts:
+    """Plans shapes of one program and keeps the best.
+
+    Attributes:
+        best: the fastest shape so far.
+        infeasible: the error that tells of the least memory missing, of shapes that do not fit.
+        bug: the first error of shardc's own.
+        notes: for the plan; the caller may add to them.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        splits: Splits,
+        cluster: Cluster,
+        options: PlanOptions,
+        progress: Progress,
+    ) -> None:
+        self.module, self.splits = module, splits
+        self.cluster, self.options = cluster, options
+        self.progress = progress
+        self.best: Candidate | None = None
+        self.infeasible: InfeasibleError | None = None
+        self.bug: BugError | None = None
+        self.notes: list[str] = []
+        self._start_s = time.monotonic()
+        self._longest_s = 0.0  # of planning one shape exactly
+        self._first: Proposal | None = None  # that was planned
+        self._outlined: tuple[Shape, Module] | None = None  # the last one, and its cuts
+
+    def seconds_spent(self) -> float:
+        return time.monotonic() - self._start_s
+
+    def _solving_s(self) -> float:
+        """Seconds for one shape; the first gets some even where none are left."""
+        least_s = FIRST_SHARE * self.options.time_limit_s if self.best is None else 1.0
+        return max(SHARE * (self.options.time_limit_s - self.seconds_spent()), least_s)
+
+    def time_for_another(self) -> bool:
+        """Whether one more shape can be planned within the time limit."""
+        return self.seconds_spent() + self._longest_s < self.options.time_limit_s
+
+    def _outline(self, shape: Shape) -> Module:
+        """The stage functions of a shape; the last are kept, for its other meshes."""
+        key = msgspec.structs.replace(shape, meshes=())
+        if self._outlined is None or self._outlined[0] != key:
+            self._outlined = key, outline(self.splits.of(shape), shape.cuts)
+        return self._outlined[1]
+
+    def _unless_it_fails[Found](self, what: str, plan: Callable[[], Found]) -> Found | BugError:
+        """What `plan` finds; the error, noted, where shardc itself fails at it."""
+        try:
+            with bugs_while("planning", self.module, print_request(self.cluster, self.options)):
+                return plan()
+        except BugError as bug:
+            if os.environ.get(RERAISE):
+                raise
+            self.bug = self.bug or bug
+            note = f"{what} left out: {bug.message}; {bug.help}"
+            if note not in self.notes:
+                self.notes.append(note)
+            return bug
+
+    def plan(
+        self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float = math.inf
+    ) -> Candidate | InfeasibleError | BugError:
+        """Plans a shape exactly, and keeps it if it is the best; the error, if it does not fit, or
+        if shardc fails at it."""
+        sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in proposal.shape.meshes)
+        return self._unless_it_fails(
+            f"{len(proposal.shape.meshes)} stages on {sizes}",
+            functools.partial(self._plan, proposal, gap, effort_s, cutoff_s),
+        )
+
+    def _plan(
+        self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float
+    ) -> Candidate | InfeasibleError:
+        poll_between()
+        start_s = time.monotonic()
+        shape = proposal.shape
+        self._first = self._first or proposal
+        sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.meshes)
+        self.progress(
+            f"planning {len(shape.meshes)} stages on {sizes}, {shape.num_microbatches} microbatches"
+        )
+        try:
+            found = self._planned(proposal, gap=gap, effort_s=effort_s, cutoff_s=cutoff_s)
+        except InfeasibleError as error:
+            if self.infeasible is None or says_more(error, self.infeasible):
+                self.infeasible = error
+            return error
+        finally:
+            self._longest_s = max(self._longest_s, time.monotonic() - start_s)
+        best = self.best
+        if best is not None and best.proposal == proposal:  # once more, with more effort
+            best, found = best.with_bounds_of(found), found.with_bounds_of(best)
+        self.best = found if best is None or found.seconds < best.seconds else best
+        return found
+
+    def _planned(
+        self,
+        proposal: Proposal,
+        *,
+        gap: float = CHOOSING_GAP,
+        effort_s: float = CHOOSING_EFFORT_S,
+        cutoff_s: float = math.inf,
+        ignored: Sequence[str] = (),
+    ) -> Candidate:
+        outlined = self._outline(proposal.shape)
+        num_ops = sum(len(planned_ops(function)) for function in functions(outlined.operation))
+        effort_s *= max(1.0, num_ops / len(proposal.shape.meshes) / OPS_FOR_EFFORT)
+        return plan_exactly(
+            outlined,
+            proposal,
+            self.cluster,
+            self.options,
+            time_limit_s=self._solving_s(),
+            effort_s=effort_s,
+            gap=gap,
+            cutoff_s=cutoff_s,
+            ignored=ignored,
+        )
+
+    def explained(self) -> InfeasibleError:
+        """Why nothing fits: the least that is missing, and what ruled other shapes out."""
+        error = self.infeasible
+        assert error is not None
+        if self._first is not None:
+            with_all = functools.partial(self._planned, self._first)
+            error = in_conflict(self._outline(self._first.shape), error, with_all)
+        if self.notes:
+            error.help = f"{error.help} ({'; '.join(self.notes)})"
+        return error
