@@ -7,7 +7,7 @@ Sources: Qi et al., "Pipeline Parallelism with Controllable Memory", NeurIPS 202
 2405.15362), for V-Min, V-Half and the V form of zero bubble.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shardc.schedule.family import Costs, Lanes, Order, ScheduleFamily, framed
@@ -21,9 +21,12 @@ from shardc.schedule.work import Work
 
 PERIOD = 6  # slots: F of two chunks, B and W of two chunks (or X of two slots each)
 
-FILLINGS = (Filling(), Filling(level=True), Filling(patience=1), Filling(by_kind=True))
-OVERTAKING = tuple(Filling(loose=True, reserve=reserve) for reserve in (1, 2, 4))
-MOST_TASKS = 1024  # forwards of a step up to which every way to fill its gaps is tried
+FILLINGS = (Filling(), Filling(level=True), Filling(patience=1))
+OVERTAKING = (
+    Filling(by_kind=True),
+    *(Filling(loose=True, reserve=reserve) for reserve in (1, 2, 4)),
+)
+MOST_TASKS = 1024  # forwards of a step up to which all of those are tried
 
 Offsets = Sequence[tuple[int, int, int, int]]
 """Per group, the slots of F and F on the way back, B on the way back and B, of microbatch 0."""
@@ -79,7 +82,7 @@ def _paired(forwards: Sequence[tuple[int, int]], slot: int) -> Offsets:
     ]
 
 
-def repeating(patterns: Callable[[int], Iterator[Offsets]], most: Callable[[int], int]) -> Order:
+def repeating(offsets_of: Callable[[int], Iterator[Offsets]], most: Callable[[int], int]) -> Order:
     """The pattern that takes the least time with its gaps squeezed out, of those that fit.
 
     Args:
@@ -88,11 +91,15 @@ def repeating(patterns: Callable[[int], Iterator[Offsets]], most: Callable[[int]
 
     def order(work: Work, costs: Costs) -> Lanes:
         limit = most(work.num_groups)
-        slots = [_slots(work, offsets) for offsets in patterns(work.num_groups)]
-        tight = [squeezed for each in slots for squeezed in _squeezed(work, each, limit)]
-        found = _filled(work, map(_in_order, [*slots, *tight]), costs, limit, FILLINGS)
-        if work.num_stages * work.num_microbatches <= MOST_TASKS:
-            found += _filled(work, map(_in_order, slots), costs, limit, OVERTAKING)
+        patterns = [_slots(work, offsets) for offsets in offsets_of(work.num_groups)]
+        tight = [_in_order(_squeezed(work, pattern, limit)) for pattern in patterns]
+        few = work.num_stages * work.num_microbatches > MOST_TASKS
+        overtaking = OVERTAKING[:1] if few else OVERTAKING
+        fillings = FILLINGS if work.split_backward else FILLINGS[:1]
+        found = [
+            *_filled(work, tight, costs, limit, fillings),
+            *_filled(work, map(_in_order, patterns), costs, limit, overtaking),
+        ]
         return _best(found, work, costs)
 
     return order
@@ -116,29 +123,22 @@ def _slots(work: Work, offsets: Offsets) -> list[list[tuple[int, Task]]]:
     return lanes
 
 
-def _squeezed(work: Work, lanes: Sequence[Lane], limit: int) -> Iterator[Sequence[Lane]]:
-    """The pattern without the gaps of its start, and of its end too."""
-    placement = zigzag(work)
-    room = limit * work.chunks
+def _squeezed(work: Work, pattern: Sequence[Lane], limit: int) -> list[list[tuple[int, Task]]]:
+    """The pattern without the gaps of its start and its end."""
+    placement, room = zigzag(work), limit * work.chunks
+    slots = {task: slot for lane in pattern for slot, task in lane}
     if not work.split_backward:
-        slots = {task: slot for lane in lanes for slot, task in lane}
-        whole = squeeze(slots, work.graph(placement), {FORWARD: 1, BACKWARD: 2}, room=room)
-        yield _of_groups(whole, lanes)
-        return
-    one = dict.fromkeys((FORWARD, BACKWARD, WEIGHT), 1)
-    slots = {task: slot for lane in lanes for slot, task in with_weights(lane)}
-    early = squeeze(slots, work.graph(placement), one, room=room)
-    yield _of_groups(early, lanes)
-    # After the last forward nothing but the weights is in the way, and those can wait.
-    early = {task: slot for task, slot in early.items() if task.kind != WEIGHT}
-    start = early[Task(0, FORWARD, work.num_microbatches - 1)]
-    unsplit = replace(work, split_backward=False).graph(placement)
-    yield _of_groups(squeeze(early, unsplit, one, start=start), lanes)
-
-
-def _of_groups(slots: Mapping[Task, int], lanes: Sequence[Lane]) -> list[list[tuple[int, Task]]]:
-    """The new slots of the tasks of each lane."""
-    return [[(slots[task], task) for _, task in lane] for lane in lanes]
+        early = squeeze(slots, work.graph(placement), {FORWARD: 1, BACKWARD: 2}, room=room)
+    else:
+        one = dict.fromkeys((FORWARD, BACKWARD, WEIGHT), 1)
+        slots = {task: slot for lane in pattern for slot, task in with_weights(lane)}
+        early = squeeze(slots, work.graph(placement), one, room=room)
+        # After the last forward only weights are in the way of backwards, and those can wait.
+        early = {task: slot for task, slot in early.items() if task.kind != WEIGHT}
+        start = early[Task(0, FORWARD, work.num_microbatches - 1)]
+        unsplit = replace(work, split_backward=False).graph(placement)
+        early = squeeze(early, unsplit, one, start=start)
+    return [[(early[task], task) for _, task in lane] for lane in pattern]
 
 
 def _in_order(lanes: Sequence[Lane]) -> Lanes:

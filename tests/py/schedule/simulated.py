@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 from shardc.schedule.check import check
 from shardc.schedule.family import Costs, Planned
@@ -33,6 +34,7 @@ class Simulated:
         return list(self.result.peak_activations)
 
 
+@cache
 def run(
     name: str,
     p: int,
@@ -46,7 +48,7 @@ def run(
     weight_share: Amount = 1,
     time_limit_s: float = 60.0,
 ) -> Simulated:
-    """A step without P and U, checked within `limit`."""
+    """A step without P and U, checked within `limit`; each is made once for all tests."""
     times = times or Times()
     costs = Costs(times, transfer, limit, time_limit_s)
     base = Work(p, m, prologue=False, update_rounds=0, weight_share=weight_share)

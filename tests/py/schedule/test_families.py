@@ -68,7 +68,8 @@ WORKED = [
 MATCHED_OR_BEATEN = [
     ("v-half", 8, 16, half(17), 5),
     ("v-min", 8, 16, half(27), 4),
-    ("v-min", 3, 9, half(5), 2),
+    ("1f1b-v", 4, 12, half(15), 3),
+    ("1f1b-v", 8, 24, half(33), 6),
     ("dualpipe", 4, 8, 2, 5),
     ("dualpipe", 4, 16, 2, 5),
     ("dualpipe", 8, 16, 6, 9),
@@ -187,25 +188,29 @@ def test_hanayo_is_the_greedy_order(p: int, waves: int, ratio: float) -> None:
     assert max(found.peaks) <= p
 
 
+@pytest.mark.parametrize("p", [3, 4, 5, 6, 8, 9])
+def test_v_min_and_v_half_are_at_or_below_the_closed_forms(p: int) -> None:
+    assert run("v-min", p, 2 * p).bubble <= 2 * p - half(7 if p % 3 == 0 else 5)
+    if p % 2 == 0:
+        assert run("v-half", p, 2 * p).bubble <= half(3 * p - 7)
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 6), (4, 12), (5, 10), (7, 14), (8, 24)])
+def test_1f1b_v_waits_no_longer_than_1f1b(p: int, m: int) -> None:
+    assert run("1f1b-v", p, m).bubble <= run("1f1b", p, m).bubble
+
+
+@pytest.mark.parametrize("name", MOST_HELD)
 @pytest.mark.parametrize("p", [2, 3, 4, 5, 6, 7, 8])
-def test_v_schedules_keep_their_memory(p: int) -> None:
-    for name, most in (
-        ("1f1b-v", -(-2 * p // 3)),
-        ("v-half", (p + 2) // 2),
-        ("v-min", (p + 4) // 3),
-    ):
-        assert max(run(name, p, 2 * p).peaks) <= most
+def test_v_schedules_keep_their_memory(name: str, p: int) -> None:
+    assert max(run(name, p, 2 * p).peaks) <= MOST_HELD[name](p)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", MOST_HELD)
 @pytest.mark.parametrize("p", [12, 16, 32])
-def test_v_schedules_keep_their_memory_on_many_devices(p: int) -> None:
-    for name, most in (
-        ("1f1b-v", -(-2 * p // 3)),
-        ("v-half", (p + 2) // 2),
-        ("v-min", (p + 4) // 3),
-    ):
-        assert max(run(name, p, p + 1).peaks) <= most
+def test_v_schedules_keep_their_memory_on_many_devices(name: str, p: int) -> None:
+    assert max(run(name, p, p + 1).peaks) <= MOST_HELD[name](p)
 
 
 @pytest.mark.parametrize("name", [name for name in built_in() if name != "optimal"])

@@ -109,7 +109,7 @@ def test_optimal_is_never_above_a_family_with_as_much_memory(
     limit: int | None, transfer: Fr
 ) -> None:
     times = Times(3, 4, 2)
-    best = run("optimal", 4, 8, times=times, transfer=transfer, limit=limit, time_limit_s=4)
+    best = run("optimal", 4, 8, times=times, transfer=transfer, limit=limit, time_limit_s=1)
     assert best.planned.lower_bound is not None
     assert best.busy <= best.planned.lower_bound <= best.result.span_s
     for name in built_in():
@@ -127,6 +127,19 @@ def test_the_zero_bubble_papers_rates_to_four_digits(row: str) -> None:
         times = Times(Fr(f), Fr(b), Fr(w))
         found = run(name, int(p), int(m), times=times, transfer=Fr(transfer))
         assert round(float(found.result.span_bubble_ratio), 4) == float(rate)
+
+
+# The V schedule of the same authors' public code, of the same profiles: a rate per row of p = 8.
+ZERO_BUBBLE_V = (".0703", ".0543", ".0298", ".0403", ".0326", ".0166")
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 4])
+def test_zb_v_is_at_or_below_the_public_one(number: int) -> None:
+    p, m, f, b, w, transfer, *_ = ZERO_BUBBLE_PAPER[number].split()
+    times = Times(Fr(f), Fr(b), Fr(w))
+    found = run("zb-v", int(p), int(m), times=times, transfer=Fr(transfer))
+    assert round(float(found.result.span_bubble_ratio), 4) <= float(ZERO_BUBBLE_V[number])
+    assert max(found.peaks) <= int(p)
 
 
 @pytest.mark.slow
