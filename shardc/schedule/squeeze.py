@@ -20,14 +20,16 @@ def squeeze(
     *,
     room: int | None = None,
     start: int = 0,
+    still: range = range(0),
 ) -> dict[Task, int]:
     """Earlier slots for the tasks of a pattern; none comes later than it was.
 
     Args:
-        slots: of every task of `graph`, each after what it needs, or a B in the slot of its F.
+        slots: of every task of `graph`, each after what it needs.
         widths: slots that a task of each kind takes.
         room: forwards whose activations a group may hold; one that holds more in the pattern itself
             is not given more. None: no limit.
+        still: nothing in these slots moves, such as where the pattern has no gaps.
         start: nothing before this slot moves, and nothing moves before it.
     """
     end = max(slot + widths[task.kind] for task, slot in slots.items())
@@ -45,7 +47,7 @@ def squeeze(
     for task, slot in sorted(slots.items(), key=lambda item: (item[1], item[0].kind != FORWARD)):
         group, width = graph.group(task), widths[task.kind]
         first = slot
-        if slot >= start:
+        if slot >= start and slot not in still:
             needed = (found[need.task] + widths[need.task.kind] for need in graph.needs[task])
             first = min(slot, max(start, max(needed, default=0)))
             if task.kind == FORWARD and room is not None:

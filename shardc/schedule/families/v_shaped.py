@@ -7,7 +7,7 @@ Sources: Qi et al., "Pipeline Parallelism with Controllable Memory", NeurIPS 202
 2405.15362), for V-Min, V-Half and the V form of zero bubble.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from shardc.schedule.family import Costs, Lanes, Order, ScheduleFamily, framed
@@ -34,12 +34,10 @@ Offsets = Sequence[tuple[int, int, int, int]]
 
 def half(p: int) -> Iterator[Offsets]:
     """About p / 2 microbatches in flight: forwards go at half speed."""
-    d = 3 if p % 2 == 0 else 0
-    for delay, turn in ((d, 0), (d + 1, 2)):
-        yield [
-            (2 * i, 3 * p + turn - i - 2, 3 * p + delay + 2 * i - 1, 6 * p + delay - i - 2)
-            for i in range(p)
-        ]
+    delay = 3 if p % 2 == 0 else 0
+    yield [
+        (2 * i, 3 * p - i - 2, 3 * p + delay + 2 * i - 1, 6 * p + delay - i - 2) for i in range(p)
+    ]
 
 
 def least(p: int) -> Iterator[Offsets]:
@@ -92,7 +90,7 @@ def repeating(offsets_of: Callable[[int], Iterator[Offsets]], most: Callable[[in
     def order(work: Work, costs: Costs) -> Lanes:
         limit = most(work.num_groups)
         patterns = [_slots(work, offsets) for offsets in offsets_of(work.num_groups)]
-        tight = [_in_order(_squeezed(work, pattern, limit)) for pattern in patterns]
+        tight = (_in_order(each) for own in patterns for each in _squeezed(work, own, limit))
         few = work.num_stages * work.num_microbatches > MOST_TASKS
         overtaking = OVERTAKING[:1] if few else OVERTAKING
         fillings = FILLINGS if work.split_backward else FILLINGS[:1]
@@ -123,22 +121,28 @@ def _slots(work: Work, offsets: Offsets) -> list[list[tuple[int, Task]]]:
     return lanes
 
 
-def _squeezed(work: Work, pattern: Sequence[Lane], limit: int) -> list[list[tuple[int, Task]]]:
-    """The pattern without the gaps of its start and its end."""
-    placement, room = zigzag(work), limit * work.chunks
-    slots = {task: slot for lane in pattern for slot, task in lane}
+def _squeezed(
+    work: Work, pattern: Sequence[Lane], limit: int
+) -> Iterator[list[list[tuple[int, Task]]]]:
+    """The pattern without the gaps of its start and its end, and perhaps those between."""
+    graph, room = work.graph(zigzag(work)), limit * work.chunks
     if not work.split_backward:
-        early = squeeze(slots, work.graph(placement), {FORWARD: 1, BACKWARD: 2}, room=room)
-    else:
-        one = dict.fromkeys((FORWARD, BACKWARD, WEIGHT), 1)
-        slots = {task: slot for lane in pattern for slot, task in with_weights(lane)}
-        early = squeeze(slots, work.graph(placement), one, room=room)
+        slots = {task: slot for lane in pattern for slot, task in lane}
+        yield _moved(pattern, squeeze(slots, graph, {FORWARD: 1, BACKWARD: 2}, room=room))
+        return
+    one = dict.fromkeys((FORWARD, BACKWARD, WEIGHT), 1)
+    slots = {task: slot for lane in pattern for slot, task in with_weights(lane)}
+    unsplit = replace(work, split_backward=False).graph(zigzag(work))
+    last = Task(0, FORWARD, work.num_microbatches - 1)
+    for still in (range(0), range(slots[Task(0, BACKWARD)], slots[last] + 1)):
+        early = squeeze(slots, graph, one, room=room, still=still)
         # After the last forward only weights are in the way of backwards, and those can wait.
         early = {task: slot for task, slot in early.items() if task.kind != WEIGHT}
-        start = early[Task(0, FORWARD, work.num_microbatches - 1)]
-        unsplit = replace(work, split_backward=False).graph(placement)
-        early = squeeze(early, unsplit, one, start=start)
-    return [[(early[task], task) for _, task in lane] for lane in pattern]
+        yield _moved(pattern, squeeze(early, unsplit, one, start=early[last]))
+
+
+def _moved(pattern: Sequence[Lane], slots: Mapping[Task, int]) -> list[list[tuple[int, Task]]]:
+    return [[(slots[task], task) for _, task in lane] for lane in pattern]
 
 
 def _in_order(lanes: Sequence[Lane]) -> Lanes:
