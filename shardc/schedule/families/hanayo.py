@@ -5,7 +5,7 @@ order is greedy: backwards first, then the forward that is furthest on its way.
 """
 
 from shardc.schedule.family import Costs, Lanes, ScheduleFamily
-from shardc.schedule.greedy import greedy
+from shardc.schedule.orders.greedy import greedy
 from shardc.schedule.placement import zigzag
 from shardc.schedule.tasks import FORWARD, Task
 from shardc.schedule.work import Work

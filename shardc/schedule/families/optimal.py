@@ -13,7 +13,7 @@ from shardc.errors import InfeasibleError
 from shardc.schedule.check import peaks
 from shardc.schedule.families import one_f_one_b, two_bp, v_shaped, zero_bubble
 from shardc.schedule.family import Costs, Lanes, Planned, ScheduleFamily, framed
-from shardc.schedule.fill import Filling, fill_weights
+from shardc.schedule.orders.fill import Filling, fill_weights
 from shardc.schedule.placement import looped, zigzag
 from shardc.schedule.simulate import Simulation, simulate
 from shardc.schedule.tasks import BACKWARD, FORWARD, Amount, Schedule, Task, common_scale, scaled

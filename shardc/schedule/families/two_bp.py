@@ -6,7 +6,7 @@ gradients keep the base's order; memory grows, as activations live until their W
 
 from shardc.schedule.families import breadth_first, gpipe, interleaved, one_f_one_b
 from shardc.schedule.family import Costs, Lanes, ScheduleFamily
-from shardc.schedule.fill import fill_weights
+from shardc.schedule.orders.fill import fill_weights
 from shardc.schedule.tasks import BACKWARD, FORWARD, Task
 from shardc.schedule.work import Work
 

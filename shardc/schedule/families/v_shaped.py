@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from shardc.schedule.family import Costs, Lanes, Order, ScheduleFamily, framed
-from shardc.schedule.fill import Filling, fill_weights
+from shardc.schedule.orders.fill import Filling, fill_weights
+from shardc.schedule.orders.squeeze import Lane, squeeze, with_weights
 from shardc.schedule.placement import zigzag
 from shardc.schedule.simulate import simulate
-from shardc.schedule.squeeze import Lane, squeeze, with_weights
 from shardc.schedule.tasks import BACKWARD, FORWARD, WEIGHT, Amount, Schedule, Task
 from shardc.schedule.times import durations
 from shardc.schedule.work import Work

@@ -2,8 +2,8 @@
 
 import pytest
 
+from shardc.schedule.orders.squeeze import squeeze, with_weights
 from shardc.schedule.placement import zigzag
-from shardc.schedule.squeeze import squeeze, with_weights
 from shardc.schedule.tasks import BACKWARD, FORWARD, WEIGHT, Task, TaskGraph
 from shardc.schedule.work import Work
 

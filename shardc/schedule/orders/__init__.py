@@ -1,0 +1,1 @@
+"""Ways to order the tasks of lanes that several mechanisms share."""
