@@ -175,7 +175,8 @@ def _best(orders: Sequence[Lanes], work: Work, costs: Costs) -> Lanes:
         result = simulate(schedule, graph, of, costs.transfer_s)
         return result.span_s, result.makespan_s
 
-    return min(orders, key=takes)
+    distinct = dict.fromkeys(tuple(map(tuple, lanes)) for lanes in orders)
+    return min(distinct, key=takes)
 
 
 def zero_bubble(work: Work, costs: Costs) -> Lanes:

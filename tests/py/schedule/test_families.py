@@ -208,7 +208,7 @@ def test_v_schedules_keep_their_memory(name: str, p: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MOST_HELD)
-@pytest.mark.parametrize("p", [12, 16, 32])
+@pytest.mark.parametrize("p", [12, 32])
 def test_v_schedules_keep_their_memory_on_many_devices(name: str, p: int) -> None:
     assert max(run(name, p, p + 1).peaks) <= MOST_HELD[name](p)
 
