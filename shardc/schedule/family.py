@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from shardc.errors import ScheduleError
 from shardc.schedule.check import stage_peaks
-from shardc.schedule.placement import looped
+from shardc.schedule.placement import looped, stages_of
 from shardc.schedule.tasks import (
     FORWARD,
     PROLOGUE,
@@ -227,12 +227,7 @@ def framed(lanes: Lanes, work: Work, placement: Placement) -> tuple[tuple[Task, 
     """Each lane with P of all its stages before and U of all its stages after, round by round."""
     found = []
     for group, lane in enumerate(lanes):
-        own = [
-            (s, r)
-            for r, of_stage in enumerate(placement)
-            for s, g in enumerate(of_stage)
-            if g == group
-        ]
+        own = stages_of(placement, group)
         before = [Task(s, PROLOGUE, 0, 0, r) for s, r in own] if work.prologue else []
         after = [
             Task(s, UPDATE, number, 0, r) for number in range(work.update_rounds) for s, r in own

@@ -1,6 +1,6 @@
 """What one step of a pipeline has to do, in whatever order, derived from its counts alone."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -176,11 +176,3 @@ class Work:
                     for task, num_bytes in waited
                 )
         return TaskGraph(needs, groups, tuple(buffers))
-
-
-def backward_kinds(work: Work) -> Iterator[str]:
-    """What is run after F for each microbatch, in the order of its dependences."""
-    if work.backward:
-        yield BACKWARD
-        if work.split_backward:
-            yield WEIGHT
