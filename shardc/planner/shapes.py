@@ -28,6 +28,7 @@ PER_ROOT = 16  # first guess of the microbatches, per square root of the devices
 # Shapes whose layers are priced exactly: if they are near the best, in any case.
 WANTED, LEAST = 4, 2
 NEAR = 1.005
+WORTH = 0.97  # unequal stages must be estimated so much faster: estimates are no closer than that
 WORK = 20_000_000  # of pricing, for one search; see `LayerCosts.work`
 OPENING = 0.7  # of the budget, for views not looked at; the rest settles what looks best
 
@@ -229,13 +230,13 @@ class ShapeSearch:
         return self.prices.in_flight(key.schedule, behind, key.num_microbatches)
 
     def _unequal(self, best: Sequence[Found]) -> list[Found]:
-        """Pipelines of any stages that are faster than the best of equal ones."""
+        """Pipelines of any stages that are clearly faster than the best of equal ones."""
         if self.options.mesh != "auto" or self.cluster.num_devices == 1:
             return []
         found = []
         for each in best:
             key = each.key
-            below_s = each.pipeline.step_time_s * (1.0 - 1e-3)
+            below_s = WORTH * each.pipeline.step_time_s
             pipeline = self._best_of_any(key, below_s)
             while pipeline is not None and self._settle(key, pipeline):
                 pipeline = self._best_of_any(key, below_s)
