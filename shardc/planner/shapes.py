@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from shardc.cluster import Cluster
 from shardc.compiler import Shape
 from shardc.cost.submeshes import mesh_of, place
-from shardc.errors import InfeasibleError, MicrobatchError, StageError
+from shardc.errors import ClusterError, InfeasibleError, MicrobatchError, StageError
 from shardc.options import PlanOptions
 from shardc.planner.proposal import Proposal
 from shardc.planner.split_cache import Splits
@@ -83,7 +83,10 @@ class ShapeSearch:
         keys = list(self._keys())
         if not keys:
             return []
-        usual = min(keys, key=lambda key: abs(key.size - self.cluster.num_devices_per_node))
+        near = sorted(keys, key=lambda key: abs(key.size - self.cluster.num_devices_per_node))
+        usual = next((key for key in near if self.prices.has(self._first(key))), None)
+        if usual is None:
+            return []
         self.prices.open_size(usual.size, self._first(usual))
         queue = [(self._least_s(key), number, key, 0) for number, key in enumerate(keys)]
         heapq.heapify(queue)
@@ -254,9 +257,13 @@ class ShapeSearch:
             return None
 
     def proposal(self, each: Found) -> Proposal | None:
-        """The shape as the compiler takes it; None if its stages do not begin where layers do."""
+        """The shape as the compiler takes it; None if its stages do not begin where layers do, or
+        cannot lie so on the nodes."""
         key, stages = each.key, each.pipeline.stages
-        firsts = place(self.cluster, [size for _, _, size in stages])
+        try:
+            firsts = place(self.cluster, [size for _, _, size in stages])
+        except ClusterError:
+            return None
         meshes = []
         for stage, ((first, last, size), device) in enumerate(zip(stages, firsts, strict=True)):
             held = self._held(key, len(stages) - 1 - stage)
