@@ -63,6 +63,11 @@ class Attempts:
         self._first: Proposal | None = None  # that was planned
         self._outlined: tuple[Shape, Module] | None = None  # the last one, and its cuts
 
+    @property
+    def has_any(self) -> bool:
+        """Whether any shape was planned, with or without success."""
+        return self._first is not None
+
     def seconds_spent(self) -> float:
         return time.monotonic() - self._start_s
 

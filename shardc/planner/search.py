@@ -17,6 +17,7 @@ import msgspec
 from shardc.analysis.shardings.mesh_fit import check_mesh_divides, on_asked_mesh
 from shardc.cluster import Cluster
 from shardc.compiler import Shape, origins
+from shardc.cost.submeshes import place
 from shardc.errors import (
     InfeasibleError,
     MicrobatchError,
@@ -70,6 +71,7 @@ def plan_program(
     Raises:
         MicrobatchError: SHARDC-141, the batch arguments that were named cannot be the batch.
         StageError: SHARDC-162, more stages than devices.
+        ClusterError: SHARDC-101, stages on the mesh asked for take more devices than there are.
         InfeasibleError: SHARDC-220, no shape fits into the memory limit.
         KeyboardInterrupt: interrupted before there was any plan.
     """
@@ -108,6 +110,8 @@ class _Planner:
                 self._plan_each(direct)
             if self.tried.best is None and self.options.stages in (1, "auto"):
                 self._plan_whole(views)
+            elif not self.tried.has_any:
+                self._plan_each(self._even(self._first_count()))
             best = self.tried.best if self.tried.time_for_another() else None
             if best is not None and best.gap > FINAL_GAP:
                 self.tried.plan(best.proposal, FINAL_GAP, FINAL_EFFORT_S)
@@ -297,9 +301,12 @@ class _Planner:
                 return None
             if found.search.exhausted:
                 self.tried.notes.append(NOT_ALL)
-            if not found.found and self.options.stages not in (1, "auto"):
+            stages = self.options.stages
+            if not found.found and stages != "auto" and stages > 1:
+                if self.options.mesh != "auto":
+                    place(self.cluster, [math.prod(self.options.mesh)] * stages)
                 raise InfeasibleError(
-                    f"no pipeline of {self.options.stages} stages fits into"
+                    f"no pipeline of {stages} stages fits into"
                     f" {self.limit:,} bytes on each of {self.cluster.num_devices} devices",
                     help="raise the memory limit, or use more devices, stages or microbatches",
                 )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from shardc.cluster import Cluster
 from shardc.compiler import Shape
 from shardc.cost.submeshes import mesh_of, place
-from shardc.errors import InfeasibleError, MicrobatchError, StageError
+from shardc.errors import ClusterError, InfeasibleError, MicrobatchError, StageError
 from shardc.options import PlanOptions
 from shardc.planner.proposal import Proposal
 from shardc.planner.split_cache import Splits
@@ -28,6 +28,7 @@ PER_ROOT = 16  # first guess of the microbatches, per square root of the devices
 # Shapes whose layers are priced exactly: if they are near the best, in any case.
 WANTED, LEAST = 4, 2
 NEAR = 1.005
+WORTH = 0.97  # unequal stages must be estimated so much faster: estimates are no closer than that
 WORK = 20_000_000  # of pricing, for one search; see `LayerCosts.work`
 OPENING = 0.7  # of the budget, for views not looked at; the rest settles what looks best
 
@@ -82,7 +83,10 @@ class ShapeSearch:
         keys = list(self._keys())
         if not keys:
             return []
-        usual = min(keys, key=lambda key: abs(key.size - self.cluster.num_devices_per_node))
+        near = sorted(keys, key=lambda key: abs(key.size - self.cluster.num_devices_per_node))
+        usual = next((key for key in near if self.prices.has(self._first(key))), None)
+        if usual is None:
+            return []
         self.prices.open_size(usual.size, self._first(usual))
         queue = [(self._least_s(key), number, key, 0) for number, key in enumerate(keys)]
         heapq.heapify(queue)
@@ -229,13 +233,13 @@ class ShapeSearch:
         return self.prices.in_flight(key.schedule, behind, key.num_microbatches)
 
     def _unequal(self, best: Sequence[Found]) -> list[Found]:
-        """Pipelines of any stages that are faster than the best of equal ones."""
+        """Pipelines of any stages that are clearly faster than the best of equal ones."""
         if self.options.mesh != "auto" or self.cluster.num_devices == 1:
             return []
         found = []
         for each in best:
             key = each.key
-            below_s = each.pipeline.step_time_s * (1.0 - 1e-3)
+            below_s = WORTH * each.pipeline.step_time_s
             pipeline = self._best_of_any(key, below_s)
             while pipeline is not None and self._settle(key, pipeline):
                 pipeline = self._best_of_any(key, below_s)
@@ -253,9 +257,13 @@ class ShapeSearch:
             return None
 
     def proposal(self, each: Found) -> Proposal | None:
-        """The shape as the compiler takes it; None if its stages do not begin where layers do."""
+        """The shape as the compiler takes it; None if its stages do not begin where layers do, or
+        cannot lie so on the nodes."""
         key, stages = each.key, each.pipeline.stages
-        firsts = place(self.cluster, [size for _, _, size in stages])
+        try:
+            firsts = place(self.cluster, [size for _, _, size in stages])
+        except ClusterError:
+            return None
         meshes = []
         for stage, ((first, last, size), device) in enumerate(zip(stages, firsts, strict=True)):
             held = self._held(key, len(stages) - 1 - stage)

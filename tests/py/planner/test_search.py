@@ -1,5 +1,12 @@
 """What the planner makes of requests that leave something to it."""
 
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
 import shardc
 from tests.py.programs import build
 from tests.py.table import CLUSTER
@@ -14,3 +21,24 @@ def test_stages_that_are_asked_for_share_the_work_of_one_microbatch() -> None:
     assert (plan.num_stages, plan.num_microbatches) == (2, 1)
     flops = [stage.num_flops for stage in plan.stages]
     assert min(flops) >= 0.25 * sum(flops)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x: x,
+        lambda x: 2 * x,
+        lambda x: jnp.sum(x),
+        lambda x: jnp.zeros(3),
+        lambda x: jnp.sort(x),
+        lambda x: jax.lax.fori_loop(0, 4, lambda _, y: jnp.sin(y), x),
+        lambda x: jax.lax.scan(lambda y, _: (y @ y, None), jnp.outer(x, x), length=5)[0],
+    ],
+    ids=["nothing", "one op", "a sum", "constants", "a sort", "a loop", "a scan"],
+)
+@pytest.mark.parametrize("shape", [(1,), (8,)], ids=str)
+def test_tiny_programs_get_one_stage(
+    step: Callable[[jax.Array], jax.Array], shape: tuple[int, ...]
+) -> None:
+    plan = shardc.jit(step, cluster=CLUSTER).lower(np.ones(shape, np.float32)).plan().plan
+    assert plan.num_stages == 1

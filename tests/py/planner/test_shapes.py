@@ -39,6 +39,7 @@ class MadeUp:
     send_bytes: int = 0
     work: int = 0
     asked: set[Any] = field(default_factory=set)
+    refused: tuple[int, ...] = ()
 
     @property
     def layers(self) -> Layers:
@@ -61,7 +62,7 @@ class MadeUp:
         return (view, count, price) in self.asked
 
     def has(self, count: int) -> bool:
-        return True
+        return count not in self.refused
 
     def sends(self, count: int) -> Sends:
         return Sends((self.send_bytes // count,), (self.send_bytes // count,))
@@ -138,3 +139,19 @@ def test_few_prices_find_what_all_of_them_do(
 
 def test_no_shape_is_found_where_nothing_fits() -> None:
     assert search(MadeUp(state=100.0 * GB), cluster(1, 4), [2]).run() == []
+
+
+def test_microbatches_into_which_the_program_cannot_be_cut_are_left_out() -> None:
+    machine, counts = cluster(1, 4), [2, 4, 8, 16, 32]
+    free = search(MadeUp(), machine, counts).run()
+    best = free[0].key.num_microbatches
+    found = search(MadeUp(refused=(best,)), machine, counts).run()
+    assert found
+    assert best not in {each.key.num_microbatches for each in found}
+
+
+def test_without_a_budget_something_is_found() -> None:
+    spent = search(MadeUp(), cluster(1, 4), [2, 4, 8])
+    spent._spent = lambda: 2.0
+    assert spent.run()
+    assert spent.exhausted
