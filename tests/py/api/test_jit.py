@@ -163,7 +163,7 @@ def test_a_plan_is_followed_and_may_come_from_a_file(tmp_path: Path) -> None:
     for given in (plan, tmp_path / "plan.json"):
         f = shardc.jit(step, plan=given, devices=DEVICES)
         planned = f.lower(*args).plan()
-        assert planned.plan == plan
+        assert msgspec.structs.replace(planned.plan, from_cache=plan.from_cache) == plan
     assert_same(f(*args), jax.jit(step)(*args))
     with pytest.raises(ClusterError) as caught:
         shardc.jit(step, plan=plan, devices=DEVICES[:1])(*args)
