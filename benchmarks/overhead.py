@@ -17,7 +17,8 @@ planning  seconds from a prepared module to a plan, by the clock and of the proc
 analysis  processor seconds and peak memory of analysing a GPT of 100,000 ops: import (the
           child that parses included), normalise, sharding rules, FLOPs, liveness, layers.
 host      processor time of the thread that drives a small pipeline, per action: what JAX takes to
-          dispatch the programs, and the rest: placing arguments, transfers, accumulators, frees.
+          dispatch the programs, and the rest: placing arguments, transfers, accumulators, frees;
+          beside a loop written by hand over the same executables and copies, in turns.
 
 Virtual CPU devices share the cores of the machine: nothing here says how fast a plan is.
 """
@@ -60,6 +61,9 @@ from shardc.plan.executable import ArgumentSpec
 from shardc.planner.search import plan_program
 from shardc.rules.program_rules import rules_of
 from shardc.runtime.interpreter import Interpreter
+from shardc.runtime.tape.build import build_tape
+from shardc.runtime.tape.instructions import Free, Run, Send
+from shardc.runtime.transfers import Transfers
 
 CLUSTER = Path(__file__).resolve().parents[1] / "examples" / "two_nodes.json"
 MEMORY_LIMIT_BYTES = 16 << 30  # enough: planning under a tight limit is another question
@@ -267,6 +271,63 @@ class Timed:
         return results
 
 
+class HandLoop:
+    """What one would write by hand for this one pipeline: its calls and copies, and nothing else.
+
+    No argument is checked, no result copied, nothing recorded; the state lies in its place.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        executable, programs = compiled.executable, compiled.programs
+        self.tape = build_tape(executable, programs)
+        interpreter = compiled.interpreter
+        self.template = interpreter._template
+        self.zeros = interpreter._zeros
+        places = interpreter._shardings
+        self.places = [None if slot is None else places[slot] for slot in self.tape.primary]
+        transfers = Transfers()
+        self.lines: list[tuple[Any, ...]] = []
+        for each in self.tape.instructions:
+            if isinstance(each, Run):
+                self.lines.append((0, programs[each.program].call, each.args, each.results))
+            elif isinstance(each, Send):
+                for a, b in self.tape.messages[each.message].moves:
+                    slot = self.tape.slots[b]
+                    move = transfers.find(places[a], places[b], slot.shape, slot.dtype)
+                    self.lines.append((1, move, a, b))
+            elif isinstance(each, Free):
+                self.lines.append((2, None, each.slots, ()))
+
+    def placed(self, flat: Sequence[Any]) -> list[Any]:
+        """The state, copied to its place."""
+        own = zip(flat, self.places, strict=False)
+        return [jax.device_put(jax.numpy.copy(value), place) for value, place in own]
+
+    def __call__(self, state: Sequence[Any], batch: Sequence[Any]) -> list[Any]:
+        env = list(self.template)
+        slots, first = self.tape.primary, len(state)
+        for slot, value in zip(slots, state, strict=False):
+            env[slot] = value
+        shapes = [self.tape.slots[slot].shape for slot in slots[first:]]
+        rows = [value.reshape(shape) for value, shape in zip(batch, shapes, strict=True)]
+        copies = jax.device_put(rows, self.places[first:])
+        for slot, copy in zip(slots[first:], copies, strict=True):
+            env[slot] = copy
+        for own, zeros in self.zeros:
+            for slot, zero in zip(own, zeros(), strict=True):
+                env[slot] = zero
+        for kind, work, here, there in self.lines:
+            if kind == 0:
+                for slot, value in zip(there, work(*[env[i] for i in here]), strict=True):
+                    env[slot] = value
+            elif kind == 1:
+                env[there] = work(env[here])
+            else:
+                for slot in here:
+                    env[slot] = None
+        return [env[slot] for slot in self.tape.results]
+
+
 def measure_host(gpt: Gpt, num_stages: int, num_microbatches: int, rounds: int) -> Row:
     """Time of the driving thread per action; a step is waited for before the next one begins."""
     compiled = (
@@ -281,6 +342,7 @@ def measure_host(gpt: Gpt, num_stages: int, num_microbatches: int, rounds: int) 
         .lower(gpt.state(), gpt.batch)
         .compile()
     )
+    by_hand = HandLoop(compiled)
     calls = [Timed(program.call) for program in compiled.programs]
     timed = Interpreter(
         compiled.executable,
@@ -288,7 +350,8 @@ def measure_host(gpt: Gpt, num_stages: int, num_microbatches: int, rounds: int) 
     )
     flat, _ = jax.tree.flatten(((gpt.state(), gpt.batch), {}))
     num_state = len(jax.tree.leaves(gpt.state()))
-    totals, dispatches = [], []
+    totals, dispatches, loops = [], [], []
+    hand_state = by_hand.placed(flat[:num_state])
     for number in range(rounds + 3):
         for call in calls:
             call.spent_ns = 0
@@ -297,11 +360,18 @@ def measure_host(gpt: Gpt, num_stages: int, num_microbatches: int, rounds: int) 
         spent = time.thread_time_ns() - start
         jax.block_until_ready(results)
         flat[:num_state] = results[:num_state]
+        start = time.thread_time_ns()
+        results = by_hand(hand_state, flat[num_state:])
+        loop = time.thread_time_ns() - start
+        jax.block_until_ready(results)
+        hand_state = results[:num_state]
         if number >= 3:
+            loops.append(loop)
             totals.append(spent)
             dispatches.append(sum(call.spent_ns for call in calls))
     actions = len(timed.last_trace)
     total, dispatch = statistics.median(totals), statistics.median(dispatches)
+    ratios = [a / b for a, b in zip(totals, loops, strict=True)]
     return {
         "stages": num_stages,
         "microbatches": num_microbatches,
@@ -309,6 +379,8 @@ def measure_host(gpt: Gpt, num_stages: int, num_microbatches: int, rounds: int) 
         "us_per_action": total / actions / 1e3,
         "dispatch_us": dispatch / actions / 1e3,
         "rest_us": (total - dispatch) / actions / 1e3,
+        "by_hand_us": statistics.median(loops) / actions / 1e3,
+        "over_by_hand": statistics.median(ratios),
     }
 
 

@@ -86,9 +86,7 @@ def check(
         prepared = verify.copy_module(imported.module)
         compiler.prepare(prepared)
         plan = compiled.plan
-        wide = compiler.lower(
-            verify.widened(compiler.replay(prepared, plan)), plan.num_microbatches, plan.schedule
-        )
+        wide = compiler.lower(verify.widened(compiler.replay(prepared, plan)), plan)
         wide_values = [verify.widen_array(value) for value in values]
         wide_got = verify.outputs(wide, wide_values, names, steps, devices)
         _, exact64, again64 = verify.references(imported, values, state, steps, devices[0])
@@ -134,7 +132,7 @@ def main() -> int:
         "stage_flops": [stage.num_flops for stage in plan.stages],
         "planning_time_s": plan.planning_time_s,
         "compile_time_s": compile_time_s,
-        "notes": list(plan.notes),
+        "notes": [str(note) for note in plan.notes],
         "passed": verdict.passed and not kind,
     }
     print(json.dumps(answer))

@@ -8,18 +8,22 @@ if TYPE_CHECKING:
     from shardc.api.export import export as export
     from shardc.api.jit import gather as gather
     from shardc.api.jit import jit as jit
+    from shardc.api.processes.feeding import batch_sharding as batch_sharding
     from shardc.cluster import Cluster as Cluster
     from shardc.errors import RequestWarning as RequestWarning
     from shardc.errors import ShardcError as ShardcError
     from shardc.plan.decisions import Plan as Plan
+    from shardc.plan.stages_spec import StagesSpec as StagesSpec
     from shardc.schedule.registry import register_schedule as register_schedule
 
 _HOMES = {
+    "batch_sharding": "shardc.api.processes.feeding",
     "export": "shardc.api.export",
     "jit": "shardc.api.jit",
     "gather": "shardc.api.jit",
     "Cluster": "shardc.cluster",
     "Plan": "shardc.plan.decisions",
+    "StagesSpec": "shardc.plan.stages_spec",
     "register_schedule": "shardc.schedule.registry",
     "RequestWarning": "shardc.errors",
     "ShardcError": "shardc.errors",

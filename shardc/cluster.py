@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,72 @@ def _require_positive(owner: str, **numbers: float) -> None:
             )
 
 
+def _require_not_negative(owner: str, **numbers: float) -> None:
+    for name, number in numbers.items():
+        if not (number >= 0 and math.isfinite(number)):
+            raise ClusterError(f"{name} of {owner} is {number}", help=f"give a {name} of 0 or more")
+
+
+def _require_shares(owner: str, **numbers: float) -> None:
+    """Shares of what can be had: more than none of it, and not more than all."""
+    for name, number in numbers.items():
+        if not 0 < number <= 1:
+            raise ClusterError(
+                f"{name} of {owner} is {number}",
+                help=f"give a {name} above 0 and at most 1: a share of the peak",
+            )
+
+
+class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a device stays behind its peaks; with the defaults it reaches them.
+
+    Attributes:
+        product_efficiency: share of the peak FLOP/s that a large product reaches.
+        half_side: rows, or columns, of a product at which it reaches half of that.
+        half_depth: elements that are summed up at which it reaches half of that.
+        memory_efficiency: share of the memory bandwidth that a large kernel reaches.
+        launch_s: from one kernel to the next.
+        dispatch_s: of the host, for each kernel; a kernel takes no less.
+        action_s: of the host, for each action of the schedule.
+        step_s: of the host, for each step.
+        gradient_overlap: share of the reduction of gradients that is hidden behind the backward.
+        transfer_efficiency: share of the links' bandwidth that a transfer between stages reaches.
+        transfers_overlap: a transfer between stages runs beside what its sender computes.
+        half_sums: 16-bit partial sums travel between devices as they are, not as float32.
+        source: field name -> where its number comes from.
+    """
+
+    product_efficiency: float = 1.0
+    half_side: float = 0.0
+    half_depth: float = 0.0
+    memory_efficiency: float = 1.0
+    launch_s: float = 0.0
+    dispatch_s: float = 0.0
+    action_s: float = 0.0
+    step_s: float = 0.0
+    gradient_overlap: float = 0.0
+    transfer_efficiency: float = 1.0
+    transfers_overlap: bool = True
+    half_sums: bool = False
+    source: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        owner = "the device's timing"
+        _require_shares(
+            owner,
+            product_efficiency=self.product_efficiency,
+            memory_efficiency=self.memory_efficiency,
+            transfer_efficiency=self.transfer_efficiency,
+        )
+        numbers = {name: getattr(self, name) for name in self.__struct_fields__ if name != "source"}
+        _require_not_negative(owner, **numbers)
+        if self.gradient_overlap > 1:
+            raise ClusterError(
+                f"gradient_overlap of {owner} is {self.gradient_overlap}",
+                help="give a gradient_overlap from 0 to 1",
+            )
+
+
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One device; all devices of a cluster are alike.
 
@@ -28,6 +95,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         memory_bytes: what a program may use on one device.
         flops_per_s: peak FLOP/s by dtype name ("float32", "bfloat16", ...); "default" for the rest.
         memory_bandwidth_bytes_per_s: between the device and its own memory.
+        timing: how far it stays behind these.
         source: field name -> where its number comes from.
     """
 
@@ -35,6 +103,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes: int
     flops_per_s: dict[str, float]
     memory_bandwidth_bytes_per_s: float
+    timing: Timing = Timing()
     source: dict[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -63,6 +132,9 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bandwidth_bytes_per_s: one way, per *device*; a node of 8 devices behind one 25 Gbit/s
             card has 25e9 / 8 bits / 8 devices.
         latency_s: of one message.
+        efficiency: share of the bandwidth that a collective of many devices reaches.
+        half_group: devices beyond the first of a group at which it reaches half of that.
+        launch_s: of a collective, whatever it sends.
         source: field name -> where its number comes from.
     """
 
@@ -70,15 +142,23 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: int
     bandwidth_bytes_per_s: float
     latency_s: float
+    efficiency: float = 1.0
+    half_group: float = 0.0
+    launch_s: float = 0.0
     source: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         owner = f"level '{self.name}'"
         _require_positive(owner, size=self.size, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s)
-        if not (self.latency_s >= 0 and math.isfinite(self.latency_s)):
-            raise ClusterError(
-                f"latency_s of {owner} is {self.latency_s}", help="give a latency_s of 0 or more"
-            )
+        _require_shares(owner, efficiency=self.efficiency)
+        _require_not_negative(
+            owner, latency_s=self.latency_s, half_group=self.half_group, launch_s=self.launch_s
+        )
+
+    def reached(self, size: int) -> float:
+        """Share of the bandwidth that a collective of a group of `size` devices reaches."""
+        others = size - 1
+        return self.efficiency * (others / (others + self.half_group) if self.half_group else 1.0)
 
 
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,24 +229,31 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        """Names of the built-in clusters."""
+        """Names of the built-in clusters; `load` knows others of their kinds, too."""
         return tuple(sorted(path.stem for path in BUILT_IN.glob("*.json")))
 
     @staticmethod
     def load(source: "str | Path") -> "Cluster":
         """Reads a built-in cluster by name, or a JSON file by path.
 
+        `a100-8x48` is 48 nodes of 8 devices like those of the built-in clusters whose names begin
+        with `a100`, `a100-384` as many devices in their usual nodes.
+
         Raises:
             ClusterError: SHARDC-100, there is no such cluster or the file does not describe one.
         """
-        path = BUILT_IN / f"{source}.json" if str(source) in Cluster.names() else Path(source)
+        built_in = str(source) in Cluster.names()
+        path = BUILT_IN / f"{source}.json" if built_in else Path(source)
+        if not built_in and not path.exists() and (sized := _of_kind(str(source))) is not None:
+            return sized
         try:
             return msgspec.json.decode(path.read_bytes(), type=Cluster)
         except FileNotFoundError as error:
             raise ClusterError(
                 f"there is no cluster file '{source}' and no built-in cluster of that name",
                 where=source,
-                help=f"give a JSON file or one of {', '.join(Cluster.names())}",
+                help=f"give a JSON file, one of {', '.join(Cluster.names())}, or nodes of such"
+                " a kind: h100-8x128",
             ) from error
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ClusterError(
@@ -217,6 +304,40 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             cluster = _gpu_cluster(devices[0])
         local = cluster.with_devices(len(devices))
         return msgspec.structs.replace(local, name="local")
+
+
+_KINDS = {"v100": "alpa"}  # kind -> the built-in cluster, where it does not bear its name
+
+
+def _of_kind(name: str) -> Cluster | None:
+    """The cluster called `<kind>-<devices of a node>x<nodes>` or `<kind>-<devices>`; None if that
+    is no such name.
+
+    Raises:
+        ClusterError: SHARDC-101, the devices are not whole nodes, or more than a node joins.
+    """
+    match = re.fullmatch(r"([a-z0-9]+)-(\d+)(?:x(\d+))?", name)
+    if match is None:
+        return None
+    like = [
+        each for each in Cluster.names() if each == f"{match[1]}-64" or each == _KINDS.get(match[1])
+    ]
+    if not like:
+        return None
+    base = Cluster.load(like[0])
+    if match[3] is None:
+        return msgspec.structs.replace(base.with_devices(int(match[2])), name=name)
+    node, *outer = base.levels
+    per_node, nodes = int(match[2]), int(match[3])
+    if per_node > node.size or per_node < 1:
+        raise ClusterError(
+            f"'{name}' has nodes of {per_node} devices, and '{base.name}' has nodes of {node.size}",
+            help=f"give nodes of 1 to {node.size} devices, or describe others in a file",
+            code="SHARDC-101",
+        )
+    small = msgspec.structs.replace(node, size=per_node)
+    cluster = msgspec.structs.replace(base, name=name, levels=(small, *outer))
+    return msgspec.structs.replace(cluster.with_devices(per_node * nodes), name=name)
 
 
 def _gpu_cluster(device: Any) -> Cluster:

@@ -5,78 +5,105 @@
     shard      a sharding strategy for every op                    the solver, or a saved plan
     lower      per-device programs with explicit collectives       for the backend
 
-The planner (`shardc.planner.search`) calls cut and shard for the shapes it considers; a saved plan
-replays its decisions without solving.
+The planner calls cut and shard for the shapes it considers; a saved plan is replayed, not solved.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
+from shardc.analysis.batch.refusal import Hindrance, MicrobatchRefusal, uneven_parts
 from shardc.analysis.loops.stacked_layers import even_cuts, row_flow
-from shardc.analysis.program.arguments import cut_dims, cuts_all_rows, state_arguments
-from shardc.analysis.program.flops import op_cost
-from shardc.analysis.shardings.counterfactuals import Choice, Matches, explain_choices
+from shardc.analysis.program.arguments import state_arguments
+from shardc.analysis.program.stage_table import result_values
 from shardc.analysis.shardings.planned_shardings import function_sharding
 from shardc.analysis.stages.stage_cuts import Origin, origins_at, positions_of
-from shardc.backend.extract import argument_specs, result_specs, stage_programs
+from shardc.backend.extract import argument_specs, function_values, result_specs, stage_programs
 from shardc.cluster import Cluster
 from shardc.errors import MicrobatchError, PlanError, StageError
-from shardc.ir.attributes import FISSIONS, KIND, PHASE, STAGE, get_int, get_str
+from shardc.ir.attributes import FISSIONS, ROUND, STAGE_REPORTS, data_of, function_kind, get_int
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import Pass, run_passes
 from shardc.ir.shardings import meshes
-from shardc.ir.walk import functions, main_function, ops, symbol
+from shardc.ir.walk import functions, main_function, symbol
 from shardc.passes.accumulate_in_loops import AccumulateInLoops
 from shardc.passes.apply_shardings import ApplyShardings
+from shardc.passes.ask_shardings import AskShardings
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.cut_loops import CutLoops
+from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE, XLA_LOWERING
-from shardc.passes.plan_shardings import REPORTS as STAGE_REPORTS
+from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.share_reshards import ShareReshards
+from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.plan.decisions import FunctionSharding, Plan
 from shardc.plan.executable import Executable
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import StageReport
+from shardc.plan.program_graph import program_graph
+from shardc.plan.shape import Shape
+from shardc.plan.stages_spec import StageSpec
 from shardc.schedule.check import check
 from shardc.schedule.registry import executable_schedule
-from shardc.schedule.tasks import print_lanes
+from shardc.schedule.tasks import Schedule, parse_lanes, print_lanes
 from shardc.schedule.work import Work
 
 Dump = Callable[[str, Module], None]
 
 
-class Shape(msgspec.Struct, frozen=True):
-    """The shape of a pipeline: everything but the shardings.
-
-    Attributes:
-        num_microbatches: parts of the batch.
-        cuts: for each stage but the first, position of its first forward op in the split @main.
-        meshes: one per stage.
-        schedule: name of the schedule.
-        batch_args: flat arguments that are cut; None: found by analysis.
-        loop_cuts: where loops over layers are cut, as `shardc-cut-loops` takes them; `cuts` are
-            positions after that.
-    """
-
-    num_microbatches: int
-    cuts: tuple[int, ...]
-    meshes: tuple[Mesh, ...]
-    schedule: str
-    batch_args: tuple[int, ...] | None = None
-    loop_cuts: tuple[int, ...] = ()
-
-
 def prepare(module: Module) -> None:
     """Brings an imported module to the form that every later step works on, in place."""
     run_passes(module, NORMALIZE)
+
+
+def find_batch(module: Module, batch_args: Sequence[int], batch_dims: Sequence[int]) -> Module:
+    """A prepared module with its batches marked, for every number of microbatches: a copy.
+
+    Raises:
+        MicrobatchError: SHARDC-141, `batch_args` names an argument that does not exist.
+    """
+    return _after(module, [FindBatch(tuple(batch_args), tuple(batch_dims))])
+
+
+def try_split(
+    module: Module,
+    num_microbatches: int,
+    batch_args: Sequence[int] | None,
+    batch_dims: Sequence[int] = (),
+    loop_cuts: Sequence[int] = (),
+) -> Module | MicrobatchRefusal:
+    """A copy of a prepared module cut into microbatches; without dims, they are found.
+
+    The batch is found before loops are cut: a plan names it by the user's arguments.
+
+    Args:
+        loop_cuts: where loops over layers are cut first, as in `Shape`.
+    Returns:
+        Why there are not so many microbatches, where the batch cannot be cut like that.
+    Raises:
+        MicrobatchError: SHARDC-141, `batch_args` names an argument that does not exist.
+    """
+    batch = tuple(batch_args or ()), tuple(batch_dims)
+    found = find_batch(module, *batch)
+    cut_loops = CutLoops(tuple(loop_cuts))
+    split_batch = SplitMicrobatches(num_microbatches, *batch)
+    answer = _split_at(_after(found, [cut_loops]), split_batch)
+    if isinstance(answer, Module) or answer.hindrance is not Hindrance.WHOLE_BATCH:
+        return answer
+    apart = _after(found, [FissionLoops(*batch)])
+    if FISSIONS not in apart.operation.attributes:
+        return answer
+    again = _split_at(_after(apart, [cut_loops]), split_batch)
+    return again if isinstance(again, Module) else answer  # of the program as it was written
 
 
 def split(
@@ -86,54 +113,27 @@ def split(
     batch_dims: Sequence[int] = (),
     loop_cuts: Sequence[int] = (),
 ) -> Module:
-    """A copy of a prepared module cut into microbatches; without dims, they are found.
+    """As `try_split`, for those who have no other number of microbatches to try.
 
-    A plan names the batch by the user's arguments. Where cut loops have made several of one, and
-    not all of these were found to be batch, the split is the one that a plan can name: of all.
-
-    Args:
-        loop_cuts: where loops over layers are cut first, as in `Shape`.
     Raises:
-        MicrobatchError: as `shardc.analysis.batch.batch_split.split_step`.
+        MicrobatchError: SHARDC-140, SHARDC-141, SHARDC-142, the batch cannot be cut like that.
     """
-    found = _split(module, num_microbatches, batch_args, batch_dims, loop_cuts)
-    with found.context:
-        named = cut_dims(found.operation)
-        if cuts_all_rows(found.operation):
-            return found
-    return _split(module, num_microbatches, tuple(named), tuple(named.values()), loop_cuts)
+    found = try_split(module, num_microbatches, batch_args, batch_dims, loop_cuts)
+    if isinstance(found, MicrobatchRefusal):
+        raise found.error()
+    return found
 
 
-def _split(
-    module: Module,
-    num_microbatches: int,
-    batch_args: Sequence[int] | None,
-    batch_dims: Sequence[int],
-    loop_cuts: Sequence[int],
-) -> Module:
-    batch = tuple(batch_args or ()), tuple(batch_dims)
-    cut_loops, split_batch = CutLoops(tuple(loop_cuts)), SplitMicrobatches(num_microbatches, *batch)
-    try:
-        return _after(module, [cut_loops, split_batch])
-    except MicrobatchError as refusal:
-        if refusal.code != MicrobatchError.code:  # no batch, or one that does not divide
-            raise
-        apart = _after(module, [FissionLoops(*batch)])
-        if FISSIONS not in apart.operation.attributes:
-            raise
-        try:
-            return _after(apart, [cut_loops, split_batch])
-        except MicrobatchError:
-            raise refusal from None  # it speaks of the program as it was written
-
-
-def step_flops(split_module: Module, num_microbatches: int) -> int:
-    """FLOPs of a step whose module `split` gave."""
-    with split_module.context:
-        return sum(
-            op_cost(op).flops * (num_microbatches if get_str(op, PHASE) == "body" else 1)
-            for op in ops(main_function(split_module.operation))
-        )
+def _split_at(module: Module, split_batch: SplitMicrobatches) -> Module | MicrobatchRefusal:
+    """Cuts the batch of a module, in place, if that can be done."""
+    with module.context:
+        step = split_batch.ask(module.operation)
+    if isinstance(step, MicrobatchRefusal):
+        return step
+    numbers = step.flow.numbers
+    run_passes(module, [replace(split_batch, step=step)])
+    with module.context:
+        return uneven_parts(module.operation, numbers) or module
 
 
 def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:
@@ -142,20 +142,6 @@ def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:
         return even_cuts(
             row_flow(module.operation, state_arguments(main_function(module.operation))), pieces
         )
-
-
-def layer_loops(module: Module, least_share: float) -> list[tuple[int, int]]:
-    """(first iteration, iterations) of the loops over layers of a prepared module, of three or more
-    iterations, that make up at least a share of the FLOPs; counted over all such loops."""
-    with module.context:
-        flow = row_flow(module.operation, state_arguments(main_function(module.operation)))
-    return [
-        (group.first, group.trips)
-        for group in flow.groups
-        if group.trips > 2
-        and not group.independent
-        and group.flops >= least_share * max(flow.flops, 1)
-    ]
 
 
 def origins(split_module: Module, cuts: Sequence[int]) -> list[Origin | None]:
@@ -170,35 +156,55 @@ def find(split_module: Module, origins: Sequence[Origin]) -> tuple[int, ...] | N
         return positions_of(main_function(split_module.operation), origins)
 
 
-def outline(split_module: Module, cuts: Sequence[int]) -> Module:
-    """Stage functions without meshes, from a module that `split` gave; `cuts` as in `Shape`."""
-    return _after(
-        split_module,
-        [
-            PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts)),
-            OutlineStages(),
-            AccumulateInLoops(),
-            ShareReshards(),
-        ],
-    )
+def outline(split_module: Module, cuts: Sequence[int], recompute: Sequence[int] = ()) -> Module:
+    """Stage functions without meshes, from a module that `split` gave; the rest as in `Shape`."""
+    return _after(split_module, [*_stages(cuts, recompute), *_SHARED])
 
 
-def work_of(module: Module, num_microbatches: int) -> Work:
-    """What one step of outlined stage functions has to do."""
-    kinds = {get_str(f, KIND) for f in functions(module.operation)}
-    stages = {get_int(f, STAGE) or 0 for f in functions(module.operation)}
+def outline_shape(split_module: Module, shape: Shape, cluster: Cluster | None) -> Module:
+    """The stage functions that the schedule of a shape runs, without meshes.
+
+    Args:
+        cluster: its device prices what a backward that is cut in two computes twice.
+    Raises:
+        StageError: SHARDC-163, the schedule runs weight gradients apart, and there are none.
+    """
+    passes = _stages(shape.cuts, shape.recompute)
+    if executable_schedule(shape.schedule).split_backward:
+        text = SplitBackward.cluster if cluster is None else msgspec.json.encode(cluster).decode()
+        passes.append(SplitBackward(text))
+    return _after(split_module, [*passes, *_SHARED])
+
+
+def _stages(cuts: Sequence[int], recompute: Sequence[int]) -> list[Pass]:
+    return [
+        PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts)),
+        PlanResidency(tuple(recompute)),
+        OutlineStages(),
+    ]
+
+
+_SHARED: tuple[Pass, ...] = (AccumulateInLoops(), ShareReshards())
+
+
+def work_of(module: Module, shape: Shape) -> Work:
+    """What one step of the stage functions of a shape has to do."""
+    own = list(functions(module.operation))
+    kinds = {function_kind(f) for f in own}
+    updates = [f for f in own if function_kind(f) is FunctionKind.UPDATE]
     return Work(
-        num_groups=max(stages, default=0) + 1,
-        num_microbatches=num_microbatches,
-        backward="backward" in kinds,
-        prologue="before" in kinds,
-        update_rounds=int("update" in kinds),
+        num_groups=len(shape.meshes) // shape.num_chunks,
+        num_microbatches=shape.num_microbatches,
+        chunks=shape.num_chunks,
+        backward=FunctionKind.BACKWARD in kinds or FunctionKind.WEIGHT in kinds,
+        prologue=FunctionKind.BEFORE in kinds,
+        update_rounds=max(((get_int(f, ROUND) or 0) + 1 for f in updates), default=0),
     )
 
 
-def cut(split_module: Module, shape: Shape) -> Module:
-    """Stage functions on their meshes, from a module that `split` gave."""
-    outlined = outline(split_module, shape.cuts)
+def cut(split_module: Module, shape: Shape, cluster: Cluster | None = None) -> Module:
+    """Stage functions on their meshes, from a module that `split` gave; as `outline_shape`."""
+    outlined = outline_shape(split_module, shape, cluster)
     return _after(outlined, [AssignMeshes(print_meshes(shape.meshes))])
 
 
@@ -216,19 +222,23 @@ def shard(
     equal_layers: str = "free",
     cutoff_s: float = math.inf,
     ignored: Sequence[str] = (),
+    asked: Sequence[StageSpec] = (),
+    late_sums: Sequence[str] = (),
 ) -> tuple[Module, tuple[StageReport, ...]]:
     """Puts the stage functions that `outline` gave on a mesh each, and solves their shardings.
 
     Returns:
         A copy of the module with the shardings written in, and the reports of the stages.
 
-    Limits and efforts are those of `shardc.solver.solve`, for each stage. Shardings that the user
-    asks for under the names `ignored` do not hold.
+    The time limit holds for all stages together, the effort (`shardc.solver.solve`) for each;
+    shardings that the user asks for under the names `ignored` do not hold; `asked` has patterns of
+    a plan by hand.
     """
     planned = _after(
         outlined,
         [
             AssignMeshes(print_meshes(tuple(wanted))),
+            AskShardings(msgspec.json.encode(asked).decode()),
             PlanShardings(
                 cluster=msgspec.json.encode(cluster).decode(),
                 memory_limit=memory_limit_bytes or 0,
@@ -240,12 +250,13 @@ def shard(
                 equal_layers=equal_layers,
                 cutoff=cutoff_s,
                 ignored=tuple(ignored),
+                late_sums=tuple(late_sums),
             ),
         ],
     )
     with planned.context:
-        text = get_str(planned.operation, STAGE_REPORTS) or "[]"
-    return planned, msgspec.json.decode(text, type=tuple[StageReport, ...])
+        reports = planned.operation.attributes[STAGE_REPORTS]
+        return planned, data_of(reports, tuple[StageReport, ...])
 
 
 def shardings_of(sharded: Module) -> dict[str, FunctionSharding]:
@@ -261,19 +272,11 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
     Raises:
         PlanError: SHARDC-200, the plan was made for another program.
     """
-    shape = Shape(
-        plan.num_microbatches,
-        tuple(stage.cut for stage in plan.stages[1:]),
-        tuple(stage.mesh for stage in plan.stages),
-        plan.schedule,
-        plan.batch_arguments,
-        plan.loop_cuts,
-    )
     try:
         split_module = split(
             module, plan.num_microbatches, plan.batch_arguments, plan.batch_dims, plan.loop_cuts
         )
-        cut_module = cut(split_module, shape)
+        cut_module = cut(split_module, Shape.of(plan), plan.cluster)
     except (MicrobatchError, StageError) as error:
         raise PlanError(
             f"this plan was made for another program: it cuts the batch and the stages in ways that"
@@ -291,21 +294,9 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
     return sharded
 
 
-def choices(module: Module, plan: Plan, cluster: Cluster, matches: Matches) -> list[Choice]:
-    """The choices of a plan whose names match, from the prepared module that it was made for."""
-    sharded = replay(module, plan)
-    family = executable_schedule(plan.schedule)
-    stashes = family.in_flight(family.work(work_of(sharded, plan.num_microbatches)))
-    with sharded.context:
-        return explain_choices(
-            sharded.operation, plan.shardings, plan.cluster or cluster, stashes, matches
-        )
-
-
 def lower(
     sharded: Module,
-    num_microbatches: int,
-    schedule: str,
+    plan: Plan,
     *,
     lowering: str = "local",
     dump: Dump | None = None,
@@ -317,10 +308,17 @@ def lower(
             programs that XLA partitions itself.
         dump: called with a name and the module after each pass.
     """
-    family = executable_schedule(schedule)
-    work = family.work(work_of(sharded, num_microbatches))
-    lanes = family.generate(work)
-    check(lanes, family.graph(work, lanes))
+    family = executable_schedule(plan.schedule)
+    work = family.work(work_of(sharded, Shape.of(plan)), plan.num_chunks)
+    lanes = Schedule(parse_lanes(plan.lanes)) if plan.lanes else family.generate(work)
+    graph = program_graph(
+        function_values(sharded.operation),
+        lanes,
+        family.graph(work, lanes),
+        [stage.mesh for stage in plan.stages],
+        result_values(sharded.operation),
+    )
+    check(lanes, graph)
     module = copy_module(sharded)
     for each in LOCAL_LOWERING if lowering == "local" else XLA_LOWERING:
         run_passes(module, [each])
@@ -333,7 +331,7 @@ def lower(
             programs=stage_programs(module.operation, local=lowering == "local"),
             arguments=argument_specs(module.operation),
             results=result_specs(module.operation),
-            num_microbatches=num_microbatches,
+            num_microbatches=plan.num_microbatches,
             actions=print_lanes(lanes),
         )
 

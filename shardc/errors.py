@@ -17,6 +17,7 @@ CODES: dict[str, str] = {
     "SHARDC-160": "more stages were asked for than the program has layers",
     "SHARDC-161": "stages were asked for, but no forward pass can be told from the backward pass",
     "SHARDC-162": "the submesh sizes cannot fill the devices with that many stages",
+    "SHARDC-163": "no weight gradient of a program can be computed apart",
     "SHARDC-180": "an argument of shardc.jit or of the command has no meaning",
     "SHARDC-181": "there is no pass of that name or with that option",
     "SHARDC-182": "a pass of MLIR refused the module",
@@ -31,6 +32,10 @@ CODES: dict[str, str] = {
     "SHARDC-203": "a sharding that was asked for does not fit its value",
     "SHARDC-204": "shardings that were asked for contradict each other",
     "SHARDC-205": "in_shardings or out_shardings ask for more than where the parts of a value lie",
+    "SHARDC-206": "a plan given by hand is malformed",
+    "SHARDC-207": "a mesh of a plan given by hand does not fit its devices",
+    "SHARDC-208": "a plan given by hand has layers twice or not at all, or others than the program",
+    "SHARDC-209": "a pattern of a plan given by hand fits nothing",
     "SHARDC-210": "a value cannot be resharded as a plan says",
     "SHARDC-220": "no plan fits the memory limit",
     "SHARDC-221": "no choice of strategies is allowed",
@@ -50,7 +55,12 @@ CODES: dict[str, str] = {
     "SHARDC-263": "an argument is not of the type that the step was compiled for",
     "SHARDC-264": "a donated array is passed twice in one call",
     "SHARDC-265": "the process has no room for more compiled programs",
+    "SHARDC-266": "a step reads a value that is not there",
     "SHARDC-270": "the first step differs from one device",
+    "SHARDC-280": "the processes of a job do not have the same program or plan",
+    "SHARDC-281": "another process of the job is missing, stuck or gone",
+    "SHARDC-282": "the processes of a job pass different arguments to one step",
+    "SHARDC-283": "something is not built for several processes yet",
     "SHARDC-901": "a pass changed what the module computes",
     "SHARDC-999": "a bug of shardc",
 }
@@ -114,27 +124,15 @@ class ImportFileError(InputError):
 
 
 class MicrobatchError(InputError):
-    """The step cannot be split into the microbatches asked for.
-
-    Attributes:
-        others: numbers of microbatches above 1 that divide the batch, where the one asked for does
-            not; the planner then takes the next smaller one and says so.
-    """
+    """The step cannot be split into the microbatches asked for."""
 
     code = "SHARDC-140"
-    others: tuple[int, ...] = ()
 
 
 class StageError(InputError):
-    """The program cannot be cut into the stages asked for.
-
-    Attributes:
-        most: how many it can be cut into, where the program decides that; the planner then takes so
-            many and says so.
-    """
+    """The program cannot be cut into the stages asked for."""
 
     code = "SHARDC-160"
-    most: int | None = None
 
 
 class RequestWarning(UserWarning):

@@ -14,7 +14,8 @@ class PlanOptions(msgspec.Struct, frozen=True):
     Attributes:
         stages: pipeline stages; 1 means no pipeline.
         microbatches: into how many equal parts the batch is cut.
-        schedule: "gpipe", "1f1b" or "auto".
+        schedule: the name of a schedule, or "auto".
+        chunks: stages that each device group runs, where the schedule leaves a choice.
         mesh: shape of every stage's mesh such as (2, 4), or "auto".
         mesh_axes: names of its axes; () for x, y, z, w.
         batch_args: flat positions of the arguments that hold the batch; None: found by analysis.
@@ -24,17 +25,20 @@ class PlanOptions(msgspec.Struct, frozen=True):
         equal_layers: "relaxed": in large programs equal layers first share one set of shardings,
             and part where that is needed to come close to the optimum; "tied": they share it in the
             plan; "free": each layer has its own from the start.
+        late_sums: axes over which gradients stay partial sums until all microbatches have run.
         lowering: "local" (shardc's own per-device programs) or "xla" (annotated modules).
     """
 
     stages: int | Auto = "auto"
     microbatches: int | Auto = "auto"
     schedule: str = "auto"
+    chunks: int | Auto = "auto"
     mesh: tuple[int, ...] | Auto = "auto"
     mesh_axes: tuple[str, ...] = ()
     batch_args: tuple[int, ...] | None = None
     memory_limit_bytes: int | None = None
-    time_limit_s: float = 60.0
+    time_limit_s: float = 180.0
     seed: int = 0
     equal_layers: EqualLayers = "relaxed"
+    late_sums: tuple[str, ...] = ()
     lowering: Literal["local", "xla"] = "local"

@@ -20,6 +20,8 @@ from shardc.plan.executable import Executable
 from shardc.runtime.context_mesh import no_context_mesh
 from shardc.runtime.interpreter import Interpreter
 from shardc.runtime.nan_checks import NotFiniteError
+from shardc.runtime.processes.arrays import is_here
+from shardc.runtime.processes.job import is_several
 from shardc.runtime.user_shardings import UserShardings
 
 
@@ -108,8 +110,10 @@ class Compiled(Signature):
                 leaves[i] = jax.random.key_data(leaves[i])
             run, self._run_next = self._run_next or self.interpreter, None
             try:
-                with bugs_while("running a step", but=(RuntimeError, FloatingPointError)):
-                    results = run(leaves)  # these are JAX's and XLA's
+                # These are JAX's and XLA's; of a connection that broke XLA says it by a ValueError.
+                but = (RuntimeError, FloatingPointError, *([ValueError] if is_several() else []))
+                with bugs_while("running a step", but=but):
+                    results = run(leaves)
             except NotFiniteError as error:
                 made = self.maker_of(error.program, error.value)
                 raise FloatingPointError(
@@ -146,6 +150,8 @@ class Compiled(Signature):
     def _results(self, results: list[Any]) -> Any:
         results = results[: self._num_results]
         for i in self._weak_out:
+            if not is_here(results[i].sharding):
+                continue  # of weak type or not, it is only a name for what others hold
             results[i] = self._as_weak(i, results[i])
         for i, kind in self._memory_out:
             results[i] = jax.device_put(results[i], results[i].sharding.with_memory_kind(kind))

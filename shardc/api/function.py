@@ -15,6 +15,7 @@ import msgspec
 from shardc.api.batch_positions import batch_positions
 from shardc.api.call_types import key_of_call, program_of
 from shardc.api.compiled import Compiled
+from shardc.api.processes.feeding import is_fed
 from shardc.api.request import check_asked_devices, resolve_devices
 from shardc.api.stages import Lowered
 from shardc.backend.programs import lowering_platform
@@ -26,6 +27,7 @@ from shardc.importer.user_shardings import ask_as_they_lie, ask_by_patterns, wri
 from shardc.ir.bugs import bugs_while
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
+from shardc.plan.stages_spec import StagesSpec
 
 MOST_COMPILED = 128  # programs that one function keeps; the one not used for longest goes first
 
@@ -63,7 +65,7 @@ class ShardedFunction:
         shardings: dict[str, Any],
         axes: tuple[tuple[str, int], ...],
         batch_argnums: tuple[int, ...] | None,
-        plan: Plan | None,
+        plan: Plan | StagesSpec | None,
         check: str,
     ) -> None:
         if not callable(fun):
@@ -190,8 +192,9 @@ class ShardedFunction:
         mesh = None if options.mesh == "auto" else options.mesh
         with bugs_while("reading shardings", imported.module):
             ask_by_patterns(imported, self._shardings, self._axes)
-            ask_as_they_lie(imported, leaves, mesh)
-            write_arrivals(imported, leaves, devices)
+            placed = [None if is_fed(leaf) else leaf for leaf in leaves]
+            ask_as_they_lie(imported, placed, mesh)
+            write_arrivals(imported, placed, devices)
         if self._batch_argnums is not None:
             name = getattr(self._fun, "__name__", "fun")
             positions = batch_positions(name, self._batch_argnums, len(args), call)
@@ -222,8 +225,8 @@ class ShardedFunction:
         with self._lock:
             return CacheInfo(self._calls, self._traced, len(self._compiled), MOST_COMPILED)
 
-    def _running_plan(self, key: Any) -> Plan | None:
-        """The plan that such a call runs by; else the one that the user gave, if any."""
+    def _running_plan(self, key: Any) -> Plan | StagesSpec | None:
+        """The plan that such a call runs by; else what the user gave, if anything."""
         try:
             known = self._by_types.get(key)
         except TypeError:  # a static value that cannot be hashed

@@ -14,6 +14,7 @@ from shardc.api.stages import Lowered, Planned
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.plan.decisions import Plan
+from shardc.plan.stages_spec import StagesSpec
 from shardc.runtime.gather import gather
 
 __all__ = ["Compiled", "Lowered", "Planned", "ShardedFunction", "gather", "jit"]
@@ -43,8 +44,8 @@ def jit(
     shardings: Mapping[str, Any] | None = None,
     batch_argnums: int | Sequence[int] | None = None,
     memory_limit_bytes: int | None = None,
-    plan: Plan | str | Path | None = None,
-    time_limit_s: float = 60.0,
+    plan: Plan | StagesSpec | str | Path | None = None,
+    time_limit_s: float = 180.0,
     seed: int = 0,
     equal_layers: str = "relaxed",
     lowering: str = "local",
@@ -72,7 +73,7 @@ def jit(
         devices: JAX devices that stand for the cluster's devices, in its order; None: all.
         stages: stages of the pipeline; 1: no pipeline; "auto".
         microbatches: parts into which the batch is cut; "auto".
-        schedule: "gpipe", "1f1b" or "auto".
+        schedule: a schedule by name, such as "1f1b" or "zb-v" (docs/schedules.md), or "auto".
         mesh: shape of every stage's mesh, such as (2, 4); with names, {"data": 2, "model": 4} or a
             JAX mesh, of which only the axes count; "auto".
         shardings: pattern -> PartitionSpec or NamedSharding of every argument that it fits, such as
@@ -80,7 +81,8 @@ def jit(
         batch_argnums: positions of the arguments that hold the batch in all their leaves but
             scalars; None: found by analysis.
         memory_limit_bytes: per device; None: what the cluster says.
-        plan: a Plan or a file with one, instead of planning.
+        plan: a Plan or a file with one, instead of planning; or a `shardc.StagesSpec`, a pipeline
+            by hand, of which only what it leaves open is planned.
         time_limit_s: for planning.
         seed: of the solver; the same seed gives the same plan.
         equal_layers: "relaxed": in large programs equal layers first share one set of shardings,

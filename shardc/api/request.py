@@ -14,6 +14,7 @@ from shardc.errors import ClusterError, InputError, PlanError, RequestWarning
 from shardc.options import EqualLayers, PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges
+from shardc.plan.stages_spec import StagesSpec
 from shardc.schedule.registry import executable_schedule
 
 _CHOICES = ("stages", "microbatches", "schedule", "mesh")
@@ -27,7 +28,7 @@ def plan_options(
     mesh: Any = "auto",
     batch_args: Sequence[int] | None = None,
     memory_limit_bytes: int | None = None,
-    time_limit_s: float = 60.0,
+    time_limit_s: float = 180.0,
     seed: int = 0,
     equal_layers: Any = "relaxed",
     lowering: Any = "local",
@@ -92,11 +93,17 @@ def _check_count(name: str, value: Any) -> None:
         )
 
 
-def given_plan(plan: Plan | str | Path | None, options: PlanOptions) -> Plan | None:
-    """The plan that the caller gave; InputError (SHARDC-183) if options contradict it."""
+def given_plan(
+    plan: Plan | StagesSpec | str | Path | None, options: PlanOptions
+) -> Plan | StagesSpec | None:
+    """The plan, or the pipeline by hand, that the caller gave; a path is that of a plan.
+
+    Raises:
+        InputError: SHARDC-183, options contradict it.
+    """
     if plan is None:
         return None
-    loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
+    loaded = plan if isinstance(plan, Plan | StagesSpec) else Plan.load(plan)
     for name in _CHOICES:
         asked = getattr(options, name)
         if asked != "auto":
@@ -106,6 +113,21 @@ def given_plan(plan: Plan | str | Path | None, options: PlanOptions) -> Plan | N
                 code="SHARDC-183",
             )
     return loaded
+
+
+def given_file(
+    plan: str | None, spec: str | None, options: PlanOptions
+) -> Plan | StagesSpec | None:
+    """What the files hold that the command was given; raises as `given_plan` and the loaders.
+
+    Raises:
+        InputError: SHARDC-183, there are both.
+    """
+    if plan is not None and spec is not None:
+        raise InputError(
+            "--plan and --stages-spec are given", help="give one of them", code="SHARDC-183"
+        )
+    return given_plan(plan if spec is None else StagesSpec.load(spec), options)
 
 
 def resolve_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:
@@ -122,16 +144,10 @@ def resolve_devices(
 
     There may be fewer than it has: planning needs none of them, `check_devices` says so later.
 
-    Raises:
-        ClusterError: SHARDC-101, the devices belong to several processes.
+    Those of one process stand together, so that inner axes of a mesh stay inside it.
     """
-    if jax.process_count() > 1:
-        raise ClusterError(
-            f"the job has {jax.process_count()} processes, and shardc runs in one",
-            help="run one process that sees all devices",
-            code="SHARDC-101",
-        )
-    own = tuple(jax.devices() if devices is None else devices)
+    every = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    own = tuple(every if devices is None else devices)
     if cluster is None:
         local = Cluster.local()
         return (local if len(own) == local.num_devices else local.with_devices(len(own))), own
@@ -184,8 +200,8 @@ def _ids(devices: Iterable[jax.Device]) -> str:
 
 def warn_of_unmet(plan: Plan) -> None:
     """A RequestWarning, at the caller's line, for each request that the plan could not meet."""
-    for text in plan.unmet:
-        warnings.warn(text, RequestWarning, skip_file_prefixes=(str(Path(__file__).parent),))
+    for note in plan.unmet:
+        warnings.warn(str(note), RequestWarning, skip_file_prefixes=(str(Path(__file__).parent),))
 
 
 def warn_of_placements(places: Sequence[str]) -> None:

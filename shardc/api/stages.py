@@ -14,6 +14,7 @@ from shardc import compiler
 from shardc.analysis.program.stage_table import maker_of
 from shardc.api import plan_cache
 from shardc.api.compiled import Compiled
+from shardc.api.processes.agreed import agreed_plan, check_built_for_several, check_programs
 from shardc.api.recompile_for_memory import compile_as_planned
 from shardc.api.request import (
     check_devices,
@@ -32,13 +33,17 @@ from shardc.ir.effects import hoisted_calls, placements, silent_calls
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
+from shardc.plan.notes import NoteCode
 from shardc.plan.predicted import Memory
-from shardc.planner.request import print_request
-from shardc.planner.search import INTERRUPTED, plan_program
+from shardc.plan.stages_spec import StagesSpec
+from shardc.planner.hand.plan import hand_plan
+from shardc.planner.request import print_request, step_flops
+from shardc.planner.search import plan_program
 from shardc.planner.user_shardings import asked_prices
 from shardc.report.counterfactuals import explained_choices
 from shardc.report.summary import explain
 from shardc.runtime.context_mesh import no_context_mesh
+from shardc.runtime.processes.job import is_several
 from shardc.solver.interrupt import stoppable
 
 if TYPE_CHECKING:
@@ -89,9 +94,25 @@ def find_plan(
     finally:
         wipe()
     plan = msgspec.structs.replace(plan, fingerprint=digest)
-    if use_cache and INTERRUPTED not in plan.notes:
+    if use_cache and NoteCode.INTERRUPTED not in {note.code for note in plan.notes}:
         plan_cache.store(plan)
     return plan
+
+
+def plan_as_given(
+    prepared: "Module",
+    cluster: Cluster,
+    options: PlanOptions,
+    given: Plan | StagesSpec | None,
+    *,
+    use_cache: bool = True,
+    signals: Sequence[signal.Signals] = (signal.SIGINT,),
+) -> Plan:
+    """The plan that was given, the one for a pipeline by hand, or `find_plan`'s."""
+    if isinstance(given, StagesSpec):
+        with bugs_while("planning", prepared, print_request(cluster, options)):
+            return hand_plan(prepared, cluster, options, given)
+    return given or find_plan(prepared, cluster, options, use_cache=use_cache, signals=signals)
 
 
 class Lowered(Signature):
@@ -102,6 +123,7 @@ class Lowered(Signature):
         cluster: what it will be planned for; it may have more devices than there are.
         devices: that it will run on.
         options: what was asked of the planner.
+        given_plan: what was given in place of a search, or None.
         in_tree, out_tree, args_info, out_info: as of `Signature`.
         program: equal for functions lowered to the same module, before where arrays lie and what is
             asked for were written into it.
@@ -113,7 +135,7 @@ class Lowered(Signature):
         cluster: Cluster,
         devices: Sequence[jax.Device],
         options: PlanOptions,
-        plan: Plan | None = None,
+        plan: Plan | StagesSpec | None = None,
         compiler_options: dict[str, Any] | None = None,
         program: Hashable = None,
     ) -> None:
@@ -122,7 +144,7 @@ class Lowered(Signature):
         self.cluster = cluster
         self.options = options
         self.devices = self._devices = tuple(devices)
-        self._given_plan = plan
+        self.given_plan = plan
         self._compiler_options = compiler_options
         self.program = program
 
@@ -143,7 +165,7 @@ class Lowered(Signature):
         """`flops`: the floating-point operations of one call."""
         prepared = copy_module(self.imported.module)
         compiler.prepare(prepared)
-        return {"flops": float(compiler.step_flops(prepared, 1))}
+        return {"flops": float(step_flops(prepared, 1))}
 
     def plan(self) -> "Planned":
         """Chooses microbatches, stages, meshes and shardings, or takes the plan that was given.
@@ -156,13 +178,16 @@ class Lowered(Signature):
         """
         prepared = copy_module(self.imported.module)
         compiler.prepare(prepared)
-        plan = self._given_plan or find_plan(prepared, self.cluster, self.options)
+        find = functools.partial(
+            plan_as_given, prepared, self.cluster, self.options, self.given_plan
+        )
+        plan = agreed_plan(find, self, module_digest(prepared)) if is_several() else find()
         check_plan_fits(plan, None, len(self.imported.arguments))
         with prepared.context:
             silent, placed = silent_calls(prepared.operation), placements(prepared.operation)
         warn_of_silent_calls(silent)
         warn_of_placements(placed)
-        if self._given_plan is None:
+        if self.given_plan is None:
             warn_of_unmet(plan)
         return Planned(
             self.imported,
@@ -184,7 +209,7 @@ class Lowered(Signature):
             ClusterError: SHARDC-101, the cluster has more devices than there are; nothing was
                 planned.
         """
-        if self._given_plan is None:
+        if self.given_plan is None:
             check_devices(self.cluster, self._devices)
         return self.plan().compile(compiler_options)
 
@@ -225,9 +250,7 @@ class Planned(Signature):
         plan = self.plan
         with self._bugs_while("lowering"):
             sharded = compiler.replay(self._prepared, plan)
-            return compiler.lower(
-                sharded, plan.num_microbatches, plan.schedule, lowering=self._options.lowering
-            )
+            return compiler.lower(sharded, plan, lowering=self._options.lowering)
 
     def explain(self, pattern: str | None = None) -> str:
         """The plan as a table for people; with a pattern, why what it fits is sharded as it is.
@@ -280,6 +303,9 @@ class Planned(Signature):
             ClusterError: SHARDC-101, the plan uses more devices than there are.
         """
         check_plan_fits(self.plan, self._devices, len(self._imported.arguments))
+        if is_several():
+            check_built_for_several(self._imported, self._devices)
+            check_programs(self.executable)
         # What XLA says of the user's compiler options is no bug of ours.
         but = (Exception,) if compiler_options or self._compiler_options else ()
         with self._bugs_while("compiling", but), no_context_mesh():

@@ -12,15 +12,14 @@ from shardc.analysis.program.stage_table import (
 )
 from shardc.ir.attributes import (
     GLOBAL_TYPE,
-    KIND,
     PER_MICROBATCH,
     ROUND,
     SHARDING,
     STAGE,
     VALUE,
     arg_attrs,
+    function_kind,
     get_int,
-    get_str,
     result_attrs,
 )
 from shardc.ir.copy import bare_bytecode
@@ -28,11 +27,11 @@ from shardc.ir.shardings import from_attr
 from shardc.ir.tensor_types import dtype_name
 from shardc.ir.walk import body, functions, symbol
 from shardc.plan.executable import ArgumentSpec, ResultSpec, StageProgram, ValueSpec
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
+from shardc.plan.program_graph import ProgramValues
 from shardc.plan.value_id import is_accumulator, is_argument, value_id
 from shardc.rules.libraries import called_computations
-
-_ORDER = {"before": 0, "forward": 1, "backward": 2, "update": 3}
 
 
 def _dtype(type: ir.Type) -> str:
@@ -53,7 +52,7 @@ def stage_programs(module: ir.Operation, *, local: bool) -> tuple[StageProgram, 
             StageProgram(
                 name=name,
                 stage=get_int(function, STAGE) or 0,
-                kind=get_str(function, KIND) or "update",
+                kind=function_kind(function) or FunctionKind.UPDATE,
                 round=get_int(function, ROUND) or 0,
                 module=_alone(module, function),
                 args=args,
@@ -61,16 +60,19 @@ def stage_programs(module: ir.Operation, *, local: bool) -> tuple[StageProgram, 
                 local=local,
             )
         )
-    programs.sort(key=lambda p: (p.stage, _ORDER[p.kind], p.round))
+    programs.sort(key=lambda p: (p.stage, p.kind.order, p.round))
     return _with_donation(tuple(programs), module)
 
 
-def function_values(
-    module: ir.Operation,
-) -> list[tuple[int, str, tuple[ValueSpec, ...], tuple[ValueSpec, ...]]]:
-    """(stage, kind, arguments, results) of every stage function."""
+def function_values(module: ir.Operation) -> list[ProgramValues]:
+    """What every stage function is for, takes and gives."""
     return [
-        (get_int(f, STAGE) or 0, get_str(f, KIND) or "update", *_specs(f))
+        ProgramValues(
+            get_int(f, STAGE) or 0,
+            function_kind(f) or FunctionKind.UPDATE,
+            get_int(f, ROUND) or 0,
+            *_specs(f),
+        )
         for f in functions(module)
     ]
 
@@ -137,9 +139,11 @@ def _with_donation(
             if is_accumulator(spec.value):
                 in_place = spec.value in produced
                 last = last_user[program.stage, spec.value] == program.name
-                if in_place or (last and program.kind == "update" and spec.value not in returned):
+                if in_place or (
+                    last and program.kind is FunctionKind.UPDATE and spec.value not in returned
+                ):
                     donated.append(position)
-            elif is_argument(spec.value) and program.kind == "update":
+            elif is_argument(spec.value) and program.kind is FunctionKind.UPDATE:
                 argument = arguments[value_id(spec.value).number]
                 if (
                     argument.donated

@@ -44,12 +44,29 @@ class CompiledProgram:
     """
 
     program: StageProgram
-    call: jax.stages.Compiled
+    call: "jax.stages.Compiled | Elsewhere"
     args: tuple[ValueSpec, ...]
     results: tuple[ValueSpec, ...]
     in_shardings: tuple[NamedSharding, ...]
     out_shardings: tuple[NamedSharding, ...]
     donated: tuple[int, ...]
+
+
+class Elsewhere:
+    """In the place of a program all of whose devices belong to other processes."""
+
+    def __call__(self, *args: Any) -> Any:
+        raise AssertionError("a program runs on the processes of its devices")
+
+    def as_text(self) -> str:
+        """Nothing: this process did not compile it."""
+        return ""
+
+    def cost_analysis(self) -> None:
+        """Nothing."""
+
+    def memory_analysis(self) -> None:
+        """Nothing."""
 
 
 def compile_programs(
@@ -79,9 +96,13 @@ def compile_programs(
     lowered: dict[_Key, jax.stages.Lowered] = {}
     placed: dict[tuple[_Key, tuple[int, ...]], int] = {}
     jobs: list[tuple[jax.stages.Lowered, tuple[jax.Device, ...]]] = []
-    job_of_program = []
+    job_of_program: list[int | None] = []
+    own = {device for device in devices if device.process_index == jax.process_index()}
     for program, order in zip(executable.programs, orders, strict=True):
         mesh = executable.meshes[program.stage]
+        if own.isdisjoint(mesh_devices(mesh, devices)):
+            job_of_program.append(None)
+            continue
         key = _key(program, mesh, order, callbacks)
         if key not in lowered:
             lowered[key] = _lower(program, mesh, order, key.module, platform, devices)
@@ -95,7 +116,13 @@ def compile_programs(
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         calls = list(pool.map(compile_one, jobs))
     return tuple(
-        _bundle(program, executable.meshes[program.stage], order, calls[job], devices)
+        _bundle(
+            program,
+            executable.meshes[program.stage],
+            order,
+            Elsewhere() if job is None else calls[job],
+            devices,
+        )
         for program, order, job in zip(executable.programs, orders, job_of_program, strict=True)
     )
 
@@ -243,7 +270,7 @@ def _bundle(
     program: StageProgram,
     mesh: Mesh,
     order: _Order,
-    call: jax.stages.Compiled,
+    call: jax.stages.Compiled | Elsewhere,
     devices: Sequence[jax.Device],
 ) -> CompiledProgram:
     jax_mesh = concrete_mesh(mesh, devices)

@@ -16,6 +16,7 @@ COMMANDS = {
     "run": "Run a StableHLO file on the devices of this machine.",
     "compile": "Write the programs of a plan's stages.",
     "export": "Write a Python function as a StableHLO file.",
+    "launch": "Run a script in several processes on this machine.",
     "simulate": "Simulate a pipeline schedule without devices.",
 }
 """Name of a module of this package, whose click command is called `command` -> one line of help."""

@@ -45,13 +45,12 @@ def command(
     sharded = compiler.replay(imported.module, plan, dump=dumps.write)
     executable = compiler.lower(
         sharded,
-        plan.num_microbatches,
-        plan.schedule,
+        plan,
         lowering=usable_lowering("xla" if lowering == "xla" else "local"),
         dump=dumps.write,
     )
     files = []
-    for stage in range(plan.num_stages):
+    for stage in range(len(plan.stages)):
         programs = [program for program in executable.programs if program.stage == stage]
         files.append(folder / f"stage{stage}.mlir")
         files[-1].write_text(stage_text(programs))

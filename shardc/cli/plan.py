@@ -5,22 +5,33 @@ from typing import Any
 import click
 
 from shardc import compiler
-from shardc.api.stages import find_plan
+from shardc.api.ranking import rank_plans
+from shardc.api.request import given_plan
+from shardc.api.stages import plan_as_given
 from shardc.cli import SIGNALS
 from shardc.cli.output import format_option, print_json, save_plan
 from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
 from shardc.cli.summary import check_batch_args, plan_summary
 from shardc.cluster import Cluster
+from shardc.errors import InputError
 from shardc.importer.from_file import import_file
 from shardc.importer.user_shardings import ask_by_patterns
+from shardc.options import PlanOptions
+from shardc.plan.alternatives import judged_plan
+from shardc.plan.decisions import Plan
+from shardc.plan.notes import Note, NoteCode
+from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.user_shardings import asked_prices
+from shardc.report.alternatives import comparison, comparison_json, ranking_json, ranking_table
 from shardc.report.counterfactuals import explained_choices
-from shardc.report.summary import explain
+from shardc.report.summary import explain, printed
+
+WIDE = 150  # columns of the ranking
 
 
 @click.command()
-@click.argument("file")
-@click.option("--cluster", required=True, help="A built-in cluster by name, or a JSON file.")
+@click.argument("file", required=False)
+@click.option("--cluster", help="A built-in cluster by name, or a JSON file.")
 @plan_options
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the plan here.")
 @click.option("--prices", is_flag=True, help="Say what each sharding costs that is asked for.")
@@ -30,14 +41,28 @@ from shardc.report.summary import explain
     metavar="PATTERN",
     help="Say why the arguments and ops that it fits are sharded as they are.",
 )
+@click.option(
+    "--stages-spec",
+    "spec_files",
+    type=click.Path(),
+    multiple=True,
+    help="Plan the pipeline that this JSON file describes; with --top, beside the search's.",
+)
+@click.option("--top", type=click.IntRange(1), help="Rank that many pipelines.")
+@click.option(
+    "--compare", nargs=2, type=click.Path(), help="Say why one of two plan files is faster."
+)
 @click.option("--no-cache", is_flag=True, help="Plan anew, whatever was planned before.")
 @format_option
 def command(
-    file: str,
-    cluster: str,
+    file: str | None,
+    cluster: str | None,
     output: str | None,
     prices: bool,
     pattern: str | None,
+    spec_files: tuple[str, ...],
+    top: int | None,
+    compare: tuple[str, str] | None,
     no_cache: bool,
     output_format: str,
     **flags: Any,
@@ -46,14 +71,27 @@ def command(
 
     Ctrl-C ends the search and gives the best plan found until then.
     """
+    if compare is not None:
+        _compare(compare, output_format)
+        return
+    if file is None or cluster is None:
+        raise click.UsageError("FILE and --cluster are needed, or --compare with two plan files")
     options = from_flags(flags)
     machine = Cluster.load(cluster)
+    specs = _specs(spec_files, options, prices, top)
     imported = import_file(file)
     check_batch_args(options.batch_args, imported)
     shardings = argument_shardings(flags["sharding"])
     ask_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
     compiler.prepare(imported.module)
-    plan = find_plan(imported.module, machine, options, use_cache=not no_cache, signals=SIGNALS)
+    ranked = None
+    if top is not None:
+        plan, ranked = rank_plans(imported.module, machine, options, top, specs, SIGNALS)
+    else:
+        spec = specs[0] if specs else None
+        plan = plan_as_given(
+            imported.module, machine, options, spec, use_cache=not no_cache, signals=SIGNALS
+        )
     if output is not None:
         save_plan(plan, output)
     costs = asked_prices(imported.module, plan, machine, options) if prices else {}
@@ -62,11 +100,49 @@ def command(
         reasons = explained_choices(imported.module, plan, machine, pattern)
     if output_format == "json":
         more: dict[str, Any] = {"sharding_prices_s": costs} if prices else {}
+        if ranked is not None and top is not None:
+            more |= ranking_json(ranked, top)
         if pattern is not None:
             more["explained"] = reasons.splitlines()
         print_json({**plan_summary(plan, options), **more})
         return
     click.echo(explain(plan), nl=False)
+    if ranked is not None and top is not None:
+        click.echo(printed([ranking_table(ranked, top)], width=WIDE), nl=False)
+        if not ranked.all_priced:
+            click.echo(f"note: {Note(NoteCode.NOT_ALL_PRICED)}")
     click.echo(reasons, nl=False)
     for name, price_s in costs.items():
         click.echo(f"asked for by {name}: costs {price_s:.3g} s per step")
+
+
+def _specs(
+    files: tuple[str, ...], options: PlanOptions, prices: bool, top: int | None
+) -> list[StagesSpec]:
+    """The pipelines by hand; InputError (SHARDC-183) if options contradict them."""
+    if files and prices:
+        raise InputError(
+            "--prices and --stages-spec are given",
+            help="plan the spec once with and once without a pattern",
+            code="SHARDC-183",
+        )
+    if len(files) > 1 and top is None:
+        raise InputError(
+            f"--stages-spec is given {len(files)} times",
+            help=f"give --top {len(files)} to rank them",
+            code="SHARDC-183",
+        )
+    specs = [StagesSpec.load(each) for each in files]
+    if top is None:
+        for spec in specs:
+            given_plan(spec, options)
+    return specs
+
+
+def _compare(files: tuple[str, str], output_format: str) -> None:
+    one, other = (judged_plan(Plan.load(path), path) for path in files)
+    if output_format == "json":
+        print_json(comparison_json(one, other))
+    else:
+        for line in comparison(one, other):
+            click.echo(line)

@@ -21,7 +21,7 @@ def plan_options[Command: Callable[..., Any]](command: Command) -> Command:
         (
             click.option("--stages", help="Stages of the pipeline: a number, or auto."),
             click.option("--microbatches", help="Parts of the batch: a number, or auto."),
-            click.option("--schedule", help="gpipe, 1f1b or auto."),
+            click.option("--schedule", help="A schedule by name, or auto."),
             click.option(
                 "--mesh",
                 help="Mesh of every stage: 2x4, with names data=2,model=4, or auto.",

@@ -9,8 +9,8 @@ import jax
 
 from shardc import compiler
 from shardc.analysis.program.index_ranges import index_limits, rooted_arguments
-from shardc.api.request import check_devices, check_plan_fits, given_plan, resolve_devices
-from shardc.api.stages import find_plan
+from shardc.api.request import check_devices, check_plan_fits, given_file, resolve_devices
+from shardc.api.stages import plan_as_given
 from shardc.check import verify
 from shardc.check.inputs import Array, load_inputs, seeded_inputs
 from shardc.cli import SIGNALS
@@ -38,6 +38,7 @@ CHECK_FAILED = 1
 @click.argument("file")
 @click.option("--devices", type=click.IntRange(1), required=True, help="How many to run on.")
 @click.option("--plan", "plan_file", type=click.Path(), help="A plan of `shardc plan -o`.")
+@click.option("--stages-spec", "spec_file", type=click.Path(), help="A pipeline by hand, as JSON.")
 @click.option("--cluster", help="What to plan for; by default the devices that it runs on.")
 @plan_options
 @click.option("--steps", type=click.IntRange(1), default=3, show_default=True)
@@ -59,6 +60,7 @@ def command(
     file: str,
     devices: int,
     plan_file: str | None,
+    spec_file: str | None,
     cluster: str | None,
     steps: int,
     check: bool,
@@ -86,7 +88,8 @@ def command(
     ask_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
     prepared = copy_module(imported.module)
     compiler.prepare(prepared)
-    plan = given_plan(plan_file, options) or find_plan(prepared, machine, options, signals=SIGNALS)
+    given = given_file(plan_file, spec_file, options)
+    plan = plan_as_given(prepared, machine, options, given, signals=SIGNALS)
     check_plan_fits(plan, own, len(imported.arguments))
     sharded = compiler.replay(prepared, plan)
     start_s = time.perf_counter()
@@ -99,13 +102,13 @@ def command(
         **requested(options),
         "num_stages": plan.num_stages,
         "num_microbatches": plan.num_microbatches,
-        "num_devices": sum(len(stage.mesh.device_ids) for stage in plan.stages),
+        "num_devices": len({d for stage in plan.stages for d in stage.mesh.device_ids}),
         "stage_flops": [stage.num_flops for stage in plan.stages],
         "steps": steps,
         "planning_time_s": plan.planning_time_s,
         "compile_time_s": compile_time_s,
         "step_time_s": got.step_time_s,
-        "notes": list(plan.notes),
+        "notes": [str(note) for note in plan.notes],
     }
     verdict = None
     if check:
@@ -124,7 +127,7 @@ def command(
 
 
 def _lower(sharded: "Module", plan: Plan, lowering: str) -> Executable:
-    return compiler.lower(sharded, plan.num_microbatches, plan.schedule, lowering=lowering)
+    return compiler.lower(sharded, plan, lowering=lowering)
 
 
 def _inputs(

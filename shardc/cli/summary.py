@@ -50,7 +50,7 @@ def plan_summary(plan: Plan, options: PlanOptions) -> dict[str, Any]:
             }
             for stage in plan.stages
         ],
-        "notes": list(plan.notes),
+        "notes": [str(note) for note in plan.notes],
     }
 
 

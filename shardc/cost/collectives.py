@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import permutations
 
 from shardc.cost.links import Link
+from shardc.plan.predicted import Collective
 
 
 def all_gather_bytes(size: int, num_bytes: float) -> float:
@@ -33,7 +34,7 @@ def all_to_all_bytes(size: int, num_bytes: float) -> float:
 
 
 def all_gather_s(size: int, link: Link, num_bytes: float) -> float:
-    """Seconds of a ring all-gather: (n - 1) * (latency + num_bytes / n / bandwidth).
+    """Seconds of a ring all-gather: launch + (n - 1) * (latency + num_bytes / n / bandwidth).
 
     Source: Thakur et al., section 4.1 (ring).
 
@@ -42,11 +43,12 @@ def all_gather_s(size: int, link: Link, num_bytes: float) -> float:
     """
     if size == 1:
         return 0.0
-    return (size - 1) * (link.latency_s + num_bytes / size / link.bandwidth_bytes_per_s)
+    per_message_s = num_bytes / size / link.bandwidth_bytes_per_s
+    return link.launch_s + (size - 1) * (link.latency_s + per_message_s)
 
 
 def reduce_scatter_s(size: int, link: Link, num_bytes: float) -> float:
-    """Seconds of a ring reduce-scatter: (n - 1) * (latency + num_bytes / n / bandwidth).
+    """Seconds of a ring reduce-scatter: launch + (n - 1) * (latency + num_bytes / n / bandwidth).
 
     The additions are not counted: memory is much faster than any link.
     Source: Thakur et al., section 4.2 (pairwise exchange, the same terms on a ring).
@@ -65,11 +67,11 @@ def all_reduce_s(size: int, link: Link, num_bytes: float) -> float:
     Args:
         num_bytes: bytes of the operand on one device.
     """
-    return 2 * all_gather_s(size, link, num_bytes)
+    return 0.0 if size == 1 else 2 * all_gather_s(size, link, num_bytes) - link.launch_s
 
 
 def all_to_all_s(size: int, link: Link, num_bytes: float) -> float:
-    """Seconds of a pairwise all-to-all: (n - 1) * (latency + num_bytes / n / bandwidth).
+    """Seconds of a pairwise all-to-all: launch + (n - 1) * (latency + num_bytes / n / bandwidth).
 
     Source: Thakur et al., section 4.3 (pairwise exchange for long messages); the bandwidth is the
     link's all-to-all one.
@@ -80,7 +82,7 @@ def all_to_all_s(size: int, link: Link, num_bytes: float) -> float:
     if size == 1:
         return 0.0
     per_message_s = num_bytes / size / link.all_to_all_bandwidth_bytes_per_s
-    return (size - 1) * (link.latency_s + per_message_s)
+    return link.launch_s + (size - 1) * (link.latency_s + per_message_s)
 
 
 def transfer_s(link: Link, num_bytes: float) -> float:
@@ -114,6 +116,30 @@ def all_reduce_over_s(axes: Sequence[tuple[int, Link]], num_bytes: float) -> flo
             left /= size
         best = min(best, seconds)
     return best
+
+
+def collective_s(each: Collective, axes: Sequence[tuple[int, Link]]) -> float:
+    """Seconds of one of the collectives that `each` counts, of their mean size.
+
+    Over several axes: one after the other, the last axis first for a gather.
+
+    Args:
+        axes: (size, link) of each of its axes.
+    """
+    num_bytes = each.num_bytes / each.count  # of a result
+    if each.kind == "all_reduce":
+        return all_reduce_over_s(axes, num_bytes)
+    seconds = 0.0
+    for size, link in axes:
+        if each.kind == "all_to_all":
+            seconds += all_to_all_s(size, link, num_bytes)
+        elif each.kind == "all_gather":
+            seconds += all_gather_s(size, link, num_bytes)
+            num_bytes /= size
+        else:
+            num_bytes *= size
+            seconds += reduce_scatter_s(size, link, num_bytes)
+    return seconds
 
 
 def all_reduce_over_bytes(sizes: Sequence[int], num_bytes: float) -> float:

@@ -16,6 +16,7 @@ class Link(msgspec.Struct, frozen=True):
     Attributes:
         bandwidth_bytes_per_s: from one device to the next of the ring.
         latency_s: of one message.
+        launch_s: of a collective, whatever it sends.
         all_to_all_bandwidth_bytes_per_s: of one device when it sends to all others of its group;
             less than the ring's where a group has several devices behind one slow link.
     """
@@ -23,6 +24,7 @@ class Link(msgspec.Struct, frozen=True):
     bandwidth_bytes_per_s: float
     latency_s: float
     all_to_all_bandwidth_bytes_per_s: float
+    launch_s: float = 0.0
 
 
 Links = Mapping[str, Link]
@@ -70,7 +72,7 @@ def axis_links(cluster: Cluster, mesh: Mesh) -> dict[str, Link]:
 def _group_link(cluster: Cluster, groups: np.ndarray) -> Link:
     """Link of groups (one per row) that all communicate at once; an idle one where n = 1."""
     n = groups.shape[1]
-    ring, all_to_all, latency_s = float("inf"), float("inf"), 0.0
+    ring, all_to_all, latency_s, launch_s = float("inf"), float("inf"), 0.0, 0.0
     for i, level in enumerate(cluster.levels):
         units = groups // cluster.unit_size(i)
         outer = groups // cluster.unit_size(i + 1)
@@ -79,13 +81,15 @@ def _group_link(cluster: Cluster, groups: np.ndarray) -> Link:
             in_outer = (outer == unit // level.size).sum(axis=1)
             rings = int(((inside > 0) & (inside < in_outer)).sum())
             if rings:
-                share = level.bandwidth_bytes_per_s * int(inside.sum())
+                reached = level.bandwidth_bytes_per_s * level.reached(n)
+                share = reached * int(inside.sum())
                 ring = min(ring, share / rings)
                 # Each device inside sends 1/n of its data to each of the others at this level.
                 messages_out = int((inside * (in_outer - inside)).sum())
                 all_to_all = min(all_to_all, share * (n - 1) / messages_out)
                 latency_s = max(latency_s, level.latency_s)
-    return Link(ring, latency_s, all_to_all)
+                launch_s = max(launch_s, level.launch_s)
+    return Link(ring, latency_s, all_to_all, launch_s)
 
 
 def transfer_link(cluster: Cluster, source: Mesh, target: Mesh) -> Link:

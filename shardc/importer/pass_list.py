@@ -11,7 +11,7 @@ from jax.extend.mlir import ir, passmanager
 
 from shardc.errors import InputError
 from shardc.ir.context import make_context
-from shardc.ir.pass_manager import Pass, run_registered
+from shardc.ir.pass_manager import Pass, options, run_registered
 from shardc.ir.walk import readable_location
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
@@ -92,7 +92,7 @@ def _no_value(text: str) -> Any:
 
 def _options(entry: str, each: type[Pass], text: str) -> Pass:
     kinds = typing.get_type_hints(each)
-    fields = {field.name: field for field in dataclasses.fields(each)}
+    fields = {field.name: field for field in options(each)}
     known = ", ".join(name.replace("_", "-") for name in fields) or "none"
     values: dict[str, Any] = {}
     for word in shlex.split(text):

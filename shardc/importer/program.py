@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.errors import ImportFileError
-from shardc.ir.attributes import NAME, arg_attrs, result_attrs, set_arg_attrs, str_attr
+from shardc.ir.attributes import NAME, UNNAMED, arg_attrs, result_attrs, set_arg_attrs, str_attr
 from shardc.ir.walk import body, main_function, where
 
 _ALIAS = "tf.aliasing_output"
@@ -132,6 +132,8 @@ def name_arguments(main: ir.Operation) -> None:
     for i, argument in enumerate(body(main).arguments):
         location = argument.location
         name = location.name_str if isinstance(location, ir.NameLoc) else ""
+        if NAME not in attrs[i] and not name:
+            attrs[i][UNNAMED] = ir.UnitAttr.get()
         attrs[i].setdefault(NAME, str_attr(name or f"argument {i}"))
     set_arg_attrs(main, attrs)
 

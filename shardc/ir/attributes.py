@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable
 
+import msgspec
 from jax.extend.mlir import ir
+
+from shardc.plan.function_kind import FunctionKind
 
 NUM_MICROBATCHES = "shardc.num_microbatches"  # module: int
 RUNS = "shardc.runs"  # module: why its microbatches are run through several times
 NUM_STAGES = "shardc.num_stages"  # module: int
-CLUSTER = "shardc.cluster"  # module: JSON of the cluster that it was planned for
+CLUSTER = "shardc.cluster"  # module: data, the Cluster that it was planned for
+STAGE_REPORTS = "shardc.stage_reports"  # module: data, a StageReport per stage
 LOOKUPS = "shardc.lookups"  # module: how many of its products with one-hot matrices are lookups now
 FISSIONS = "shardc.fissions"  # module: how many of its loops have become two
 ROW_CONFLICTS = "shardc.row_conflicts"  # module: stacks whose rows lie along two dims
@@ -15,19 +19,23 @@ HOST_CALLS = "shardc.host_calls"  # module: [array<i64: number of a callback, re
 SILENT_CALLS = "shardc.silent_calls"  # module: source positions of callbacks that are left out
 PLACEMENTS = "shardc.placements"  # module: source positions of values put into other memories
 NAME = "shardc.name"  # argument: the user's name for it
-ARRIVAL = "shardc.arrival"  # argument: JSON of where it lies when the step is called
+UNNAMED = "shardc.unnamed"  # argument: unit; its name is made up, as a file has none
+ARRIVAL = "shardc.arrival"  # argument: data, the Arrival: where it lies when the step is called
+BATCH_AXIS = "shardc.batch_axis"  # argument: [number of its batch, dim, parts it has]
 BATCH_DIM = "shardc.batch_dim"  # argument, accumulate: int
 ORIGIN = "shardc.origin"  # op of main: its position before loops were cut, its first iteration
 PIECE = "shardc.piece"  # argument, result: [number of the one whose rows it goes on with, the dim]
 PHASE = "shardc.phase"  # op: "before" | "body" | "after"
 STAGE = "shardc.stage"  # op, function, argument, result: int
-DIRECTION = "shardc.direction"  # op of the body: "forward" | "backward"
-KIND = "shardc.kind"  # accumulate: "sum" | "concat"; function: what it is for
+RECOMPUTED = "shardc.recomputed"  # forward op of the body: unit; the backward function runs it, too
+DIRECTION = "shardc.direction"  # op of the body: the FunctionKind that it belongs to
+KIND = "shardc.kind"  # accumulate: "sum" | "concat"; function: its FunctionKind
 ROUND = "shardc.round"  # function: int
 VALUE = "shardc.value"  # function argument and result: id of the value
 PER_MICROBATCH = "shardc.per_microbatch"  # function argument and result: unit
 IN_SHARDINGS = "shardc.in_shardings"  # op: the shardings it wants its operands in
 REDUCE_AXES = "shardc.reduce_axes"  # reduce op: axes over which it all-reduces its own result
+ASKED = "shardc.asked"  # argument and op of a stage function: how it, or its result, must lie
 GLOBAL_TYPE = "shardc.global_type"  # argument, result of a local program: type over the mesh
 SHARDING = "sdy.sharding"  # op, argument, result: Shardy's own
 
@@ -45,6 +53,16 @@ def str_attr(value: str) -> ir.Attribute:
     return ir.StringAttr.get(value)
 
 
+def data_attr(value: object) -> ir.Attribute:
+    """Plan data in the current context, as text: `data_of` reads it back."""
+    return str_attr(msgspec.json.encode(value).decode())
+
+
+def data_of[Data](attribute: ir.Attribute, kind: type[Data]) -> Data:
+    """The plan data that `data_attr` put into an attribute."""
+    return msgspec.json.decode(ir.StringAttr(attribute).value, type=kind)
+
+
 def str_array(values: Iterable[str]) -> ir.Attribute:
     """`["a", "b"]` in the current context."""
     return ir.ArrayAttr.get([ir.StringAttr.get(value) for value in values])
@@ -60,6 +78,12 @@ def get_str(op: ir.Operation, name: str) -> str | None:
     """String attribute `name` of `op`, or None."""
     attributes = op.attributes
     return str(ir.StringAttr(attributes[name]).value) if name in attributes else None
+
+
+def function_kind(function: ir.Operation) -> FunctionKind | None:
+    """What a stage function is for; None for a function of a module without stages."""
+    text = get_str(function, KIND)
+    return None if text is None else FunctionKind(text)
 
 
 def call_target(op: ir.Operation) -> str | None:

@@ -84,7 +84,9 @@ def _number(text: str) -> complex | None:
     word = text.split(":")[0].strip()
     if word in ("true", "false"):
         return float(word == "true")
+    if word.startswith("0x"):  # bits of what is no number, or of zero
+        return 0.0 if int(word, 16) == 0 else None
     try:
-        return float(int(word, 16)) if word.startswith("0x") and int(word, 16) == 0 else float(word)
+        return float(word) if set(word) & set(".en") else int(word)
     except ValueError:
         return None

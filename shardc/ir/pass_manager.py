@@ -5,13 +5,19 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jax.extend.mlir import ir, passmanager
 
 from shardc.errors import ShardcError
 from shardc.ir.bugs import bug_of
 from shardc.solver.interrupt import poll
+
+
+def options(each: "Pass | type[Pass]") -> tuple[dataclasses.Field[Any], ...]:
+    """The fields of a pass that text can set; the others have `repr=False`: what an analysis found
+    in the very module that is rewritten, where the caller has asked for it already."""
+    return tuple(field for field in dataclasses.fields(each) if field.repr)
 
 
 @dataclass(frozen=True)
@@ -21,19 +27,21 @@ class Pass:
     Attributes:
         name: the command name, `shardc-...`.
         never_refuses: why the pass has no failure test, where it cannot refuse anything.
+        changes_types: results of functions may get other element types.
     """
 
     name: ClassVar[str]
     never_refuses: ClassVar[str] = ""
+    changes_types: ClassVar[bool] = False
 
     def __str__(self) -> str:
         """As `shardc-opt --passes` reads it; options that have their defaults are left out."""
-        options = [
-            f"{field.name.replace('_', '-')}={_print_value(getattr(self, field.name))}"
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default
+        changed = [
+            f"{option.name.replace('_', '-')}={_print_value(getattr(self, option.name))}"
+            for option in options(self)
+            if getattr(self, option.name) != option.default
         ]
-        return f"{self.name}{{{' '.join(options)}}}" if options else self.name
+        return f"{self.name}{{{' '.join(changed)}}}" if changed else self.name
 
     def apply(self, module: ir.Operation) -> None:
         """Rewrites `module` in place; raises ShardcError where it refuses."""

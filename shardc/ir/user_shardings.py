@@ -100,6 +100,25 @@ def print_asked(asked: Asked) -> str:
     return f"[{', '.join(dims)}]"
 
 
+def asked_in_words(words: str, rank: int) -> Asked | None:
+    """What `-,x*y,?` asks of a value of `rank` dims: per dim axes joined by `*`, `-` for a whole
+    dim, `?` for (or behind) what further axes may split. None if it names too many dims.
+
+    Dims that are left out are whole; `-` for dims that there are not asks nothing.
+    """
+    given = [word.strip() for word in words.split(",")]
+    while len(given) > rank and given[-1] in ("-", ""):
+        given.pop()
+    if len(given) > rank:
+        return None
+    given += ["-"] * (rank - len(given))
+    names = [word.removesuffix("?") for word in given]
+    return Asked(
+        tuple(() if name in ("-", "") else tuple(name.split("*")) for name in names),
+        tuple(word.endswith("?") for word in given),
+    )
+
+
 def uneven_dim(asked: Asked, mesh: Mesh, shape: tuple[int, ...]) -> int | None:
     """The first dim of `shape` that its axes do not divide; None if all are divided evenly."""
     counts = [mesh.num_shards(axes) for axes in asked.dims]

@@ -95,6 +95,11 @@ def made_by(value: ir.Value) -> ir.Operation | None:
     return None if isinstance(owner, ir.Block) else owner.operation
 
 
+def parent_of(value: ir.Value) -> ir.Operation:
+    """The op in whose region `value` is the argument of a block."""
+    return ir.BlockArgument(value).owner.owner.operation
+
+
 def is_inside(op: ir.Operation, outer: ir.Operation) -> bool:
     """Whether `op` stands in a region of `outer`, however deep."""
     parent = op.parent
@@ -175,6 +180,25 @@ def positions(location: ir.Location) -> Iterator[tuple[str, int, str]]:
             for part in location.locations:
                 assert isinstance(part, ir.Location)
                 yield from positions(part)
+
+
+def names_of(op: ir.Operation) -> tuple[str, ...]:
+    """What a pattern may mean by `op`: its name, with and without the dialect, JAX's path to it
+    such as `jit(step)/mlp/dot_general`, and its source position."""
+    return (op.name, op.name.partition(".")[2], *_paths(op.location), where(op))
+
+
+def _paths(location: ir.Location) -> Iterator[str]:
+    match location:
+        case ir.NameLoc():
+            yield location.name_str
+            yield from _paths(location.child_loc)
+        case ir.CallSiteLoc():
+            yield from _paths(location.callee)
+        case ir.FusedLoc():
+            for part in location.locations:
+                assert isinstance(part, ir.Location)
+                yield from _paths(part)
 
 
 def readable_location(location: ir.Location) -> str:

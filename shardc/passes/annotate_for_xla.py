@@ -1,10 +1,10 @@
 """Leave only what XLA's own partitioner reads: plain Shardy annotations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy
+from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardc.ir.attributes import (
     IN_SHARDINGS,
@@ -19,12 +19,25 @@ from shardc.ir.attributes import (
     set_result_attrs,
 )
 from shardc.ir.pass_manager import Pass
-from shardc.ir.shardings import from_attr, result_shardings, set_result_shardings, to_attr
+from shardc.ir.shardings import (
+    from_attr,
+    operand_shardings,
+    result_shardings,
+    set_result_shardings,
+    to_attr,
+    value_shardings,
+)
+from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import CONTROL_FLOW, functions, planned_ops
 from shardc.plan.layout import TensorSharding
+from shardc.rewrite.local.extremes import EXTREMES, as_floats, as_integers, is_ordered
+from shardc.rules.reducers import reducer, splits_into_partial_results, sums_numbers
 
 NOT_ANNOTATED = {"ApproxTopK"}  # XLA: "mhlo.sharding is not a supported attribute" (jaxlib 0.12.0)
+# Ops that XLA would split along windows, where its sums are wrong (a convolution's gradient with
+# strides, a window that starts from another number than zero; jaxlib 0.12.0).
+WINDOWS = ("stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select_and_scatter")
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,10 @@ class AnnotateForXla(Pass):
     branches lose their shardings, the ops inside keep them: XLA (as of jaxlib 0.12.0) simplifies a
     loop and then ends the process when its sharding has more values than are left. `ApproxTopK`,
     which XLA refuses with a sharding on it, gets it as a constraint behind it.
+
+    What XLA would split further than shardc does, and get wrong, takes its operands as planned, by
+    constraints: windows, and reductions that collectives of CPUs have no op for (of bits). Maxima
+    and minima of floats, in which these collectives drop nan, are found among integers.
     """
 
     name = "shardc-annotate-for-xla"
@@ -44,7 +61,10 @@ class AnnotateForXla(Pass):
     def apply(self, module: ir.Operation) -> None:
         for function in functions(module):
             mesh = f"stage{get_int(function, STAGE) or 0}"
+            written = value_shardings(function)
             for op in planned_ops(function):
+                if _must_lie_as_planned(op):
+                    _place_operands(op, written, mesh)
                 for attribute in (IN_SHARDINGS, REDUCE_AXES):
                     if attribute in op.attributes:
                         del op.attributes[attribute]
@@ -59,8 +79,56 @@ class AnnotateForXla(Pass):
                     _constrain(op, [to_attr(_whole(s), mesh) for s in shardings])
                 elif shardings is not None:
                     set_result_shardings(op, [_whole(s) for s in shardings], mesh)
+                    if _may_drop_nan(op):
+                        _reduce_integers(op)
             set_arg_attrs(function, [_marked(attrs, mesh) for attrs in arg_attrs(function)])
             set_result_attrs(function, [_marked(attrs, mesh) for attrs in result_attrs(function)])
+
+
+def _must_lie_as_planned(op: ir.Operation) -> bool:
+    if op.name == "stablehlo.reduce":
+        return not splits_into_partial_results(op)
+    return op.name in WINDOWS or (op.name == "stablehlo.scatter" and not sums_numbers(op))
+
+
+def _place_operands(op: ir.Operation, written: Mapping[ir.Value, ir.Attribute], mesh: str) -> None:
+    """Says in front of `op` how it takes its operands, where they lie in other ways."""
+    for position, wanted in enumerate(operand_shardings(op) or ()):
+        value = op.operands[position]
+        lies = from_attr(written[value]).dims if value in written else None
+        if shape_of(value) and lies != wanted.dims:
+            with ir.InsertionPoint(op), op.location:
+                placed = sdy.ShardingConstraintOp(value, to_attr(_whole(wanted), mesh)).result
+            op.operands[position] = placed
+
+
+def _may_drop_nan(op: ir.Operation) -> bool:
+    """Whether XLA could find a maximum or minimum of floats over several devices: it may split the
+    operand in other ways than planned, as it does inside loops."""
+    if op.name != "stablehlo.reduce" or len(op.results) != 1:
+        return False
+    return reducer(op) in EXTREMES and is_ordered(op.results[0])
+
+
+def _reduce_integers(op: ir.Operation) -> None:
+    """Has a maximum or minimum of floats found among integers that have their order."""
+    name, result = str(reducer(op)), op.results[0]
+    with ir.InsertionPoint(op), op.location:
+        keys = [as_integers(value, name) for value in op.operands]
+        element = ir.RankedTensorType(keys[0].type).element_type
+        type_ = ir.RankedTensorType.get(shape_of(result), element)
+        dims = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+        made = stablehlo.ReduceOp([type_], keys[:1], keys[1:], dims).operation
+        made.attributes[SHARDING] = op.attributes[SHARDING]
+        scalar = ir.RankedTensorType.get([], element)
+        block = made.regions[0].blocks.append(scalar, scalar, arg_locs=[op.location] * 2)
+        with ir.InsertionPoint(block):
+            larger = ir.Operation.create(
+                f"stablehlo.{name}", results=[scalar], operands=list(block.arguments)
+            )
+            stablehlo.ReturnOp(larger.results)
+        result.replace_all_uses_with(as_floats(made.results[0], result.type))
+    op.erase()
 
 
 def _constrain(op: ir.Operation, shardings: Sequence[ir.Attribute]) -> None:

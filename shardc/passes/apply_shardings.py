@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import msgspec
 from jax.extend.mlir import ir
 
+from shardc.cluster import Cluster
 from shardc.errors import PlanError
-from shardc.ir.attributes import CLUSTER, str_attr
+from shardc.ir.attributes import CLUSTER, data_attr
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import functions, symbol
 from shardc.plan.decisions import FunctionSharding
@@ -35,7 +36,7 @@ class ApplyShardings(Pass):
                 f"the shardings are not those of a plan: {error}", help="plan again"
             ) from error
         if self.cluster:
-            module.attributes[CLUSTER] = str_attr(self.cluster)
+            module.attributes[CLUSTER] = data_attr(Cluster.parse(self.cluster))
         for function in functions(module):
             name = symbol(function)
             if name not in planned:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.cluster import Cluster
-from shardc.cost.links import Link, Links, axis_links
+from shardc.cost.links import Link, Links
+from shardc.cost.model import CostModel
 from shardc.cost.reshard import reshard_steps
 from shardc.cost.reshard_moves import ReshardStep
 from shardc.errors import PlanError
-from shardc.ir.attributes import CLUSTER, get_str
+from shardc.ir.attributes import CLUSTER, data_of
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import (
     from_attr,
@@ -49,8 +50,9 @@ class LowerCollectives(Pass):
     cluster: str = ""
 
     def apply(self, module: ir.Operation) -> None:
-        described = self.cluster or get_str(module, CLUSTER)
-        cluster = Cluster.parse(described) if described else None
+        cluster = Cluster.parse(self.cluster) if self.cluster else None
+        if cluster is None and CLUSTER in module.attributes:
+            cluster = data_of(module.attributes[CLUSTER], Cluster)
         placed = meshes(module)
         links: dict[str, Links] = {}
         for function in functions(module):
@@ -67,7 +69,7 @@ class LowerCollectives(Pass):
 def _links(cluster: Cluster | None, mesh: Mesh) -> Links:
     if cluster is None:
         return {axis: EQUAL_LINK for axis, _ in mesh.axes}
-    return axis_links(cluster, mesh)
+    return CostModel(cluster).links(mesh)
 
 
 def _lower(

@@ -28,6 +28,7 @@ from shardc.ir.attributes import (
     PER_MICROBATCH,
     PHASE,
     PIECE,
+    RECOMPUTED,
     ROUND,
     SHARDING,
     STAGE,
@@ -58,7 +59,8 @@ class OutlineStages(Pass):
     and result carries `shardc.value`, its id: "arg3" is argument 3 of @main, "v17" a value that
     another function computes, "acc5" an accumulator (argument and result of the function that
     adds to it), "index" the index of the microbatch. The update of a stage is cut into rounds
-    where it waits for values of other stages, such as the global norm of the gradients.
+    where it waits for values of other stages, such as the global norm of the gradients. Forward ops
+    with `shardc.recomputed` run in the backward function, too, and what they make is not kept.
     Sums of 16-bit floats are accumulated in float32. The arguments and results of @main stand in
     module attributes; the number of functions and their size do not depend on the number of
     microbatches.
@@ -231,7 +233,7 @@ class _FunctionWriter:
             self.mapping[op.results[0]] = self._accumulated(op)
         else:
             copy = clone_op(op, self.mapping)
-            for attribute in (STAGE, PHASE, DIRECTION, ORIGIN):
+            for attribute in (STAGE, PHASE, DIRECTION, ORIGIN, RECOMPUTED):
                 if attribute in copy.attributes:
                     del copy.attributes[attribute]
             self.mapping.update(zip(op.results, copy.results, strict=True))

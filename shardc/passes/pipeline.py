@@ -5,6 +5,7 @@ from shardc.passes.accumulate_in_loops import AccumulateInLoops
 from shardc.passes.adopt_shardings import AdoptShardings
 from shardc.passes.annotate_for_xla import AnnotateForXla
 from shardc.passes.apply_shardings import ApplyShardings
+from shardc.passes.ask_shardings import AskShardings
 from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.batch_indices import BatchIndices
 from shardc.passes.canonicalize import Canonicalize
@@ -12,7 +13,9 @@ from shardc.passes.cse import Cse
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.drop_collectives import DropCollectives
 from shardc.passes.drop_placements import DropPlacements
+from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
+from shardc.passes.hide_loop_ends import HideLoopEnds
 from shardc.passes.hoist_host_calls import HoistHostCalls
 from shardc.passes.inline_calls import InlineCalls
 from shardc.passes.insert_reshards import InsertReshards
@@ -22,11 +25,13 @@ from shardc.passes.look_up_rows import LookUpRows
 from shardc.passes.lower_collectives import LowerCollectives
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pin_layouts import PinLayouts
+from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.read_rows_in_place import ReadRowsInPlace
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.simplify_loops import SimplifyLoops
+from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.strip_shardings import StripShardings
 from shardc.passes.summarize_calls import SummarizeCalls
@@ -68,15 +73,20 @@ NORMALIZE: tuple[Pass, ...] = (
 )
 
 # Between these two lists stand the passes that carry decisions, run by `shardc.compiler` in the
-# order of its functions: fission-loops (only where microbatches are refused without it, for a loop
+# order of its functions: find-batch (first, because the batch is the same for every number of
+# microbatches and wherever loops are cut), fission-loops (only where microbatches are refused
+# without it, for a loop
 # that needs sums over the batch on its way; before loops are cut, so that both of the two are),
 # cut-loops (before microbatches, which then accumulate each stage's rows by themselves),
-# split-microbatches (before stages, which are planned for one microbatch), plan-stages and
-# outline-stages (before shardings, so that a stage is planned with all uses of its parameters),
-# accumulate-in-loops (after it, because only then there are accumulators, and before shardings,
-# which hold for the loops as they will run), share-reshards (after them, because ops of two
-# functions share nothing, and before shardings, which it gives one more choice), assign-meshes,
-# plan-shardings or apply-shardings.
+# split-microbatches (before stages, which are planned for one microbatch), plan-stages,
+# plan-residency (after stages, each of which keeps its own values, and before outline-stages,
+# which does what it says), outline-stages (before shardings, so that a stage is planned with all
+# uses of its parameters), split-backward (after it, because then it is known what crosses stages;
+# only for schedules that run weight gradients apart), accumulate-in-loops (after them, because
+# only then there are accumulators, and before shardings, which hold for the loops as they will
+# run), share-reshards (after them, because ops of two functions share nothing, and before
+# shardings, which it gives one more choice), assign-meshes, ask-shardings (before shardings are
+# planned, for a plan given by hand), plan-shardings or apply-shardings.
 
 LOCAL_LOWERING: tuple[Pass, ...] = (
     # First, because from here on every disagreement between two ops is an op itself.
@@ -85,14 +95,16 @@ LOCAL_LOWERING: tuple[Pass, ...] = (
     LowerCollectives(),
     # After them, because it makes whole types per-device types, and then shardings mean nothing.
     Localize(),
-    # Last, because it speaks of what XLA does with the final ops.
+    # The last two, because they speak of what XLA does with the final ops.
+    HideLoopEnds(),
     PinLayouts(),
 )
 
 XLA_LOWERING: tuple[Pass, ...] = (
     # Because XLA's partitioner knows neither wanted operand shardings nor partial sums.
     AnnotateForXla(),
-    # Last, as above.
+    # The last two, as above.
+    HideLoopEnds(),
     PinLayouts(),
 )
 
@@ -113,20 +125,25 @@ PASSES: dict[str, type[Pass]] = {
         Canonicalize,
         Cse,
         SummarizeCalls,
+        FindBatch,
         FissionLoops,
         CutLoops,
         SplitMicrobatches,
         PlanStages,
+        PlanResidency,
         OutlineStages,
+        SplitBackward,
         AccumulateInLoops,
         ShareReshards,
         AssignMeshes,
+        AskShardings,
         PlanShardings,
         ApplyShardings,
         InsertReshards,
         LowerCollectives,
         Localize,
         AnnotateForXla,
+        HideLoopEnds,
         PinLayouts,
         WidenFloats,
     )

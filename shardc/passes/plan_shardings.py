@@ -4,9 +4,9 @@ import hashlib
 import itertools
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import msgspec
 import numpy as np
 from jax.extend.mlir import ir
 
@@ -23,7 +23,15 @@ from shardc.analysis.shardings.sharding_report import planned_reshards, stage_re
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.cluster import Cluster
 from shardc.errors import InfeasibleError, PlanError
-from shardc.ir.attributes import CLUSTER, NUM_MICROBATCHES, NUM_STAGES, STAGE, get_int, str_attr
+from shardc.ir.attributes import (
+    CLUSTER,
+    NUM_MICROBATCHES,
+    NUM_STAGES,
+    STAGE,
+    STAGE_REPORTS,
+    data_attr,
+    get_int,
+)
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, symbol
@@ -34,7 +42,6 @@ from shardc.rules.program_rules import rules_of
 from shardc.solver.problem.problem import Ints, Problem, Solution, least_peak
 from shardc.solver.solve import LimitError, solve
 
-REPORTS = "shardc.stage_reports"  # module: JSON of one StageReport per stage
 MOST_ROUNDS = 8  # of solving a stage again because of what reshards hold
 
 
@@ -43,14 +50,15 @@ class PlanShardings(Pass):
     """Writes the cheapest shardings that fit into memory: `sdy.sharding`, `shardc.in_shardings`.
 
     Works on outlined stage functions whose meshes are declared. All functions of a stage are
-    planned together, so a parameter's sharding suits forward, backward and update at once. Equal
-    stages are solved once. Module attribute `shardc.stage_reports` says what to expect.
+    planned together, so a parameter's sharding suits forward, backward and update at once. Stages
+    on the same devices share their memory. Equal stages are solved once. Module attribute
+    `shardc.stage_reports` says what to expect.
 
     Options:
         cluster: built-in name, path of a cluster file, or its JSON.
         memory_limit: bytes per device; 0 = the cluster's.
         stashes: for each stage the microbatches in flight; empty = all.
-        time_limit: seconds for each stage, by the clock.
+        time_limit: seconds for all stages together, by the clock; each gets its share of the rest.
         effort: work for each stage, in seconds of a slow machine (`shardc.solver.solve`).
         seed: of the solver.
         gap: the solver may stop when it has proven to be this close to the optimum.
@@ -71,6 +79,7 @@ class PlanShardings(Pass):
     equal_layers: str = "free"
     cutoff: float = math.inf
     ignored: tuple[str, ...] = ()
+    late_sums: tuple[str, ...] = ()
 
     def apply(self, module: ir.Operation) -> None:
         cluster = Cluster.parse(self.cluster)
@@ -108,25 +117,35 @@ class PlanShardings(Pass):
                 asked,
                 frozenset(self.ignored),
                 arrived,
+                self.late_sums,
             ).build(limit)
-            least = least_peak(built.problem)
+            problems[stage] = built
+            beside = _beside(stage, problems, placed)
+            least = sum(least_peak(problems[each].problem) for each in beside)
             if least > limit:  # at once: a search would find nothing
                 raise _of_stage(LimitError(limit, None, least), stage, placed[f"stage{stage}"])
-            problems[stage] = built
         solutions: dict[int, Solution] = {}
+        held: dict[int, int] = {}
+        deadline_s = time.monotonic() + self.time_limit
         known: dict[str, list[tuple[StageProblem, Solution]]] = {}
         # From the end: the last stages hold the least, and what fits there may fit further ahead.
         for stage, built in reversed(problems.items()):
             mesh = placed[f"stage{stage}"]
+            room = _room(stage, problems, placed, held, limit)
+            built = replace(built, problem=replace(built.problem, usage_limit=room))
             alike = known.setdefault(_digest(built), [])
-            solution = self._known(built, alike, mesh, cluster, limit)
+            solution = self._known(built, alike, mesh, cluster, room)
             if solution is None:
+                left_s = max(deadline_s - time.monotonic(), 0.0)
+                share_s = left_s / (len(problems) - len(solutions))
                 try:
-                    solution = self._solved(built, mesh, cluster, limit)
+                    solution = self._solved(built, mesh, cluster, room, share_s)
                 except LimitError as error:
                     raise _of_stage(error, stage, mesh) from None
                 alike.append((built, solution))
             solutions[stage] = solution
+            buffers = planned_reshards(built, solution.choice, mesh, cluster).buffers()
+            held[stage] = memory_at_peak(built, solution.choice, buffers).total
         reports = []
         for stage, stage_functions in sorted(by_stage.items()):
             if stage not in problems:
@@ -137,8 +156,8 @@ class PlanShardings(Pass):
                 write_shardings(function, chosen[symbol(function)])
             mesh = placed[f"stage{stage}"]
             reports.append(stage_report(problems[stage], solutions[stage], mesh, cluster))
-        module.attributes[CLUSTER] = str_attr(msgspec.json.encode(cluster).decode())
-        module.attributes[REPORTS] = str_attr(msgspec.json.encode(reports).decode())
+        module.attributes[CLUSTER] = data_attr(cluster)
+        module.attributes[STAGE_REPORTS] = data_attr(reports)
 
     def _known(
         self,
@@ -163,7 +182,9 @@ class PlanShardings(Pass):
                 return solution
         return None
 
-    def _solved(self, built: StageProblem, mesh: Mesh, cluster: Cluster, limit: int) -> Solution:
+    def _solved(
+        self, built: StageProblem, mesh: Mesh, cluster: Cluster, limit: int, time_limit_s: float
+    ) -> Solution:
         """The cheapest choice that fits, what its reshards hold included.
 
         A reshard holds what depends on two nodes, and the problem limits what each node holds by
@@ -171,7 +192,7 @@ class PlanShardings(Pass):
         for what the reshards of those before held, at the times when they held it. The first
         bound, which asks for no room, holds for all. All of it together keeps to the time limit.
         """
-        deadline_s = time.monotonic() + self.time_limit
+        deadline_s = time.monotonic() + time_limit_s
         least = least_peak(built.problem)
         end = max((hi for _, hi in built.problem.intervals), default=0)
         reserved = solvable = np.zeros(end, np.int64)
@@ -217,6 +238,27 @@ class PlanShardings(Pass):
             hint=[0] * (problem.num_nodes + len(room)),  # whole, or as asked for: always allowed
         )
         return replace(solution, choice=solution.choice[: problem.num_nodes])
+
+
+def _beside(stage: int, stages: Iterable[int], placed: dict[str, Mesh]) -> list[int]:
+    """Of `stages` those on the devices of one of them, itself included."""
+    devices = placed[f"stage{stage}"].device_ids
+    return [each for each in stages if placed[f"stage{each}"].device_ids == devices]
+
+
+def _room(
+    stage: int,
+    problems: dict[int, StageProblem],
+    placed: dict[str, Mesh],
+    held: dict[int, int],
+    limit: int,
+) -> int:
+    """What a stage may hold beside the others on its devices: what those that are planned hold,
+    even if not all at the same time, is theirs; those that are not planned share the rest."""
+    beside = _beside(stage, problems, placed)
+    waiting = {each: least_peak(problems[each].problem) for each in beside if each not in held}
+    spare = limit - sum(waiting.values()) - sum(held.get(each, 0) for each in beside)
+    return waiting[stage] + spare // len(waiting)
 
 
 def _of_stage(error: LimitError, stage: int, mesh: Mesh) -> LimitError:

@@ -9,6 +9,7 @@ from shardc.analysis.program.cloned_ops import HEAVY, cloneable_ops
 from shardc.analysis.program.def_use import Dataflow, StepFacts, dataflow, step_facts
 from shardc.analysis.program.state import state_aliases
 from shardc.analysis.stages.forward_backward import forward_ops
+from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_assignment import StageAssignment, assign_stages
 from shardc.analysis.stages.stage_cuts import balanced_cuts
 from shardc.analysis.stages.stage_work import work_of_forward_ops
@@ -32,6 +33,7 @@ from shardc.ir.attributes import (
 from shardc.ir.clone import clone_op, replace_inputs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, main_function, terminator
+from shardc.plan.function_kind import FunctionKind
 from shardc.rules.partial_sums import keeps_partial
 
 Key = tuple[int, str]  # stage, and which of its functions: before, forward, backward, after
@@ -92,7 +94,10 @@ class PlanStages(Pass):
         if not self.cuts:
             order = sorted(forward - cloneable_ops(flow, facts, set(aliases)))
             work = work_of_forward_ops(flow, facts, forward, aliases, order, microbatches)
-            return balanced_cuts(flow, order, self.stages, work)
+            cuts = balanced_cuts(flow, order, self.stages, work)
+            if isinstance(cuts, StageRefusal):
+                raise cuts.error()
+            return cuts
         rising = list(self.cuts) == sorted(set(self.cuts))
         if not rising or not 0 <= self.cuts[0] <= self.cuts[-1] < len(flow.ops):
             raise StageError(
@@ -221,13 +226,15 @@ def _visible(copies: dict[Key, dict[ir.Value, ir.Value]], key: Key) -> ChainMap[
 
 
 def _function_kind(phase: str, forward: bool) -> str:
-    return ("forward" if forward else "backward") if phase == "body" else phase
+    if phase != "body":
+        return phase
+    return FunctionKind.FORWARD if forward else FunctionKind.BACKWARD
 
 
 def _mark(op: ir.Operation, key: Key) -> None:
     stage, kind = key
     op.attributes[STAGE] = int_attr(stage)
-    if kind in ("forward", "backward"):
+    if kind in (FunctionKind.FORWARD, FunctionKind.BACKWARD):
         op.attributes[PHASE] = str_attr("body")
         op.attributes[DIRECTION] = str_attr(kind)
     else:

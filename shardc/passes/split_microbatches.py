@@ -1,19 +1,20 @@
 """Turn a step over the whole batch into a body that runs once per microbatch, and the rest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.batch.batch_split import split_step, why_several_runs
+from shardc.analysis.batch.batch_split import StepSplit, split_step, why_several_runs
 from shardc.analysis.batch.batch_state import INVARIANT, Cut
 from shardc.analysis.batch.control_flow import Inside, inner_cut
 from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
 from shardc.analysis.batch.phases import plan_phases, plan_sums
-from shardc.analysis.program.state import ALIASING, STATE_RESULT, argument_names
-from shardc.errors import MicrobatchError
+from shardc.analysis.batch.refusal import MicrobatchRefusal, uneven_parts
+from shardc.analysis.program.state import ALIASING, STATE_RESULT
 from shardc.ir.attributes import (
+    BATCH_AXIS,
     BATCH_DIM,
     NUM_MICROBATCHES,
     PHASE,
@@ -26,10 +27,9 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.clone import clone_op, replace_inputs
 from shardc.ir.pass_manager import Pass
-from shardc.ir.shardings import meshes
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, asked_attr, asked_of, uneven_dim
-from shardc.ir.walk import body, main_function, ops, ops_of, terminator, walk, where_step
+from shardc.ir.user_shardings import asked_attr, asked_of
+from shardc.ir.walk import body, main_function, ops, ops_of, terminator
 from shardc.rewrite.calls.signature import update_type
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.local.local_ops import make_local
@@ -60,17 +60,26 @@ class SplitMicrobatches(Pass):
         count: number of microbatches; must divide the batch dims.
         batch_args: positions of the batch arguments; empty: found by analysis.
         batch_dims: the batch dim of each of `batch_args`; empty: found by analysis.
+        step: the analysis; who gives it asks `uneven_parts` of the result, too, and nothing is
+            refused here.
     """
 
     name = "shardc-split-microbatches"
     count: int = 1
     batch_args: tuple[int, ...] = ()
     batch_dims: tuple[int, ...] = ()
+    step: StepSplit | None = field(default=None, repr=False, compare=False)
+
+    def ask(self, module: ir.Operation) -> StepSplit | MicrobatchRefusal:
+        """The analysis of a module that this is to rewrite, or why it cannot."""
+        return split_step(module, self.count, self.batch_args or None, self.batch_dims or None)
 
     def apply(self, module: ir.Operation) -> None:
         if NUM_MICROBATCHES in module.attributes:
             return
-        step = split_step(module, self.count, self.batch_args or None, self.batch_dims or None)
+        step = self.step or self.ask(module)
+        if isinstance(step, MicrobatchRefusal):
+            raise step.error()
         numbers = step.flow.numbers  # read off values that the rewrite erases
         function = main_function(module)
         module.attributes[NUM_MICROBATCHES] = int_attr(self.count)
@@ -81,6 +90,8 @@ class SplitMicrobatches(Pass):
         drop_unused(function)  # a loop that runs before the microbatches makes fewer results there
         fit_calls(module)
         attrs = arg_attrs(function)
+        for each in attrs:
+            each.pop(BATCH_AXIS, None)
         for arg, result in step.state.items():
             attrs[arg][STATE_RESULT] = int_attr(result)
         for arg, dim in step.flow.batch_args.items():
@@ -90,39 +101,9 @@ class SplitMicrobatches(Pass):
             if SHARDING in attrs[arg]:
                 attrs[arg][SHARDING] = asked_attr(asked_of(attrs[arg][SHARDING]).with_dim(dim))
         set_arg_attrs(function, attrs)
-        _check_parts(module, function, self.count, numbers)
-
-
-def _check_parts(
-    module: ir.Operation, function: ir.Operation, count: int, others: tuple[int, ...]
-) -> None:
-    """Refuses a microbatch that a sharding of the user's does not divide any more."""
-    placed = meshes(module)
-    if USER_MESH not in placed:
-        return
-    names, attrs = argument_names(function), arg_attrs(function)
-    asked = [
-        (asked_of(attrs[n][SHARDING]), value, f"argument {n} ('{names[n]}')", function)
-        for n, value in enumerate(body(function).arguments)
-        if SHARDING in attrs[n]
-    ] + [
-        (asked_of(op.attributes["sharding"]), op.results[0], "a value", op)
-        for op in walk(function)
-        if op.name == CONSTRAINT
-    ]
-    for each, value, what, op in asked:
-        dim = uneven_dim(each, placed[USER_MESH], shape_of(value))
-        if dim is not None:
-            axes, rows = each.dims[dim], shape_of(value)[dim]
-            error = MicrobatchError(
-                f"{count} microbatches leave {rows} rows of {what}, which is to be split"
-                f" over {' and '.join(axes)}, {placed[USER_MESH].num_shards(axes)} devices",
-                where=where_step(op),
-                help="use fewer microbatches or a larger batch, or do not ask for that sharding",
-                code="SHARDC-142",
-            )
-            error.others = others
-            raise error
+        uneven = None if self.step else uneven_parts(module, numbers)
+        if uneven is not None:
+            raise uneven.error()
 
 
 def _rewrite(function: ir.Operation, flow: BatchFlow, count: int) -> None:

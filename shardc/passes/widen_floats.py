@@ -141,6 +141,7 @@ class WidenFloats(Pass):
     """
 
     name = "shardc-widen-floats"
+    changes_types = True
 
     types: tuple[str, ...] = _NARROW
 

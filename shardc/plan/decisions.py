@@ -8,6 +8,7 @@ import msgspec
 from shardc.cluster import Cluster
 from shardc.errors import PlanError
 from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.notes import Note
 from shardc.plan.predicted import Collective, Memory, Predicted
 
 
@@ -43,7 +44,9 @@ class StagePlan(msgspec.Struct, frozen=True):
         peak_bytes: per device.
         memory: what they are for.
         collectives: inside the stage, by kind and axes.
-        num_folded, folded_objective: as in a StageReport.
+        num_folded, folded_objective, communication_s: as in a StageReport.
+        recompute: microbatches in flight for which it was chosen what the backward pass makes
+            again of the forward values; 0: all that it needs are kept.
     """
 
     mesh: Mesh
@@ -59,16 +62,20 @@ class StagePlan(msgspec.Struct, frozen=True):
     collectives: tuple[Collective, ...] = ()
     num_folded: int = 0
     folded_objective: float | None = None
+    communication_s: float = 0.0
+    recompute: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True):
     """Everything that was decided for one program on one cluster.
 
     Attributes:
+        num_stages: device groups in a row, as asked for; each runs `num_chunks` of `stages`.
+        lanes: per device group, the printed actions of the schedule in order.
         shardings: name of a stage function -> the shardings in it.
         objective: seconds per step of the slowest stage, which no schedule of this shape undercuts.
         lower_bound: proven: no choice of shardings makes a step of this shape shorter.
-        notes: what was replicated or fell short, in the user's words.
+        notes: what was replicated or fell short.
         unmet: of the notes, those on what was asked for and could not be had.
         batch_arguments: flat arguments that are cut into microbatches.
         batch_dims: the dim of each of them that is cut.
@@ -88,14 +95,16 @@ class Plan(msgspec.Struct, frozen=True):
     objective: float
     lower_bound: float
     planning_time_s: float
-    notes: tuple[str, ...] = ()
-    unmet: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
+    unmet: tuple[Note, ...] = ()
     batch_arguments: tuple[int, ...] = ()
     batch_dims: tuple[int, ...] = ()
     loop_cuts: tuple[int, ...] = ()
     fingerprint: str = ""
     cluster: Cluster | None = None
     from_cache: bool = False
+    num_chunks: int = 1
+    lanes: tuple[tuple[str, ...], ...] = ()
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON."""

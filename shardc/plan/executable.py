@@ -5,6 +5,7 @@ import re
 
 import msgspec
 
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
 
 
@@ -40,8 +41,7 @@ class StageProgram(msgspec.Struct, frozen=True):
 
     Attributes:
         name: symbol of the function in `module`, such as "stage0_forward".
-        kind: "before", "forward", "backward" or "update".
-        round: for kind "update": rounds run in order; stages exchange values between them.
+        round: of an update: rounds run in order; stages exchange values between them.
         module: MLIR bytecode or text, with large constants as they are; `local` says whether it is
             a per-device program. `shardc.backend.program_text` prints it.
         donated: positions of `args` whose buffers the program may reuse.
@@ -49,7 +49,7 @@ class StageProgram(msgspec.Struct, frozen=True):
 
     name: str
     stage: int
-    kind: str
+    kind: FunctionKind
     round: int
     module: bytes
     args: tuple[ValueSpec, ...]
@@ -102,7 +102,8 @@ class Executable(msgspec.Struct, frozen=True):
 
     Attributes:
         meshes: one per stage.
-        actions: per stage, the printed actions of the schedule, e.g. ("0F0", "0F1", "0B0", ...).
+        actions: per lane, the printed actions of the schedule, e.g. ("0F0", "0F1", "0B0", ...). A
+            lane is of one device group; all actions of a stage stand in one.
     """
 
     meshes: tuple[Mesh, ...]

@@ -2,6 +2,9 @@
 
 import msgspec
 
+from shardc.plan.function_kind import FunctionKind
+from shardc.plan.work import Work
+
 
 class Predicted(msgspec.Struct, frozen=True):
     """What the cost model expects of one step."""
@@ -63,19 +66,33 @@ class Collective(msgspec.Struct, frozen=True):
         axes: of the stage's mesh, in its order.
         dtype: of the elements that are sent.
         num_bytes: of all their results on one device.
+        count: how many there are.
     """
 
     kind: str
     axes: tuple[str, ...]
     dtype: str
     num_bytes: int
+    count: float = 0
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What one call of a function asks of each device of its stage.
+
+    Attributes:
+        work: kinds of work, and how often each is done.
+        sent: collectives.
+    """
+
+    work: tuple[tuple[Work, float], ...] = ()
+    sent: tuple[Collective, ...] = ()
 
 
 class StageReport(msgspec.Struct, frozen=True):
     """What the cost model says about one stage under its chosen shardings.
 
     Attributes:
-        seconds: by kind of function ("before", "forward", "backward", "update"), for one call.
+        seconds: by kind of function, for one call.
         peak_bytes: on each device, at the worst time of a step.
         communication_bytes: that one device sends inside the stage in one step.
         num_flops: of one step, over all devices.
@@ -88,9 +105,11 @@ class StageReport(msgspec.Struct, frozen=True):
         num_folded: ops and values that shared the sharding of a like one in an equal layer while
             the solver looked for shardings, or still do.
         folded_objective: seconds of the best shardings found in which they do; None: not folded.
+        communication_s: per step, of reshards and of sums that are added up over devices.
+        asked: by kind of function as `seconds`: what these seconds were made of.
     """
 
-    seconds: dict[str, float]
+    seconds: dict[FunctionKind, float]
     peak_bytes: int
     communication_bytes: int
     num_flops: int
@@ -102,3 +121,5 @@ class StageReport(msgspec.Struct, frozen=True):
     collectives: tuple[Collective, ...] = ()
     num_folded: int = 0
     folded_objective: float | None = None
+    communication_s: float = 0.0
+    asked: dict[FunctionKind, Asked] = {}

@@ -1,4 +1,4 @@
-"""Shapes that are planned exactly, within a time limit, and the best of them."""
+"""Shapes that are planned exactly, within a budget, and the best of them."""
 
 import functools
 import math
@@ -8,19 +8,25 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from shardc.analysis.program.arguments import state_arguments
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, outline
+from shardc.compiler import outline_shape
 from shardc.errors import BugError, InfeasibleError
 from shardc.ir.bugs import bugs_while
 from shardc.ir.context import Module
-from shardc.ir.walk import functions, planned_ops
+from shardc.ir.tensor_types import num_bytes
+from shardc.ir.walk import body, functions, main_function, planned_ops
 from shardc.options import PlanOptions
+from shardc.plan.alternatives import Alternative
+from shardc.plan.notes import Data, Note, NoteCode
+from shardc.plan.shape import Shape
 from shardc.planner.candidate import Candidate, plan_exactly, says_more
 from shardc.planner.proposal import Proposal
 from shardc.planner.request import print_request
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
 from shardc.solver.interrupt import poll_between
+from shardc.solver.solve import LimitError
 
 # Of solving a stage while shapes compete, and of the shape that won. Stages of more ops get as much
 # more: a look at all of them takes that much longer.
@@ -28,6 +34,7 @@ CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0
 FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0
 OPS_FOR_EFFORT = 8_000
 FIRST_SHARE, SHARE = 0.25, 0.85  # of the time limit, of what is left: for planning one shape
+SEARCH = "search"  # who proposed a shape
 RERAISE = "SHARDC_RERAISE"  # set in the environment: a shape at which shardc fails ends planning
 
 Progress = Callable[[str], None]
@@ -41,6 +48,7 @@ class Attempts:
         infeasible: the error that tells of the least memory missing, of shapes that do not fit.
         bug: the first error of shardc's own.
         notes: for the plan; the caller may add to them.
+        judged: what came of each shape.
     """
 
     def __init__(
@@ -57,9 +65,11 @@ class Attempts:
         self.best: Candidate | None = None
         self.infeasible: InfeasibleError | None = None
         self.bug: BugError | None = None
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
+        self.judged: dict[Proposal, Alternative] = {}
         self._start_s = time.monotonic()
         self._longest_s = 0.0  # of planning one shape exactly
+        self._ops = self._most_ops = 0  # of all shapes, of the one that has most
         self._first: Proposal | None = None  # that was planned
         self._outlined: tuple[Shape, Module] | None = None  # the last one, and its cuts
 
@@ -76,15 +86,24 @@ class Attempts:
         least_s = FIRST_SHARE * self.options.time_limit_s if self.best is None else 1.0
         return max(SHARE * (self.options.time_limit_s - self.seconds_spent()), least_s)
 
-    def time_for_another(self) -> bool:
-        """Whether one more shape can be planned within the time limit."""
-        return self.seconds_spent() + self._longest_s < self.options.time_limit_s
+    def num_ops(self, shape: Shape) -> int:
+        """In all of its stages."""
+        outlined = self._outline(shape)
+        with outlined.context:
+            return sum(len(planned_ops(function)) for function in functions(outlined.operation))
+
+    def may_plan_another(self, most_ops: int) -> bool:
+        """Whether one more shape may be planned: within a budget of ops in the stages of all
+        shapes, and within the time limit."""
+        affordable = self._ops + self._most_ops <= most_ops
+        return affordable and self.seconds_spent() + self._longest_s < self.options.time_limit_s
 
     def _outline(self, shape: Shape) -> Module:
         """The stage functions of a shape; the last are kept, for its other meshes."""
         key = msgspec.structs.replace(shape, meshes=())
         if self._outlined is None or self._outlined[0] != key:
-            self._outlined = key, outline(self.splits.of(shape), shape.cuts)
+            split_module = self.splits.of(shape)
+            self._outlined = key, outline_shape(split_module, shape, self.cluster)
         return self._outlined[1]
 
     def _unless_it_fails[Found](self, what: str, plan: Callable[[], Found]) -> Found | BugError:
@@ -96,7 +115,8 @@ class Attempts:
             if os.environ.get(RERAISE):
                 raise
             self.bug = self.bug or bug
-            note = f"{what} left out: {bug.message}; {bug.help}"
+            data: Data = {"shape": what, "message": bug.message, "help": bug.help or ""}
+            note = Note(NoteCode.LEFT_OUT, data)
             if note not in self.notes:
                 self.notes.append(note)
             return bug
@@ -126,11 +146,15 @@ class Attempts:
         try:
             found = self._planned(proposal, gap=gap, effort_s=effort_s, cutoff_s=cutoff_s)
         except InfeasibleError as error:
+            if isinstance(error, LimitError):
+                missing = proposal.judged(SEARCH, error.missing_bytes)
+                self.judged.setdefault(proposal, missing)
             if self.infeasible is None or says_more(error, self.infeasible):
                 self.infeasible = error
             return error
         finally:
             self._longest_s = max(self._longest_s, time.monotonic() - start_s)
+        self.judged[proposal] = found.judged(SEARCH)
         best = self.best
         if best is not None and best.proposal == proposal:  # once more, with more effort
             best, found = best.with_bounds_of(found), found.with_bounds_of(best)
@@ -147,7 +171,8 @@ class Attempts:
         ignored: Sequence[str] = (),
     ) -> Candidate:
         outlined = self._outline(proposal.shape)
-        num_ops = sum(len(planned_ops(function)) for function in functions(outlined.operation))
+        num_ops = self.num_ops(proposal.shape)
+        self._ops, self._most_ops = self._ops + num_ops, max(self._most_ops, num_ops)
         effort_s *= max(1.0, num_ops / len(proposal.shape.meshes) / OPS_FOR_EFFORT)
         return plan_exactly(
             outlined,
@@ -165,9 +190,37 @@ class Attempts:
         """Why nothing fits: the least that is missing, and what ruled other shapes out."""
         error = self.infeasible
         assert error is not None
+        if isinstance(error, LimitError):
+            limit = self.options.memory_limit_bytes or self.cluster.device.memory_bytes
+            error.help = ways_out(self.module, error.missing_bytes, limit, self.cluster.num_devices)
         if self._first is not None:
             with_all = functools.partial(self._planned, self._first)
             error = in_conflict(self._outline(self._first.shape), error, with_all)
         if self.notes:
-            error.help = f"{error.help} ({'; '.join(self.notes)})"
+            error.help = f"{error.help} ({'; '.join(map(str, self.notes))})"
         return error
+
+
+def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: int) -> str:
+    """What helps a program of which no plan fits: by what fills the devices, cheapest first.
+
+    Args:
+        module: prepared; its state is what no split over the devices makes smaller.
+        missing_bytes: on each device, of the smallest plan found.
+    """
+    with module.context:
+        main = main_function(module.operation)
+        arguments = body(main).arguments
+        state_bytes = sum(num_bytes(arguments[a]) for a in state_arguments(main))
+    least = -(-state_bytes // limit_bytes)
+    if least > num_devices:
+        return (
+            f"the state alone is {state_bytes:,} bytes: use at least {least} devices of"
+            f" {limit_bytes:,} bytes, or keep moments of the optimizer in 8 or 16 bits"
+        )
+    share = state_bytes // num_devices
+    return (
+        f"the state is {share:,} of these bytes if it is split over all devices, activations and"
+        f" temporaries are the rest: wrap layers in jax.checkpoint, use more microbatches or a"
+        f" smaller batch, or raise the limit by {missing_bytes:,} bytes"
+    )

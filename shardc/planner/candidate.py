@@ -8,19 +8,23 @@ from msgspec import structs
 
 from shardc.analysis.program.arguments import cut_dims
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, shard, shardings_of, work_of
+from shardc.compiler import shard, shardings_of, work_of
 from shardc.errors import InfeasibleError
 from shardc.ir.attributes import FISSIONS, LOOKUPS, ROW_CONFLICTS, RUNS, get_int, get_str
 from shardc.ir.calls import called, calls_in
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
 from shardc.options import PlanOptions
+from shardc.plan.alternatives import Alternative, split_step
 from shardc.plan.decisions import Plan, StagePlan, check_bounds
+from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import Predicted, Replicated, StageReport
-from shardc.planner.proposal import Crossing, Proposal, crossing
+from shardc.plan.shape import Shape
+from shardc.plan.stages_spec import StageSpec
+from shardc.planner.proposal import Proposal
+from shardc.planner.step_time import StepTime, step_time
 from shardc.schedule.registry import executable_schedule
-from shardc.schedule.simulate import Simulation, simulate
-from shardc.schedule.times import Times, durations
+from shardc.schedule.tasks import print_lanes
 from shardc.solver.solve import LimitError
 
 WORTH_A_NOTE = 0.01  # share of the step that ops must take, or of its FLOPs, to be named in a note
@@ -37,20 +41,23 @@ def plan_exactly(
     gap: float,
     cutoff_s: float = math.inf,
     ignored: Sequence[str] = (),
+    asked: Sequence[StageSpec] = (),
 ) -> "Candidate":
     """Solves the shardings of a shape and simulates its schedule.
 
     Args:
         outlined: the stage functions of the shape.
         cutoff_s: a step that takes longer is not wanted: none is shorter than a stage's part of it.
-        time_limit_s, effort_s, gap: as of `shardc.solver.solve`, for each stage.
+        time_limit_s: for all stages together, by the clock.
+        effort_s, gap: as of `shardc.solver.solve`, for each stage.
         ignored: names of shardings that the user asks for and that shall not hold.
+        asked: the patterns of a plan by hand, per stage.
     Raises:
         InfeasibleError: it does not fit.
     """
     shape = proposal.shape
     family = executable_schedule(shape.schedule)
-    work = family.work(work_of(outlined, shape.num_microbatches))
+    work = family.work(work_of(outlined, shape), shape.num_chunks)
     module, reports = shard(
         outlined,
         shape.meshes,
@@ -64,26 +71,11 @@ def plan_exactly(
         equal_layers=options.equal_layers,
         cutoff_s=cutoff_s,
         ignored=ignored,
+        asked=asked,
+        late_sums=options.late_sums,
     )
-    transfers = crossing(module, cluster)
-    times = [
-        Times(
-            forward_s=report.seconds.get("forward", 0.0),
-            backward_s=report.seconds.get("backward", 0.0),
-            weight_s=0.0,
-            prologue_s=report.seconds.get("before", 0.0),
-            update_s=report.seconds.get("update", 0.0),
-        )
-        for report in reports
-    ]
-    schedule = family.generate(work)
-    simulation = simulate(
-        schedule,
-        family.graph(work, schedule),
-        durations(work, times),
-        lambda need: transfers.seconds.get((need.source, need.target), 0.0),
-    )
-    return Candidate(proposal, module, reports, simulation, transfers)
+    step = step_time(module, shape, reports, cluster, family)
+    return Candidate(proposal, module, reports, step, cluster.device.timing.step_s)
 
 
 @dataclass(frozen=True)
@@ -93,8 +85,8 @@ class Candidate:
     proposal: Proposal
     module: Module
     reports: tuple[StageReport, ...]
-    simulation: Simulation
-    transfers: Crossing
+    step: StepTime
+    host_s: float = 0.0  # of a step, whatever it does
 
     @property
     def shape(self) -> Shape:
@@ -103,14 +95,19 @@ class Candidate:
     @property
     def seconds(self) -> float:
         """Predicted step time."""
-        return float(self.simulation.makespan_s)
+        return float(self.step.simulation.makespan_s) + self.host_s
+
+    def judged(self, name: str) -> Alternative:
+        """What it came to; `name` says who proposed it."""
+        terms = split_step(self.seconds, self.shape.meshes, self.reports)
+        return structs.replace(self.proposal.judged(name), exact=terms)
 
     @property
     def ideal_s(self) -> float:
         """Step time if all ops were split evenly over all devices and nothing were sent."""
-        sizes = [len(mesh.device_ids) for mesh in self.shape.meshes]
-        work = sum(r.ideal_s * size for r, size in zip(self.reports, sizes, strict=True))
-        return work / sum(sizes)
+        meshes = self.shape.meshes
+        work = sum(r.ideal_s * len(m.device_ids) for r, m in zip(self.reports, meshes, strict=True))
+        return work / len({device for mesh in meshes for device in mesh.device_ids})
 
     @property
     def gap(self) -> float:
@@ -126,7 +123,7 @@ class Candidate:
         return replace(self, reports=reports)
 
     def plan(
-        self, split_module: Module, cluster: Cluster, notes: Sequence[str], planning_time_s: float
+        self, split_module: Module, cluster: Cluster, notes: Sequence[Note], planning_time_s: float
     ) -> Plan:
         """All of it as data; `split_module` is what its stages were cut out of."""
         shape, reports = self.shape, self.reports
@@ -137,14 +134,15 @@ class Candidate:
                 layers=self.proposal.layers[stage],
                 cut=cuts[stage],
                 num_flops=reports[stage].num_flops,
-                time_s=reports[stage].seconds.get("forward", 0.0)
-                + reports[stage].seconds.get("backward", 0.0),
+                time_s=sum(s for kind, s in reports[stage].seconds.items() if kind.per_microbatch),
                 peak_bytes=reports[stage].peak_bytes,
                 memory=reports[stage].memory,
                 objective=reports[stage].objective,
                 lower_bound=reports[stage].lower_bound,
                 num_folded=reports[stage].num_folded,
                 folded_objective=reports[stage].folded_objective,
+                communication_s=reports[stage].communication_s,
+                recompute=shape.recompute[stage] if shape.recompute else 0,
                 num_whole_flops=sum(each.num_flops for each in reports[stage].replicated),
                 collectives=reports[stage].collectives,
             )
@@ -156,26 +154,27 @@ class Candidate:
         )
         batch = cut_dims(split_module.operation)
         plan = Plan(
-            num_stages=len(stages),
+            num_stages=len(stages) // shape.num_chunks,
             num_microbatches=shape.num_microbatches,
             schedule=shape.schedule,
             stages=stages,
             shardings=shardings_of(self.module),
             predicted=Predicted(
                 step_time_s=self.seconds,
-                peak_bytes_per_device=max(report.peak_bytes for report in reports),
-                communication_bytes=sent + self.transfers.num_bytes * shape.num_microbatches,
-                compute_s=max(report.objective for report in reports),
-                bubble_fraction=float(self.simulation.bubble_ratio),
+                peak_bytes_per_device=int(_of_groups(shape, [r.peak_bytes for r in reports])),
+                communication_bytes=sent + self.step.sent_bytes,
+                compute_s=_of_groups(shape, [report.objective for report in reports]),
+                bubble_fraction=float(self.step.simulation.bubble_ratio),
             ),
-            objective=max(report.objective for report in reports),
-            lower_bound=max(report.lower_bound for report in reports),
+            objective=_of_groups(shape, [report.objective for report in reports]),
+            lower_bound=_of_groups(shape, [report.lower_bound for report in reports]),
             planning_time_s=planning_time_s,
             notes=(
                 *notes,
                 *run_notes(split_module),
                 *call_notes(split_module),
                 *rewriting_notes(split_module),
+                *residency_notes(shape),
                 *replication_notes(reports),
                 *folding_notes(reports),
             ),
@@ -183,71 +182,66 @@ class Candidate:
             batch_arguments=tuple(batch),
             batch_dims=tuple(batch.values()),
             loop_cuts=shape.loop_cuts,
+            num_chunks=shape.num_chunks,
+            lanes=print_lanes(self.step.schedule),
         )
         check_bounds(plan)
         return plan
 
 
-def run_notes(module: Module) -> list[str]:
+def _of_groups(shape: Shape, amounts: Sequence[float]) -> float:
+    """The largest sum of what the stages of one device group have."""
+    found: dict[tuple[int, ...], float] = {}
+    for mesh, amount in zip(shape.meshes, amounts, strict=True):
+        found[mesh.device_ids] = found.get(mesh.device_ids, 0.0) + amount
+    return max(found.values())
+
+
+def run_notes(module: Module) -> list[Note]:
     """Why the microbatches are run through several times, if they are."""
     why = get_str(module.operation, RUNS)
-    return [] if why is None else [why]
+    return [] if why is None else [Note(NoteCode.SEVERAL_RUNS, {"why": why})]
 
 
-def call_notes(module: Module) -> list[str]:
+def call_notes(module: Module) -> list[Note]:
     """How many calls were not looked into, if any."""
     calls = [called(call) for call in calls_in(main_function(module.operation))]
-    if not calls:
-        return []
+    data: Data = {"count": len(calls), "functions": len(set(calls))}
+    return [Note(NoteCode.CALLS, data)] if calls else []
+
+
+def rewriting_notes(module: Module) -> list[Note]:
+    """Products that look rows up, loops that have become two, stacks read in two ways, if any."""
+    counted = {
+        NoteCode.LOOKUPS: LOOKUPS,
+        NoteCode.FISSIONS: FISSIONS,
+        NoteCode.ROW_CONFLICTS: ROW_CONFLICTS,
+    }
     return [
-        f"each of {len(calls)} calls is planned as one op, because with all calls inlined the"
-        f" program would be too large; they run {len(set(calls))} functions"
+        Note(code, {"count": count})
+        for code, name in counted.items()
+        if (count := get_int(module.operation, name))
     ]
 
 
-def rewriting_notes(module: Module) -> list[str]:
-    """Products that look rows up, loops that have become two, stacks read in two ways, if any."""
-    lookups, fissions = (get_int(module.operation, name) for name in (LOOKUPS, FISSIONS))
-    notes = []
-    if lookups:
-        notes.append(
-            f"{lookups} products with one-hot matrices are done as lookups of rows and sums into"
-            " rows"
-        )
-    if fissions:
-        notes.append(
-            f"{fissions} loop{'s' * (fissions > 1)} over layers became two: one makes the sums over"
-            " the whole batch that the other waits for; what both need, both compute"
-        )
-    if conflicts := get_int(module.operation, ROW_CONFLICTS):
-        notes.append(
-            f"{conflicts} stack{'s' * (conflicts > 1)} of layers that ops read along two dims:"
-            " stages may hold rows of other stages"
-        )
-    return notes
+def residency_notes(shape: Shape) -> list[Note]:
+    """Which stages make forward values again, if any."""
+    stages = [str(stage) for stage, held in enumerate(shape.recompute) if held]
+    return [Note(NoteCode.RECOMPUTED, {"stages": ", ".join(stages)})] if stages else []
 
 
-def folding_notes(reports: Sequence[StageReport]) -> list[str]:
+def folding_notes(reports: Sequence[StageReport]) -> list[Note]:
     """What it costs at most that equal layers share their shardings, where they do."""
     tied = [report for report in reports if report.objective == report.folded_objective]
     if not tied:
         return []
     objective = sum(report.objective for report in tied)
     more = objective / max(sum(report.lower_bound for report in tied), 1e-300) - 1.0
-    return [
-        f"equal layers share their shardings ({sum(report.num_folded for report in tied)} ops and"
-        f" values are like others), which costs at most {more:.2%} (proven)"
-    ]
+    count = sum(report.num_folded for report in tied)
+    return [Note(NoteCode.FOLDED, {"count": count, "cost": more})]
 
 
-_WHY = {
-    "rule": "for want of a sharding rule",
-    "strategy": "for want of a strategy",
-    "choice": "because splitting it costs more",
-}
-
-
-def replication_notes(reports: Sequence[StageReport]) -> list[str]:
+def replication_notes(reports: Sequence[StageReport]) -> list[Note]:
     """What devices run whole and what that takes; little things are left out, unless there is no
     rule for them."""
     step_s = sum(report.objective for report in reports) or 1.0
@@ -266,12 +260,9 @@ def replication_notes(reports: Sequence[StageReport]) -> list[str]:
     for each in sorted(found.values(), key=lambda each: -each.seconds):
         time_share, flops_share = each.seconds / step_s, each.num_flops / num_flops
         if each.why == "rule" or max(time_share, flops_share) >= WORTH_A_NOTE:
-            times = f" ({each.num_ops} times)" if each.num_ops > 1 else ""
-            notes.append(
-                f"replicated {_WHY[each.why]}: {each.op}{times},"
-                f" {1e3 * each.seconds:.3g} ms per step ({time_share:.1%}),"
-                f" {flops_share:.1%} of the FLOPs"
-            )
+            data: Data = {"op": each.op, "why": each.why, "count": each.num_ops}
+            data |= {"seconds": each.seconds, "time_share": time_share, "flops_share": flops_share}
+            notes.append(Note(NoteCode.REPLICATED, data))
     return notes
 
 

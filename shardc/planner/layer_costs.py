@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.stage_table import asked_values, donated_arguments, next_states
 from shardc.analysis.shardings.memory_report import LayerMemory, held_values, layer_memory
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
@@ -18,10 +19,10 @@ from shardc.analysis.shardings.sharding_report import planned_reshards, stage_re
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.backend.extract import function_values
 from shardc.cluster import Cluster
-from shardc.errors import MicrobatchError
 from shardc.ir.attributes import STAGE, get_int
 from shardc.ir.context import Module
 from shardc.ir.walk import functions
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.planner.layers import Layers, outlined_samples
 from shardc.planner.split_cache import Splits
@@ -30,14 +31,30 @@ from shardc.rules.program_rules import rules_of
 from shardc.solver.problem.problem import Floats
 from shardc.solver.solve import solve
 
-PRICES = (0.0, 0.1, 1.0)  # of all that a layer holds at price 0, over what it takes
+LESS_KEPT = 0.7  # of the bytes that layers keep, for making values again to be worth pricing
 GAP, EFFORT_S = 0.04, 0.5  # of solving one layer
 PER_PROBLEM, PER_COUNT = 50_000, 1_500_000  # pairs of strategies that take as long, about
 
 
 @dataclass(frozen=True)
+class Point:
+    """One way to run a layer.
+
+    Attributes:
+        price: of all that the layer holds at price 0, over what it takes.
+        again: forward values are made again for the way back, and not kept.
+    """
+
+    price: float
+    again: bool = False
+
+
+POINTS = (Point(0.0), Point(0.1), Point(1.0), Point(0.0, again=True), Point(1.0, again=True))
+
+
+@dataclass(frozen=True)
 class LayerCost:
-    """One layer at one price, on one device of a view.
+    """One layer at one point, on one device of a view.
 
     Attributes:
         forward_s, backward_s: of a microbatch.
@@ -105,24 +122,39 @@ class LayerCosts:
     ) -> None:
         self.layers, self.cluster, self.seed = layers, cluster, seed
         self._splits, self._loop_cuts = splits, loop_cuts
-        self._outlined: dict[int, Module | None] = {outlined[0]: outlined[1]}
-        self._rules: dict[int, dict[str, list[OpRule | None]]] = {}
+        self._outlined: dict[tuple[int, bool], Module | None] = {(outlined[0], False): outlined[1]}
+        self._rules: dict[tuple[int, bool], dict[str, list[OpRule | None]]] = {}
         self._sends: dict[int, Sends] = {}
-        self._built: dict[tuple[Mesh, int, int], StageProblem] = {}
+        self._built: dict[tuple[Mesh, int, bool, int], StageProblem] = {}
         self._costs: dict[tuple[Mesh, int, int, int], LayerCost] = {}
         self.work = 0
 
-    def samples(self, count: int) -> Module | None:
+    def samples(self, count: int, again: bool = False) -> Module | None:
         """The samples as stages, in `count` microbatches; None where they cannot be had."""
-        if count not in self._outlined:
+        if (count, again) not in self._outlined:
             self.work += PER_COUNT
-            try:
-                module = self._splits.cut_at(count, self._loop_cuts)
-            except MicrobatchError:  # a sharding that the user asks for may not allow it
-                self._outlined[count] = None
-            else:
-                self._outlined[count] = outlined_samples(module, self.layers)
-        return self._outlined[count]
+            module = self._splits.try_at(count, self._loop_cuts)
+            self._outlined[count, again] = (
+                None  # a sharding that the user asks for may not allow it
+                if isinstance(module, MicrobatchRefusal)
+                else outlined_samples(module, self.layers, again)
+            )
+        return self._outlined[count, again]
+
+    def keeps_less(self, count: int) -> bool:
+        """Whether layers keep clearly less if they make values again, in `count` microbatches."""
+        kept, less = (self._kept_bytes(count, again) for again in (False, True))
+        return less < LESS_KEPT * kept
+
+    def _kept_bytes(self, count: int, again: bool) -> int:
+        """Of one microbatch, over all layers: what forward functions leave to backward ones."""
+        module = self.samples(count, again)
+        assert module is not None
+        kept = [0] * len(self.layers.starts)
+        for each in function_values(module.operation):
+            if each.kind is FunctionKind.BACKWARD:
+                kept[each.stage] += sum(s.num_bytes for s in each.args if s.per_microbatch)
+        return sum(kept[sample] for sample in self.layers.samples)
 
     def has(self, count: int) -> bool:
         """Whether the samples can be had in `count` microbatches."""
@@ -136,29 +168,29 @@ class LayerCosts:
             self._sends[count] = _sends(module, len(self.layers.starts))
         return self._sends[count]
 
-    def cost(self, view: Mesh, count: int, price: int, sample: int) -> LayerCost:
-        """One kind of layer at `PRICES[price]`; `samples(count)` must be there."""
-        key = view, count, price, sample
+    def cost(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
+        """One kind of layer at `POINTS[point]`; `samples(count)` must be there."""
+        key = view, count, point, sample
         if key not in self._costs:
-            self._costs[key] = self._solve(view, count, price, sample)
+            self._costs[key] = self._solve(view, count, point, sample)
         return self._costs[key]
 
-    def is_known(self, view: Mesh, count: int, price: int) -> bool:
-        return all((view, count, price, kind) in self._costs for kind in self.layers.kinds)
+    def is_known(self, view: Mesh, count: int, point: int) -> bool:
+        return all((view, count, point, kind) in self._costs for kind in self.layers.kinds)
 
-    def _problem(self, view: Mesh, count: int, sample: int) -> StageProblem:
-        key = view, count, sample
+    def _problem(self, view: Mesh, count: int, again: bool, sample: int) -> StageProblem:
+        key = view, count, again, sample
         if key not in self._built:
-            module = self.samples(count)
+            module = self.samples(count, again)
             assert module is not None
             with module.context:
                 operation = module.operation
-                if count not in self._rules:
-                    self._rules[count] = rules_of(operation)
+                if (count, again) not in self._rules:
+                    self._rules[count, again] = rules_of(operation)
                 own = [f for f in functions(operation) if (get_int(f, STAGE) or 0) == sample]
                 self._built[key] = ProblemBuilder(
                     own,
-                    self._rules[count],
+                    self._rules[count, again],
                     view,
                     self.cluster,
                     count,
@@ -169,15 +201,16 @@ class LayerCosts:
                 ).build(None)
         return self._built[key]
 
-    def _solve(self, view: Mesh, count: int, price: int, sample: int) -> LayerCost:
-        built = self._problem(view, count, sample)
+    def _solve(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
+        price, again = POINTS[point].price, POINTS[point].again
+        built = self._problem(view, count, again, sample)
         problem = built.problem
-        if PRICES[price] > 0.0:
-            free = self.cost(view, count, 0, sample)
+        if price > 0.0:
+            free = self.cost(view, count, POINTS.index(Point(0.0, again)), sample)
             step_s = count * (free.forward_s + free.backward_s) + free.once_s
             memory = free.memory
             held = memory.state_bytes + memory.stash_bytes
-            per_byte = PRICES[price] * step_s / max(held, 1.0)
+            per_byte = price * step_s / max(held, 1.0)
             costs = list(problem.costs)
             for node in held_values(built):
                 costs[node] = costs[node] + per_byte * problem.usages[node]
@@ -194,9 +227,9 @@ class LayerCosts:
         buffers = planned_reshards(built, solution.choice, view, self.cluster).buffers()
         seconds = report.seconds
         return LayerCost(
-            seconds.get("forward", 0.0),
-            seconds.get("backward", 0.0),
-            seconds.get("before", 0.0) + seconds.get("update", 0.0),
+            seconds.get(FunctionKind.FORWARD, 0.0),
+            seconds.get(FunctionKind.BACKWARD, 0.0),
+            seconds.get(FunctionKind.BEFORE, 0.0) + seconds.get(FunctionKind.UPDATE, 0.0),
             report.ideal_s * len(view.device_ids),
             layer_memory(built, solution.choice, buffers),
         )
@@ -209,11 +242,11 @@ def _sends(outlined: Module, num_samples: int) -> Sends:
     values = function_values(outlined.operation)
     made = {
         spec.value: (stage, spec.num_bytes)
-        for stage, _, _, results in values
+        for stage, _, _, _, results in values
         for spec in results
         if spec.per_microbatch
     }
-    for stage, _, args, _ in values:
+    for stage, _, _, args, _ in values:
         for spec in args:
             if spec.value not in made or (stage, spec.value) in counted:
                 continue

@@ -8,11 +8,16 @@ kinds of them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardc.analysis.loops.stacked_layers import row_flow
+from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.stages.layers import equal_stages, layer_positions
-from shardc.analysis.stages.stage_cuts import Origin, too_few_layers
+from shardc.analysis.stages.refusal import StageRefusal, too_few_layers
+from shardc.analysis.stages.stage_cuts import Origin
 from shardc.compiler import find, origins, outline
 from shardc.ir.context import Module
+from shardc.ir.walk import main_function
 
+MANY = 1 << 20  # microbatches in flight for which a layer keeps nothing but what it is sent
 NOWHERE: Origin = (-1, 0)  # what begins a first layer without ops of its own
 
 
@@ -35,21 +40,35 @@ class Layers:
     kinds: tuple[int, ...]
 
 
+def layer_loops(module: Module, least_share: float) -> list[tuple[int, int]]:
+    """(first iteration, iterations) of the loops over layers of a prepared module, of three or more
+    iterations, that make up at least a share of the FLOPs; counted over all such loops."""
+    with module.context:
+        flow = row_flow(module.operation, state_arguments(main_function(module.operation)))
+    return [
+        (group.first, group.trips)
+        for group in flow.groups
+        if group.trips > 2
+        and not group.independent
+        and group.flops >= least_share * max(flow.flops, 1)
+    ]
+
+
 def find_layers(
     split_module: Module, loops: Sequence[tuple[int, int]], at_least: int = 1
-) -> tuple[Layers, Module]:
-    """The layers of a split module, and its samples outlined as stages.
+) -> tuple[Layers, Module] | StageRefusal:
+    """The layers of a split module, and its samples outlined as stages; why there are too few.
 
     Args:
         loops: (first iteration, iterations) of the loops over layers that are cut behind their
             first and second iteration.
         at_least: layers that there must be, iterations included.
-    Raises:
-        StageError: SHARDC-160, SHARDC-161, as `layer_positions`.
     """
     more = sum(trips - 3 for _, trips in loops)
     with split_module.context:
         positions = layer_positions(split_module.operation, at_least=max(at_least - more, 1))
+    if isinstance(positions, StageRefusal):
+        return positions
     first, *rest = zip(positions, origins(split_module, positions), strict=True)
     cuts = {origin: at for at, origin in rest if origin is not None and origin != first[1]}
     starts = (first[1] or NOWHERE, *cuts)
@@ -71,12 +90,17 @@ def find_layers(
                 behind.append(sample - 1)
         behind.append(sample)
     if len(begins) < at_least:
-        raise too_few_layers(at_least, len(begins))
+        return too_few_layers(at_least, len(begins))
     kinds = tuple(dict.fromkeys(samples))
     return Layers(tuple(begins), tuple(samples), tuple(behind), starts, kinds), outlined
 
 
-def outlined_samples(split_module: Module, layers: Layers) -> Module | None:
-    """The samples as stages of a module cut into other microbatches; None if some are not there."""
+def outlined_samples(split_module: Module, layers: Layers, again: bool = False) -> Module | None:
+    """The samples as stages of a module cut into other microbatches; None if some are not there.
+
+    Args:
+        again: the samples keep as little as they can, and make all else again.
+    """
     positions = find(split_module, layers.starts[1:])
-    return None if positions is None else outline(split_module, positions)
+    recompute = (MANY,) * len(layers.starts) if again else ()
+    return None if positions is None else outline(split_module, positions, recompute)

@@ -4,20 +4,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import cut_dims
+from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.compiler import layer_loops
 from shardc.cost.submeshes import mesh_of, mesh_views, submesh_sizes
-from shardc.errors import MicrobatchError
-from shardc.ir.attributes import KIND, RUNS, get_str
+from shardc.ir.attributes import RUNS, function_kind
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, functions, main_function
 from shardc.options import PlanOptions
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.planner.layer_costs import LayerCosts
-from shardc.planner.layers import find_layers
-from shardc.planner.shapes import Found, ShapeSearch
+from shardc.planner.layers import find_layers, layer_loops
+from shardc.planner.shapes import WANTED, Found, ShapeSearch
 from shardc.planner.split_cache import Splits
 from shardc.planner.stage_prices import StagePrices
 
@@ -38,18 +39,16 @@ class Promising:
     search: ShapeSearch
 
 
-def microbatch_counts(module: Module, splits: Splits, loop_cuts: tuple[int, ...]) -> list[int]:
-    """Every number of microbatches that the batch divides into, rising; [1] where it cannot be cut.
-
-    Raises:
-        MicrobatchError: as `shardc.compiler.split`, if it can be cut into none of `PRIMES`.
-    """
+def microbatch_counts(
+    module: Module, splits: Splits, loop_cuts: tuple[int, ...]
+) -> list[int] | MicrobatchRefusal:
+    """Every number of microbatches that the batch divides into, rising; why it cannot be cut, if it
+    can be cut into none of `PRIMES`."""
     refusal = None
     for prime in PRIMES:
-        try:
-            split_module = splits.cut_at(prime, loop_cuts)
-        except MicrobatchError as error:
-            refusal = refusal or error
+        split_module = splits.try_at(prime, loop_cuts)
+        if isinstance(split_module, MicrobatchRefusal):
+            refusal = refusal or split_module
             continue
         with split_module.context:
             dims = cut_dims(split_module.operation)
@@ -58,7 +57,7 @@ def microbatch_counts(module: Module, splits: Splits, loop_cuts: tuple[int, ...]
             batch = math.gcd(*(shape_of(arguments[a])[dim] for a, dim in dims.items()))
         return [count for count in range(1, batch + 1) if batch % count == 0]
     assert refusal is not None
-    raise refusal
+    return refusal
 
 
 def promising_shapes(
@@ -68,18 +67,19 @@ def promising_shapes(
     options: PlanOptions,
     schedules: Sequence[str],
     spent: Callable[[], float],
-    note: Callable[[MicrobatchError], None],
-) -> Promising | None:
+    note: Callable[[MicrobatchRefusal], None],
+    wanted: int = WANTED,
+) -> Promising | StageRefusal | None:
     """Searches stages, submeshes, views, microbatches and schedules, all that is left open.
 
     None where several stages are asked for and the batch cannot be cut, or is run through several
-    times: they gain no time then, and the cheapest ones would leave most devices idle.
+    times: they gain no time then, and the cheapest ones would leave most devices idle. Why there
+    are not so many stages, where the program cannot be cut into them.
 
     Args:
         spent: share of the time for the search that is gone.
+        wanted: as of `ShapeSearch`.
         note: is told why the batch cannot be cut, if it cannot.
-    Raises:
-        StageError: SHARDC-160, SHARDC-161, the program cannot be cut into (so many) stages.
     """
     loops = layer_loops(module, LEAST_SHARE)
     loop_cuts = tuple(cut for first, _ in loops for cut in (first + 1, first + 2))
@@ -87,35 +87,37 @@ def promising_shapes(
     if options.microbatches != "auto":
         counts = [options.microbatches]
     else:
-        try:
-            try:
-                counts = microbatch_counts(module, splits, loop_cuts)
-            except MicrobatchError:
-                if not loops:
-                    raise
-                counts = microbatch_counts(module, splits, ())
+        found = microbatch_counts(module, splits, loop_cuts)
+        if isinstance(found, MicrobatchRefusal) and loops:
+            found = microbatch_counts(module, splits, ())
+            if not isinstance(found, MicrobatchRefusal):
                 loops, loop_cuts = [], ()
-        except MicrobatchError as error:
-            note(error)
+        if isinstance(found, MicrobatchRefusal):
+            note(found)
+        else:
+            counts = found
     if counts == [1] and options.stages not in (1, "auto"):
         return None
     reference = counts[1] if len(counts) > 1 else counts[0]
     split_module = splits.cut_at(reference, loop_cuts)
     asked = options.stages if isinstance(options.stages, int) else 1
-    layers, outlined = find_layers(split_module, loops, at_least=asked)
+    found_layers = find_layers(split_module, loops, at_least=asked)
+    if isinstance(found_layers, StageRefusal):
+        return found_layers
+    layers, outlined = found_layers
     runs = RUNS in split_module.operation.attributes
     if runs and options.microbatches == "auto" and options.stages not in (1, "auto"):
         return None
-    kinds = {get_str(f, KIND) for f in functions(outlined.operation)}
+    kinds = {function_kind(f) for f in functions(outlined.operation)}
     costs = LayerCosts(splits, loop_cuts, layers, (reference, outlined), cluster, options.seed)
     views = _views(cluster, options)
     doubtful = frozenset(v for each in views.values() for v in each if _is_doubtful(v, cluster))
     limit = options.memory_limit_bytes or cluster.device.memory_bytes
-    prices = StagePrices(costs, views, doubtful, cluster, limit, "backward" in kinds)
+    prices = StagePrices(costs, views, doubtful, cluster, limit, FunctionKind.BACKWARD in kinds)
     # Without microbatches a pipeline gains no time; with several runs its first stage would go
     # through all of them alone before the others begin.
     piped = [c for c in counts if c > 1 and not runs] if options.stages == "auto" else counts
-    search = ShapeSearch(prices, splits, cluster, options, piped, counts, schedules, spent)
+    search = ShapeSearch(prices, splits, cluster, options, piped, counts, schedules, spent, wanted)
     return Promising(search.run(), search)
 
 

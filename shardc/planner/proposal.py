@@ -1,21 +1,25 @@
 """A shape of the pipeline that is worth planning, and what its stages send to each other."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from shardc.analysis.stages.layers import layer_positions
-from shardc.backend.extract import function_values
+from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.compiler import Shape
-from shardc.cost.collectives import transfer_s
-from shardc.cost.links import transfer_link
+from shardc.compiler import origins
 from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
-from shardc.errors import PlanError
+from shardc.errors import PlanError, ScheduleError
 from shardc.ir.context import Module
-from shardc.ir.shardings import meshes
 from shardc.options import PlanOptions
-from shardc.plan.executable import ValueSpec
+from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
+from shardc.plan.shape import Shape
+from shardc.planner.split_cache import Splits
+from shardc.schedule.registry import executable_schedule
+from shardc.schedule.work import Work
 
 
 @dataclass(frozen=True)
@@ -26,20 +30,18 @@ class Proposal:
     step_time_s: float
     layers: tuple[tuple[int, ...], ...]
 
-
-@dataclass(frozen=True)
-class Crossing:
-    """What stages send to each other.
-
-    Attributes:
-        num_bytes: per microbatch, over all boundaries.
-        seconds: (from, to) -> seconds per microbatch.
-        boundary_bytes: (from, to) -> bytes per microbatch.
-    """
-
-    num_bytes: int
-    seconds: dict[tuple[int, int], float]
-    boundary_bytes: dict[tuple[int, int], int]
+    def judged(self, name: str, missing_bytes: int = 0) -> Alternative:
+        """What is known of it before it is planned; `name` says who proposed it."""
+        shape = self.shape
+        return Alternative(
+            name,
+            shape.num_microbatches,
+            shape.schedule,
+            tuple(mesh.shape for mesh in shape.meshes),
+            tuple(map(len, self.layers)),
+            self.step_time_s or None,
+            missing_bytes=missing_bytes,
+        )
 
 
 def whole_views(cluster: Cluster, options: PlanOptions) -> list[Mesh]:
@@ -71,9 +73,14 @@ def even_proposals(
     num_microbatches: int,
     schedule: str,
     loop_cuts: tuple[int, ...],
-) -> list[Proposal]:
+) -> list[Proposal] | StageRefusal:
     """Stages of equal FLOPs on equal submeshes, one proposal for each view of the submesh; loops
-    over layers are cut at `loop_cuts` in the module."""
+    over layers are cut at `loop_cuts` in the module. Why there are not so many stages, if not.
+
+    Raises:
+        ScheduleError: SHARDC-242, the schedule takes no such number of chunks, or there are fewer
+            layers than it has chunks.
+    """
     assert isinstance(options.stages, int)
     count = options.stages
     if options.mesh != "auto":
@@ -82,47 +89,94 @@ def even_proposals(
     else:
         size = max(n for n in submesh_sizes(cluster) if n * count <= cluster.num_devices)
         views = mesh_views(cluster, 0, size)
-    cuts = tuple(layer_positions(split_module.operation, exactly=count)[1:])
+    chunks = num_chunks(schedule, options)
+    cuts = _even_cuts(split_module, schedule, count, chunks)
+    if isinstance(cuts, StageRefusal):
+        return cuts
     firsts = place(cluster, [size] * count)
-    return [
-        Proposal(
-            Shape(
-                num_microbatches,
-                cuts,
-                tuple(mesh_of(view.shape, range(d, d + size), options.mesh_axes) for d in firsts),
-                schedule,
-                options.batch_args,
-                loop_cuts,
-            ),
-            0.0,
-            tuple((stage,) for stage in range(count)),
+    proposals = []
+    for view in views:
+        meshes = [mesh_of(view.shape, range(d, d + size), options.mesh_axes) for d in firsts]
+        shape = Shape(
+            num_microbatches,
+            cuts,
+            meshes_of_stages(meshes, schedule, chunks),
+            schedule,
+            options.batch_args,
+            loop_cuts,
+            chunks,
         )
-        for view in views
-    ]
+        layers = tuple((stage,) for stage in range(count * chunks))
+        proposals.append(Proposal(shape, 0.0, layers))
+    return proposals
 
 
-def crossing(outlined: Module, cluster: Cluster) -> Crossing:
-    """What the stages of an outlined module send to each other, and how long it takes."""
-    placed = meshes(outlined.operation)
-    values: list[tuple[int, str, tuple[ValueSpec, ...], tuple[ValueSpec, ...]]] = function_values(
-        outlined.operation
+def with_fewer_loop_cuts(split_module: Module, splits: Splits, proposal: Proposal) -> Proposal:
+    """The same stages with no loop cut but where one begins, if they can be had so."""
+    begins = origins(split_module, proposal.shape.cuts)
+    known = [each for each in begins if each is not None]
+    if len(known) < len(begins):
+        return proposal
+    shape = splits.shape_at(proposal.shape, known)
+    return proposal if shape is None else replace(proposal, shape=shape)
+
+
+def num_chunks(schedule: str, options: PlanOptions) -> int:
+    """Stages per device group in a pipeline with a schedule.
+
+    Raises:
+        ScheduleError: SHARDC-242, it takes no such number as is asked for.
+    """
+    asked = None if options.chunks == "auto" else options.chunks
+    return executable_schedule(schedule).num_chunks(asked)
+
+
+def meshes_of_stages(groups: Sequence[Mesh], schedule: str, chunks: int) -> tuple[Mesh, ...]:
+    """The mesh of each stage, where a schedule puts `chunks` stages on each of `groups`."""
+    work = Work(len(groups), 1, chunks=chunks)
+    return tuple(groups[group] for group in executable_schedule(schedule).place(work)[0])
+
+
+def in_chunks(proposal: Proposal, splits: Splits, schedule: str, options: PlanOptions) -> Proposal:
+    """A proposal with one stage per device group, cut again for a schedule with several: all of
+    even work. One group alone stays as it is.
+
+    Raises:
+        ScheduleError: SHARDC-242, there are fewer layers, or the schedule takes no such counts.
+    """
+    shape, chunks = proposal.shape, num_chunks(schedule, options)
+    groups = len(shape.meshes)
+    if groups == 1:
+        return proposal
+    stages = groups * chunks
+    module, loop_cuts = splits.in_even_parts(shape.num_microbatches, stages)
+    cuts = _even_cuts(module, schedule, groups, chunks)
+    assert not isinstance(cuts, StageRefusal), "a pipeline that was found has layers"
+    cut = msgspec.structs.replace(
+        shape,
+        cuts=cuts,
+        loop_cuts=loop_cuts,
+        schedule=schedule,
+        meshes=meshes_of_stages(shape.meshes, schedule, chunks),
+        num_chunks=chunks,
     )
-    home = {
-        spec.value: stage
-        for stage, _, _, results in values
-        for spec in results
-        if spec.per_microbatch
-    }
-    sent: dict[tuple[int, int], int] = {}
-    seen: set[tuple[int, str]] = set()
-    for stage, _, args, _ in values:
-        for spec in args:
-            source = home.get(spec.value, stage)
-            if source != stage and (stage, spec.value) not in seen:
-                seen.add((stage, spec.value))
-                sent[source, stage] = sent.get((source, stage), 0) + spec.num_bytes
-    seconds = {
-        (a, b): transfer_s(transfer_link(cluster, placed[f"stage{a}"], placed[f"stage{b}"]), n)
-        for (a, b), n in sent.items()
-    }
-    return Crossing(sum(sent.values()), seconds, sent)
+    return Proposal(cut, 0.0, tuple((stage,) for stage in range(stages)))
+
+
+def _even_cuts(
+    split_module: Module, schedule: str, groups: int, chunks: int
+) -> tuple[int, ...] | StageRefusal:
+    """Where stages of even work begin, `chunks` for each device group."""
+    positions = layer_positions(split_module.operation, exactly=groups * chunks)
+    if not isinstance(positions, StageRefusal):
+        return positions[1:]
+    if chunks == 1 or positions.most == 1:
+        return positions
+    layers, most = positions.most, positions.most // chunks
+    other = "a schedule with one stage per device group, such as 1f1b"
+    raise ScheduleError(
+        f"'{schedule}' runs {chunks} stages on each of {groups} device groups, but the forward"
+        f" pass has {layers} layer{'s' * (layers != 1)} (matrix products and convolutions)",
+        help=f"ask for at most {most} stages, or take {other}" if most > 1 else f"take {other}",
+        code="SHARDC-242",
+    )

@@ -4,15 +4,29 @@ import math
 
 import msgspec
 
+from shardc.analysis.batch.refusal import Hindrance, MicrobatchRefusal
+from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.layers import layer_positions
+from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.compiler import step_flops
-from shardc.errors import MicrobatchError, PlanError, StageError
-from shardc.ir.attributes import RUNS, get_str
+from shardc.errors import PlanError, StageError
+from shardc.ir.attributes import PHASE, RUNS, get_str
+from shardc.ir.context import Module
+from shardc.ir.tensor_types import num_bytes
+from shardc.ir.walk import body, main_function, ops
 from shardc.options import PlanOptions
 from shardc.planner.split_cache import Splits
 
 MOST_EARLIER = 0.5  # of the FLOPs, in earlier runs of the microbatches in front of a pipeline
+
+
+def step_flops(split_module: Module, num_microbatches: int) -> int:
+    """FLOPs of a step whose module `split` gave."""
+    with split_module.context:
+        return sum(
+            op_cost(op).flops * (num_microbatches if get_str(op, PHASE) == "body" else 1)
+            for op in ops(main_function(split_module.operation))
+        )
 
 
 def print_request(cluster: Cluster, options: PlanOptions) -> str:
@@ -45,55 +59,61 @@ def check_stages(cluster: Cluster, options: PlanOptions) -> None:
         )
 
 
-def most_microbatches(splits: Splits, options: PlanOptions) -> tuple[int, MicrobatchError | None]:
+def most_microbatches(splits: Splits, options: PlanOptions) -> tuple[int, MicrobatchRefusal | None]:
     """The most microbatches that are possible, up to those asked for, and why there are no more.
 
     Raises:
         MicrobatchError: SHARDC-141, the batch arguments that were named cannot be the batch.
     """
     assert options.microbatches != "auto"
-    count, refusal = options.microbatches, None
+    count, first = options.microbatches, None
     while count > 1:
-        try:
-            _check_earlier_runs(splits, count, options)
+        refusal = splits.refusal(count) or _earlier_runs(splits, count, options)
+        if refusal is None:
             break
-        except MicrobatchError as error:
-            if error.code == "SHARDC-141" and options.batch_args is not None:
-                raise
-            refusal = refusal or error
-            count = max((other for other in error.others if other < count), default=1)
-    return count, refusal
+        if refusal.hindrance is Hindrance.NO_BATCH and options.batch_args is not None:
+            raise refusal.error()
+        first = first or refusal
+        count = max((other for other in refusal.others if other < count), default=1)
+    return count, first
 
 
-def _check_earlier_runs(splits: Splits, count: int, options: PlanOptions) -> None:
-    """Refuses microbatches in stages that were asked for, if earlier runs are most of the work:
-    each stage does by itself what it needs of them, before the pipeline begins."""
+def _earlier_runs(splits: Splits, count: int, options: PlanOptions) -> MicrobatchRefusal | None:
+    """The refusal of microbatches in stages that were asked for, if earlier runs are most of the
+    work: each stage does by itself what it needs of them, before the pipeline begins."""
     module = splits.whole(count)
     why = get_str(module.operation, RUNS)
     if why is None or options.stages in (1, "auto"):
-        return
+        return None
     share = 1 - step_flops(splits.whole(1), 1) / max(step_flops(module, count), 1)
-    if share > MOST_EARLIER:
-        raise MicrobatchError(
-            f"with more, {why}; these runs, before the pipeline, are {share:.0%} of the FLOPs",
-            help="use stages=1 or microbatches=1",
-        )
+    if share <= MOST_EARLIER:
+        return None
+    return MicrobatchRefusal(
+        Hindrance.WHOLE_BATCH,
+        f"with more, {why}; these runs, before the pipeline, are {share:.0%} of the FLOPs",
+        help="use stages=1 or microbatches=1",
+    )
 
 
-def too_few_layers(splits: Splits, options: PlanOptions, most: int) -> MicrobatchError | None:
+def too_few_layers(splits: Splits, options: PlanOptions, most: int) -> MicrobatchRefusal | None:
     """Why there should be one microbatch instead of those asked for, if more than `most` stages are
     possible then: sums over the batch leave few layers to the pipeline of the microbatches."""
     count, stages = options.microbatches, options.stages
     if count == "auto" or count == 1 or stages == "auto":
         return None
     alone = splits.whole(1)
-    try:
-        with alone.context:
-            layer_positions(alone.operation, exactly=most + 1)
-    except StageError:
-        return None
+    with alone.context:
+        if isinstance(layer_positions(alone.operation, exactly=most + 1), StageRefusal):
+            return None
     why = get_str(splits.whole(count).operation, RUNS)
-    return MicrobatchError(
+    return MicrobatchRefusal(
+        Hindrance.WHOLE_BATCH,
         f"with {count} the forward pass has too few layers for {stages} stages:"
-        f" {why or 'most of it waits for sums over the whole batch'}"
+        f" {why or 'most of it waits for sums over the whole batch'}",
     )
+
+
+def state_bytes(split_module: Module) -> int:
+    """Bytes of the arguments, which every number of microbatches has to hold."""
+    arguments = body(main_function(split_module.operation)).arguments
+    return sum(num_bytes(argument) for argument in arguments)

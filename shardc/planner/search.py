@@ -10,26 +10,23 @@ Budgets are counted work; the time limit only stops what takes too long.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 
+from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.shardings.mesh_fit import check_mesh_divides, on_asked_mesh
+from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, origins
 from shardc.cost.submeshes import place
 from shardc.errors import (
     InfeasibleError,
-    MicrobatchError,
-    ShardcError,
-    StageError,
 )
 from shardc.ir.context import Module
-from shardc.ir.tensor_types import num_bytes
-from shardc.ir.walk import body, main_function
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
+from shardc.plan.notes import Data, Note, NoteCode
+from shardc.plan.shape import Shape
 from shardc.planner.attempts import (
     CHOOSING_EFFORT_S,
     CHOOSING_GAP,
@@ -40,20 +37,26 @@ from shardc.planner.attempts import (
 )
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising, promising_shapes
-from shardc.planner.proposal import Proposal, even_proposals, whole_views
-from shardc.planner.request import check_stages, most_microbatches, too_few_layers
-from shardc.planner.shapes import distinct
+from shardc.planner.proposal import (
+    Proposal,
+    even_proposals,
+    in_chunks,
+    num_chunks,
+    whole_views,
+    with_fewer_loop_cuts,
+)
+from shardc.planner.request import check_stages, most_microbatches, state_bytes, too_few_layers
+from shardc.planner.shapes import WANTED, distinct
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import AUTO, executable_schedule
 from shardc.solver.interrupt import finish, poll_between
 from shardc.solver.solve import LimitError
 
 MOST_PLANNED, MOST_TRIED = 3, 9  # shapes that are planned exactly, if they fit, and if they do not
+RANKED_OPS, UNRANKED_OPS = 12_000, 40_000  # of all these, if estimates order them, and if not
 NEAR = 1.1  # a shape may be estimated so much slower than the best plan so far
 MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit, and nothing is estimated
 SEARCHING = 0.7  # share of the time limit after which no more layers are priced in any case
-INTERRUPTED = "planning was interrupted; this is the best plan found until then"
-NOT_ALL = "not every promising shape was priced: the budget for pricing layers was spent"
 
 
 def plan_program(
@@ -75,26 +78,45 @@ def plan_program(
         InfeasibleError: SHARDC-220, no shape fits into the memory limit.
         KeyboardInterrupt: interrupted before there was any plan.
     """
-    return _Planner(module, cluster, options, progress or (lambda text: None)).run()
+    return Planner(module, cluster, options, progress).run()
 
 
-class _Planner:
+class Planner:
+    """Plans one program, and keeps what it judged on the way.
+
+    Attributes:
+        tried: the shapes that were planned exactly.
+        promising: what the search found; None: it was not asked.
+    """
+
     def __init__(
-        self, module: Module, cluster: Cluster, options: PlanOptions, progress: Progress
+        self,
+        module: Module,
+        cluster: Cluster,
+        options: PlanOptions,
+        progress: Progress | None = None,
+        wanted: int = WANTED,
     ) -> None:
         self.module, self.cluster = module, cluster
         self.options = on_asked_mesh(module, options)
-        self.progress = progress
-        self.unmet: list[str] = []
+        self.progress = progress or (lambda text: None)
+        self.wanted = wanted
+        self.promising: Promising | None = None
+        self.unmet: list[Note] = []
         self.splits = Splits(module, options.batch_args)
-        self.tried = Attempts(module, self.splits, cluster, self.options, progress)
+        self.tried = Attempts(module, self.splits, cluster, self.options, self.progress)
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
         if options.schedule != "auto":
             executable_schedule(options.schedule)
         self.schedules = list(AUTO) if options.schedule == "auto" else [options.schedule]
         self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
+        self.chunks = num_chunks(self.schedule, options)
+        self.base = "1f1b" if self.chunks > 1 else self.schedule  # with one stage per device group
+        if self.chunks > 1:
+            self.schedules = [self.base]
 
     def run(self) -> Plan:
+        """The best plan; raises as `plan_program`."""
         check_stages(self.cluster, self.options)
         self._settle_microbatches()
         views = whole_views(self.cluster, self.options)
@@ -102,17 +124,16 @@ class _Planner:
             if self.options.mesh != "auto":
                 check_mesh_divides(self.splits.whole(self._first_count()), self.options.mesh)
             direct = self._direct(views)
-            if direct is None:
-                promising = self._promising()
-                if promising is not None:
-                    self._plan_best(promising)
-            else:
-                self._plan_each(direct)
+            self.promising = self._promising() if direct is None else None
+            if self.promising is not None:
+                self._plan_best(self.promising)
+            self._plan_each(direct or [])
             if self.tried.best is None and self.options.stages in (1, "auto"):
                 self._plan_whole(views)
             elif not self.tried.has_any:
                 self._plan_each(self._even(self._first_count()))
-            best = self.tried.best if self.tried.time_for_another() else None
+            most_ops = UNRANKED_OPS if self.promising is None else RANKED_OPS
+            best = self.tried.best if self.tried.may_plan_another(most_ops) else None
             if best is not None and best.gap > FINAL_GAP:
                 self.tried.plan(best.proposal, FINAL_GAP, FINAL_EFFORT_S)
             poll_between()
@@ -131,7 +152,7 @@ class _Planner:
     def _keep_best(self) -> None:
         """After an interrupt: what is left to do ends soon, and polls no more."""
         finish()
-        self.tried.notes.append(INTERRUPTED)
+        self.tried.notes.append(Note(NoteCode.INTERRUPTED))
 
     def _plan_of(self, best: Candidate) -> Plan:
         plan = best.plan(
@@ -152,21 +173,20 @@ class _Planner:
         if refusal is not None:
             self._take_fewer("microbatches", count, refusal)
 
-    def _take_fewer(self, name: str, count: int, why: ShardcError) -> None:
+    def _take_fewer(self, name: str, count: int, why: MicrobatchRefusal | StageRefusal) -> None:
         """Plans only `count` of the stages or microbatches that were asked for, and notes it."""
         self._note_fewer(name, count, why)
         self.options = msgspec.structs.replace(self.options, **{name: count})
 
-    def _note_fewer(self, name: str, count: int, why: ShardcError) -> None:
+    def _note_fewer(self, name: str, count: int, why: MicrobatchRefusal | StageRefusal) -> None:
         """Notes that there are only `count` stages or microbatches."""
         asked = getattr(self.options, name)
         reason = why.message if why.where is None else f"{why.message} ({why.where})"
-        one = {"stages": "stage", "microbatches": "microbatch"}
-        planned = f"{count} {name if count > 1 else one[name]}"
+        data: Data = {"what": name, "count": count, "reason": reason}
         if asked == "auto":
-            self.tried.notes.append(f"{planned}: {reason}")
+            self.tried.notes.append(Note(NoteCode.FEWER, data))
         else:
-            self.unmet.append(f"{planned} instead of {asked}: {reason}")
+            self.unmet.append(Note(NoteCode.FEWER, {**data, "asked": asked}))
 
     # ---- shapes that are planned without an estimate ----
 
@@ -185,51 +205,38 @@ class _Planner:
     def _even(self, count: int) -> list[Proposal]:
         """Stages of even work, as many as are asked for or as there can be."""
         for _ in range(2):
-            try:
-                assert isinstance(self.options.stages, int)
-                module, loop_cuts = self.splits.in_even_parts(count, self.options.stages)
-                even = even_proposals(
-                    module, self.cluster, self.options, count, self.schedule, loop_cuts
-                )
-                return [self._recut(module, each) for each in even]
-            except StageError as error:
-                if error.most is None:
-                    raise
-                too_few = too_few_layers(self.splits, self.options, error.most)
-                if too_few is not None:
-                    self._take_fewer("microbatches", 1, too_few)
-                    return self._even(1)
-                self._take_fewer("stages", error.most, error)
-                if error.most == 1:
-                    return self._whole_proposals(count, whole_views(self.cluster, self.options))
+            assert isinstance(self.options.stages, int)
+            pieces = self.options.stages * self.chunks
+            module, loop_cuts = self.splits.in_even_parts(count, pieces)
+            even = even_proposals(
+                module, self.cluster, self.options, count, self.schedule, loop_cuts
+            )
+            if not isinstance(even, StageRefusal):
+                return [with_fewer_loop_cuts(module, self.splits, each) for each in even]
+            too_few = too_few_layers(self.splits, self.options, even.most)
+            if too_few is not None:
+                self._take_fewer("microbatches", 1, too_few)
+                return self._even(1)
+            self._take_fewer("stages", even.most, even)
+            if even.most == 1:
+                return self._whole_proposals(count, whole_views(self.cluster, self.options))
         raise AssertionError("there are as many stages as there are layers")
-
-    def _recut(self, module: Module, proposal: Proposal) -> Proposal:
-        """The same stages with no loop cut but where one begins, if they can be had so."""
-        begins = origins(module, proposal.shape.cuts)
-        known = [each for each in begins if each is not None]
-        if len(known) < len(begins):
-            return proposal
-        shape = self.splits.shape_at(proposal.shape, known)
-        return proposal if shape is None else replace(proposal, shape=shape)
 
     def _plan_each(self, proposals: Sequence[Proposal]) -> None:
         """Plans shapes of which nothing is estimated, as long as there is time."""
-        alone = len(proposals) == 1
-        gap, effort_s = (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
+        gap, effort_s = _gap_and_effort(len(proposals) == 1)
         for proposal in proposals:
-            if self.tried.best is not None and not self.tried.time_for_another():
+            if self.tried.best is not None and not self.tried.may_plan_another(UNRANKED_OPS):
                 break
             self.tried.plan(proposal, gap, effort_s)
 
     def _plan_whole(self, views: list[Mesh]) -> None:
         """Plans one stage on each view, in the fewest microbatches that fit."""
-        alone = len(views) == 1
-        gap, effort_s = (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
+        gap, effort_s = _gap_and_effort(len(views) == 1)
         count: int | None = self._first_count()
         while count is not None:
             for number, proposal in enumerate(self._whole_proposals(count, views)):
-                if number > 0 and not self.tried.time_for_another():
+                if number > 0 and not self.tried.may_plan_another(UNRANKED_OPS):
                     break
                 better_s = math.inf if self.tried.best is None else self.tried.best.seconds
                 found = self.tried.plan(proposal, gap, effort_s, better_s)
@@ -239,9 +246,7 @@ class _Planner:
 
     def _whole_proposals(self, count: int, views: list[Mesh]) -> list[Proposal]:
         batch = self.options.batch_args
-        return [
-            Proposal(Shape(count, (), (view,), self.schedule, batch), 0.0, ((),)) for view in views
-        ]
+        return [Proposal(Shape(count, (), (view,), self.base, batch), 0.0, ((),)) for view in views]
 
     def _first_count(self) -> int:
         asked = self.options.microbatches
@@ -251,7 +256,7 @@ class _Planner:
         """The next number of microbatches that may make the step fit; None if there is none."""
         if self.options.microbatches != "auto" or not isinstance(self.tried.infeasible, LimitError):
             return None
-        state = self._state_bytes(count) / self.cluster.num_devices
+        state = state_bytes(self.splits.whole(count)) / self.cluster.num_devices
         if state >= self.limit:
             return None
         # At most the rest shrinks with the microbatches.
@@ -265,42 +270,35 @@ class _Planner:
             more *= 2
         return None
 
-    def _state_bytes(self, count: int) -> int:
-        """Bytes of the arguments, which every number of microbatches has to hold."""
-        function = main_function(self.splits.whole(count).operation)
-        return sum(num_bytes(argument) for argument in body(function).arguments)
-
     # ---- shapes that are searched for ----
 
     def _promising(self) -> Promising | None:
         """Shapes worth planning exactly, the most promising first."""
         self.progress("estimating the layers")
         for _ in range(2):
-            try:
-                found = promising_shapes(
-                    self.module,
-                    self.splits,
-                    self.cluster,
-                    self.options,
-                    self.schedules,
-                    lambda: self.tried.seconds_spent() / (SEARCHING * self.options.time_limit_s),
-                    lambda error: self._note_fewer("microbatches", 1, error),
-                )
-            except StageError as error:
-                if error.most is None:
-                    raise
+            found = promising_shapes(
+                self.module,
+                self.splits,
+                self.cluster,
+                self.options,
+                self.schedules,
+                lambda: self.tried.seconds_spent() / (SEARCHING * self.options.time_limit_s),
+                lambda refusal: self._note_fewer("microbatches", 1, refusal),
+                self.wanted,
+            )
+            if isinstance(found, StageRefusal):
                 if self.options.stages == "auto":
-                    self._note_fewer("stages", error.most, error)
+                    self._note_fewer("stages", found.most, found)
                     return None
-                self._take_fewer("stages", error.most, error)
-                if error.most == 1:
+                self._take_fewer("stages", found.most, found)
+                if found.most == 1:
                     return None
                 continue
             if found is None:
                 self._plan_each(self._even(1))
                 return None
             if found.search.exhausted:
-                self.tried.notes.append(NOT_ALL)
+                self.tried.notes.append(Note(NoteCode.NOT_ALL_PRICED))
             stages = self.options.stages
             if not found.found and stages != "auto" and stages > 1:
                 if self.options.mesh != "auto":
@@ -319,20 +317,26 @@ class _Planner:
         for each in distinct(promising.found, MOST_TRIED):
             if self.tried.best is not None:
                 slow = each.pipeline.step_time_s > NEAR * self.tried.best.seconds
-                if slow or planned == MOST_PLANNED or not self.tried.time_for_another():
+                if slow or planned == MOST_PLANNED or not self.tried.may_plan_another(RANKED_OPS):
                     break
             proposal = promising.search.proposal(each)
             if proposal is not None:
-                found = self.tried.plan(proposal, CHOOSING_GAP, CHOOSING_EFFORT_S)
+                if self.chunks > 1:
+                    proposal = in_chunks(proposal, self.splits, self.schedule, self.options)
+                alone = 2 * self.tried.num_ops(proposal.shape) > RANKED_OPS
+                gap, effort_s = _gap_and_effort(alone)
+                found = self.tried.plan(proposal, gap, effort_s)
                 planned += isinstance(found, Candidate)
 
     # ---- one shape ----
 
     def _can_split(self, count: int) -> bool:
-        try:
-            self.splits.whole(count)
-        except MicrobatchError as error:
-            if not self.splits.counts - {1} and not self.tried.notes:
-                self._note_fewer("microbatches", 1, error)
-            return False
-        return True
+        refusal = self.splits.refusal(count)
+        if refusal is not None and not self.splits.counts - {1} and not self.tried.notes:
+            self._note_fewer("microbatches", 1, refusal)
+        return refusal is None
+
+
+def _gap_and_effort(alone: bool) -> tuple[float, float]:
+    """Of planning a shape that no other competes with, or that others do."""
+    return (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardc.cluster import Cluster
-from shardc.compiler import Shape
 from shardc.cost.submeshes import mesh_of, place
-from shardc.errors import ClusterError, InfeasibleError, MicrobatchError, StageError
+from shardc.errors import ClusterError
 from shardc.options import PlanOptions
+from shardc.plan.alternatives import Alternative
+from shardc.plan.layout import Mesh
+from shardc.plan.shape import Shape
 from shardc.planner.proposal import Proposal
 from shardc.planner.split_cache import Splits
 from shardc.planner.stage_prices import StagePrices
@@ -54,6 +56,9 @@ class Key:
 class ShapeSearch:
     """The shapes of one program on one cluster.
 
+    Args:
+        wanted: how many are priced exactly: if it is `WANTED`, those near the best, else all.
+
     Attributes:
         prices: what stages cost.
         counts, whole_counts: numbers of microbatches to try with and without a pipeline.
@@ -70,6 +75,7 @@ class ShapeSearch:
         whole_counts: Sequence[int],
         schedules: Sequence[str],
         spent: Callable[[], float],
+        wanted: int = WANTED,
     ) -> None:
         self.prices, self.splits = prices, splits
         self.cluster, self.options = cluster, options
@@ -77,6 +83,7 @@ class ShapeSearch:
         self.schedules = list(schedules)
         self.exhausted = False
         self._spent = spent
+        self._wanted = wanted
 
     def run(self) -> list[Found]:
         """The fastest first; none where nothing fits."""
@@ -93,12 +100,13 @@ class ShapeSearch:
         found: list[Found] = []
         unsure: list[Found] = []  # that rest on prices in other microbatches
         number = len(queue)
-        while queue and len(found) < WANTED:
+        least = LEAST if self._wanted == WANTED else self._wanted
+        while queue and len(found) < self._wanted:
             poll_between()
             least_s, _, key, rounds = heapq.heappop(queue)
             if least_s == math.inf:
                 break
-            if len(found) >= LEAST and least_s > NEAR * found[0].pipeline.step_time_s:
+            if len(found) >= least and least_s > NEAR * found[0].pipeline.step_time_s:
                 break
             number += 1
             if not self.prices.is_open(key.size):
@@ -193,10 +201,7 @@ class ShapeSearch:
     def _best(self, key: Key) -> Pipeline | None:
         """The best stages of a shape by what is known."""
         line = self._line((key.size,), key.num_stages * key.size, key)
-        try:
-            return plan_stages(line, num_stages=key.num_stages)
-        except (InfeasibleError, StageError):
-            return None
+        return plan_stages(line, num_stages=key.num_stages)
 
     def _is_settled(self, key: Key, pipeline: Pipeline) -> bool:
         """Whether the stages of a pipeline rest on prices in its own microbatches."""
@@ -251,10 +256,38 @@ class ShapeSearch:
         """The best stages of any sizes by what is known, if they are faster than that."""
         asked = None if self.options.stages == "auto" else self.options.stages
         line = self._line(self.prices.open_sizes(), self.cluster.num_devices, key)
-        try:
-            return plan_stages(line, num_stages=asked, below_s=below_s)
-        except (InfeasibleError, StageError):
-            return None
+        return plan_stages(line, num_stages=asked, below_s=below_s)
+
+    def _chosen(self, each: Found) -> list[Mesh]:
+        """The view of each stage."""
+        key, stages = each.key, each.pipeline.stages
+        return [
+            self.prices.view(size, key.num_microbatches, self._held(key, behind), first, last)
+            for behind, (first, last, size) in zip(
+                reversed(range(len(stages))), stages, strict=True
+            )
+        ]
+
+    def judged(self, each: Found, name: str) -> Alternative:
+        """What it is estimated to take; `name` says who proposed it."""
+        return Alternative(
+            name,
+            each.key.num_microbatches,
+            each.key.schedule,
+            tuple(view.shape for view in self._chosen(each)),
+            tuple(last + 1 - first for first, last, _ in each.pipeline.stages),
+            each.pipeline.step_time_s,
+        )
+
+    def _recompute(self, each: Found) -> tuple[int, ...]:
+        """Of each stage as in `Shape`."""
+        key, stages = each.key, each.pipeline.stages
+        held = [self._held(key, len(stages) - 1 - stage) for stage in range(len(stages))]
+        count = key.num_microbatches
+        return tuple(
+            many if self.prices.makes_again(size, count, many, first, last) else 0
+            for many, (first, last, size) in zip(held, stages, strict=True)
+        )
 
     def proposal(self, each: Found) -> Proposal | None:
         """The shape as the compiler takes it; None if its stages do not begin where layers do, or
@@ -264,20 +297,21 @@ class ShapeSearch:
             firsts = place(self.cluster, [size for _, _, size in stages])
         except ClusterError:
             return None
-        meshes = []
-        for stage, ((first, last, size), device) in enumerate(zip(stages, firsts, strict=True)):
-            held = self._held(key, len(stages) - 1 - stage)
-            view = self.prices.view(size, key.num_microbatches, held, first, last)
-            ids = range(device, device + size)
-            meshes.append(mesh_of(view.shape, ids, self.options.mesh_axes))
+        meshes = [
+            mesh_of(view.shape, range(device, device + size), self.options.mesh_axes)
+            for (*_, size), device, view in zip(stages, firsts, self._chosen(each), strict=True)
+        ]
+        recompute = self._recompute(each)
         shape = Shape(
-            key.num_microbatches, (), tuple(meshes), key.schedule, self.options.batch_args
+            key.num_microbatches,
+            (),
+            tuple(meshes),
+            key.schedule,
+            self.options.batch_args,
+            recompute=recompute if any(recompute) else (),
         )
         origins = [self.prices.origin(first) for first, _, _ in stages[1:]]
-        try:
-            cut = self.splits.shape_at(shape, origins)
-        except MicrobatchError:
-            return None
+        cut = self.splits.shape_at(shape, origins)
         if cut is None:
             return None
         layers = tuple(tuple(range(first, last + 1)) for first, last, _ in stages)

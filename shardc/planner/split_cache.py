@@ -1,13 +1,15 @@
 """A program cut into microbatches, and at its loops over layers, in the ways the planner asks."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
+from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.stages.stage_cuts import Origin
-from shardc.compiler import Shape, even_loop_cuts, find, split
-from shardc.errors import MicrobatchError
+from shardc.compiler import even_loop_cuts, find, find_batch, try_split
 from shardc.ir.context import Module
+from shardc.plan.shape import Shape
 
 
 class Splits:
@@ -16,9 +18,15 @@ class Splits:
     def __init__(
         self, module: Module, batch_args: Sequence[int] | None, batch_dims: Sequence[int] = ()
     ) -> None:
-        self._module, self._batch_args, self._batch_dims = module, batch_args, batch_dims
+        self._module, self._batch = module, (tuple(batch_args or ()), tuple(batch_dims))
         self._made: dict[tuple[int, tuple[int, ...]], Module] = {}
-        self._refused: dict[tuple[int, ...], MicrobatchError] = {}  # for loop cuts, whatever number
+        # By loop cuts: what refuses every number of microbatches.
+        self._refused: dict[tuple[int, ...], MicrobatchRefusal] = {}
+
+    @cached_property
+    def _marked(self) -> Module:
+        """The program with its batches, which are the same for every number of microbatches."""
+        return find_batch(self._module, *self._batch)
 
     @property
     def counts(self) -> set[int]:
@@ -27,47 +35,56 @@ class Splits:
 
     def whole(self, count: int) -> Module:
         """`count` microbatches, no loop cut; raises MicrobatchError as `shardc.compiler.split`."""
-        return self._get(count, ())
+        return self.cut_at(count, ())
 
     def cut_at(self, count: int, loop_cuts: tuple[int, ...]) -> Module:
-        """`count` microbatches, loops cut there."""
-        return self._get(count, loop_cuts)
+        """`count` microbatches, loops cut there; raises as `whole`."""
+        found = self.try_at(count, loop_cuts)
+        if isinstance(found, MicrobatchRefusal):
+            raise found.error()
+        return found
+
+    def refusal(self, count: int) -> MicrobatchRefusal | None:
+        """Why the program cannot be cut into `count` microbatches, if it cannot."""
+        found = self.try_at(count, ())
+        return found if isinstance(found, MicrobatchRefusal) else None
 
     def in_even_parts(self, count: int, pieces: int) -> tuple[Module, tuple[int, ...]]:
         """`count` microbatches, loops over layers cut into about `pieces` parts of even work, and
         where that is; no loop cut where the batch can then not be cut."""
         loop_cuts = even_loop_cuts(self._module, pieces)
-        try:
-            return self._get(count, loop_cuts), loop_cuts
-        except MicrobatchError:
-            return self._get(count, ()), ()
+        found = self.try_at(count, loop_cuts)
+        if isinstance(found, MicrobatchRefusal):
+            return self.whole(count), ()
+        return found, loop_cuts
 
     def shape_at(self, shape: Shape, origins: Sequence[Origin]) -> Shape | None:
-        """The shape whose stages but the first begin where `origins` say; None if it is not there.
+        """The shape whose stages but the first begin where `origins` say; None if it is not there,
+        or the batch cannot be cut then.
 
         Loops are cut where a stage begins and nowhere else.
         """
         needed = tuple(sorted(first for _, first in origins if first > 0))
-        cuts = find(self._get(shape.num_microbatches, needed), origins)
+        found = self.try_at(shape.num_microbatches, needed)
+        cuts = None if isinstance(found, MicrobatchRefusal) else find(found, origins)
         if cuts is None:
             return None
         return msgspec.structs.replace(shape, cuts=cuts, loop_cuts=needed)
 
     def of(self, shape: Shape) -> Module:
         """The module in which the cuts of `shape` are positions."""
-        return self._get(shape.num_microbatches, shape.loop_cuts)
+        return self.cut_at(shape.num_microbatches, shape.loop_cuts)
 
-    def _get(self, count: int, loop_cuts: tuple[int, ...]) -> Module:
+    def try_at(self, count: int, loop_cuts: tuple[int, ...]) -> Module | MicrobatchRefusal:
+        """`count` microbatches, loops cut there, or why that cannot be."""
         key = (count, loop_cuts)
         if key in self._made:
             return self._made[key]
         if count > 1 and loop_cuts in self._refused:
-            raise self._refused[loop_cuts]
-        try:
-            batch = self._batch_args, self._batch_dims
-            self._made[key] = split(self._module, count, *batch, loop_cuts)
-        except MicrobatchError as error:
-            if not error.others:
-                self._refused[loop_cuts] = error
-            raise
-        return self._made[key]
+            return self._refused[loop_cuts]
+        found = try_split(self._marked, count, *self._batch, loop_cuts)
+        if not isinstance(found, MicrobatchRefusal):
+            self._made[key] = found
+        elif not found.others:
+            self._refused[loop_cuts] = found
+        return found

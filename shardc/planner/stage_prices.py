@@ -9,11 +9,10 @@ import numpy as np
 from shardc.analysis.shardings.memory_report import LayerMemory
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.cluster import Cluster
-from shardc.cost.collectives import transfer_s
-from shardc.cost.links import transfer_link
+from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
 from shardc.plan.layout import Mesh
-from shardc.planner.layer_costs import PRICES, LayerCost, LayerCosts, prefix_sums, range_maxima
+from shardc.planner.layer_costs import POINTS, LayerCost, LayerCosts, prefix_sums, range_maxima
 from shardc.schedule.registry import executable_schedule
 from shardc.schedule.work import Work
 from shardc.solver.problem.problem import Floats, Ints
@@ -46,7 +45,7 @@ class StagePrices:
         self.num_layers = len(costs.layers.origins)
         self._views, self._doubtful = views, doubtful
         self._samples = np.array(costs.layers.samples)
-        # View, price -> kind -> microbatches.
+        # View, point -> kind -> microbatches.
         self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
         self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
         self._ideal: dict[int, float] = {}  # kind -> seconds of a step on one device
@@ -100,16 +99,19 @@ class StagePrices:
             self._ask(view, count, 0, self._main)
 
     def open_prices(self, size: int, count: int) -> bool:
-        """Prices layers so that they hold less, on views on which an equal share of them would not
-        fit; whether there were any. What fits at price 0 is fastest there."""
+        """Prices layers at the points at which they hold less, on views on which an equal share of
+        them would not fit; whether there were any. What fits at point 0 is fastest there."""
         new = False
         for view in self._views[size]:
             if (view, 0) not in self._priced or (view, 1) in self._priced:
                 continue
             if not self._fits(view, count, size):
                 new = True
-                for price in range(1, len(PRICES)):
-                    self._ask(view, self._counts_known(count), price, self._main)
+                near = self._counts_known(count)
+                again = self.backward and self.costs.keeps_less(near)
+                for number, point in enumerate(POINTS):
+                    if number > 0 and (again or not point.again):
+                        self._ask(view, near, number, self._main)
         return new
 
     def open_sizes(self) -> tuple[int, ...]:
@@ -118,9 +120,9 @@ class StagePrices:
 
     def settle(self, size: int, count: int, held: int, first: int, last: int) -> bool:
         """Prices what the best view of a stage rests on; whether anything was not known."""
-        view, price = self._choice(size, count, held, first, last)
+        view, point = self._choice(size, count, held, first, last)
         new = False
-        for each in {0, price}:
+        for each in {0, point}:
             if not self.costs.is_known(view, count, each):
                 self._ask(view, count, each)
                 new = True
@@ -128,21 +130,21 @@ class StagePrices:
 
     def is_settled(self, size: int, count: int, held: int, first: int, last: int) -> bool:
         """Whether `settle` would have nothing to price."""
-        view, price = self._choice(size, count, held, first, last)
-        return all(self.costs.is_known(view, count, each) for each in {0, price})
+        view, point = self._choice(size, count, held, first, last)
+        return all(self.costs.is_known(view, count, each) for each in {0, point})
 
-    def _ask(self, view: Mesh, count: int, price: int, kinds: Iterable[int] = ()) -> None:
+    def _ask(self, view: Mesh, count: int, point: int, kinds: Iterable[int] = ()) -> None:
         """Prices layers: those `kinds`, or all."""
         for kind in kinds if self._ideal and kinds else self.costs.layers.kinds:
-            cost = self.costs.cost(view, count, price, kind)
+            cost = self.costs.cost(view, count, point, kind)
             self._ideal.setdefault(kind, cost.ideal_s)
-            counts = self._priced.setdefault((view, price), {}).setdefault(kind, [])
+            counts = self._priced.setdefault((view, point), {}).setdefault(kind, [])
             if count not in counts:
                 counts.append(count)
         self._tables.clear()
 
     def _fits(self, view: Mesh, count: int, size: int) -> bool:
-        """Whether an equal share of the layers fits at price 0."""
+        """Whether an equal share of the layers fits at point 0."""
         stages = max(self.cluster.num_devices // size, 1)
         held = min(stages, count)
         costs = self._all(view, count, 0)
@@ -151,19 +153,19 @@ class StagePrices:
         body = max(c.memory.body_bytes for c in costs)
         return 1.1 * (state / stages + max(body, update / stages)) <= self.limit
 
-    def _cost(self, view: Mesh, count: int, price: int, sample: int) -> LayerCost:
+    def _cost(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
         """The cost of a layer, exact or drawn through what is known; split evenly if nothing is."""
-        counts = self._priced[view, price].get(sample)
+        counts = self._priced[view, point].get(sample)
         if not counts:
             even_s = self._ideal[sample] / count / len(view.device_ids)
             return LayerCost(even_s, 0.0, 0.0, 0.0, LayerMemory(0.0, 0.0, 0.0, 0.0))
         if count in counts:
-            return self.costs.cost(view, count, price, sample)
+            return self.costs.cost(view, count, point, sample)
         near = sorted(counts, key=lambda known: abs(math.log(known / count)))[:2]
-        a = self.costs.cost(view, near[0], price, sample)
+        a = self.costs.cost(view, near[0], point, sample)
         if len(near) == 1:
             return a.scaled(near[0] / count)
-        b = self.costs.cost(view, near[1], price, sample)
+        b = self.costs.cost(view, near[1], point, sample)
         share = (1 / count - 1 / near[0]) / (1 / near[1] - 1 / near[0])
         return a.between(b, share)
 
@@ -178,8 +180,8 @@ class StagePrices:
             return min(known)
         return sum(self._ideal[int(s)] for s in self._samples) / count / size
 
-    def _all(self, view: Mesh, count: int, price: int) -> list[LayerCost]:
-        kinds = {kind: self._cost(view, count, price, kind) for kind in self.costs.layers.kinds}
+    def _all(self, view: Mesh, count: int, point: int) -> list[LayerCost]:
+        kinds = {kind: self._cost(view, count, point, kind) for kind in self.costs.layers.kinds}
         return [kinds[int(sample)] for sample in self._samples]
 
     # ---- stages ----
@@ -193,10 +195,14 @@ class StagePrices:
         """The view on which a stage is fastest."""
         return self._choice(size, count, held, first, last)[0]
 
+    def makes_again(self, size: int, count: int, held: int, first: int, last: int) -> bool:
+        """Whether a stage is fastest if it makes forward values again, and does not keep them."""
+        return POINTS[self._choice(size, count, held, first, last)[1]].again
+
     def _choice(self, size: int, count: int, held: int, first: int, last: int) -> tuple[Mesh, int]:
         number = int(self._table(size, count, held)[1][first, last])
-        view, price = divmod(number, len(PRICES))
-        return self._views[size][view], price
+        view, point = divmod(number, len(POINTS))
+        return self._views[size][view], point
 
     def _table(self, size: int, count: int, held: int) -> tuple[Floats, Ints]:
         key = size, count, held
@@ -204,20 +210,20 @@ class StagePrices:
             best = np.full((self.num_layers, self.num_layers), np.inf)
             which = np.zeros(best.shape, np.int64)
             for number, view in enumerate(self._views[size]):
-                for price in range(len(PRICES)):
-                    if (view, price) not in self._priced:
+                for point in range(len(POINTS)):
+                    if (view, point) not in self._priced:
                         continue
-                    seconds = self._seconds(view, count, price, held)
+                    seconds = self._seconds(view, count, point, held)
                     better = seconds < best
                     best = np.where(better, seconds, best)
-                    which[better] = number * len(PRICES) + price
+                    which[better] = number * len(POINTS) + point
             best[np.tril_indices(self.num_layers, -1)] = np.inf
             self._tables[key] = best, which
         return self._tables[key]
 
-    def _seconds(self, view: Mesh, count: int, price: int, held: int) -> Floats:
-        """One view at one price."""
-        costs = self._all(view, count, price)
+    def _seconds(self, view: Mesh, count: int, point: int, held: int) -> Floats:
+        """One view at one point."""
+        costs = self._all(view, count, point)
         seconds = prefix_sums([c.forward_s + c.backward_s + c.once_s / count for c in costs])
         memory = [c.memory for c in costs]
         state = prefix_sums([m.state_bytes + held * m.stash_bytes for m in memory])
@@ -237,13 +243,13 @@ class StagePrices:
         start = 0 if not crosses or size >= per_node else per_node - size
         if start + 2 * size > devices:
             return np.zeros(self.num_layers)
-        meshes = [mesh_of((size,), range(d, d + size)) for d in (start, start + size)]
-        link = transfer_link(self.cluster, *meshes)
+        a, b = (mesh_of((size,), range(d, d + size)) for d in (start, start + size))
+        model = CostModel(self.cluster)
         known = self._counts_known(count)
         sends, ratio = self.costs.sends(known), known / count
         each = [
-            transfer_s(link, int(a * ratio)) + transfer_s(link, int(b * ratio))
-            for a, b in zip(sends.ahead, sends.back, strict=True)
+            model.transfer_s(a, b, int(ahead * ratio)) + model.transfer_s(b, a, int(back * ratio))
+            for ahead, back in zip(sends.ahead, sends.back, strict=True)
         ]
         return np.array([each[sample] for sample in self.costs.layers.behind])
 

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 
 from shardc.analysis.program.stage_table import asked_names
 from shardc.cluster import Cluster
-from shardc.compiler import Shape, outline, split
+from shardc.compiler import outline_shape, split
 from shardc.errors import InfeasibleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
+from shardc.plan.shape import Shape
 from shardc.planner.candidate import Candidate, plan_exactly
 from shardc.planner.proposal import Proposal
 
@@ -23,18 +24,10 @@ def asked_prices(
     The predicted step time of the plan's pipeline with it less that without it, each solved anew;
     so it may be off by as much as the solver may miss the optimum (1 %), below zero too.
     """
-    count = plan.num_microbatches
-    shape = Shape(
-        count,
-        tuple(stage.cut for stage in plan.stages[1:]),
-        tuple(stage.mesh for stage in plan.stages),
-        plan.schedule,
-        plan.batch_arguments,
-        plan.loop_cuts,
-    )
+    count, shape = plan.num_microbatches, Shape.of(plan)
     proposal = Proposal(shape, 0.0, tuple(stage.layers for stage in plan.stages))
     split_module = split(module, count, plan.batch_arguments, plan.batch_dims, plan.loop_cuts)
-    outlined = outline(split_module, shape.cuts)
+    outlined = outline_shape(split_module, shape, cluster)
 
     def step_s(ignored: Sequence[str]) -> float:
         return plan_exactly(

@@ -4,13 +4,33 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from shardc import compiler
-from shardc.analysis.shardings.counterfactuals import Choice, Cost
+from shardc.analysis.shardings.counterfactuals import (
+    Choice,
+    Cost,
+    Matches,
+    Subject,
+    explain_choices,
+)
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.user_shardings import matches
 from shardc.ir.context import Module
 from shardc.plan.decisions import Plan
+from shardc.plan.shape import Shape
 from shardc.report.summary import seconds, size
+from shardc.schedule.registry import executable_schedule
+
+
+def choices(module: Module, plan: Plan, cluster: Cluster, matches: Matches) -> list[Choice]:
+    """The choices of a plan whose names match, from the prepared module that it was made for."""
+    sharded = compiler.replay(module, plan)
+    family = executable_schedule(plan.schedule)
+    work = compiler.work_of(sharded, Shape.of(plan))
+    stashes = family.in_flight(family.work(work, plan.num_chunks))
+    with sharded.context:
+        return explain_choices(
+            sharded.operation, plan.shardings, plan.cluster or cluster, stashes, matches
+        )
 
 
 def explained_choices(module: Module, plan: Plan, cluster: Cluster, pattern: str) -> str:
@@ -20,13 +40,12 @@ def explained_choices(module: Module, plan: Plan, cluster: Cluster, pattern: str
         InputError: SHARDC-180, it fits nothing.
     """
 
-    def fits(name: str) -> bool:
-        kind, _, rest = name.partition(" ")
-        if kind == "argument":
-            return matches(pattern, rest)
-        return pattern in name or fnmatchcase(name, pattern)
+    def fits(subject: Subject) -> bool:
+        if subject.argument is not None:
+            return matches(pattern, subject.argument)
+        return pattern in str(subject) or fnmatchcase(str(subject), pattern)
 
-    found = compiler.choices(module, plan, cluster, fits)
+    found = choices(module, plan, cluster, fits)
     if not found:
         raise InputError(
             f"'{pattern}' fits no argument and no op of the plan",

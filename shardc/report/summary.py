@@ -3,7 +3,7 @@
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich import box
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardc.backend.stage_text import program_text
+from shardc.plan.alternatives import terms_of
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.plan.layout import Mesh, ranges
@@ -31,9 +32,14 @@ WIDTH = 110
 
 def explain(plan: Plan, executable: Executable | None = None, width: int = WIDTH) -> str:
     """Text of the table; with an executable also the collectives in each stage's programs."""
+    return printed(renderables(plan, executable), width)
+
+
+def printed(parts: Iterable[Table | Text], width: int = WIDTH) -> str:
+    """Tables and lines as plain text."""
     buffer = io.StringIO()
     console = Console(file=buffer, width=width, color_system=None, highlight=False)
-    for part in renderables(plan, executable):
+    for part in parts:
         console.print(part)
     return buffer.getvalue()
 
@@ -51,6 +57,11 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
         f" ({predicted.bubble_fraction:.0%} idle in the pipeline),"
         f" {size(predicted.peak_bytes_per_device)} per device,"
         f" {size(predicted.communication_bytes)} sent per step"
+    )
+    terms = terms_of(plan)
+    yield Text(
+        f"of the step: {seconds(terms.compute_s)} compute and {seconds(terms.communication_s)}"
+        f" communication of the busiest stage, {seconds(terms.waiting_s)} waiting"
     )
     for number, stage in enumerate(plan.stages):
         yield Text(f"memory of a device of stage {number} at its peak: {memory_text(stage.memory)}")
@@ -117,8 +128,7 @@ def collectives_per_step(executable: Executable, stage: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     for program in executable.programs:
         if program.stage == stage:
-            each = program.kind in ("forward", "backward")
-            times = executable.num_microbatches if each else 1
+            times = executable.num_microbatches if program.kind.per_microbatch else 1
             for kind in _COLLECTIVE.findall(program_text(program, large_elements_limit=1)):
                 counts[kind] += times
     return counts

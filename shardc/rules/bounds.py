@@ -10,7 +10,7 @@ from jax.extend.mlir import ir
 from shardc.ir.constants import is_complex, splat
 from shardc.ir.tensor_types import num_elements, shape_of
 from shardc.ir.walk import made_by
-from shardc.rules.reducers import IDEMPOTENT, reducer
+from shardc.rules.reducers import reducer
 
 MOST_OPS = 100  # that one question looks at; nothing is known of what lies behind them
 
@@ -35,12 +35,15 @@ _LARGEST = {
     "f32": 3.4028234663852886e38,
     "f64": math.inf,  # Python's own floats overflow to infinity
 }
+# Bits of their fractions: numbers of `_GRID` below 2^bits * `_GRID` are added up without roundings.
+_BITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+_GRID = 2.0**-4
 _NORMAL = 2.0**-14  # no device flushes this to zero, in whatever type
 
 
 class Bounds(NamedTuple):
-    """Each element is nan or, up to roundings, `low` <= it <= `high`; so are its components if it
-    is a complex number. Integers are never nan, and their bounds are exact."""
+    """Each element is nan or, up to a few roundings of its own, `low` <= it <= `high`; so are its
+    components if it is a complex number. Integers are never nan, and their bounds are exact."""
 
     low: float
     high: float
@@ -102,9 +105,11 @@ class _Question:
             return _ALWAYS[name]
         if is_integer(value) and name not in _OF_INTEGERS:
             return None
-        if name in _ELEMENTWISE:
-            return _ELEMENTWISE[name](*map(self.bounds, operands))
-        return None
+        if name not in _ELEMENTWISE:
+            return None
+        each = [self.bounds(operand) for operand in operands]
+        found = _ELEMENTWISE[name](*each)
+        return _rounded(found, each, 2, value) if name in ("add", "subtract") else found
 
     def _converted(self, source: ir.Value, value: ir.Value) -> Bounds | None:
         found = self.bounds(source)
@@ -115,12 +120,14 @@ class _Question:
 
     def _reduced(self, op: ir.Operation) -> Bounds | None:
         each, start, name = self.bounds(op.operands[0]), self.bounds(op.operands[1]), reducer(op)
-        if name in IDEMPOTENT:
+        if name in ("maximum", "minimum"):
             return _hull([each, start])
         if name != "add" or is_complex(op.results[0]):
             return None
         count = num_elements(op.operands[0]) // max(num_elements(op.results[0]), 1)
-        return _corners(lambda a, b: a + b, _times(each, Bounds(count, count)), start)
+        terms = _times(each, Bounds(count, count)), start
+        found = _corners(lambda a, b: a + b, *terms)
+        return _rounded(found, [*terms, each], count + 1, op.results[0])
 
 
 def of_type(value: ir.Value) -> Bounds:
@@ -150,6 +157,18 @@ def _within(found: Bounds, limits: Bounds, value: ir.Value) -> Bounds:
     return Bounds(low, found.high if found.high <= largest else math.inf)
 
 
+def _rounded(found: Bounds, terms: list[Bounds], count: int, value: ir.Value) -> Bounds:
+    """A sum of `count` floats with room for its roundings, of which much may be left where large
+    terms cancel. None is needed if all limits lie on a grid that the type has: roundings keep the
+    order of numbers, so no sum gets past a limit that is no rounding itself."""
+    bits = _BITS.get(str(ir.ShapedType(value.type).element_type))
+    limits = [x for each in (found, *terms) for x in each if math.isfinite(x)]
+    if bits is None or all(x % _GRID == 0 and abs(x) <= 2.0**bits * _GRID for x in limits):
+        return found
+    room = max(map(abs, limits)) * max(count, 64) * 2.0**-bits  # 64: its terms are rounded, too
+    return Bounds(found.low - room, found.high + room)
+
+
 def _of_constant(op: ir.Operation) -> Bounds | None:
     number = splat(op.results[0])
     if number is not None:
@@ -164,10 +183,7 @@ def _of_constant(op: ir.Operation) -> Bounds | None:
 
 
 def _components(number: complex, value: ir.Value) -> list[float]:
-    if is_complex(value):
-        return [complex(number).real, complex(number).imag]
-    real = complex(number).real
-    return [int(real) if is_integer(value) else real]
+    return [number.real, number.imag] if is_complex(value) else [number.real]
 
 
 def _hull(each: list[Bounds]) -> Bounds:
@@ -207,7 +223,7 @@ def _root(a: Bounds) -> Bounds:
 
 def _inverse_root(a: Bounds) -> Bounds:
     if a.low < _NORMAL:
-        return Bounds(0, math.inf)
+        return ANY  # -inf of -0
     return Bounds(1 / math.sqrt(a.high), 1 / math.sqrt(a.low))
 
 

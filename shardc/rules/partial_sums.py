@@ -35,7 +35,7 @@ _LINEAR_IN_ALL = {
 }
 # Ops that are linear in each of their two operands while the other stays as it is.
 _BILINEAR = {"stablehlo.multiply", "stablehlo.dot_general", "stablehlo.convolution"}
-# Converts after which exactly that is infinite which was before.
+# Element types of which the second has infinities for exactly those numbers of the first.
 _SAME_RANGE = {("bf16", "f32")}
 
 
@@ -63,10 +63,10 @@ def keeps_partial(op: ir.Operation, partial: set[int], zero: set[int]) -> bool:
     if name in _LINEAR_IN_ALL:
         return name == "stablehlo.optimization_barrier" or every <= partial | zero
     if name in _BILINEAR:
-        return len(partial) == 1 and is_safe_factor(op.operands[1 - min(partial)])
+        factors = len(partial) == 1 and is_safe_factor(op.operands[1 - min(partial)])
+        return factors and _has_range(op, min(partial))
     if name == "stablehlo.convert":
-        source, target = element_type(op.operands[0]), element_type(op.results[0])
-        return source == target or (source, target) in _SAME_RANGE
+        return _has_range(op, 0)
     if name == "stablehlo.select":
         return 0 not in partial and {1, 2} <= partial | zero
     if name == "stablehlo.dynamic_update_slice":
@@ -74,8 +74,16 @@ def keeps_partial(op: ir.Operation, partial: set[int], zero: set[int]) -> bool:
     if name == "stablehlo.scatter":
         return partial <= {0, 2} <= partial | zero and len(op.operands) == 3 and sums(op)
     if name in ("stablehlo.reduce", "stablehlo.reduce_window"):
-        return len(op.operands) == 2 and partial == {0} and 1 in zero and sums(op)
+        alone = len(op.operands) == 2 and partial == {0} and 1 in zero
+        return alone and sums(op) and _has_range(op, 0)
     return False
+
+
+def _has_range(op: ir.Operation, position: int) -> bool:
+    """Whether the result wraps around or overflows where the operand at `position` does: products
+    may be wider than their factors, as converts are."""
+    source, target = element_type(op.operands[position]), element_type(op.results[0])
+    return source == target or (source, target) in _SAME_RANGE
 
 
 def is_safe_factor(value: ir.Value) -> bool:

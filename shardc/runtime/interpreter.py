@@ -1,8 +1,6 @@
 """Run a step: all stages of all actions, dispatched by one process."""
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,47 +12,25 @@ from shardc.plan.executable import Executable
 from shardc.plan.layout import TensorSharding
 from shardc.plan.value_id import is_argument, value_id
 from shardc.runtime.interrupts import deferred_interrupt
-from shardc.runtime.nan_checks import check_values, wanted_checks
+from shardc.runtime.nan_checks import wanted_checks
+from shardc.runtime.operations import Checks, Environment, Trace, operations
 from shardc.runtime.placement import ArgumentPlacer
-from shardc.runtime.programs import Call, Program
+from shardc.runtime.processes.arrays import is_here, nowhere_here, put
+from shardc.runtime.processes.between import Between
+from shardc.runtime.processes.job import is_several, this_job
+from shardc.runtime.processes.placement import JobPlacer
+from shardc.runtime.programs import Program
 from shardc.runtime.stacks import Stacks
-from shardc.runtime.tape import Instruction, Slot, build_tape
-from shardc.runtime.transfers import Transfer, Transfers
-from shardc.runtime.user_shardings import UserShardings, argument_places, result_places
-
-Environment = list[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Moves:
-    """Plain copies go in one `device_put`; the others are transfers of several steps."""
-
-    sources: list[int]
-    targets: list[int]
-    shardings: list[NamedSharding]
-    others: list[tuple[int, int, Transfer]]
-
-    def run(self, env: Environment) -> None:
-        if self.sources:
-            copies = jax.device_put([env[slot] for slot in self.sources], self.shardings)
-            for slot, copy in zip(self.targets, copies, strict=True):
-                env[slot] = copy
-        for source, target, transfer in self.others:
-            env[target] = transfer(env[source])
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """An instruction with everything looked up."""
-
-    action: str
-    name: str
-    call: Call
-    args: tuple[int, ...]
-    results: tuple[int, ...]
-    values: tuple[str, ...]
-    moves: _Moves | None
-    drops: tuple[int, ...]
+from shardc.runtime.tape.build import build_tape
+from shardc.runtime.tape.instructions import Message, Slot, Tape
+from shardc.runtime.transfers import Transfers
+from shardc.runtime.transport import InProcess, Move, Route, Transport
+from shardc.runtime.user_shardings import (
+    UserShardings,
+    argument_places,
+    result_places,
+    without_microbatches,
+)
 
 
 class Interpreter:
@@ -87,31 +63,40 @@ class Interpreter:
         tape = build_tape(executable, programs)
         self._executable = executable
         self._transfers = Transfers()
-        self._shardings = _slot_shardings(tape.slots, programs)
+        self._shardings = _slot_shardings(tape, programs)
         self._primary = tape.primary
-        self._argument_moves = self._moves(tape.argument_moves, tape.slots)
-        self._heavy = [self._run_of(entry, programs, tape.slots) for entry in tape.heavy]
-        self._updates = [self._run_of(entry, programs, tape.slots) for entry in tape.updates]
+        job = this_job() if is_several() else None
+        local = InProcess(self._transfers)
+        between = None if job is None else Between(local)
+        self._here = [is_here(sharding) for sharding in self._shardings]
+        own = {slot.group for slot, here in zip(tape.slots, self._here, strict=True) if here}
+        own_groups = own | {tape.groups[group] for group in own}
+        groups = [tape.groups[program.program.stage] for program in programs]
+        before, updates = tape.part(groups, own_groups.__contains__)
+        routes = {
+            number: self._route(between or local, message, tape.slots)
+            for number, message in enumerate(tape.messages)
+            if own_groups & {message.source, message.target}
+        }
+        self._before = operations(before, tape, programs, routes)
+        self._updates = operations(updates, tape, programs, routes)
         self._zeros = [
             (
                 slots,
                 _zeros_program([tape.slots[i] for i in slots], [self._shardings[i] for i in slots]),
             )
             for slots in tape.accumulators
-            if slots
+            if slots and self._here[slots[0]]
         ]
         self._template: Environment = [None] * len(tape.slots)
         for slot, microbatch in tape.indices:
-            self._template[slot] = jax.device_put(np.int32(microbatch), self._shardings[slot])
+            if self._here[slot]:
+                self._template[slot] = put(np.asarray(np.int32(microbatch)), self._shardings[slot])
         self.argument_shardings = tuple(
             None if slot is None else self._shardings[slot] for slot in tape.primary
         )
-        self._placer = ArgumentPlacer(
-            executable.arguments,
-            self.argument_shardings,
-            [None if slot is None else tape.slots[slot].shape for slot in tape.primary],
-            self._transfers,
-        )
+        shapes = [None if slot is None else tape.slots[slot].shape for slot in tape.primary]
+        places = executable.arguments, self.argument_shardings, shapes, self._transfers
         self._stacks = Stacks(
             executable.arguments,
             executable.results,
@@ -120,8 +105,15 @@ class Interpreter:
             self._transfers,
         )
         self._results = tape.results
-        self._finishers = [_finisher(executable, i) for i in range(len(executable.results))]
-        self.last_trace: list[tuple[str, int]] = []
+        self._finishers = [
+            _finisher(executable, i, None if slot is None else self._shardings[slot])
+            for i, slot in enumerate(tape.results)
+        ]
+        if job is None or between is None:
+            self._placer = ArgumentPlacer(*places)
+        else:
+            self._placer = JobPlacer(*places, between, job.agreement())
+        self.last_trace: Trace = []
         self.unreturned_results: list[jax.Array] | None = None
 
     def user_shardings(self) -> UserShardings:
@@ -153,7 +145,7 @@ class Interpreter:
             FloatingPointError: under jax_debug_nans or jax_debug_infs.
         """
         self.unreturned_results = None
-        trace: list[tuple[str, int]] = []
+        trace: Trace = []
         self.last_trace = trace
         checks = wanted_checks()
         if any(checks):
@@ -165,26 +157,25 @@ class Interpreter:
     def _step(
         self,
         given: Sequence[Any],
-        trace: list[tuple[str, int]],
-        checks: tuple[bool, bool] | None,
+        trace: Trace,
+        checks: Checks,
     ) -> list[jax.Array]:
         arguments = self._stacks.take_apart(given)
         env = self._template.copy()
         for slot, array in zip(self._primary, self._placer.place(arguments), strict=True):
             if slot is not None:
                 env[slot] = array
-        self._argument_moves.run(env)
         for slots, zeros in self._zeros:
             for slot, zero in zip(slots, zeros(), strict=True):
                 env[slot] = zero
-        for run in self._heavy:
-            _dispatch(run, env, trace, checks)
+        for operation in self._before:
+            operation(env, trace, checks)
         with deferred_interrupt():
             try:
                 found: FloatingPointError | None = None
-                for run in self._updates:
+                for operation in self._updates:
                     try:
-                        _dispatch(run, env, trace, checks)
+                        operation(env, trace, checks)
                     except FloatingPointError as error:
                         found = found or error
                 results = self._stacks.put_together(self._finish(env, arguments))
@@ -205,8 +196,19 @@ class Interpreter:
         for slot, result, finish in zip(
             self._results, self._executable.results, self._finishers, strict=True
         ):
-            value = arguments[value_id(result.value).number] if slot is None else env[slot]
-            results.append(value if finish is None else finish(value))
+            if slot is None:
+                value = arguments[value_id(result.value).number]
+                here = not isinstance(value, jax.Array) or is_here(value.sharding)
+                lies = getattr(value, "sharding", None)
+            else:
+                value, here, lies = env[slot], self._here[slot], self._shardings[slot]
+            if not here:
+                place = without_microbatches(lies, result.batch_dim)
+                assert place is not None, "it lies on other processes"
+                value = nowhere_here(result.shape, place, result.dtype)
+            elif finish is not None:
+                value = finish(value)
+            results.append(value)
         return results
 
     def _delete_donated(self, arguments: Sequence[Any]) -> None:
@@ -214,62 +216,23 @@ class Interpreter:
             if argument.donated and isinstance(value, jax.Array) and not value.is_deleted():
                 value.delete()
 
-    def _moves(self, pairs: list[tuple[int, int]], slots: list[Slot]) -> _Moves:
-        moves = _Moves([], [], [], [])
-        for source, target in pairs:
-            slot, sharding = slots[target], self._shardings[target]
-            transfer = self._transfers.find(
-                self._shardings[source], sharding, slot.shape, slot.dtype
-            )
-            if transfer.is_copy and transfer.copy_to == sharding:
-                moves.sources.append(source)
-                moves.targets.append(target)
-                moves.shardings.append(sharding)
-            else:
-                moves.others.append((source, target, transfer))
-        return moves
-
-    def _run_of(self, entry: Instruction, programs: Sequence[Program], slots: list[Slot]) -> _Run:
-        program = programs[entry.program]
-        return _Run(
-            entry.action,
-            program.program.name,
-            program.call,
-            entry.args,
-            entry.results,
-            tuple(spec.value for spec in program.results),
-            self._moves(entry.moves, slots) if entry.moves else None,
-            tuple(entry.drops),
+    def _route(self, transport: Transport, message: Message, slots: Sequence[Slot]) -> Route:
+        lies = self._shardings
+        return transport.route(
+            [
+                Move(lies[source], lies[target], slots[target].shape, slots[target].dtype)
+                for source, target in message.moves
+            ]
         )
 
 
-def _dispatch(
-    run: _Run,
-    env: Environment,
-    trace: list[tuple[str, int]],
-    checks: tuple[bool, bool] | None,
-) -> None:
-    """Never waits, unless `checks` are wanted; they come last, so that the environment is whole."""
-    results = run.call(*[env[slot] for slot in run.args])
-    for slot, result in zip(run.results, results, strict=True):
-        env[slot] = result
-    if run.moves is not None:
-        run.moves.run(env)
-    # Nobody else refers to these arrays: their memory is free as soon as the device is done.
-    for slot in run.drops:
-        env[slot] = None
-    trace.append((run.action, time.perf_counter_ns()))
-    if checks is not None:
-        check_values(run.name, run.action, list(zip(run.values, results, strict=True)), checks)
-
-
-def _slot_shardings(slots: list[Slot], programs: Sequence[Program]) -> list[NamedSharding]:
+def _slot_shardings(tape: Tape, programs: Sequence[Program]) -> list[NamedSharding]:
     known: dict[tuple[int, TensorSharding], NamedSharding] = {}
     for program in programs:
         specs = program.args + program.results
         for spec, sharding in zip(specs, program.in_shardings + program.out_shardings, strict=True):
-            known.setdefault((program.program.stage, spec.sharding), sharding)
-    return [known[slot.stage, slot.sharding] for slot in slots]
+            known.setdefault((tape.groups[program.program.stage], spec.sharding), sharding)
+    return [known[tape.groups[slot.group], slot.sharding] for slot in tape.slots]
 
 
 def _zeros_program(slots: list[Slot], shardings: list[NamedSharding]) -> jax.stages.Compiled:
@@ -281,7 +244,9 @@ def _zeros_program(slots: list[Slot], shardings: list[NamedSharding]) -> jax.sta
     return jax.jit(zeros, out_shardings=shardings).lower().compile()
 
 
-def _finisher(executable: Executable, index: int) -> Callable[[Any], jax.Array] | None:
+def _finisher(
+    executable: Executable, index: int, place: NamedSharding | None
+) -> Callable[[Any], jax.Array] | None:
     """What a result still needs: its microbatches merged, or a buffer of its own.
 
     A value that is returned twice is copied, and so is an argument that is returned unchanged;
@@ -289,7 +254,9 @@ def _finisher(executable: Executable, index: int) -> Callable[[Any], jax.Array] 
     """
     result = executable.results[index]
     if result.batch_dim is not None:
-        return jax.jit(lambda value: value.reshape(result.shape))
+        # A process without a part of the result has to know where it lies, so XLA may not choose.
+        lies = without_microbatches(place, result.batch_dim) if is_several() else None
+        return jax.jit(lambda value: value.reshape(result.shape), out_shardings=lies)
     # The last of several takes the value itself: the copies are dispatched before it is donated.
     is_last = all(other.value != result.value for other in executable.results[index + 1 :])
     if not is_argument(result.value):

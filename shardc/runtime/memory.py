@@ -1,13 +1,15 @@
-"""What devices hold while the programs of a step run one after another."""
+"""What devices hold while the instructions of a step run one after another."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from shardc.plan.executable import Executable
 from shardc.runtime.programs import Program
-from shardc.runtime.tape import Slot, Tape, build_tape
+from shardc.runtime.tape.build import build_tape
+from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Slot, Tape
 
 
 def program_peaks(
@@ -21,33 +23,88 @@ def program_peaks(
         needs: name of each program -> bytes of its arguments, results and temporaries.
     """
     tape = build_tape(executable, programs)
-    donated = [program.donated for program in programs]
     sizes = [slot_bytes(executable, slot) for slot in tape.slots]
-    callers = {slot for slot in tape.primary if slot is not None}
-    filled = callers | _filled_before(tape)
     peaks = dict.fromkeys(needs, 0)
-    for step in (*tape.heavy, *tape.updates):
-        program = executable.programs[step.program]
-        others = filled - set(step.args)
-        held = sum(sizes[i] for i in others if tape.slots[i].stage == program.stage)
-        peaks[program.name] = max(peaks[program.name], held + needs[program.name])
-        gone = {step.args[i] for i in donated[step.program]} - set(step.results)
-        moved = {target for _, target in step.moves}
-        filled = filled - gone | set(step.results) | moved
-        filled -= set(step.drops) - callers  # what the caller keeps stays
+    filled = filled_first(tape)
+    for instruction, after in filled_after(executable, programs, tape):
+        if isinstance(instruction, Run):
+            program = programs[instruction.program].program
+            group = tape.groups[program.stage]
+            held = sum(
+                sizes[i]
+                for i in filled - set(instruction.args)
+                if tape.groups[tape.slots[i].group] == group
+            )
+            peaks[program.name] = max(peaks[program.name], held + needs[program.name])
+        filled = after
     return peaks
+
+
+def live_bytes(executable: Executable, programs: Sequence[Program], tape: Tape) -> list[list[int]]:
+    """Per instruction, and per stage whose devices they are, the bytes held on each device then.
+
+    Arrays alone, those of the caller with them; stages on the devices of an earlier one have 0.
+    """
+    sizes = [slot_bytes(executable, slot) for slot in tape.slots]
+    found = []
+    for _, filled in filled_after(executable, programs, tape):
+        held = [0] * len(executable.meshes)
+        for i in filled:
+            held[tape.groups[tape.slots[i].group]] += sizes[i]
+        found.append(held)
+    return found
 
 
 def slot_bytes(executable: Executable, slot: Slot) -> int:
     """Of one slot on one device."""
-    mesh = executable.meshes[slot.stage]
+    mesh = executable.meshes[slot.group]
     itemsize = np.dtype(slot.dtype).itemsize
     return math.prod(slot.shape) * itemsize // mesh.num_shards(slot.sharding.axes)
 
 
-def _filled_before(tape: Tape) -> set[int]:
-    """Slots that the runtime fills when a step begins; indices are next to nothing."""
-    return {
-        *(target for _, target in tape.argument_moves),
-        *(slot for slots in tape.accumulators for slot in slots),
+def filled_first(tape: Tape) -> frozenset[int]:
+    """Slots that hold an array when the first instruction begins."""
+    return frozenset(
+        [
+            *(slot for slot in tape.primary if slot is not None),
+            *(slot for slots in tape.accumulators for slot in slots),
+            *(slot for slot, _ in tape.indices),
+        ]
+    )
+
+
+def filled_after(
+    executable: Executable, programs: Sequence[Program], tape: Tape
+) -> Iterator[tuple[Instruction, frozenset[int]]]:
+    """Each instruction, and the slots that hold an array behind it.
+
+    The caller keeps what is his and was not donated; a batch is cut into microbatches first, and
+    the copy is the runtime's.
+    """
+    callers = {
+        slot
+        for slot, argument in zip(tape.primary, executable.arguments, strict=True)
+        if slot is not None and argument.batch_dim is None
     }
+    filled = filled_first(tape)
+    for instruction in tape.instructions:
+        match instruction:
+            case Run(_, program, args, results):
+                filled = filled - {args[i] for i in _taken(programs[program])} | set(results)
+            case Receive(message):
+                filled |= {target for _, target in tape.messages[message].moves}
+            case Free(slots):
+                filled -= set(slots) - callers
+        yield instruction, filled
+
+
+def _taken(program: Program) -> list[int]:
+    """Positions of the donated arguments whose buffers results take; others stay until freed."""
+    free = Counter((spec.shape, spec.dtype, spec.sharding) for spec in program.results)
+    taken = []
+    for position in program.donated:
+        spec = program.args[position]
+        if free[spec.shape, spec.dtype, spec.sharding]:
+            free[spec.shape, spec.dtype, spec.sharding] -= 1
+            taken.append(position)
+    return taken

@@ -108,12 +108,16 @@ class ArgumentPlacer:
                 placed.append(self._bring(i, own, target))
         self._check_donated_once(values)
         if waiting:
-            copies = jax.device_put(
+            copies = self._put(
                 [value for _, value, _ in waiting], [target for _, _, target in waiting]
             )
             for (i, _, _), copy in zip(waiting, copies, strict=True):
                 placed[i] = copy
         return placed
+
+    def _put(self, values: list[Any], targets: list[NamedSharding]) -> Sequence[jax.Array]:
+        copies: Sequence[jax.Array] = jax.device_put(values, targets)
+        return copies
 
     def _is_there(self, i: int, value: jax.Array, target: NamedSharding) -> bool:
         sharding = value.sharding

@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from shardc.errors import InputError
 from shardc.plan.executable import ArgumentSpec, ResultSpec
 from shardc.plan.layout import STAGE_AXIS
 from shardc.runtime.placement import checked_array
+from shardc.runtime.processes.arrays import assembled, is_here, pieces_of
 from shardc.runtime.transfers import Transfers
 
 
@@ -63,13 +65,18 @@ class Stack:
             return list(np.split(whole, self.ends[:-1], axis=self.dim))
         layout = self.layout
         if layout is None or not whole.sharding.is_equivalent_to(layout.whole, whole.ndim):
+            if not whole.is_fully_addressable:
+                raise InputError(
+                    "rows of a stack that lies over several processes cannot be taken from"
+                    f" {whole.sharding}",
+                    help="pass it as the step returned it, or each process its own whole copy",
+                    code="SHARDC-283",
+                )
             whole = self._transfers.without_explicit_axes(whole)
             return [take(whole) for take in self._take]
-        shards = {shard.device: shard.data for shard in whole.addressable_shards}
+        pieces = pieces_of(whole)
         return [
-            jax.make_array_from_single_device_arrays(
-                shape, part, [shards[device] for device in part.mesh.devices.flat]
-            )
+            assembled(shape, part, pieces, whole.dtype)
             for shape, part in zip(self.shapes, layout.parts, strict=True)
         ]
 
@@ -78,17 +85,16 @@ class Stack:
         layout = self.layout
         if layout is None:
             return self._join(parts)
-        moved = [
-            part
-            if part.sharding.is_equivalent_to(target, part.ndim)
-            else self._transfers.find(part.sharding, target, part.shape, part.dtype.name)(part)
-            for part, target in zip(parts, layout.parts, strict=True)
-        ]
-        shards = {shard.device: shard.data for part in moved for shard in part.addressable_shards}
-        whole: jax.Array = jax.make_array_from_single_device_arrays(
-            self.shape, layout.whole, [shards[device] for device in layout.whole.mesh.devices.flat]
-        )
-        return whole
+        pieces = {}
+        for part, target in zip(parts, layout.parts, strict=True):
+            if not is_here(target):
+                continue
+            if not part.sharding.is_equivalent_to(target, part.ndim):
+                part = self._transfers.find(part.sharding, target, part.shape, part.dtype.name)(
+                    part
+                )
+            pieces.update(pieces_of(part))
+        return assembled(self.shape, layout.whole, pieces, parts[0].dtype)
 
     @property
     def place(self) -> NamedSharding:

@@ -34,13 +34,14 @@ def argument_places(
         stacks: of arguments whose pieces, no arguments of the user's, are the programs'.
     """
     return tuple(
-        stacks.get(i, _without_microbatches(place, spec.batch_dim))
+        stacks.get(i, without_microbatches(place, spec.batch_dim))
         for i, (spec, place) in enumerate(zip(specs, places, strict=True))
         if spec.piece is None
     )
 
 
-def _without_microbatches(place: NamedSharding | None, batch_dim: int | None) -> Sharding | None:
+def without_microbatches(place: NamedSharding | None, batch_dim: int | None) -> Sharding | None:
+    """The place of a batch in the user's dims, as its microbatches lie at `place`."""
     if place is None or batch_dim is None or batch_dim >= len(place.spec):
         return place
     spec = [*place.spec[:batch_dim], *place.spec[batch_dim + 1 :]]

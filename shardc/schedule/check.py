@@ -81,14 +81,19 @@ def run_order(schedule: Schedule, graph: TaskGraph) -> tuple[Task, ...]:
 def peaks(schedule: Schedule, graph: TaskGraph) -> tuple[Amount, ...]:
     """Per device group the most that its buffers hold at once, in their own unit.
 
-    A buffer is there from the start of its maker to the end of its last user in the lane.
+    A buffer is there from the start of its maker, or from when its value arrives from another
+    group, to the end of its last user in the lane.
+
+    Raises:
+        ScheduleError: SHARDC-244, values arrive and the tasks wait for each other.
     """
     scale = common_scale({buffer.num_bytes for buffer in graph.buffers})
+    arrivals = _arrivals(schedule, graph)
     found = []
     for group in range(graph.num_groups):
         peak: Amount = 0
         held: Amount = 0
-        for _, buffer, is_made in _changes(schedule, graph, group):
+        for _, buffer, is_made in _changes(schedule, graph, group, arrivals):
             num_bytes = scaled(buffer.num_bytes, scale)
             held += num_bytes if is_made else -num_bytes
             peak = max(peak, held)
@@ -96,38 +101,55 @@ def peaks(schedule: Schedule, graph: TaskGraph) -> tuple[Amount, ...]:
     return tuple(found)
 
 
-def stage_peaks(schedule: Schedule, graph: TaskGraph) -> dict[tuple[int, int], Amount]:
-    """Per (stage, replica) the most that its own buffers hold at once."""
-    found: dict[tuple[int, int], Amount] = dict.fromkeys(graph.groups, 0)
-    for group in range(graph.num_groups):
-        held: dict[tuple[int, int], Amount] = dict.fromkeys(graph.groups, 0)
-        for _, buffer, is_made in _changes(schedule, graph, group):
-            key = (buffer.maker.stage, buffer.maker.replica)
-            held[key] += buffer.num_bytes if is_made else -buffer.num_bytes
-            found[key] = max(found[key], held[key])
+Arrivals = dict[int, list[tuple[int, Buffer]]]
+"""Of each group, (tasks of its lane in front, buffer) for what arrives from other groups."""
+
+
+def _arrivals(schedule: Schedule, graph: TaskGraph) -> Arrivals:
+    """What is received as soon as its value exists, in the order in which one process dispatches
+    all tasks."""
+    found: Arrivals = {}
+    if all(buffer.group == graph.group(buffer.maker) for buffer in graph.buffers):
+        return found
+    ran = [0] * graph.num_groups
+    for task in run_order(schedule, graph):
+        own = graph.group(task)
+        ran[own] += 1
+        for buffer in map(graph.buffers.__getitem__, graph.made_by.get(task, ())):
+            if buffer.group != own:
+                found.setdefault(buffer.group, []).append((ran[buffer.group], buffer))
     return found
 
 
-def _changes(schedule: Schedule, graph: TaskGraph, group: int) -> list[tuple[int, Buffer, bool]]:
+def _changes(
+    schedule: Schedule, graph: TaskGraph, group: int, arrivals: Arrivals
+) -> list[tuple[int, Buffer, bool]]:
     """What a group's lane allocates and frees: (position, buffer, whether it is allocated)."""
     lane = schedule.lanes[schedule.groups.index(group)] if group in schedule.groups else ()
     position = {task: i for i, task in enumerate(lane)}
+    made = [
+        (2 * i, i, buffer)
+        for i, task in enumerate(lane)
+        for buffer in map(graph.buffers.__getitem__, graph.made_by.get(task, ()))
+        if buffer.group == group
+    ]
+    # What arrives is there behind what the task in front has freed.
+    made += [(2 * i - 1, i, buffer) for i, buffer in arrivals.get(group, ())]
     changes = []
-    for i, task in enumerate(lane):
-        for buffer in map(graph.buffers.__getitem__, graph.made_by.get(task, ())):
-            if buffer.group == group:
-                last = max((position.get(user, -1) for user in buffer.users), default=-1)
-                changes.append((i, buffer, True))
-                changes.append((last if last >= 0 else len(lane), buffer, False))
-    changes.sort(key=lambda change: 2 * change[0] + (not change[2]))
-    return changes
+    for time, i, buffer in made:
+        last = max((position.get(user, -1) for user in buffer.users), default=-1)
+        freed = last if last >= 0 or buffer.users else i
+        changes.append((time, i, buffer, True))
+        changes.append((2 * (freed if freed >= 0 else len(lane)) + 1, freed, buffer, False))
+    changes.sort(key=lambda change: (change[0], not change[3]))
+    return [(i, buffer, is_made) for _, i, buffer, is_made in changes]
 
 
 def _held(schedule: Schedule, graph: TaskGraph, group: int) -> list[tuple[int, Amount]]:
     """(position in the lane, what is held from there on) for every change of a group."""
     held: Amount = 0
     found = []
-    for position, buffer, is_made in _changes(schedule, graph, group):
+    for position, buffer, is_made in _changes(schedule, graph, group, _arrivals(schedule, graph)):
         held += buffer.num_bytes if is_made else -buffer.num_bytes
         found.append((position, held))
     return found

@@ -1,19 +1,19 @@
 """A family of schedules: where stages stand, and in what order each group runs its tasks."""
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
 from shardc.errors import ScheduleError
-from shardc.schedule.check import stage_peaks
 from shardc.schedule.placement import looped, stages_of
 from shardc.schedule.tasks import (
+    BACKWARD,
     FORWARD,
     PROLOGUE,
     UPDATE,
+    WEIGHT,
     WHOLE_BACKWARD,
     Amount,
     Schedule,
@@ -79,8 +79,9 @@ class ScheduleFamily:
 
     @property
     def is_executable(self) -> bool:
-        """Whether the compiler can make programs for it: one whole stage per group, as yet."""
-        return not (self.split_backward or self.chunks != (1,) or self.replicas > 1 or self.slices)
+        """Whether the compiler can make programs for it: one copy of each stage, as yet, and whole
+        sequences."""
+        return self.replicas == 1 and not self.slices
 
     def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:
         """`base` with the chunks, slices and replicas that this family gives it.
@@ -90,13 +91,7 @@ class ScheduleFamily:
         Raises:
             ScheduleError: SHARDC-242, it has no such number of them.
         """
-        count = chunks or (self.chunks or (2,))[0]
-        if chunks is not None and self.chunks and chunks not in self.chunks:
-            own = " or ".join(map(str, self.chunks))
-            raise self._refusal(
-                f"runs {own} chunk{'s' * (own != '1')} per device, not {chunks}",
-                "leave --chunks out",
-            )
+        count = self.num_chunks(chunks)
         if slices is not None and slices != 1 and not self.slices:
             raise self._refusal(
                 f"does not cut microbatches into slices, so not into {slices}",
@@ -113,6 +108,20 @@ class ScheduleFamily:
         if refusal is not None:
             raise self._refusal(*refusal)
         return work
+
+    def num_chunks(self, asked: int | None = None) -> int:
+        """Stages per device group: as many as asked for, or what the family takes by itself.
+
+        Raises:
+            ScheduleError: SHARDC-242, it takes no such number.
+        """
+        if asked is not None and self.chunks and asked not in self.chunks:
+            own = " or ".join(map(str, self.chunks))
+            raise self._refusal(
+                f"runs {own} chunk{'s' * (own != '1')} per device, not {asked}",
+                "leave --chunks out",
+            )
+        return asked or (self.chunks or (2,))[0]
 
     def generate(self, work: Work, costs: Costs | None = None) -> Schedule:
         """The schedule of `work`, which `self.work` gave its chunks and slices."""
@@ -153,7 +162,10 @@ class ScheduleFamily:
 
         A slice counts as its part of one, rounded up.
         """
-        return _in_flight(self, replace(work, prologue=False, update_rounds=0))
+        split = self.split_backward and work.backward
+        return _in_flight(
+            self, replace(work, prologue=False, update_rounds=0, split_backward=split)
+        )
 
     def _refusal(self, what: str, help: str) -> ScheduleError:
         return ScheduleError(f"'{self.name}' {what}", help=help, code="SHARDC-242")
@@ -178,25 +190,24 @@ class Planned:
 
 @lru_cache(maxsize=4096)
 def _in_flight(family: ScheduleFamily, work: Work) -> tuple[int, ...]:
-    schedule = family.generate(work)
-    if family.is_executable:  # one whole stage per group: no need for the graph
-        return tuple(_most_held(schedule.lanes[group], work) for group in family.place(work)[0])
-    peaks = stage_peaks(schedule, family.graph(work, schedule))
-    return tuple(
-        max(math.ceil(peaks[s, r] * work.chunks) for r in range(work.replicas))
-        for s in range(work.num_stages)
-    )
+    return most_held(family.generate(work), work)
 
 
-def _most_held(lane: Sequence[Task], work: Work) -> int:
-    """The most microbatches between their F and their B, both included, of a lane of one stage."""
-    if not work.backward:
-        return min(len(lane), 1)
-    held = most = 0
-    for task in lane:
-        held += 1 if task.kind == FORWARD else -1
-        most = max(most, held)
-    return most
+def most_held(schedule: Schedule, work: Work) -> tuple[int, ...]:
+    """Per stage, the most microbatches of which a copy of it has begun the forward and not ended
+    the backward; slices count as their part of one, rounded up."""
+    ends = (WEIGHT if work.split_backward else BACKWARD, WHOLE_BACKWARD)
+    most = [0] * work.num_stages
+    for lane in schedule.lanes:
+        held: dict[tuple[int, int], int] = {}
+        for task in lane:
+            key = task.stage, task.replica
+            if task.kind == FORWARD:
+                held[key] = held.get(key, 0) + 1
+                most[task.stage] = max(most[task.stage], held[key])
+            if task.kind in ends or (task.kind == FORWARD and not work.backward):
+                held[key] -= 1
+    return tuple(-(-count // work.slices) for count in most)
 
 
 def sliced(work: Work, attention_share: Amount) -> tuple[tuple[Amount, ...], tuple[Amount, ...]]:

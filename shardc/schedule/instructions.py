@@ -158,6 +158,7 @@ class _State:
                             break
                         self._check_made(group, task)
                         self.present.add((task, target))
+                        self._fill(target, task)
                         self.at[target] += 1
                     case Receive():
                         break  # the sender moves both
@@ -202,7 +203,12 @@ class _State:
             if buffer in self.freed:
                 self._refuse_free(group, buffer, f"is freed before {task} reads it")
         self.present.add((task, group))
-        self.live.update(self.graph.made_by.get(task, ()))
+        self._fill(group, task)
+
+    def _fill(self, group: int, task: Task) -> None:
+        """The buffers of a group that the result of a task goes into."""
+        made = self.graph.made_by.get(task, ())
+        self.live.update(i for i in made if self.graph.buffers[i].group == group)
 
     def _free(self, group: int, buffer: int) -> None:
         if buffer in self.freed:

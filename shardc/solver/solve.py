@@ -39,11 +39,13 @@ class LimitError(InfeasibleError):
     Attributes:
         peak_bytes: smallest peak of any choice that was found; None: none was looked for.
         least_bytes: no choice has a smaller peak (proven); up to the limit: it may yet be met.
+        missing_bytes: of the smallest peak, or of the least where none was looked for.
     """
 
     def __init__(self, limit: int, peak_bytes: int | None, least_bytes: int) -> None:
         self.peak_bytes = peak_bytes
         self.least_bytes = least_bytes
+        self.missing_bytes = (least_bytes if peak_bytes is None else peak_bytes) - limit
         found = "the smallest peak found is"
         if peak_bytes is None:
             found, peak_bytes, proof = "every choice needs at least", least_bytes, ""

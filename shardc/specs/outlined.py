@@ -14,11 +14,11 @@ from shardc.ir.attributes import (
     result_attrs,
 )
 from shardc.ir.walk import body, functions, symbol, terminator
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.value_id import INDEX, argument_id, is_accumulator
 from shardc.specs.form import expect
 
 FORM = "outlined"
-KINDS = ("before", "forward", "backward", "update")
 
 
 def verify(module: ir.Operation) -> None:
@@ -41,7 +41,7 @@ def verify(module: ir.Operation) -> None:
         expect(get_int(function, STAGE) is not None, FORM, "a function has no stage", function)
         expect(get_int(function, ROUND) is not None, FORM, "a function has no round", function)
         kind = get_str(function, KIND)
-        expect(kind in KINDS, FORM, f"a function is for {kind}", function)
+        expect(kind in list(FunctionKind), FORM, f"a function is for {kind}", function)
         given = _ids(function, result_attrs(function), terminator(function).operands, types)
         wanted = _ids(function, arg_attrs(function), body(function).arguments, types)
         known.update(given)

@@ -69,3 +69,30 @@ func.func @stage0_update(
   } : (tensor<8x16xf32>, tensor<8x16xi32>, tensor<f32>, tensor<i32>) -> (tensor<8x4xf32>, tensor<8x4xi32>)
   return %0#0, %0#1 : tensor<8x4xf32>, tensor<8x4xi32>
 }
+
+// What XLA would split further than planned takes its operands as planned; the largest of floats is
+// found among integers, in whose collectives nan is not lost.
+// CHECK-LABEL: func.func @stage1_forward
+//       CHECK:   %[[ROWS:.*]] = sdy.sharding_constraint %arg0 <@stage0, [{"x"}, {}]>
+//       CHECK:   stablehlo.reduce(%[[ROWS]] init: %{{.*}}) applies stablehlo.xor
+//       CHECK:   stablehlo.reduce(%{{.*}}) applies stablehlo.maximum across dimensions = [0]
+//  CHECK-SAME:     (tensor<8x4xi32>, tensor<i32>) -> tensor<4xi32>
+//       CHECK:   stablehlo.bitcast_convert %{{.*}} : (tensor<4xi32>) -> tensor<4xf32>
+func.func @stage1_forward(
+    %arg0: tensor<8x4xi8> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {"y"}]>},
+    %arg1: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>})
+    -> (tensor<8xi8> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}]>},
+        tensor<4xf32> {sdy.sharding = #sdy.sharding<@stage0, [{}]>})
+    attributes {shardc.kind = "forward", shardc.round = 0 : i64, shardc.stage = 0 : i64} {
+  %c = stablehlo.constant {sdy.sharding = #sdy.sharding_per_value<[<@stage0, []>]>, shardc.in_shardings = []} dense<0> : tensor<i8>
+  %cst = stablehlo.constant {sdy.sharding = #sdy.sharding_per_value<[<@stage0, []>]>, shardc.in_shardings = []} dense<0xFF800000> : tensor<f32>
+  %0 = stablehlo.reduce(%arg0 init: %c) applies stablehlo.xor across dimensions = [1] {
+    sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>,
+    shardc.in_shardings = [#sdy.sharding<@stage0, [{"x"}, {}]>, #sdy.sharding<@stage0, []>]
+  } : (tensor<8x4xi8>, tensor<i8>) -> tensor<8xi8>
+  %1 = stablehlo.reduce(%arg1 init: %cst) applies stablehlo.maximum across dimensions = [0] {
+    sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{}]>]>, shardc.reduce_axes = ["x"],
+    shardc.in_shardings = [#sdy.sharding<@stage0, [{"x"}, {}]>, #sdy.sharding<@stage0, []>]
+  } : (tensor<8x4xf32>, tensor<f32>) -> tensor<4xf32>
+  return %0, %1 : tensor<8xi8>, tensor<4xf32>
+}

@@ -88,6 +88,8 @@ def run_pipeline(module: ir.Module, args: list[np.ndarray], num_microbatches: in
             call(function, microbatch)
         for function in sorted((f for f in table if f.kind == "backward"), key=lambda f: -f.stage):
             call(function, microbatch)
+        for function in (f for f in table if f.kind == "weight"):
+            call(function, microbatch)
     for function in sorted((f for f in table if f.kind == "update"), key=lambda f: f.round):
         call(function, 0)
     with module.context:

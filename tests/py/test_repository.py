@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardc.errors import CODES
+from shardc.plan.function_kind import FunctionKind
 
 ROOT = Path(__file__).parents[2]
 LIT = ROOT / "tests" / "lit"
@@ -121,8 +122,10 @@ def test_no_file_has_a_name_that_everything_moves_into() -> None:
 
 
 def test_nothing_uses_the_private_modules_of_jax() -> None:
+    """Except one file: the key-value store of jax.distributed has no public name."""
     private = "jax." + "_src"
-    assert [relative(path) for path in source_files() if private in path.read_text()] == []
+    users = [relative(path) for path in source_files() if private in path.read_text()]
+    assert users == ["shardc/runtime/processes/coordination.py"]
 
 
 def test_only_the_rooms_of_the_compiler_know_mlir() -> None:
@@ -217,3 +220,101 @@ def test_the_answers_in_contributing_are_there() -> None:
         if not re.search(rf"^(def|class) {name}\b|^{name}\b", (ROOT / path).read_text(), re.M)
     ]
     assert missing == []
+
+
+ERRORS = {"error", "bug", "refusal", "refused", "raised", "exception", "warning", "note"}
+NAMES = {"name", "names", "symbol", "kind", "value", "function", "note", "stage", "label"}
+READERS = {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition"}
+OF_MLIR = ("stablehlo.", "chlo.", "sdy.", "shardc.")  # of ops and attributes
+# Names that others give, and the only way to know what they say.
+READ_NAMES = {
+    "shardc/api/signature.py": "JAX calls the module of f jit_f",
+    "shardc/check/forms/plain_main.py": "dtypes of NumPy",
+    "shardc/cli/export.py": "module:function, as the user writes it",
+}
+
+
+def expressions(path: Path) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(path.read_text()))
+
+
+def last_name(node: ast.AST) -> str:
+    """`c` of `a.b.c`, of `c(...)` and of `c[...]`."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=inner) | ast.Subscript(value=inner):
+            return last_name(inner)
+    return ""
+
+
+def test_nothing_branches_on_the_code_or_the_words_of_an_error_or_a_note() -> None:
+    """Refusals are facts (MicrobatchRefusal, StageRefusal), notes have a NoteCode."""
+    found = []
+    for path in (ROOT / "shardc").rglob("*.py"):
+        for node in expressions(path):
+            if not isinstance(node, ast.Compare):
+                continue
+            if all(isinstance(how, ast.Is | ast.IsNot) for how in node.ops):
+                continue
+            for side in (node.left, *node.comparators):
+                words = isinstance(side, ast.Attribute) and side.attr in {"code", "message", "help"}
+                if isinstance(side, ast.Call) and last_name(side) == "str" and side.args:
+                    words = last_name(side.args[0]) in ERRORS
+                if words:
+                    found.append((relative(path), ast.unparse(node)))
+    assert sorted(found) == [
+        ("shardc/errors.py", "self.code in CODES"),  # the assertion that it is registered
+        # Statuses of XLA and of JAX's coordination service, which have no types:
+        ("shardc/ir/bugs.py", "'RESOURCE_EXHAUSTED' in str(error)"),
+        ("shardc/runtime/processes/coordination.py", "'DEADLINE_EXCEEDED' in str(error)"),
+    ]
+
+
+def test_the_planner_catches_no_refusal() -> None:
+    refusals = {"MicrobatchError", "StageError"}
+    caught = {
+        relative(path)
+        for path in (ROOT / "shardc" / "planner").rglob("*.py")
+        for node in expressions(path)
+        if isinstance(node, ast.ExceptHandler) and node.type is not None
+        for each in ast.walk(node.type)
+        if last_name(each) in refusals
+    }
+    assert caught == set()
+
+
+def test_nothing_reads_a_fact_out_of_a_name() -> None:
+    """What a value or function is, is a ValueId, a FunctionKind, an attribute."""
+    found = set()
+    for path in (ROOT / "shardc").rglob("*.py"):
+        for node in expressions(path):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            reads, read = node.func.attr, node.func.value
+            mlirs = isinstance(read, ast.Attribute) and last_name(read.value) in {"op", "dtype"}
+            if reads not in READERS or last_name(read) not in NAMES or mlirs:
+                continue
+            constants = [
+                each.value
+                for argument in node.args
+                for each in ast.walk(argument)
+                if isinstance(each, ast.Constant)
+            ]
+            if not constants or not all(str(each).startswith(OF_MLIR) for each in constants):
+                found.add(relative(path))
+    assert found == set(READ_NAMES)
+
+
+def test_kinds_of_functions_are_compared_as_such() -> None:
+    words = {kind.value for kind in FunctionKind} - {"before"}  # a phase, too
+    found = {
+        (relative(path), ast.unparse(node))
+        for path in (ROOT / "shardc").rglob("*.py")
+        for node in expressions(path)
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
+        for each in ast.walk(side)
+        if isinstance(each, ast.Constant) and each.value in words
+    }
+    assert found == set()

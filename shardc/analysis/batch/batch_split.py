@@ -6,19 +6,15 @@ from dataclasses import dataclass, replace
 from jax.extend.mlir import ir
 
 from shardc.analysis.batch.accumulations import analyse, nothing_shared
-from shardc.analysis.batch.batch_guess import (
-    best_flow,
-    independent_rows,
-    shares_work,
-    with_other_batches,
-)
 from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
 from shardc.analysis.batch.microbatch import BatchFlow
+from shardc.analysis.batch.partition import BatchPartition, find_partition, named_partition
+from shardc.analysis.batch.refusal import Hindrance, MicrobatchRefusal
 from shardc.analysis.batch.step_program import IDENTITIES, Program, program_of
 from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.program.state import argument_names, donated_args
 from shardc.errors import MicrobatchError
-from shardc.ir.attributes import PIECE, arg_attrs
+from shardc.ir.attributes import BATCH_AXIS, arg_attrs
 from shardc.ir.walk import body, main_function, where, where_step, where_used
 
 
@@ -27,14 +23,16 @@ class BatchFacts:
     """What a planner has to know before it chooses a number of microbatches.
 
     Attributes:
-        flow: the analysis of the best guess at the batch; None if no argument can be batch.
+        flow: the analysis of the first batch; None if no argument can be batch.
+        partition: all batches.
         state: argument -> the result that is its next value.
         obstacle: why there can only be one microbatch, or None.
     """
 
     flow: BatchFlow | None
+    partition: BatchPartition | None
     state: dict[int, int]
-    obstacle: MicrobatchError | None
+    obstacle: MicrobatchRefusal | None
 
     @property
     def batch_args(self) -> dict[int, int]:
@@ -81,15 +79,12 @@ def split_step(
     count: int,
     batch_args: Sequence[int] | None = None,
     batch_dims: Sequence[int] | None = None,
-) -> StepSplit:
-    """The analysis that a split into `count` microbatches follows; arguments as `batch_analysis`.
+) -> StepSplit | MicrobatchRefusal:
+    """The analysis that a split into `count` microbatches follows, or why there is none; arguments
+    and errors as of `batch_analysis`.
 
     One microbatch is always possible: where the batch cannot be cut or found, or would have to be
     run through twice, everything that the heavy ops depend on becomes the body, on whole values.
-
-    Raises:
-        MicrobatchError: SHARDC-140 (the program needs the whole batch at once), SHARDC-141 (no
-            batch argument), SHARDC-142 (the batch does not divide).
     """
     program = program_of(module)
     facts = _analysis(module, program, batch_args, batch_dims)
@@ -97,15 +92,14 @@ def split_step(
     cuttable = flow is not None and facts.obstacle is None and flow.parts % count == 0
     in_one = count == 1 and flow is not None and (flow.earlier_run or _waits(flow, facts.state))
     if flow is not None and cuttable and not in_one:
-        if batch_args is None and count > 1:
-            flow = with_other_batches(main_function(module), flow, set(facts.state), count)
+        flow = facts.partition.cut_into(count) if facts.partition else flow
         return StepSplit(flow, {a: r for a, r in facts.state.items() if a not in flow.batch_args})
     if count == 1:
         return StepSplit(_in_one_piece(program, facts), facts.state)
     if flow is not None and facts.obstacle is None:
-        raise _not_divisible(main_function(module), flow, count)
+        return _not_divisible(main_function(module), flow, count)
     assert facts.obstacle is not None
-    raise facts.obstacle
+    return facts.obstacle
 
 
 def _waits(flow: BatchFlow, state: dict[int, int]) -> bool:
@@ -118,18 +112,30 @@ def _waits(flow: BatchFlow, state: dict[int, int]) -> bool:
     )
 
 
-def _with_pieces(
-    function: ir.Operation, batch_args: Sequence[int], batch_dims: Sequence[int] | None
-) -> tuple[list[int], list[int] | None]:
-    """The arguments that are named and those that go on with their rows."""
-    args, dims = list(batch_args), None if batch_dims is None else list(batch_dims)
+def with_dims(
+    module: ir.Operation, batch_args: Sequence[int], batch_dims: Sequence[int]
+) -> dict[int, int]:
+    """Batch argument -> its dim.
+
+    Raises:
+        MicrobatchError: SHARDC-141, there is no such argument.
+    """
+    _check_positions(batch_args, len(body(main_function(module)).arguments))
+    return dict(zip(batch_args, batch_dims, strict=True))
+
+
+def _marked(function: ir.Operation, program: Program) -> BatchPartition | None:
+    """The batches as `shardc-find-batch` has marked them; None where it has not."""
+    batches: dict[int, dict[int, int]] = {}
+    divides: dict[int, int] = {}
     for a, attrs in enumerate(arg_attrs(function)):
-        first = ir.DenseI64ArrayAttr(attrs[PIECE])[0] if PIECE in attrs else a
-        if first != a and first in batch_args:
-            args.append(a)
-            if batch_dims is not None and dims is not None:
-                dims.append(batch_dims[list(batch_args).index(first)])
-    return args, dims
+        if BATCH_AXIS in attrs:
+            number, dim, divides[number] = ir.DenseI64ArrayAttr(attrs[BATCH_AXIS])
+            batches.setdefault(number, {})[a] = dim
+    if 0 not in batches:
+        return None
+    first = analyse(program, batches.pop(0))
+    return BatchPartition(first, tuple((dims, divides[n]) for n, dims in batches.items()))
 
 
 def _analysis(
@@ -141,39 +147,35 @@ def _analysis(
     function = main_function(module)
     state = state_arguments(function)
     num_args = program.graph.num_args
-    others = [a for a in range(num_args) if a not in state]
-    if batch_args is not None:
-        batch_args, batch_dims = _with_pieces(function, batch_args, batch_dims)
+    missing, advice = "", ""
+    found = _marked(function, program)
+    if found is not None:
+        pass
+    elif batch_args is not None:
         wanted = sorted(set(batch_args))
         _check_positions(wanted, num_args)
-        best: BatchFlow | None
         if batch_dims is not None:
-            best = analyse(program, dict(zip(batch_args, batch_dims, strict=True)))
+            found = BatchPartition(analyse(program, with_dims(module, batch_args, batch_dims)))
         else:
-            best = best_flow(function, program, wanted, together=True)
+            found = named_partition(program, wanted)
         missing = f"the batch arguments {wanted} have no dim of the same size"
         advice = "name arguments that share their batch dim"
     else:
-        best = best_flow(function, program, others)
-        if not donated_args(function) and (best is None or best.obstacle):
-            # A type may reappear by chance: that is no state.
-            other = best_flow(function, program, list(range(num_args)))
-            if other is not None and (best is None or not (other.obstacle or other.earlier_run)):
-                best = other
-        if best is None or not shares_work(best):
-            best = independent_rows(function, program) or best
+        found = find_partition(program, state, donated_args(function))
         missing = "no argument of the step can be found that holds a batch"
         advice = "pass batch_argnums (--batch-args on the command line), or use microbatches=1"
-    if best is None:
-        error = MicrobatchError(missing, where=where_step(function), help=advice, code="SHARDC-141")
-        return BatchFacts(None, state, error)
+    if found is None:
+        place = where_step(function)
+        refusal = MicrobatchRefusal(Hindrance.NO_BATCH, missing, where=place, help=advice)
+        return BatchFacts(None, None, state, refusal)
+    best = found.flow
     state = {a: r for a, r in state.items() if a not in best.batch_args}
     if best.obstacle is None:
         best = replace(best, obstacle=nothing_shared(best))
-    return BatchFacts(best, state, _refusal(best) if best.obstacle else None)
+    return BatchFacts(best, found, state, _refusal(best) if best.obstacle else None)
 
 
-def _check_positions(wanted: list[int], num_args: int) -> None:
+def _check_positions(wanted: Sequence[int], num_args: int) -> None:
     for a in wanted:
         if not 0 <= a < num_args:
             raise MicrobatchError(
@@ -238,9 +240,10 @@ def _explained(flow: BatchFlow) -> tuple[ir.Operation, str]:
     return cause, need + after
 
 
-def _refusal(flow: BatchFlow) -> MicrobatchError:
+def _refusal(flow: BatchFlow) -> MicrobatchRefusal:
     cause, need = _explained(flow)
-    return MicrobatchError(
+    return MicrobatchRefusal(
+        Hindrance.WHOLE_BATCH,
         f"microbatches would change the result: '{cause.name}' needs {need}",
         where=where(cause),
         help="use microbatches=1, or compute this per example or per microbatch"
@@ -248,7 +251,7 @@ def _refusal(flow: BatchFlow) -> MicrobatchError:
     )
 
 
-def _not_divisible(function: ir.Operation, flow: BatchFlow, count: int) -> MicrobatchError:
+def _not_divisible(function: ir.Operation, flow: BatchFlow, count: int) -> MicrobatchRefusal:
     shapes, ops = flow.program.graph.shapes, flow.program.graph.ops
     fitting = (1, *flow.numbers)
     near = [max(m for m in fitting if m <= count), *(m for m in fitting if m > count)][:2]
@@ -257,21 +260,20 @@ def _not_divisible(function: ir.Operation, flow: BatchFlow, count: int) -> Micro
     if a is not None:
         size = (shapes[a] or ())[flow.batch_args[a]]
         padded = -(-size // count) * count
-        error = MicrobatchError(
+        return MicrobatchRefusal(
+            Hindrance.INDIVISIBLE,
             f"the batch dim of argument {a} ('{argument_names(function)[a]}', size {size})"
             f" does not divide into {count} microbatches",
             where=where_used(body(function).arguments[a]),
             help=f"{use}, or pad the batch to {padded}",
-            code="SHARDC-142",
+            others=flow.numbers,
         )
-    else:
-        i = next(i for i, parts in flow.limits.items() if parts % count)
-        error = MicrobatchError(
-            f"'{ops[i].name}' takes the batch apart into pieces of which only {flow.limits[i]} can"
-            f" be told apart: it does not divide into {count} microbatches",
-            where=where(ops[i]),
-            help=use,
-            code="SHARDC-142" if flow.parts > 1 else "SHARDC-140",
-        )
-    error.others = flow.numbers
-    return error
+    i = next(i for i, parts in flow.limits.items() if parts % count)
+    return MicrobatchRefusal(
+        Hindrance.INDIVISIBLE if flow.parts > 1 else Hindrance.WHOLE_BATCH,
+        f"'{ops[i].name}' takes the batch apart into pieces of which only {flow.limits[i]} can"
+        f" be told apart: it does not divide into {count} microbatches",
+        where=where(ops[i]),
+        help=use,
+        others=flow.numbers,
+    )

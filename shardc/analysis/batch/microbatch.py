@@ -62,6 +62,7 @@ class BatchFlow:
         cuts: op -> the factor of it that the microbatches cut.
         loops: loop or branch that works on parts -> what it has inside.
         parts: the number of microbatches must divide this.
+        insides: what control flow has inside, by the states of what it uses.
         obstacle: why the step cannot be split, or None.
     """
 
@@ -77,6 +78,7 @@ class BatchFlow:
     loops: dict[int, Inside] = field(default_factory=dict)
     limits: dict[int, int] = field(default_factory=dict)
     blocked: list[int] = field(default_factory=list)
+    insides: dict[tuple[int, tuple[State, ...]], Inside | None] = field(default_factory=dict)
     obstacle: Obstacle | None = None
     earlier_run: "BatchFlow | None" = None
 
@@ -223,9 +225,14 @@ class BatchFlow:
         captured = {
             graph.values[u]: s for u, s in zip(graph.uses[i][count:], states[count:], strict=True)
         }
-        loop = analyse_control_flow(op, states[:count], captured, self.program.inner_rules)
+        known, key = self.insides, (i, tuple(states))
+        if key not in known:
+            rules = self.program.inner_rules
+            known[key] = analyse_control_flow(op, states[:count], captured, rules)
+            if (inside := known[key]) is not None:
+                take_parts(op, inside, captured)
+        loop = known[key]
         if loop is not None and level == 0:
-            take_parts(op, loop, captured)
             self.loops[i] = loop
             self.limits[i] = common_parts(loop.limits)
         return loop

@@ -5,8 +5,9 @@ from functools import cached_property
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.batch.batch_state import FactorCut, Kind, may_cut
+from shardc.analysis.batch.batch_state import Cut, FactorCut, Kind, may_cut
 from shardc.analysis.program.flops import heavy_flops
+from shardc.analysis.program.trip_count import trip_count
 from shardc.analysis.program.value_graph import ARGUMENT, ValueGraph, value_graph
 from shardc.ir.constants import is_zero
 from shardc.ir.walk import made_by, main_function
@@ -30,6 +31,8 @@ HEAVY = {
 # the largest one: in a deep model every product is a small share of all.
 LIGHT_SHARE, LIGHT_PART = 0.002, 0.1
 
+Form = tuple[ir.Value, Cut]  # a value and where it is cut
+
 
 @dataclass(frozen=True)
 class Program:
@@ -39,11 +42,13 @@ class Program:
         graph: its values.
         rules: of its ops.
         inner_rules: of the ops in control flow, by their first result.
+        rooted: whether a dim of a value comes from an argument, as far as that was asked.
     """
 
     graph: ValueGraph
     rules: list[OpRule | None]
     inner_rules: dict[ir.Value, OpRule]
+    rooted: dict[Form, bool] = field(default_factory=dict)
     _cuttable: dict[tuple[int, FactorCut], Kind | None] = field(default_factory=dict)
 
     def may_cut(self, i: int, rule: OpRule, cut: FactorCut) -> Kind | None:
@@ -52,6 +57,46 @@ class Program:
         if key not in self._cuttable:
             self._cuttable[key] = may_cut(self.graph.ops[i], rule, cut)
         return self._cuttable[key]
+
+    def may_cut_op(self, op: ir.Operation, rule: OpRule, cut: FactorCut) -> Kind | None:
+        """`may_cut` of an op, wherever it stands."""
+        i = self.position.get(op.results[0])
+        return may_cut(op, rule, cut) if i is None else self.may_cut(i, rule, cut)
+
+    def rule_of(self, op: ir.Operation) -> OpRule | None:
+        """The rule of an op, wherever it stands."""
+        if len(op.results) == 0:
+            return None
+        i = self.position.get(op.results[0])
+        return self.inner_rules.get(op.results[0]) if i is None else self.rules[i]
+
+    def flops_of(self, result: ir.Value) -> int:
+        """FLOPs of the matrix products of an op in a step, wherever it stands, by its first
+        result."""
+        if result in self.position:
+            return self.heavy_flops[self.position[result]]
+        op = made_by(result)
+        assert op is not None
+        flops, parent = heavy_flops(op), op.parent
+        while flops and parent is not None and parent.name != "func.func":
+            if parent.name == "stablehlo.while":
+                flops *= trip_count(parent.operation) or 1
+            parent = parent.operation.parent
+        return flops
+
+    def is_argument(self, value: ir.Value) -> bool:
+        """Whether a value is an argument of the step."""
+        return value in self._arguments
+
+    @cached_property
+    def _arguments(self) -> set[ir.Value]:
+        return set(self.graph.values[: self.graph.num_args])
+
+    @cached_property
+    def position(self) -> dict[ir.Value, int]:
+        """The first result of each op -> its position."""
+        graph = self.graph
+        return {graph.values[r[0]]: i for i, r in enumerate(graph.results) if r}
 
     def before_barriers(self, v: int) -> int:
         """The value that barriers hand on as `v`."""

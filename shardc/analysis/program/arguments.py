@@ -1,16 +1,12 @@
 """Which arguments of a step are state, and which can hold the batch."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.state import STATE_RESULT, argument_names, donated_args, state_aliases
-from shardc.ir.attributes import BATCH_DIM, PIECE, arg_attrs, result_attrs
+from shardc.ir.attributes import BATCH_DIM, NAME, PIECE, UNNAMED, arg_attrs, result_attrs
 from shardc.ir.walk import body, main_function, terminator
-
-_KEY_SHAPES = {(2,), (4,)}  # raw random keys (threefry, rbg), of ui32
 
 
 def state_arguments(function: ir.Operation) -> dict[int, int]:
@@ -35,10 +31,9 @@ def state_arguments(function: ir.Operation) -> dict[int, int]:
                 found[a] = match
                 free.remove(match)
         return found
-    names = argument_names(function)
     paths = _result_paths(function)
-    if paths and all(not name.startswith("argument ") for name in names):
-        return _by_structure(names, arguments, paths, results)
+    if paths and all(NAME in attrs and UNNAMED not in attrs for attrs in arg_attrs(function)):
+        return _by_structure(argument_names(function), arguments, paths, results)
     return _by_order(arguments, results)
 
 
@@ -86,31 +81,6 @@ def _by_order(arguments: list[str], results: list[str]) -> dict[int, int]:
     return found
 
 
-@dataclass(frozen=True)
-class BatchChoice:
-    """One guess at where the batch is: dim `dim`, of this size, of these arguments."""
-
-    size: int
-    args: Mapping[int, int]
-
-
-def batch_choices(function: ir.Operation, allowed: list[int], dim: int = 0) -> list[BatchChoice]:
-    """Guesses among `allowed` arguments: all that have the same size in dim `dim` belong together.
-
-    Scalars, raw random keys and dims of size 1 are never batch. In order of arguments.
-    """
-    groups: dict[int, dict[int, int]] = {}
-    for a in allowed:
-        type_ = body(function).arguments[a].type
-        if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
-            continue
-        shape = tuple(type_.shape)
-        is_key = str(type_.element_type) == "ui32" and shape in _KEY_SHAPES
-        if len(shape) > dim and shape[dim] > 1 and not is_key:
-            groups.setdefault(shape[dim], {})[a] = dim
-    return [BatchChoice(size, args) for size, args in groups.items()]
-
-
 def cut_dims(split_module: ir.Operation) -> dict[int, int]:
     """The user's flat arguments that a split has cut into microbatches -> the dim that is cut.
 
@@ -121,13 +91,6 @@ def cut_dims(split_module: ir.Operation) -> dict[int, int]:
         if dim is not None:
             found.setdefault(first, dim)
     return found
-
-
-def cuts_all_rows(split_module: ir.Operation) -> bool:
-    """Whether the arguments that one of the user's became are all cut alike: whether `cut_dims`
-    tells all of how the batch is cut."""
-    named = cut_dims(split_module)
-    return all(dim == named.get(first) for first, dim in _cuts(split_module))
 
 
 def _cuts(split_module: ir.Operation) -> list[tuple[int, int | None]]:

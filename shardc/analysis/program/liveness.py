@@ -2,9 +2,10 @@
 
 from jax.extend.mlir import ir
 
-from shardc.ir.attributes import KIND, get_str
+from shardc.ir.attributes import function_kind
 from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import CONTROL_FLOW, body, ops
+from shardc.plan.function_kind import FunctionKind
 from shardc.rules.allowed_factors import BARRIER, ELEMENTWISE
 
 # Ops that XLA makes on the fly inside their users: they take no time and no memory of their own.
@@ -32,7 +33,7 @@ class Liveness:
         self._last: dict[ir.Value, int] = {}
         self._until: dict[int, int] = {}  # position of an op -> how long it needs its operands
         self._depth.update(dict.fromkeys(body(function).arguments, 0))
-        self._updates = get_str(function, KIND) == "update"
+        self._updates = function_kind(function) is FunctionKind.UPDATE
         for op in ops(function):
             self._enter(op, ())
         for value, around in self._returned:

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-import msgspec
 from jax.extend.mlir import ir
 
 from shardc.cost.arrivals import Arrival
-from shardc.ir.attributes import VALUE, result_attrs
+from shardc.ir.attributes import VALUE, data_of, result_attrs
 from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
 from shardc.ir.walk import functions, symbol, terminator, walk, where
 from shardc.plan.value_id import argument_id, is_computed
@@ -87,10 +86,41 @@ def arrivals(module: ir.Operation) -> dict[str, Arrival]:
         return {}
     rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
     return {
-        f"arg{n}": msgspec.json.decode(ir.StringAttr(row["arrival"]).value, type=Arrival)
+        argument_id(n): data_of(row["arrival"], Arrival)
         for n, row in enumerate(rows)
         if "arrival" in row
     }
+
+
+@dataclass(frozen=True)
+class ArgumentRow:
+    """An argument of stage functions.
+
+    Attributes:
+        name: the user's, of the whole stack where it has some rows of one.
+        batch_dim: the dim that counts the microbatches, if it is cut into them.
+        asked: the sharding that the program itself asks for.
+    """
+
+    name: str
+    batch_dim: int | None
+    asked: ir.Attribute | None
+
+
+def argument_rows(module: ir.Operation) -> list[ArgumentRow]:
+    """All arguments by their number."""
+    if ARGUMENTS not in module.attributes:
+        return []
+    rows = [ir.DictAttr(row) for row in ir.ArrayAttr(module.attributes[ARGUMENTS])]
+    first = [ir.DenseI64ArrayAttr(r["piece"])[0] if "piece" in r else n for n, r in enumerate(rows)]
+    return [
+        ArgumentRow(
+            str(ir.StringAttr(rows[first[n]]["name"]).value),
+            ir.IntegerAttr(row["batch_dim"]).value if "batch_dim" in row else None,
+            row["sharding"] if "sharding" in row else None,  # noqa: SIM401 (DictAttr has no get)
+        )
+        for n, row in enumerate(rows)
+    ]
 
 
 def asked_names(module: ir.Operation) -> list[str]:
@@ -113,7 +143,7 @@ def batch_dims(module: ir.Operation) -> dict[str, int]:
     """Value id of each argument that is cut into microbatches -> the dim that counts them."""
     rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
     return {
-        f"arg{n}": ir.IntegerAttr(row["batch_dim"]).value
+        argument_id(n): ir.IntegerAttr(row["batch_dim"]).value
         for n, row in enumerate(rows)
         if "batch_dim" in row
     }

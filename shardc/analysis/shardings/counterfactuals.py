@@ -26,7 +26,24 @@ from shardc.plan.value_id import argument_id
 from shardc.rules.program_rules import rules_of
 
 MOST_ALTERNATIVES = 3
-Matches = Callable[[str], bool]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is chosen for: an argument, by the user's name, or an op of a stage function."""
+
+    argument: str | None = None
+    op: str = ""
+    place: str = ""
+    function: str = ""
+
+    def __str__(self) -> str:
+        if self.argument is not None:
+            return f"argument {self.argument}"
+        return f"{self.op} at {self.place} in {self.function}"
+
+
+Matches = Callable[[Subject], bool]
 
 
 @dataclass(frozen=True)
@@ -84,7 +101,7 @@ def explain_choices(
     stashes: Sequence[int],
     matches: Matches,
 ) -> list[Choice]:
-    """The choices whose name matches.
+    """The choices whose subject matches.
 
     Args:
         sharded: stage functions with the shardings of a plan.
@@ -102,23 +119,23 @@ def explain_choices(
         builder = ProblemBuilder(own, rules, mesh, cluster, count, in_flight, same, donated, asked)
         built = builder.build(None)
         scorer = _Scorer(built, _choice(built, planned), batch_dims(sharded))
-        for name, node in _named_nodes(sharded, own, built):
-            if matches(name):
-                found.append(scorer.explained(name, stage, node))
+        for subject, node in _named_nodes(sharded, own, built):
+            if matches(subject):
+                found.append(scorer.explained(str(subject), stage, node))
     return found
 
 
 def _named_nodes(
     sharded: ir.Operation, own: Sequence[ir.Operation], built: StageProblem
-) -> Iterator[tuple[str, int]]:
+) -> Iterator[tuple[Subject, int]]:
     for n, name in enumerate(argument_names(sharded)):
         if argument_id(n) in built.value_nodes:
-            yield f"argument {name}", built.value_nodes[argument_id(n)]
+            yield Subject(name), built.value_nodes[argument_id(n)]
     for function in own:
         nodes_of_ops = built.op_nodes[symbol(function)]
         for op, nodes in zip(planned_ops(function), nodes_of_ops, strict=True):
             for node in nodes:
-                yield f"{op.name} at {where(op)} in {symbol(function)}", node
+                yield Subject(None, op.name, where(op), symbol(function)), node
 
 
 def _choice(built: StageProblem, planned: dict[str, FunctionSharding]) -> list[int]:

@@ -4,14 +4,17 @@ from collections.abc import Iterator, Sequence
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.flops import HEAVY, OpCost, op_cost
+from shardc.analysis.program.flops import op_cost
+from shardc.analysis.program.fusion import fused_traffic
 from shardc.analysis.program.liveness import FREE, Liveness, is_in_place
+from shardc.analysis.program.op_work import op_works
 from shardc.analysis.program.trip_count import trip_count
 from shardc.analysis.shardings.problem_graph import Node, ProblemGraph
 from shardc.analysis.shardings.reshard_tables import Column, StrategyColumns
 from shardc.analysis.shardings.stage_problem import OpReduction
 from shardc.analysis.shardings.strategies import (
     Strategy,
+    as_asked,
     asked_strategies,
     can_be_unreduced,
     can_start_sums,
@@ -20,10 +23,9 @@ from shardc.analysis.shardings.strategies import (
     result_strategies,
     whole_strategy,
 )
-from shardc.cluster import Cluster
-from shardc.cost.collectives import all_reduce_over_s
-from shardc.cost.roofline import op_time_s
-from shardc.ir.calls import CALL, facts_of, full_name
+from shardc.cost.model import CostModel
+from shardc.ir.attributes import ASKED
+from shardc.ir.calls import facts_of, full_name
 from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, shape_of, sum_itemsize
 from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
 from shardc.ir.walk import (
@@ -36,11 +38,10 @@ from shardc.ir.walk import (
     terminator,
     where,
 )
+from shardc.plan.work import Work
 from shardc.rules.allowed_factors import BARRIER
 from shardc.rules.op_rule import OpRule
 from shardc.solver.interrupt import poll
-
-FUSED_TRAFFIC = 0.5  # an elementwise op is usually fused: it writes, or reads, but not both
 
 Options = tuple[tuple[Strategy, ...], ...]  # strategies of each node of an op
 
@@ -67,7 +68,7 @@ class FunctionNodes:
     def __init__(
         self,
         graph: ProblemGraph,
-        cluster: Cluster,
+        model: CostModel,
         function: ir.Operation,
         rules: Sequence[OpRule | None],
         start: int,
@@ -75,7 +76,7 @@ class FunctionNodes:
         ignored: frozenset[str] = frozenset(),
     ) -> None:
         self.ignored = ignored
-        self.graph, self.cluster, self.function = graph, cluster, function
+        self.graph, self.model, self.function = graph, model, function
         self.start, self.repeats = start, repeats
         self.nodes: list[tuple[int, ...]] = []
         self.options: list[Options] = []
@@ -85,6 +86,7 @@ class FunctionNodes:
         self.in_place: list[tuple[int, int]] = []
         self._rules: Iterator[OpRule | None] = iter(rules)
         self._live = Liveness(function)
+        self._traffic = fused_traffic(function)
         returned = terminator(function).operands
         self._crossing = {*returned, *map(_constrained, returned)}
         self._source: dict[ir.Value, tuple[int, int]] = {}  # node, position among its results
@@ -153,6 +155,8 @@ class FunctionNodes:
     ) -> tuple[tuple[int, ...], Options]:
         flags = tuple(self._unreduced[operand] for operand in op.operands)
         strategies = op_strategies(op, rule, self.graph.mesh, flags)
+        if ASKED in op.attributes:
+            strategies = as_asked(op, strategies)
         columns = self.graph.reshards.columns(strategies)
         num_result_bytes = _result_bytes(op.results, columns)
         cost = op_cost(op)
@@ -160,14 +164,17 @@ class FunctionNodes:
         free = op.name in FREE or is_in_place(op) or self._live.is_fused(op)
         keep = not (free or self._crossing.intersection(op.results))
         live = max((self._live.last_use(result, time) for result in op.results), default=time)
+        works = op_works(op, cost, self._traffic[time], strategies, self.graph.mesh)
         index = self.graph.add(
             Node(
                 columns.results,
-                self._op_costs(op, cost, strategies, num_result_bytes, repeats),
+                self._op_costs(works, strategies, num_result_bytes, repeats),
                 num_result_bytes if keep else [0] * len(strategies),
                 (self.start + time, self.start + live + 1),
                 full_name(op),
                 cost.flops * repeats,
+                works,
+                repeats,
             )
         )
         if (facts := facts_of(op)) is not None and facts.cost.inner_bytes:
@@ -301,27 +308,18 @@ class FunctionNodes:
 
     def _op_costs(
         self,
-        op: ir.Operation,
-        cost: OpCost,
+        works: Sequence[Work],
         strategies: tuple[Strategy, ...],
         num_result_bytes: list[int],
         repeats: int,
     ) -> list[float]:
-        dtype = dtype_of(op.operands[0]) if len(op.operands) else dtype_of(op.results[0])
-        alone = op.name in HEAVY or op.name == CALL
-        traffic = (cost.bytes_read + cost.bytes_written) * (1.0 if alone else FUSED_TRAFFIC)
-        if op.name in FREE:
-            traffic = 0.0
-        split_s = {
-            n: op_time_s(cost.flops / n, traffic / n, dtype, self.cluster.device)
-            for n in {s.num_shards for s in strategies}
-        }
+        seconds_of = {work: self.model.op_s(work) for work in set(works)}
         found = []
-        for s, bytes_each in zip(strategies, num_result_bytes, strict=True):
-            seconds = split_s[s.num_shards]
+        for work, s, bytes_each in zip(works, strategies, num_result_bytes, strict=True):
+            seconds = seconds_of[work]
             if s.reduce_axes:
                 pairs = [(self.graph.mesh.size(a), self.graph.links[a]) for a in s.reduce_axes]
-                seconds += all_reduce_over_s(pairs, bytes_each)
+                seconds += self.model.all_reduce_s(pairs, bytes_each)
             found.append(seconds * repeats)
         return found
 

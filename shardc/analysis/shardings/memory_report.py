@@ -7,6 +7,7 @@ import numpy as np
 
 from shardc.analysis.shardings.planned_reshards import Buffer
 from shardc.analysis.shardings.stage_problem import StageProblem
+from shardc.plan.function_kind import FunctionKind as Kind
 from shardc.plan.predicted import Memory
 from shardc.plan.value_id import is_accumulator, is_argument
 
@@ -42,19 +43,23 @@ def memory_at_peak(
 def kind_of_value(built: StageProblem, value: str) -> str:
     """The field of `Memory` that a value counts to, if it is held."""
 
-    def are_in(names: dict[str, tuple[str, ...]], *wanted: str) -> bool:
-        return any(value in ids and name.split("_")[1] in wanted for name, ids in names.items())
+    def are_in(names: dict[str, tuple[str, ...]], *wanted: Kind) -> bool:
+        return any(
+            value in ids and built.function_kinds[name] in wanted for name, ids in names.items()
+        )
 
     if is_argument(value):
         if value not in built.state:
             return "inputs"
-        read = are_in(built.function_args, "before", "forward", "backward")
+        read = are_in(built.function_args, Kind.BEFORE, Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT)
         return "parameters" if read else "optimizer_state"
     if is_accumulator(value):
         return "gradients"
-    if are_in(built.function_results, "backward") and are_in(built.function_args, "update"):
+    backward = Kind.BACKWARD, Kind.WEIGHT
+    if are_in(built.function_results, *backward) and are_in(built.function_args, Kind.UPDATE):
         return "gradients"
-    if are_in(built.function_results, "forward") and are_in(built.function_args, "backward"):
+    makers = Kind.FORWARD, Kind.BACKWARD
+    if are_in(built.function_results, *makers) and are_in(built.function_args, *backward):
         return "stash"
     return "temporaries"
 
@@ -107,9 +112,11 @@ def held_values(built: StageProblem) -> dict[int, bool]:
             found[node] = kind == "stash"
         else:
             users = {
-                name.split("_")[1] for name, ids in built.function_args.items() if value in ids
+                built.function_kinds[name]
+                for name, ids in built.function_args.items()
+                if value in ids
             }
-            if {"forward", "backward"} <= users:
+            if Kind.FORWARD in users and not users.isdisjoint((Kind.BACKWARD, Kind.WEIGHT)):
                 found[node] = True
     return found
 
@@ -139,7 +146,7 @@ def layer_memory(
     live = np.cumsum(change)
     update = end
     for node, (lo, _) in enumerate(problem.intervals):
-        if "_update" in built.node_functions[node]:
+        if built.function_kinds.get(built.node_functions[node]) is Kind.UPDATE:
             update = min(update, lo)
     body, rest = live[:update], live[update:]
     return LayerMemory(state, stash, float(body.max(initial=0.0)), float(rest.max(initial=0.0)))

@@ -10,7 +10,7 @@ from shardc.errors import PlanError
 from shardc.ir.shardings import meshes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import USER_MESH
-from shardc.ir.walk import main_function, ops, where
+from shardc.ir.walk import CONTROL_FLOW, main_function, nested_ops, where
 from shardc.options import PlanOptions
 
 
@@ -58,12 +58,12 @@ def check_mesh_divides(module: ir.Module, shape: Sequence[int]) -> None:
         PlanError: SHARDC-102; names the largest heavy op.
     """
     with module.context:
-        heavy = [op for op in ops(main_function(module.operation)) if is_heavy(op)]
+        heavy = [op for op in nested_ops(main_function(module.operation)) if is_heavy(op)]
         dims = {d for op in heavy for v in (*op.operands, *op.results) for d in shape_of(v)}
         for size in shape:
             if not heavy or any(dim > 0 and dim % size == 0 for dim in dims):
                 continue
-            largest = max(heavy, key=heavy_flops)
+            largest = max(heavy, key=lambda op: (op.name not in CONTROL_FLOW, heavy_flops(op)))
             sizes = " and ".join("x".join(map(str, shape_of(v))) for v in largest.operands)
             raise PlanError(
                 f"a mesh axis of {size} devices divides no dim of the program's matrix products"

@@ -10,7 +10,7 @@ import numpy as np
 from shardc.analysis.program.flops import HEAVY
 from shardc.analysis.program.liveness import FREE
 from shardc.analysis.shardings.stage_problem import EdgeReshard, StageProblem
-from shardc.cost.links import Links
+from shardc.cost.model import CostModel
 from shardc.cost.reshard import Reshard, reshard
 from shardc.ir.tensor_types import itemsize, sum_dtype
 from shardc.plan.layout import Mesh, TensorSharding
@@ -65,13 +65,14 @@ class PlannedReshards:
 
     Args:
         choice: strategy of each node of `built`.
-        links: of each axis of `mesh`.
+        model: of the cluster that `mesh` is a part of.
     """
 
     def __init__(
-        self, built: StageProblem, choice: Sequence[int], mesh: Mesh, links: Links
+        self, built: StageProblem, choice: Sequence[int], mesh: Mesh, model: CostModel
     ) -> None:
-        self.built, self.choice, self.mesh, self.links = built, choice, mesh, links
+        self.built, self.choice, self.mesh = built, choice, mesh
+        self.model, self.links = model, model.links(mesh)
         self.heavy = _heavy_nodes(built)
         self.reshards = tuple(self._reshards())
 
@@ -79,26 +80,40 @@ class PlannedReshards:
         """Bytes that one device sends for reshards in a step."""
         return sum(each.found.num_bytes * each.info.repeats for each in self.reshards)
 
-    def collectives(self) -> tuple[Collective, ...]:
-        """Bytes of their results in a step, by kind, axes and type."""
-        total: dict[tuple[str, tuple[str, ...], str], int] = {}
+    def collectives(self, function: str | None = None) -> tuple[Collective, ...]:
+        """Bytes of their results in a step, by kind, axes and type.
 
-        def count(kind: str, axes: Sequence[str], dtype: str, num_bytes: int) -> None:
+        Args:
+            function: only those that run in it; "": those behind the last function.
+        """
+        total: dict[tuple[str, tuple[str, ...], str], tuple[int, int]] = {}
+
+        def count(kind: str, axes: Sequence[str], dtype: str, num_bytes: int, repeats: int) -> None:
             key = kind, tuple(name for name, _ in self.mesh.axes if name in axes), dtype
-            total[key] = total.get(key, 0) + num_bytes
+            known_bytes, known = total.get(key, (0, 0))
+            total[key] = known_bytes + num_bytes * repeats, known + repeats
 
         for each in self.reshards:
+            if function not in (None, each.info.function):
+                continue
             for step in each.found.steps:
                 if step.kind != "all_slice":
                     sums = step.kind in ("all_reduce", "reduce_scatter") or step.result.unreduced
-                    dtype = sum_dtype(each.info.dtype) if sums else each.info.dtype
+                    dtype = self._sum_dtype(each.info.dtype) if sums else each.info.dtype
                     local = self._bytes(each.info.shape, step.result, dtype)
-                    count(step.kind, step.axes, dtype, local * each.info.repeats)
+                    count(step.kind, step.axes, dtype, local, each.info.repeats)
         for node, axes, lies in self._reductions():
+            if function not in (None, self.built.node_functions[node]):
+                continue
             reduction = self.built.op_reductions[node]
             local = self._bytes(reduction.shape, lies, reduction.dtype)
-            count("all_reduce", axes, reduction.dtype, local * reduction.repeats)
-        return tuple(Collective(*key, num_bytes) for key, num_bytes in sorted(total.items()))
+            count("all_reduce", axes, reduction.dtype, local, reduction.repeats)
+        return tuple(Collective(*key, *sums) for key, sums in sorted(total.items()))
+
+    def _sum_dtype(self, dtype: str) -> str:
+        """In which partial sums are sent."""
+        sizes = self.model.sent_itemsizes(itemsize(dtype), itemsize(sum_dtype(dtype)))
+        return sum_dtype(dtype) if sizes[1] > sizes[0] else dtype
 
     def buffers(self) -> list[Buffer]:
         """What reshards and reductions hold beside what the problem says that nodes hold.
@@ -167,7 +182,7 @@ class PlannedReshards:
                 same[v] = source
         for (_, node, position, used), found in users.items():
             info, made = found[0][1], lies[node, position]
-            sizes = itemsize(info.dtype), itemsize(sum_dtype(info.dtype))
+            sizes = self.model.sent_itemsizes(itemsize(info.dtype), itemsize(sum_dtype(info.dtype)))
             steps = reshard(made, used, self.mesh, info.shape, sizes[0], self.links, sizes[1])
             yield PlannedReshard(node, made, tuple(found), steps)
 

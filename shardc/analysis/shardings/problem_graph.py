@@ -8,9 +8,10 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.shardings.reshard_tables import Column, reshard_tables
 from shardc.analysis.shardings.stage_problem import EdgeReshard, OpReduction
-from shardc.cost.links import Links
+from shardc.cost.model import CostModel
 from shardc.ir.tensor_types import dtype_of, itemsize, shape_of, sum_itemsize
 from shardc.plan.layout import Mesh
+from shardc.plan.work import Work
 from shardc.solver.problem.problem import Floats, Problem
 
 
@@ -25,6 +26,8 @@ class Node:
         interval: when it is live, end excluded.
         op: name of the op that it is; "" for values and for what control flow carries.
         num_flops: of all devices together, per step.
+        works: of one device under each strategy; () where it computes nothing.
+        repeats: how often it runs per step.
     """
 
     results: tuple[Column, ...]
@@ -33,6 +36,8 @@ class Node:
     interval: tuple[int, int]
     op: str = ""
     num_flops: int = 0
+    works: Sequence[Work] = ()
+    repeats: int = 1
 
 
 class ProblemGraph:
@@ -46,8 +51,9 @@ class ProblemGraph:
         workspaces: (node, node for what it needs while it runs), tied strategy by strategy.
     """
 
-    def __init__(self, mesh: Mesh, links: Links) -> None:
-        self.mesh, self.links = mesh, links
+    def __init__(self, mesh: Mesh, model: CostModel) -> None:
+        self.mesh, self.model, self.links = mesh, model, model.links(mesh)
+        links = self.links
         self.reshards = reshard_tables(mesh.axes, tuple(links.items()))
         self.nodes: list[Node] = []
         self.edges: list[tuple[int, int]] = []
@@ -82,7 +88,8 @@ class ProblemGraph:
         """
         node, position = source
         made, used = self.nodes[node].results[position], target[1]
-        shape, sizes = shape_of(value), (itemsize(dtype_of(value)), sum_itemsize(value))
+        shape = shape_of(value)
+        sizes = self.model.sent_itemsizes(itemsize(dtype_of(value)), sum_itemsize(value))
         self.edges.append((node, target[0]))
         self.tables.append(self.reshards.seconds(made, used, shape, sizes, repeats))
         self.edge_reshards.append(

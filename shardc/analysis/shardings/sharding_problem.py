@@ -18,11 +18,20 @@ from shardc.analysis.shardings.reshard_tables import Column
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.analysis.shardings.strategies import value_shardings
 from shardc.cluster import Cluster
-from shardc.cost.arrivals import Arrival, arrival_s
-from shardc.cost.links import axis_links
-from shardc.ir.attributes import KIND, PER_MICROBATCH, VALUE, arg_attrs, get_str, result_attrs
+from shardc.cost.arrivals import Arrival
+from shardc.cost.model import CostModel
+from shardc.ir.attributes import (
+    ASKED,
+    PER_MICROBATCH,
+    VALUE,
+    arg_attrs,
+    function_kind,
+    result_attrs,
+)
 from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of, sum_itemsize
+from shardc.ir.user_shardings import asked_of
 from shardc.ir.walk import body, planned_ops, symbol, terminator
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.value_id import is_accumulator, is_argument, is_computed
 from shardc.rules.op_rule import OpRule
@@ -45,6 +54,7 @@ class ProblemBuilder:
         ignored: names of those, and positions of constraints, that are not to hold.
         arrivals: value id -> where the argument lies when the step is called. Bringing it from
             there is priced; for state, once in `STEPS_PER_ARRIVAL` steps.
+        late_sums: axes over which accumulators stay partial sums.
     """
 
     def __init__(
@@ -60,14 +70,19 @@ class ProblemBuilder:
         asked: Mapping[str, AskedValue] = MappingProxyType({}),
         ignored: frozenset[str] = frozenset(),
         arrivals: Mapping[str, Arrival] = MappingProxyType({}),
+        late_sums: Sequence[str] = (),
     ) -> None:
         self.functions = list(functions)
         self.rules = rules
-        self.mesh, self.cluster = mesh, cluster
+        self.mesh, self.model = mesh, CostModel(cluster)
         self.num_microbatches, self.stashes = num_microbatches, stashes
-        self.ignored, self.arrivals = ignored, arrivals
+        self.ignored, self.arrivals, self.late_sums = ignored, arrivals, late_sums
         self.arrival_costs: dict[str, list[float]] = {}
         self.asked = {v: each.asked for v, each in asked.items() if each.name not in ignored}
+        for function in functions:
+            for attrs in arg_attrs(function):
+                if ASKED in attrs:
+                    self.asked[str(ir.StringAttr(attrs[VALUE]).value)] = asked_of(attrs[ASKED])
         self.state = frozenset(same.values())
         self.in_place = {value for value, argument in same.items() if argument in donated}
         # An argument and its next state need not lie alike where the user asks for two shardings.
@@ -82,7 +97,7 @@ class ProblemBuilder:
             for a, b in ((value, argument), (argument, value)):
                 if a in self.asked:
                     self.asked[b] = self.asked[a]
-        self.graph = ProblemGraph(mesh, axis_links(cluster, mesh))
+        self.graph = ProblemGraph(mesh, self.model)
         self.value_nodes: dict[str, int] = {}
         self.value_options: dict[str, Column] = {}
 
@@ -111,10 +126,12 @@ class ProblemBuilder:
             {name: tuple(ids) for name, ids in results.items()},
             {name: tuple(ids) for name, ids in args.items()},
             {symbol(f): self._repeats(f) for f in self.functions},
+            {symbol(f): function_kind(f) or FunctionKind.UPDATE for f in self.functions},
             sum(each.num_flops for each in added.values()),
             frozenset(node for each in added.values() for node in each.constraints),
             frozenset(node for each in added.values() for node in each.ruleless),
             self.graph.node_functions,
+            [(node.works, node.repeats) for node in self.graph.nodes],
             [(node.op, node.num_flops) for node in self.graph.nodes],
             self.graph.edge_reshards,
             self.graph.op_reductions,
@@ -128,7 +145,7 @@ class ProblemBuilder:
         name = self.graph.function = symbol(function)
         nodes = FunctionNodes(
             self.graph,
-            self.cluster,
+            self.model,
             function,
             self.rules[name],
             start,
@@ -155,8 +172,8 @@ class ProblemBuilder:
         return found
 
     def _repeats(self, function: ir.Operation) -> int:
-        inside = get_str(function, KIND) in ("forward", "backward")
-        return self.num_microbatches if inside else 1
+        kind = function_kind(function)
+        return self.num_microbatches if kind is not None and kind.per_microbatch else 1
 
     def _add_values(self, times: dict[str, int]) -> None:
         """A node for each value id, live from the function that makes it to the last to use it.
@@ -186,11 +203,14 @@ class ProblemBuilder:
         finish_s = self.graph.reshards.finish_s
         for name, (value, many) in sample.items():
             shape, bytes_each = shape_of(value), num_bytes(value)
-            sizes = itemsize(dtype_of(value)), sum_itemsize(value)
+            sizes = self.model.sent_itemsizes(itemsize(dtype_of(value)), sum_itemsize(value))
             sums = is_accumulator(name)
             options = value_shardings(shape, self.mesh.axes, sums)
             if name in self.asked:
                 options = self.asked[name].only(options)
+            elif sums and self.late_sums:
+                late = {axis for axis, _ in self.mesh.axes if axis in self.late_sums}
+                options = tuple(o for o in options if late <= set(o.unreduced)) or options
             options = self.graph.reshards.intern(options)
             copies = self.stashes if many else 1
             shards = [self.mesh.num_shards(option.axes) for option in options]
@@ -217,7 +237,7 @@ class ProblemBuilder:
             return [0.0] * len(options)
         steps = STEPS_PER_ARRIVAL if name in self.state else 1
         found = [
-            arrival_s(arrival, self.mesh, option, bytes_each, self.cluster) / steps
+            self.model.arrival_s(arrival, self.mesh, option, bytes_each) / steps
             for option in options
         ]
         self.arrival_costs[name] = found
@@ -228,6 +248,6 @@ class ProblemBuilder:
         return {
             name
             for function in self.functions
-            if get_str(function, KIND) == "update"
+            if function_kind(function) is FunctionKind.UPDATE
             for name in self._ids(arg_attrs(function))
         }

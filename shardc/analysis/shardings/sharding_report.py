@@ -1,14 +1,19 @@
 """What a solved stage costs, split by function: seconds, bytes on the wire, peak memory."""
 
+from collections import Counter
 from collections.abc import Sequence
+
+from msgspec import structs
 
 from shardc.analysis.shardings.memory_report import memory_at_peak
 from shardc.analysis.shardings.planned_reshards import PlannedReshards
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.cluster import Cluster
-from shardc.cost.links import axis_links
+from shardc.cost.model import CostModel
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
-from shardc.plan.predicted import Replicated, StageReport
+from shardc.plan.predicted import Asked, Replicated, StageReport
+from shardc.plan.work import Work
 from shardc.solver.problem.problem import Solution
 
 
@@ -18,29 +23,36 @@ def stage_report(
     """Splits the solution's cost by kind of function and adds up what it sends."""
     problem, choice = built.problem, solution.choice
     seconds: dict[str, float] = {}
-    returned_s = 0.0  # of adding up what is returned as partial sums
+    arriving = {built.value_nodes[v]: costs for v, costs in built.arrival_costs.items()}
+    returned_s = arrived_s = 0.0  # of adding up what is returned as partial sums; of arguments
     for node, name in enumerate(built.node_functions):
         cost = float(problem.costs[node][choice[node]])
         if name:
             seconds[name] = seconds.get(name, 0.0) + cost
+        elif node in arriving:
+            arrived_s += arriving[node][choice[node]]
+            returned_s += cost - arriving[node][choice[node]]
         else:
             returned_s += cost
     found = planned_reshards(built, choice, mesh, cluster)
+    communication_s = returned_s + arrived_s + _reduced_s(built, choice)
     for edge, info in enumerate(built.edge_reshards):
         u, v = problem.edges[edge]
         cost = float(problem.edge_costs[edge][choice[u], choice[v]])
         seconds[info.function] = seconds.get(info.function, 0.0) + cost
+        communication_s += cost
     for value, costs in built.arrival_costs.items():
         first = next(name for name, args in built.function_args.items() if value in args)
         cost = costs[choice[built.value_nodes[value]]]
         seconds[first] = seconds.get(first, 0.0) + cost
     memory = memory_at_peak(built, choice, found.buffers())
-    by_kind: dict[str, float] = {}
+    by_kind: dict[FunctionKind, float] = {}
     for name, total in seconds.items():
-        kind = name.split("_")[1]
+        kind = built.function_kinds[name]
         by_kind[kind] = by_kind.get(kind, 0.0) + total / built.function_repeats[name]
     if returned_s:
-        by_kind["update"] = by_kind.get("update", 0.0) + returned_s
+        update = FunctionKind.UPDATE
+        by_kind[update] = by_kind.get(update, 0.0) + returned_s
     return StageReport(
         seconds=by_kind,
         peak_bytes=memory.total,
@@ -54,14 +66,41 @@ def stage_report(
         collectives=found.collectives(),
         num_folded=solution.num_folded,
         folded_objective=solution.folded_objective,
+        communication_s=communication_s,
+        asked=_asked(built, choice, found),
     )
+
+
+def _asked(
+    built: StageProblem, choice: Sequence[int], found: PlannedReshards
+) -> dict[FunctionKind, Asked]:
+    """What a call of each kind of function asks of a device."""
+    work: dict[str, Counter[Work]] = {name: Counter() for name in built.function_repeats}
+    for node, name in enumerate(built.node_functions):
+        works, repeats = built.node_works[node]
+        if name and works:
+            work[name][works[choice[node]]] += repeats
+    asked: dict[FunctionKind, Asked] = {}
+    for name, calls in built.function_repeats.items():
+        known = asked.get(built.function_kinds[name], Asked())
+        sent = (
+            structs.replace(each, num_bytes=each.num_bytes // calls, count=each.count / calls)
+            for each in found.collectives(name)
+        )
+        done = (
+            (each, count / calls)
+            for each, count in sorted(work[name].items())
+            if each.flops or each.num_bytes
+        )
+        asked[built.function_kinds[name]] = Asked((*known.work, *done), (*known.sent, *sent))
+    return asked
 
 
 def planned_reshards(
     built: StageProblem, choice: Sequence[int], mesh: Mesh, cluster: Cluster
 ) -> PlannedReshards:
     """The reshards that a choice means, on the links of a cluster."""
-    return PlannedReshards(built, choice, mesh, axis_links(cluster, mesh))
+    return PlannedReshards(built, choice, mesh, CostModel(cluster))
 
 
 def _ideal_s(built: StageProblem) -> float:
@@ -72,6 +111,24 @@ def _ideal_s(built: StageProblem) -> float:
             for node, strategies in zip(nodes, options, strict=True):
                 costs = built.problem.costs[node].tolist()
                 total += min(c * s.num_shards for c, s in zip(costs, strategies, strict=True))
+    return total
+
+
+def _reduced_s(built: StageProblem, choice: Sequence[int]) -> float:
+    """Seconds per step in which ops all-reduce their own results: what they take more than under
+    another strategy that computes as much."""
+    total = 0.0
+    for name, nodes_of_ops in built.op_nodes.items():
+        for nodes, options in zip(nodes_of_ops, built.op_strategies[name], strict=True):
+            for node, strategies in zip(nodes, options, strict=True):
+                chosen = strategies[choice[node]]
+                if chosen.reduce_axes:
+                    costs = built.problem.costs[node].tolist()
+                    shards = chosen.num_shards
+                    alike = [
+                        c for c, s in zip(costs, strategies, strict=True) if s.num_shards == shards
+                    ]
+                    total += costs[choice[node]] - min(alike)
     return total
 
 

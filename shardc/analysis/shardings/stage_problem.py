@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from shardc.analysis.shardings.strategies import Strategy
 from shardc.plan.decisions import FunctionSharding, OpSharding
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
+from shardc.plan.work import Work
 from shardc.solver.problem.problem import Problem
 
 
@@ -53,10 +55,12 @@ class StageProblem:
         function_results: function name -> value id of each result.
         function_args: function name -> value id of each argument.
         function_repeats: function name -> how often it runs per step.
+        function_kinds: function name -> what it is for.
         num_flops: of one step, over all devices.
         constraints: nodes that hand a value on, for nothing, as it is to lie for several users.
         ruleless: nodes of ops that have no rule, constants and iotas excepted.
         node_functions: function that each op node is in; "" for values.
+        node_works: what each node asks of a device under each strategy, and how often per step.
         node_ops: name and FLOPs per step of the op that each node is; "" where it is none.
         edge_reshards: of the first edges of `problem`; the others tie values together.
         op_reductions: node of an op -> the result that some of its strategies reduce.
@@ -73,10 +77,12 @@ class StageProblem:
     function_results: dict[str, tuple[str, ...]]
     function_args: dict[str, tuple[str, ...]]
     function_repeats: dict[str, int]
+    function_kinds: dict[str, FunctionKind]
     num_flops: int
     constraints: frozenset[int]
     ruleless: frozenset[int]
     node_functions: list[str]
+    node_works: list[tuple[Sequence[Work], int]]
     node_ops: list[tuple[str, int]]
     edge_reshards: list[EdgeReshard]
     op_reductions: dict[int, OpReduction]

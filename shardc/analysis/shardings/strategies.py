@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
+from shardc.errors import PlanError
+from shardc.ir.attributes import ASKED
 from shardc.ir.constants import is_zero
-from shardc.ir.user_shardings import Asked
+from shardc.ir.user_shardings import Asked, asked_of, print_asked
+from shardc.ir.walk import where
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.rules.allowed_factors import COUNTED_ONCE, indexed_factors, splittable_factors
 from shardc.rules.op_rule import OpRule
@@ -31,6 +34,7 @@ LINEAR = {
     "stablehlo.reshape": ALL_OPERANDS,
     "stablehlo.broadcast_in_dim": ALL_OPERANDS,
     "stablehlo.convert": ALL_OPERANDS,
+    "stablehlo.dynamic_slice": FIRST_OPERAND,
     "stablehlo.dynamic_update_slice": FIRST_TWO,
     "stablehlo.multiply": ONE_OPERAND,
     "stablehlo.divide": FIRST_OPERAND,
@@ -107,6 +111,24 @@ def identity_strategies(operand: ir.Value, mesh: Mesh, unreduced: bool) -> tuple
 def asked_strategies(operand: ir.Value, mesh: Mesh, asked: Asked) -> tuple[Strategy, ...]:
     """The ways to hand `operand` on that lie as the user asks."""
     return _asked_strategies(_shape(operand), mesh.axes, asked)
+
+
+def as_asked(op: ir.Operation, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
+    """Those whose result lies as a plan by hand asks (`shardc.asked`).
+
+    Raises:
+        PlanError: SHARDC-203, none does.
+    """
+    asked = asked_of(op.attributes[ASKED])
+    found = tuple(each for each in strategies if asked.allows(each.results[0]))
+    if not found:
+        raise PlanError(
+            f"'{op.name}' cannot give its result as {print_asked(asked)}",
+            where=where(op),
+            help="name the op behind it, or ask for what its operands allow",
+            code="SHARDC-203",
+        )
+    return found
 
 
 def result_strategies(result: ir.Value, mesh: Mesh) -> tuple[Strategy, ...]:

@@ -10,6 +10,7 @@ from shardc.analysis.program.def_use import dataflow, step_facts
 from shardc.analysis.program.stage_table import asked_values, donated_arguments, next_states
 from shardc.analysis.program.state import state_aliases
 from shardc.analysis.stages.forward_backward import forward_ops
+from shardc.analysis.stages.refusal import StageRefusal, nothing_to_cut, too_few_layers
 from shardc.analysis.stages.stage_cuts import (
     balanced_cuts,
     count_heavy_ops,
@@ -17,7 +18,6 @@ from shardc.analysis.stages.stage_cuts import (
     layer_starts,
 )
 from shardc.analysis.stages.stage_work import work_of_forward_ops
-from shardc.errors import StageError
 from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, get_int
 from shardc.ir.walk import functions, main_function
 
@@ -28,14 +28,13 @@ HEAVY_PER_LAYER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # products, tried in this 
 
 def layer_positions(
     split_module: ir.Operation, *, exactly: int | None = None, at_least: int = 1
-) -> tuple[int, ...]:
-    """Position of the first forward op of each layer in a split @main.
+) -> tuple[int, ...] | StageRefusal:
+    """Position of the first forward op of each layer in a split @main; why there are not so many.
 
     Args:
         exactly: so many layers, of equal FLOPs; None: as many as there can be (up to
             `MOST_LAYERS`) without more bytes between two of them than between `FEW_LAYERS`.
-    Raises:
-        StageError: SHARDC-160, there are fewer layers; SHARDC-161, there is nothing to cut.
+        at_least: layers that there must be.
     """
     main = main_function(split_module)
     flow = dataflow(main)
@@ -43,21 +42,24 @@ def layer_positions(
     aliases = state_aliases(main)
     forward = forward_ops(flow, facts, set(aliases.values()))
     if forward is None:
-        raise _no_stages(
+        return nothing_to_cut(
             "no result tells where the forward pass ends, so there is nothing to cut into stages",
             "return the loss from the step, or use stages=1",
         )
     order = sorted(forward - cloneable_ops(flow, facts, set(aliases)))
     if not order:
-        raise _no_stages(
+        return nothing_to_cut(
             "the program computes nothing that could be cut into stages", "use stages=1"
         )
     if exactly is not None:
         count = get_int(split_module, NUM_MICROBATCHES) or 1
         work = work_of_forward_ops(flow, facts, forward, aliases, order, count)
-        return (order[0], *balanced_cuts(flow, order, exactly, work))
-    few = layer_starts(flow, order, max(FEW_LAYERS, at_least), at_least=at_least)
+        cuts = balanced_cuts(flow, order, exactly, work)
+        return cuts if isinstance(cuts, StageRefusal) else (order[0], *cuts)
     heavy = count_heavy_ops(flow, order)
+    if at_least > max(heavy, 1):
+        return too_few_layers(at_least, heavy)
+    few = layer_starts(flow, order, max(FEW_LAYERS, at_least))
     place = {op: index for index, op in enumerate(order)}
     crossing = [0] * (len(order) + 1)  # bytes that a cut in front of each op crosses
     for value in crossing_values(flow, order):
@@ -75,12 +77,6 @@ def layer_positions(
             if most_bytes(many) <= most_bytes(few):
                 return tuple(many)
     return tuple(few)
-
-
-def _no_stages(message: str, help: str) -> StageError:
-    error = StageError(message, code="SHARDC-161", help=help)
-    error.most = 1
-    return error
 
 
 _VALUE = re.compile(r'"(v|acc|arg)(\d+)"')

@@ -6,7 +6,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.def_use import Dataflow
 from shardc.analysis.program.flops import is_heavy, op_cost
-from shardc.errors import StageError
+from shardc.analysis.stages.refusal import StageRefusal, too_few_layers
 from shardc.ir.attributes import ORIGIN, PHASE, get_str
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import ops
@@ -21,7 +21,6 @@ def layer_starts(
     order: Sequence[int],
     most_layers: int,
     *,
-    at_least: int = 1,
     delta: float = LAYER_DELTA,
     work: Sequence[float] = (),
 ) -> list[int]:
@@ -31,46 +30,29 @@ def layer_starts(
 
     Args:
         order: positions of the forward ops that live on one stage, rising.
-        at_least: layers that there must be.
         delta: no layer has more than (1 + delta) times the mean FLOPs, where that is possible.
         work: FLOPs that count for each op of `order`; empty: its own.
     Returns:
         For each layer the position in @main of its first op; [] without forward ops.
-    Raises:
-        StageError: SHARDC-160, the program has fewer than `at_least` layers.
     """
-    heavy = count_heavy_ops(flow, order)
-    if at_least > max(heavy, 1):
-        raise too_few_layers(at_least, heavy)
     if not order:
         return []
     flops = list(work) or [op_cost(flow.ops[i]).flops for i in order]
-    num_layers = max(1, min(most_layers, heavy))
+    num_layers = max(1, min(most_layers, count_heavy_ops(flow, order)))
     values, is_layer = crossing_values(flow, order), [is_heavy(flow.ops[i]) for i in order]
     layers = cluster_layers(flops, values, num_layers, heavy=is_layer, delta=delta)
     return [order[first] for first, _ in layers]
 
 
-def too_few_layers(asked: int, found: int) -> StageError:
-    """The error that tells of fewer layers than stages."""
-    error = StageError(
-        f"{asked} stages were asked for, but the forward pass has {found}"
-        f" layer{'s' * (found != 1)} (matrix products and convolutions)",
-        code="SHARDC-160",
-        help=f"ask for at most {found} stages" if found > 1 else "use stages=1",
-    )
-    error.most = max(found, 1)
-    return error
-
-
 def balanced_cuts(
     flow: Dataflow, order: Sequence[int], stages: int, work: Sequence[float] = ()
-) -> list[int]:
-    """For each stage but the first, the position in @main of its first forward op.
-
-    Arguments and errors as in `layer_starts`.
-    """
-    return layer_starts(flow, order, stages, at_least=stages, delta=STAGE_DELTA, work=work)[1:]
+) -> list[int] | StageRefusal:
+    """For each stage but the first, the position in @main of its first forward op; arguments as of
+    `layer_starts`."""
+    heavy = count_heavy_ops(flow, order)
+    if stages > max(heavy, 1):
+        return too_few_layers(stages, heavy)
+    return layer_starts(flow, order, stages, delta=STAGE_DELTA, work=work)[1:]
 
 
 def count_heavy_ops(flow: Dataflow, order: Sequence[int]) -> int:

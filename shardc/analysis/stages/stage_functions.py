@@ -5,20 +5,29 @@ from dataclasses import dataclass, field
 from jax.extend.mlir import ir
 
 from shardc.analysis.stages.update_order import leaf_by_leaf
-from shardc.ir.attributes import ACCUMULATE, DIRECTION, PHASE, STAGE, call_target, get_int, get_str
+from shardc.ir.attributes import (
+    ACCUMULATE,
+    DIRECTION,
+    PHASE,
+    RECOMPUTED,
+    STAGE,
+    call_target,
+    get_int,
+    get_str,
+)
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import num_bytes, num_elements
 from shardc.ir.walk import body, made_by, ops, terminator
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.value_id import accumulator_id, argument_id, computed_id
 
-KINDS = ("before", "forward", "backward", "update")
 CONSTANT_OPS = frozenset(
     f"stablehlo.{name}" for name in "constant iota broadcast_in_dim convert reshape".split()
 )
 VIEWS = frozenset(f"stablehlo.{name}" for name in ("convert", "reshape", "transpose"))
 
 
-Place = tuple[int, str, int]  # stage, kind, round
+Place = tuple[int, FunctionKind, int]  # stage, kind, round
 
 
 @dataclass
@@ -31,7 +40,7 @@ class StageFunction:
     """
 
     stage: int
-    kind: str
+    kind: FunctionKind
     round: int
     ops: list[ir.Operation] = field(default_factory=list)
     inputs: list[ir.Value] = field(default_factory=list)
@@ -40,7 +49,7 @@ class StageFunction:
     @property
     def name(self) -> str:
         """`stage0_forward`; updates have their round behind it: `stage0_update_1`."""
-        number = f"_{self.round}" if self.kind == "update" else ""
+        number = f"_{self.round}" if self.kind is FunctionKind.UPDATE else ""
         return f"stage{self.stage}_{self.kind}{number}"
 
 
@@ -57,7 +66,8 @@ class StageFunctions:
 
 
 def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
-    """Groups the ops of @main by stage, phase, direction and round.
+    """Groups the ops of @main by stage, phase, direction and round; forward ops that are marked as
+    recomputed run in the backward function of their stage, too, in front of their first user there.
 
     Args:
         in_place: accumulators get ids of their own, "acc3", not "v3": the function that adds to
@@ -65,6 +75,10 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
     """
     all_ops = ops(main)
     anew = _made_anew(main)
+    recomputed: dict[int, set[ir.Operation]] = {}
+    for op in all_ops:
+        if RECOMPUTED in op.attributes:
+            recomputed.setdefault(get_int(op, STAGE) or 0, set()).add(op)
     returned = set(terminator(main).operands)
     places: dict[ir.Operation, Place] = {}
     for op in all_ops:
@@ -74,15 +88,20 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
     home: dict[ir.Value, StageFunction] = {}
     functions: dict[tuple[int, int, int], StageFunction] = {}
     for op, (stage, kind, level) in places.items():
-        key = (stage, KINDS.index(kind), level)
+        key = (stage, kind.order, level)
         function = functions.setdefault(key, StageFunction(stage, kind, level))
         function.ops.append(op)
         home.update((result, function) for result in op.results)
     ordered = [functions[key] for key in sorted(functions)]
     for function in ordered:
-        if function.kind == "update":
+        if function.kind is FunctionKind.UPDATE:
             function.ops = leaf_by_leaf(function.ops, lambda op: _sources(op, anew))
-        function.ops = _with_anew(function.ops, anew)
+        again = (
+            recomputed.get(function.stage, set())
+            if function.kind is FunctionKind.BACKWARD
+            else set()
+        )
+        function.ops = _with_anew(function.ops, anew | again)
         own = {result for op in function.ops for result in op.results}
         used = dict.fromkeys(value for op in function.ops for value in inputs(op))
         function.inputs = [value for value in used if value not in own]
@@ -139,15 +158,16 @@ def _is_view(op: ir.Operation, views: set[ir.Operation]) -> bool:
 def _with_anew(own: list[ir.Operation], anew: set[ir.Operation]) -> list[ir.Operation]:
     """`own` with those of `anew` that it uses, each in front of its first user."""
     found: dict[ir.Operation, None] = {}
-
-    def add(op: ir.Operation) -> None:
-        for value in inputs(op):
-            if (maker := made_by(value)) in anew and maker is not None:
-                add(maker)
-        found[op] = None
-
     for op in own:
-        add(op)
+        open_ops = [op]
+        while open_ops:
+            last = open_ops[-1]
+            makers = [made_by(value) for value in inputs(last)]
+            missing = [m for m in makers if m is not None and m in anew and m not in found]
+            if missing and last not in found:
+                open_ops.append(missing[0])
+            else:
+                found[open_ops.pop()] = None
     return list(found)
 
 
@@ -163,12 +183,14 @@ def _place(op: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.Ope
     """Where an op can run first; a round ends where values of other stages' updates come."""
     stage, phase = get_int(op, STAGE) or 0, get_str(op, PHASE)
     if phase == "before":
-        return stage, "before", 0
+        return stage, FunctionKind.BEFORE, 0
     if phase == "body":
-        return stage, get_str(op, DIRECTION) or "backward", 0
+        return stage, FunctionKind(get_str(op, DIRECTION) or FunctionKind.BACKWARD), 0
     makers = [places[maker] for value in _sources(op, anew) if (maker := made_by(value)) in places]
-    rounds = [level + (other != stage) for other, kind, level in makers if kind == "update"]
-    return stage, "update", max(rounds, default=0)
+    rounds = [
+        level + (other != stage) for other, kind, level in makers if kind is FunctionKind.UPDATE
+    ]
+    return stage, FunctionKind.UPDATE, max(rounds, default=0)
 
 
 def _delay(main: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.Operation]) -> None:
@@ -187,7 +209,7 @@ def _delay(main: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.O
             users[maker].add(None)
     for op in reversed(list(places)):
         stage, kind, level = places[op]
-        if kind != "update" or None in users[op] or not users[op]:
+        if kind is not FunctionKind.UPDATE or None in users[op] or not users[op]:
             continue
         after = [places[user] for user in users[op] if user is not None]
         if any((other, its_kind) != (stage, kind) for other, its_kind, _ in after):

@@ -22,7 +22,7 @@ from shardc.backend.primitive import ProgramModule, run_program
 from shardc.check.forms.plain_main import PROGRAM, alone, plain_main
 from shardc.check.forms.unrolled import COLLECTIVES, repeats_unknown
 from shardc.ir.attributes import call_target
-from shardc.ir.copy import bytecode
+from shardc.ir.copy import bytecode, module_digest
 from shardc.ir.effects import is_host_call
 from shardc.ir.tensor_types import dtype_of, shape_of
 from shardc.ir.walk import body, main_function, terminator, walk
@@ -36,7 +36,10 @@ Engine = Callable[[ir.Operation, ir.Operation, int], Run]  # module, function, n
 # XLA compiles for longer than it runs: without LLVM's optimisations that takes a fraction. It
 # makes selects of products with converted predicates, which ends NaNs: where it sees one.
 XLA_OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-_AS_WRITTEN = {"xla_disable_hlo_passes": "algsimp"}
+
+# Most passes change one function of several, and each program runs on several inputs.
+_COMPILED: dict[tuple[str, int], Any] = {}
+_MOST_COMPILED = 64
 
 _LACKING = (
     "stablehlo.custom_call",
@@ -111,24 +114,34 @@ def _from_plain(dtype: np.dtype[Any], arrays: Any) -> Array:
 
 def xla(module: ir.Operation, function: ir.Operation, num_devices: int) -> Run:
     """Runs `function` by XLA on JAX's first devices. Needs JAX's x64 mode for 64-bit values."""
-    return _by_xla(module, function, num_devices, XLA_OPTIONS)
-
-
-def xla_as_written(module: ir.Operation, function: ir.Operation, num_devices: int) -> Run:
-    """`xla` without algebraic simplifications, which Fourier transforms cannot do without."""
-    return _by_xla(module, function, num_devices, XLA_OPTIONS | _AS_WRITTEN)
-
-
-def _by_xla(
-    module: ir.Operation, function: ir.Operation, num_devices: int, options: dict[str, Any]
-) -> Run:
     program_alone = alone(module, function)
     if any(is_host_call(op) for op in walk(program_alone.operation)):
         raise NotImplementedError("the program calls the host, which is not there")
-    code = bytecode(program_alone.operation)
-    program = ProgramModule(mergeable_module(code, PROGRAM, local=True))
+    takes = tuple(map(_aval, body(function).arguments))
     results = tuple(map(_aval, terminator(function).operands))
-    takes = list(map(_aval, body(function).arguments))
+    key = module_digest(program_alone), num_devices
+    if key not in _COMPILED:
+        if len(_COMPILED) == _MOST_COMPILED:
+            _COMPILED.clear()
+        code = bytecode(program_alone.operation)
+        _COMPILED[key] = _compile(code, num_devices, takes, results)
+    compiled = _COMPILED[key]
+
+    def run(per_device: Sequence[Arrays]) -> list[Arrays]:
+        stacked = [np.stack(parts) for parts in zip(*per_device, strict=True)]
+        found = [np.asarray(each) for each in compiled(*stacked)]
+        return [[each[i] for each in found] for i in range(num_devices)]
+
+    return run
+
+
+def _compile(
+    code: bytes,
+    num_devices: int,
+    takes: Sequence[jax.core.ShapedArray],
+    results: tuple[jax.core.ShapedArray, ...],
+) -> Any:
+    program = ProgramModule(mergeable_module(code, PROGRAM, local=True))
 
     def device(*args: jax.Array) -> list[jax.Array]:
         return [part[None] for part in run_program(tuple(a[0] for a in args), program, results)]
@@ -145,14 +158,7 @@ def _by_xla(
         )
     )
     examples = [jax.ShapeDtypeStruct((num_devices, *a.shape), a.dtype) for a in takes]
-    compiled = call.lower(*examples).compile(options)
-
-    def run(per_device: Sequence[Arrays]) -> list[Arrays]:
-        stacked = [np.stack(parts) for parts in zip(*per_device, strict=True)]
-        found = [np.asarray(each) for each in compiled(*stacked)]
-        return [[each[i] for each in found] for i in range(num_devices)]
-
-    return run
+    return call.lower(*examples).compile(XLA_OPTIONS)
 
 
 def _aval(value: ir.Value) -> jax.core.ShapedArray:

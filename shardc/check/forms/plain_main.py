@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
+from shardc.check.forms.signed_indices import sign_indices
 from shardc.check.forms.unrolled import write_out
 from shardc.ir.pass_manager import run_registered
 from shardc.ir.tensor_types import dtype_name
@@ -59,6 +60,8 @@ def plain_main(module: ir.Operation, function: ir.Operation, num_devices: int) -
         entry.attributes["sym_visibility"] = ir.StringAttr.get("private")
         if num_devices > 1:
             write_out(entry)
+        for each in found.body.operations:
+            sign_indices(each.operation)
         _write_main(found, entry, num_devices)
         return found
 

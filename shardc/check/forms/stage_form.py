@@ -15,24 +15,25 @@ from shardc.check.forms.engines import Arrays, Engine
 from shardc.check.forms.whole_form import runner
 from shardc.ir.attributes import (
     GLOBAL_TYPE,
-    KIND,
     NUM_MICROBATCHES,
     PER_MICROBATCH,
     ROUND,
     STAGE,
     VALUE,
     arg_attrs,
+    function_kind,
     get_int,
-    get_str,
     result_attrs,
 )
 from shardc.ir.tensor_types import dtype_of
 from shardc.ir.walk import body, functions
+from shardc.plan.function_kind import FunctionKind
+from shardc.plan.value_id import INDEX, argument_id, is_accumulator
 
 
 class _Function(NamedTuple):
     stage: int
-    kind: str
+    kind: FunctionKind | None
     round: int
     takes: list[tuple[str, bool]]  # value id, one per microbatch?
     gives: list[tuple[str, bool]]
@@ -48,24 +49,27 @@ def run_stages(module: ir.Operation, args: Arrays, engine: Engine) -> Arrays:
     """
     table = [_function(module, each, engine) for each in functions(module)]
     count = get_int(module, NUM_MICROBATCHES) or 1
-    values: dict[Any, Any] = {f"arg{n}": value for n, value in enumerate(args)}
+    values: dict[Any, Any] = {argument_id(n): value for n, value in enumerate(args)}
     for function in table:
         values |= function.zeros
 
     def call(function: _Function, microbatch: int) -> None:
-        values["index"] = np.asarray(microbatch, np.int32)
+        values[INDEX] = np.asarray(microbatch, np.int32)
         inputs = [values[(name, microbatch) if many else name] for name, many in function.takes]
         for (name, many), value in zip(function.gives, function.run(inputs), strict=True):
             values[(name, microbatch) if many else name] = value
 
-    for function in (f for f in table if f.kind == "before"):
+    def of(kind: FunctionKind) -> list[_Function]:
+        return sorted((f for f in table if f.kind is kind), key=lambda f: (f.round, f.stage))
+
+    for function in of(FunctionKind.BEFORE):
         call(function, 0)
     for microbatch in range(count):
-        for function in sorted((f for f in table if f.kind == "forward"), key=lambda f: f.stage):
+        for function in (*of(FunctionKind.FORWARD), *reversed(of(FunctionKind.BACKWARD))):
             call(function, microbatch)
-        for function in sorted((f for f in table if f.kind == "backward"), key=lambda f: -f.stage):
+        for function in of(FunctionKind.WEIGHT):
             call(function, microbatch)
-    for function in sorted((f for f in table if f.kind == "update"), key=lambda f: f.round):
+    for function in of(FunctionKind.UPDATE):
         call(function, 0)
     return [np.asarray(values[name]) for name in result_values(module)]
 
@@ -76,12 +80,12 @@ def _function(module: ir.Operation, function: ir.Operation, engine: Engine) -> _
     for value, (name, _), attrs in zip(
         body(function).arguments, takes, arg_attrs(function), strict=True
     ):
-        if name.startswith("acc"):
+        if is_accumulator(name):
             type_ = ir.TypeAttr(attrs[GLOBAL_TYPE]).value if GLOBAL_TYPE in attrs else value.type
             zeros[name] = np.zeros(ir.RankedTensorType(type_).shape, np.dtype(dtype_of(value)))
     return _Function(
         get_int(function, STAGE) or 0,
-        get_str(function, KIND) or "",
+        function_kind(function),
         get_int(function, ROUND) or 0,
         takes,
         _values(result_attrs(function)),

@@ -39,10 +39,6 @@ class OrderSolution:
     span: int
     lower_bound: int
 
-    @property
-    def is_optimal(self) -> bool:
-        return self.span == self.lower_bound
-
 
 def span_of(problem: OrderProblem, starts: Sequence[int]) -> int:
     """The longest time from a lane's first start to its last end."""

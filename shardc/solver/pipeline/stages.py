@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shardc.errors import InfeasibleError, StageError
 from shardc.solver.problem.problem import Floats
 
 CLOSE = 1e-6  # share of the step time that pipelines may differ by without being told apart
@@ -71,23 +70,17 @@ def plan_stages(
 
     Args:
         num_stages: None = any.
-        below_s: only a pipeline with a shorter step is wanted; None if there is none.
-    Raises:
-        StageError: SHARDC-160, more stages than layers; SHARDC-162, sizes that cannot fill the
-            devices.
-        InfeasibleError: SHARDC-220, every way of cutting holds a stage that does not fit.
+        below_s: only a pipeline with a shorter step is wanted.
+    Returns:
+        None where there is no pipeline: there are more stages than layers, the sizes cannot fill
+        the devices, every way of cutting holds a stage that does not fit, or takes `below_s`.
     """
     if num_stages is not None and num_stages > line.num_layers:
-        raise StageError(
-            f"{num_stages} stages were asked for, but the program has {line.num_layers} layers",
-            help=f"ask for at most {line.num_layers} stages",
-        )
+        return None
     table = _Table(line, num_stages)
     more = line.num_microbatches - 1
     first = table.cheapest(below_s if more == 0 else below_s / more)
     if first is None:
-        if below_s == math.inf:
-            _explain(table)
         return None
     best = None
     limit_s = below_s
@@ -228,23 +221,3 @@ class _Table:
                     if reach[count - 1, left - size] and self._placeable(size, left):
                         reach[count, left] = True
         return reach
-
-
-def _explain(table: _Table) -> None:
-    """Raises the error that says why there is no pipeline."""
-    line, reach = table.line, table.reach
-    counts = range(1, table.most + 1) if table.num_stages is None else [table.num_stages]
-    if not any(count < len(reach) and reach[count, table.devices] for count in counts):
-        wanted = "" if table.num_stages is None else f" with {table.num_stages} stages"
-        raise StageError(
-            f"submeshes of {', '.join(map(str, line.sizes))} devices cannot fill"
-            f" {line.num_devices} devices{wanted}",
-            code="SHARDC-162",
-            help="ask for another number of stages or devices",
-        )
-    raise InfeasibleError(
-        f"no way of cutting {line.num_layers} layers into stages on {line.num_devices} devices"
-        " keeps every stage within its memory",
-        code="SHARDC-220",
-        help="raise the memory limit, use more devices, or use more microbatches",
-    )

@@ -301,12 +301,6 @@ def test_a_plan_and_a_wish_contradict_each_other() -> None:
     assert caught.value.code == "SHARDC-183"
 
 
-def test_a_job_of_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(ClusterError, match="2 processes"):
-        sharded(step).lower(*arguments())
-
-
 def test_stages_need_layers_and_auto_does_without() -> None:
     x = np.ones((8, 4), np.float32)
     # State goes in and comes out; no backward pass is known of, so all of it is forward.

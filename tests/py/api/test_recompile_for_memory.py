@@ -12,7 +12,7 @@ from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Predicted
 from tests.py.compiled_step import compiled_peak_bytes
 from tests.py.parallel_gpt import LIMIT_BYTES, tight_gpt
-from tests.py.runtime.test_tape import Fake, executable, program
+from tests.py.runtime.tape.test_build import Fake, executable, program
 from tests.py.runtime.toy_step import spec
 
 GIVEN = executable(

@@ -8,6 +8,7 @@ import pytest
 from shardc.backend.programs import CompiledProgram, compile_programs
 from shardc.errors import InputError
 from shardc.plan.executable import ArgumentSpec, Executable, ResultSpec, StageProgram, ValueSpec
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
 from tests.py.runtime.toy_step import toy_executable
 
@@ -54,7 +55,7 @@ def product(stage: int, text: str = LOCAL, *, local: bool = True) -> StageProgra
     """Donates its first arg, which no result replaces."""
     module = text.replace("stage0", f"stage{stage}").encode()
     return StageProgram(
-        f"stage{stage}_forward", stage, "forward", 0, module,
+        f"stage{stage}_forward", stage, FunctionKind.FORWARD, 0, module,
         (
             ValueSpec("v0", (8, 16), "float32", TensorSharding((("x",), ("y",)))),
             ValueSpec("v1", (16, 8), "float32", TensorSharding((("y",), ()))),
@@ -114,7 +115,7 @@ def test_equal_programs_on_the_same_devices_share_one_executable():
 def test_one_device_needs_no_axes():
     text = "func.func @one(%a: tensor<3xf32>) -> tensor<3xf32> { return %a : tensor<3xf32> }"
     value = ValueSpec("v0", (3,), "float32", TensorSharding(((),)))
-    program = StageProgram("one", 0, "forward", 0, text.encode(), (value,), (value,))
+    program = StageProgram("one", 0, FunctionKind.FORWARD, 0, text.encode(), (value,), (value,))
     (one,) = compiled(program, meshes=(Mesh((), (5,)),))
     (result,) = one.call(jax.device_put(np.arange(3, dtype=np.float32), one.in_shardings[0]))
     assert result.devices() == {jax.devices()[5]}
@@ -143,7 +144,14 @@ def test_two_arguments_of_one_type_do_not_swap_buffers():
         ValueSpec(v, (4,), "float32", TensorSharding(((),))) for v in ("arg0", "arg1", "v0", "v1")
     ]
     program = StageProgram(
-        "swap", 0, "update", 0, text.encode(), tuple(values[:2]), tuple(values[2:]), (0, 1)
+        "swap",
+        0,
+        FunctionKind.UPDATE,
+        0,
+        text.encode(),
+        tuple(values[:2]),
+        tuple(values[2:]),
+        (0, 1),
     )
     arguments = tuple(
         ArgumentSpec(f"a{i}", (4,), "float32", 0, donated=True, aliased_result=1 - i)
@@ -190,7 +198,7 @@ def test_programs_go_through_the_persistent_compilation_cache(tmp_path, monkeypa
 def test_64_bit_values_need_x64():
     value = ValueSpec("v0", (3,), "float64", TensorSharding(((),)))
     text = "func.func @wide(%a: tensor<3xf64>) -> tensor<3xf64> { return %a : tensor<3xf64> }"
-    program = StageProgram("wide", 0, "forward", 0, text.encode(), (value,), (value,))
+    program = StageProgram("wide", 0, FunctionKind.FORWARD, 0, text.encode(), (value,), (value,))
     with pytest.raises(InputError, match="jax_enable_x64 is off") as caught:
         compiled(program, meshes=(Mesh((), (0,)),))
     assert caught.value.code == "SHARDC-261"

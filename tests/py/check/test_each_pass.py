@@ -20,6 +20,7 @@ from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, main_function, ops
 from shardc.passes.cse import Cse
 from shardc.passes.pipeline import NORMALIZE, PASSES
+from shardc.passes.widen_floats import WidenFloats
 from tests.py.fuzz.every_pass import check_every_pass
 from tests.py.fuzz.kinds import KINDS, step_of
 
@@ -104,6 +105,12 @@ def test_a_pass_that_does_nothing_is_not_run_again() -> None:
     module = counted(4)
     checks(module, *NORMALIZE)
     assert {check.outcome for check in checks(module, Cse())} == {"unchanged"}
+
+
+def test_a_pass_that_widens_may_change_the_types_of_results() -> None:
+    module = module_of(lambda i: jnp.sin(i.astype(jnp.float32)), np.arange(4, dtype=np.int32))
+    (check,) = checks(module, WidenFloats())
+    assert check.outcome == "agrees" and not check.differences
 
 
 def test_what_the_interpreter_lacks_is_told() -> None:

@@ -59,10 +59,7 @@ def case() -> Case:
         options = plan_options(stages=2, microbatches=2, mesh=(4,), schedule="1f1b")
         plan = plan_program(prepared, Cluster.load("cpu8"), options)
         sharded = compiler.replay(prepared, plan)
-        own, wide = (
-            compiler.lower(module, plan.num_microbatches, plan.schedule)
-            for module in (sharded, verify.widened(sharded))
-        )
+        own, wide = (compiler.lower(module, plan) for module in (sharded, verify.widened(sharded)))
         inputs = [np.asarray(leaf) for leaf in jax.tree.leaves(program.args)]
         exact = verify.references(imported, inputs, verify.state_of(own), STEPS, jax.devices()[0])
         return Case(own, wide, inputs, verify.result_names(imported), exact)

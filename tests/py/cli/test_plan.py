@@ -123,3 +123,64 @@ def test_equal_layers_can_be_tied(tmp_path: Path) -> None:
     assert tied["num_folded"] > 0 and tied["folded_objective"] == tied["objective"]
     assert free["objective"] <= tied["objective"] * (1 + 1e-9)
     assert any("equal layers share their shardings" in note for note in found["tied"]["notes"])
+
+
+def test_pipelines_by_hand_are_ranked_beside_those_of_the_search(tmp_path: Path) -> None:
+    file, output = write_mlp(tmp_path), tmp_path / "plan.json"
+    mine, huge = tmp_path / "mine.json", tmp_path / "huge.json"
+    stage = '{"layers": 2, "mesh": [2, 2]}'
+    mine.write_text(
+        f'{{"version": 1, "name": "mine", "microbatches": 2, "stages": [{stage}, {stage}]}}'
+    )
+    huge.write_text('{"version": 1, "name": "one device", "stages": [{"mesh": [1]}]}')
+    options = ["--cluster", "cpu8", "--top", 40, "--stages-spec", mine, "--stages-spec", huge]
+    options += ["--memory-limit", "130KiB", "-o", output, "--format", "json"]
+    result = shardc("plan", file, *options)
+    assert result.exit_code == 0, result.stderr
+    data = json.loads(result.stdout)
+    rows = data["alternatives"]
+    assert {"mine", "one device", "search"} == {row["name"] for row in rows}
+    times = [row["step_time_s"] for row in rows if row["step_time_s"] is not None]
+    assert times == sorted(times)
+    assert times[0] == data["predicted_step_time_s"] == Plan.load(output).predicted.step_time_s
+    assert next(row for row in rows if row["name"] == "one device")["missing_bytes"] > 0
+
+
+def test_a_pipeline_by_hand_is_planned_compared_and_run(tmp_path: Path) -> None:
+    file, spec = write_mlp(tmp_path), tmp_path / "spec.json"
+    plans = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path, sizes in zip(plans, ([2, 2], [4]), strict=True):
+        stage = {"layers": 2, "mesh": sizes}
+        spec.write_text(json.dumps({"version": 1, "microbatches": 2, "stages": [stage, stage]}))
+        options = ["--cluster", "cpu8", "--stages-spec", spec, "-o", path]
+        assert shardc("plan", file, *options).exit_code == 0
+    text = shardc("plan", "--compare", *plans)
+    assert text.exit_code == 0 and "is faster" in text.stdout
+    data = json.loads(shardc("plan", "--compare", *plans, "--format", "json").stdout)
+    assert data["faster"] in map(str, plans)
+    ran = shardc("run", file, "--devices", 8, "--stages-spec", spec, "--check", "--steps", 2)
+    assert ran.exit_code == 0, ran.output
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--stages", "2"], "SHARDC-183"),
+        (["--prices"], "SHARDC-183"),
+        (["--stages-spec", "SPEC"], "SHARDC-183"),
+    ],
+)
+def test_options_that_contradict_a_pipeline_by_hand(
+    tmp_path: Path, options: list[str], code: str
+) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text('{"version": 1, "stages": [{}]}')
+    given = [str(spec) if each == "SPEC" else each for each in options]
+    result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", "--stages-spec", spec, *given)
+    assert result.exit_code == 2
+    assert f"error[{code}]" in result.stderr
+
+
+def test_a_file_and_a_cluster_are_needed(tmp_path: Path) -> None:
+    assert shardc("plan").exit_code == 2
+    assert shardc("plan", write_mlp(tmp_path)).exit_code == 2

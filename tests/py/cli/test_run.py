@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,6 @@ from tests.py.cli.programs import shardc, write_mlp
 
 ROOT = Path(__file__).parents[3]
 SMALL = ["--devices", 4, "--stages", 2, "--microbatches", 2, "--steps", 2]
-
-
-@pytest.fixture(autouse=True)
-def restored_x64() -> Iterator[None]:
-    before = jax.config.jax_enable_x64
-    yield
-    jax.config.update("jax_enable_x64", before)
 
 
 def test_json_has_the_words_of_the_contract(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,8 +39,13 @@ def refusal(tmp_path, change) -> ClusterError:
 def test_built_in_cluster_names_a_source_for_every_number(name):
     cluster = Cluster.load(name)
     assert cluster.name == name
-    for part in (cluster.device, *cluster.levels):
-        numbers = set(part.__struct_fields__) - {"name", "source"}
+    for part in (cluster.device, cluster.device.timing, *cluster.levels):
+        defaults = {f.name: f.default for f in msgspec.structs.fields(part)}
+        numbers = {
+            name
+            for name in set(defaults) - {"name", "source", "timing"}
+            if getattr(part, name) != defaults[name]
+        }
         assert set(part.source) == numbers
 
 
@@ -47,6 +53,7 @@ def test_sizes_of_the_built_in_clusters():
     assert {name: Cluster.load(name).num_devices for name in Cluster.names()} == {
         "a100-64": 64,
         "a100-8": 8,
+        "a100-megatron": 3200,
         "alpa": 64,
         "cpu8": 8,
         "h100-64": 64,
@@ -147,6 +154,79 @@ def test_device_without_memory_is_refused(tmp_path):
     assert "memory_bytes of device 'd' is 0" in error.message
 
 
+@pytest.mark.parametrize("share", [0, -0.5, 1.01, 7])
+@pytest.mark.parametrize("field", ["product_efficiency", "memory_efficiency"])
+def test_efficiency_that_is_no_share_is_refused(tmp_path, field, share):
+    error = refusal(tmp_path, lambda data: data["device"].update(timing={field: share}))
+    assert error.message == f"{field} of the device's timing is {float(share)}"
+    error = refusal(tmp_path, lambda data: data["levels"][0].update(efficiency=share))
+    assert error.message == f"efficiency of level 'node' is {float(share)}"
+
+
+@pytest.mark.parametrize("field", ["launch_s", "dispatch_s", "action_s", "half_side"])
+def test_negative_time_is_refused(tmp_path, field):
+    error = refusal(tmp_path, lambda data: data["device"].update(timing={field: -1}))
+    assert error.message == f"{field} of the device's timing is -1.0"
+
+
+def test_more_than_all_of_the_reduction_cannot_be_hidden(tmp_path):
+    error = refusal(tmp_path, lambda data: data["device"].update(timing={"gradient_overlap": 2}))
+    assert "gradient_overlap" in error.message
+
+
 def test_python_cluster_is_checked_like_a_file():
     with pytest.raises(ClusterError, match="size of level 'l' is 0"):
         Level("l", 0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "levels", "base"),
+    [
+        ("h100-8x128", (8, 128), "h100-64"),
+        ("a100-8x48", (8, 48), "a100-64"),
+        ("a100-512", (8, 64), "a100-64"),
+        ("a100-4", (4,), "a100-64"),
+        ("h200-4x2", (4, 2), "h200-64"),
+        ("v100-8x8", (8, 8), "alpa"),
+    ],
+)
+def test_clusters_of_a_kind_have_any_number_of_nodes(name, levels, base):
+    cluster, like = Cluster.load(name), Cluster.load(base)
+    assert cluster.name == name
+    assert tuple(level.size for level in cluster.levels) == levels
+    assert cluster.device == like.device
+    for own, other in zip(cluster.levels, like.levels, strict=False):
+        assert own.bandwidth_bytes_per_s == other.bandwidth_bytes_per_s
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("h100-16x2", "SHARDC-101"),
+        ("h100-0x2", "SHARDC-101"),
+        ("h100-8x0", "SHARDC-101"),
+        ("h100-12", "SHARDC-101"),
+        ("best-8x2", "SHARDC-100"),
+        ("h100-8by2", "SHARDC-100"),
+    ],
+)
+def test_clusters_that_no_kind_has_are_refused(name, code):
+    with pytest.raises(ClusterError) as refused:
+        Cluster.load(name)
+    assert refused.value.code == code
+    assert refused.value.help
+
+
+def test_a_missing_dtype_and_a_negative_bandwidth_are_refused(tmp_path):
+    assert (
+        "has no entry 'default'"
+        in refusal(
+            tmp_path, lambda data: data["device"].update(flops_per_s={"float32": 1e12})
+        ).message
+    )
+    assert (
+        "bandwidth_bytes_per_s of level 'node' is -1"
+        in refusal(
+            tmp_path, lambda data: data["levels"][0].update(bandwidth_bytes_per_s=-1.0)
+        ).message
+    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,9 @@ from jax import lax
 
 import shardc
 from shardc.errors import RequestWarning
+from shardc.passes import plan_shardings
+from tests.py.fuzz.random_solver import random_solver
+from tests.py.table import CLUSTER
 
 COLUMNS = 6
 # Element type -> the first number that it does not hold, or not exactly.
@@ -150,13 +154,43 @@ def test_blocks_of_the_batch_are_those_that_the_loop_takes(
     with jax.enable_x64(True):
         args = random.normal(size=(4, 4)), random.normal(size=(rows, 4))
         expected = jax.jit(step)(*args)[1]
-        wrapped = shardc.jit(step, donate_argnums=(), stages=1, microbatches=2)
+        wrapped = shardc.jit(step, donate_argnums=(), batch_argnums=1, stages=1, microbatches=2)
         if shared:
             got = wrapped(*args)[1]
         else:
             with pytest.warns(RequestWarning, match="needs the whole batch"):
                 got = wrapped(*args)[1]
     np.testing.assert_allclose(got, expected, rtol=1e-12)
+    assert wrapped.plan.num_microbatches == (2 if shared else 1)
+
+
+@pytest.mark.parametrize("lowering", ["local", "xla"])
+def test_loops_with_collectives_run_as_often_as_they_do(lowering: str) -> None:
+    """XLA counts such loops, and takes unsigned counters and those that wrap around for others."""
+
+    def step(w: Any, x: Any) -> Any:
+        def added(start: Any, change: Any, more: Callable[[Any], Any]) -> Any:
+            def one(carry: Any) -> Any:
+                i, total = carry
+                row = lax.dynamic_index_in_dim(x, i.astype(jnp.int32) % 8, 0, keepdims=False)
+                return i + change, total + jnp.sum(jnp.tanh(row @ w)) * (1 + i.astype(x.dtype))
+
+            return lax.while_loop(lambda carry: more(carry[0]), one, (start, 0.0))[1]
+
+        down = added(jnp.uint8(7), jnp.uint8(255), lambda i: i > 0)
+        around = added(jnp.int8(120), jnp.int8(1), lambda i: i >= 0)
+        return w, down, around
+
+    random = np.random.default_rng(3)
+    with jax.enable_x64(True):
+        args = random.normal(size=(4, 4)), random.normal(size=(8, 4))
+        wrapped = shardc.jit(
+            step, cluster=CLUSTER, stages=1, microbatches=1, mesh=(2,), lowering=lowering
+        )
+        with mock.patch.object(plan_shardings, "solve", random_solver(3)):
+            got = wrapped(*args)[1:]
+        expected = jax.jit(step)(*args)[1:]
+    np.testing.assert_allclose(got, expected, rtol=1e-11)
 
 
 def layers_of_table(dtype: str, count: int) -> Callable[..., Any]:

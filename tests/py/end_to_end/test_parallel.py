@@ -28,8 +28,10 @@ from shardc.ir.walk import functions, main_function, symbol, walk
 from shardc.passes import plan_shardings
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
+from shardc.plan.shape import Shape
 from shardc.runtime.memory import slot_bytes
-from shardc.runtime.tape import build_tape
+from shardc.runtime.tape.build import build_tape
+from shardc.runtime.tape.instructions import Free, Run
 from shardc.schedule.registry import generate, schedule_named
 from shardc.schedule.tasks import print_lanes
 from shardc.solver.problem.problem import Problem, Solution
@@ -66,7 +68,7 @@ def outlined(num_microbatches: int) -> dict[str, tuple[int, str, int, int]]:
     starts = layer_positions(split.operation, at_least=STAGES)
     cuts = tuple(starts[len(starts) * stage // STAGES] for stage in range(1, STAGES))
     meshes = (mesh_of((2, 2), range(4)), mesh_of((2, 2), range(4, 8)))
-    module = compiler.cut(split, compiler.Shape(num_microbatches, cuts, meshes, "1f1b"))
+    module = compiler.cut(split, Shape(num_microbatches, cuts, meshes, "1f1b"))
     with module.context:
         return {
             symbol(f): (
@@ -149,7 +151,7 @@ def test_state_is_divided_under_a_tight_limit() -> None:
     for argument, place in zip(executable.arguments, tape.primary, strict=True):
         if argument.aliased_result is not None:
             slot = tape.slots[place]
-            on_device[slot.stage] += slot_bytes(executable, slot)
+            on_device[slot.group] += slot_bytes(executable, slot)
             whole += math.prod(argument.shape) * np.dtype(argument.dtype).itemsize
     assert max(on_device) <= 1.3 * whole / NUM_DEVICES
 
@@ -158,21 +160,28 @@ def peak_stash_bytes(executable: Executable) -> list[int]:
     """Per stage the most bytes on one device that wait from forward to backward at any time."""
     tape = tape_of(executable)
     kinds = [each.kind for each in executable.programs]
+    freed_with, at = {}, -1
+    for each in tape.instructions:
+        at += isinstance(each, Run)
+        if isinstance(each, Free):
+            freed_with.update(dict.fromkeys(each.slots, at))
     stashed = {
         slot
-        for each in tape.heavy
+        for i, each in enumerate(tape.runs)
         if kinds[each.program] == "forward"
         for slot in each.results
-        if slot not in each.drops and tape.slots[slot].microbatch is not None
+        if freed_with.get(slot, i) > i and tape.slots[slot].microbatch is not None
     }
     held, peak = [0] * STAGES, [0] * STAGES
-    for each in tape.heavy:
-        for slot in stashed & set(each.results):
-            stage = tape.slots[slot].stage
-            held[stage] += slot_bytes(executable, tape.slots[slot])
-            peak[stage] = max(peak[stage], held[stage])
-        for slot in stashed & set(each.drops):
-            held[tape.slots[slot].stage] -= slot_bytes(executable, tape.slots[slot])
+    for each in tape.instructions:
+        if isinstance(each, Run):
+            for slot in stashed & set(each.results):
+                stage = tape.slots[slot].group
+                held[stage] += slot_bytes(executable, tape.slots[slot])
+                peak[stage] = max(peak[stage], held[stage])
+        if isinstance(each, Free):
+            for slot in stashed & set(each.slots):
+                held[tape.slots[slot].group] -= slot_bytes(executable, tape.slots[slot])
     assert held == [0] * STAGES
     return peak
 
@@ -181,7 +190,7 @@ def peak_stash_bytes(executable: Executable) -> list[int]:
 def test_1f1b_stashes_less_than_gpipe_as_predicted() -> None:
     executable = tight_plan().executable
     module = compiler.replay(prepared(), tight_plan().plan)
-    work = compiler.work_of(module, MICROBATCHES)
+    work = compiler.work_of(module, Shape.of(tight_plan().plan))
     gpipe = print_lanes(generate("gpipe", work))
     ours = peak_stash_bytes(executable)
     theirs = peak_stash_bytes(msgspec.structs.replace(executable, actions=gpipe))

@@ -47,8 +47,8 @@ def test_batch_norm_runs_with_one_microbatch_and_names_its_op_and_line() -> None
     with pytest.warns(shardc.RequestWarning, match="1 microbatch instead of 2") as caught:
         made = plan(build("mlp_batch_norm"), microbatches=2, **ONE_STAGE)
     assert made.num_microbatches == 1
-    assert list(made.unmet) == [str(warning.message) for warning in caught]
-    assert re.search(r"'stablehlo\.\w+' needs a sum .*\(programs\.py:\d+", made.unmet[0])
+    assert list(map(str, made.unmet)) == [str(warning.message) for warning in caught]
+    assert re.search(r"'stablehlo\.\w+' needs a sum .*\(programs\.py:\d+", str(made.unmet[0]))
     assert made.unmet[0] in made.notes
 
 
@@ -228,7 +228,7 @@ def test_mesh_that_divides_no_dim_names_a_heavy_op() -> None:
 def test_auto_plans_one_microbatch_instead() -> None:
     made = plan(build("mlp_batch_norm"), microbatches="auto")
     assert made.num_microbatches == 1
-    assert any("microbatch" in note for note in made.notes)
+    assert any("microbatch" in str(note) for note in made.notes)
 
 
 def test_auto_cuts_an_odd_batch_into_parts_of_its_own() -> None:
@@ -248,11 +248,11 @@ def test_unknown_custom_call_is_replicated_and_listed() -> None:
 
     args = (np.ones((64, 64), np.float32), np.ones((32, 64), np.float32))
     made = plan(Program(step, args), microbatches=1, **ONE_STAGE)
-    assert any("strange_target" in note for note in made.notes)
+    assert any("strange_target" in str(note) for note in made.notes)
 
 
 def test_microbatches_until_it_fits() -> None:
-    """Nine tenths of the memory are activations; the state fits many times."""
+    """Nearly all memory are activations, also if they are made again; the state fits many times."""
 
     def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         def loss_fn(w: jax.Array) -> jax.Array:
@@ -266,7 +266,7 @@ def test_microbatches_until_it_fits() -> None:
 
     program = Program(step, (np.ones((64, 64), np.float32), np.ones((4096, 64), np.float32)))
     whole = plan(program, microbatches=1, **ONE_STAGE)
-    limit = {"memory_limit_bytes": whole.predicted.peak_bytes_per_device // 2}
+    limit = {"memory_limit_bytes": whole.predicted.peak_bytes_per_device // 8}
     error = refusal(program, microbatches=1, **ONE_STAGE, **limit)
     assert error.code == "SHARDC-220"
     assert "every choice needs at least" in error.message

@@ -11,8 +11,10 @@ from tests.py.passes.on_devices import run_local, run_whole
 from tests.py.passes.one_op import MESH, annotated, localized, strategies, target_of
 
 NUMBERS = [0.0, -0.0, 1.5, -2.5, np.inf, -np.inf, np.nan, -np.nan]
-LEAST = {"maximum": {"f16": "0xFC00", "bf16": "0xFF80", "f32": "0xFF800000"}}
-LEAST["minimum"] = {"f16": "0x7C00", "bf16": "0x7F80", "f32": "0x7F800000"}
+LEAST = {"maximum": {"f16": "0xFC00", "bf16": "0xFF80", "f32": "0xFF800000", "f8E5M2": "0xFC"}}
+LEAST["minimum"] = {"f16": "0x7C00", "bf16": "0x7F80", "f32": "0x7F800000", "f8E5M2": "0x7C"}
+for reducer, number in (("maximum", "-240.0"), ("minimum", "240.0")):  # these have no infinity
+    LEAST[reducer] |= {"f8E4M3FN": number, "f8E4M3FNUZ": number}
 
 
 def program(reducer: str, element: str) -> str:
@@ -26,7 +28,7 @@ def program(reducer: str, element: str) -> str:
 
 
 @pytest.mark.parametrize("xla", [False, True])
-@pytest.mark.parametrize("element", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("element", list(LEAST["maximum"]))
 @pytest.mark.parametrize("reducer", ["maximum", "minimum"])
 def test_nan_wins_on_whatever_device_it_is(reducer: str, element: str, xla: bool) -> None:
     text = program(reducer, element)

@@ -7,14 +7,17 @@ import pytest
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import heavy_flops
+from shardc.backend.extract import function_values
 from shardc.ir.attributes import BATCH_DIM, KIND, arg_attrs, get_str
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import body, functions, main_function, ops, symbol
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import NORMALIZE
+from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.split_microbatches import SplitMicrobatches
+from shardc.plan.function_kind import FunctionKind
 from tests.py import programs
 from tests.py.pipeline_reference import run_pipeline, stage_functions
 
@@ -29,7 +32,7 @@ def flat(tree):
     ]
 
 
-def outlined(step, args, donate, microbatches, stages):
+def outlined(step, args, donate, microbatches, stages, in_flight=()):
     """The outlined module, and the arguments in the types that its functions take."""
     module = parse(jax.jit(step, donate_argnums=donate).lower(*args).as_text())
     run_passes(module, [*NORMALIZE, SplitMicrobatches(microbatches)])
@@ -38,7 +41,7 @@ def outlined(step, args, donate, microbatches, stages):
         cut = [BATCH_DIM in attrs for attrs in arg_attrs(main)]
         shapes = [tuple(ir.RankedTensorType(v.type).shape) for v in body(main).arguments]
     assert any(cut)
-    run_passes(module, [PlanStages(stages=stages), OutlineStages()])
+    run_passes(module, [PlanStages(stages=stages), PlanResidency(in_flight), OutlineStages()])
     leaves = flat(args)
     return module, [leaf.reshape(shape) for leaf, shape in zip(leaves, shapes, strict=True)]
 
@@ -49,13 +52,14 @@ def relative_error(ours, reference):
     return np.max(np.abs(ours - reference), initial=0) / max(np.max(np.abs(reference)), 1e-30)
 
 
-def check(name, microbatches, stages, limit=1e-10):
+def check(name, microbatches, stages, in_flight=(), limit=1e-10):
     """Compares one step in float64 with `jax.jit`."""
     with jax.enable_x64(True):
         program = programs.build(name, "float64")
         args = jax.tree.map(lambda leaf: leaf, program.args)
         reference = flat(jax.jit(program.step)(*args))
-        module, inputs = outlined(program.step, args, program.donate_argnums, microbatches, stages)
+        donate = program.donate_argnums
+        module, inputs = outlined(program.step, args, donate, microbatches, stages, in_flight)
         results = run_pipeline(module, inputs, microbatches)
         assert len(results) == len(reference)
         for result, expected in zip(results, reference, strict=True):
@@ -65,6 +69,43 @@ def check(name, microbatches, stages, limit=1e-10):
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_an_mlp_computes_what_the_step_computes(stages):
     check("mlp", 2, stages)
+
+
+@pytest.mark.parametrize("in_flight", [(1,), (9,), (2, 1), (0, 3)])
+def test_what_is_made_again_is_what_was_kept(in_flight):
+    check("mlp", 2, len(in_flight), in_flight)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "in_flight"), [("gpt_dropout", (2, 1)), ("gpt_mask", (9, 9))])
+def test_training_steps_that_make_values_again_compute_what_they_compute(name, in_flight):
+    check(name, 2, len(in_flight), in_flight)
+
+
+def stash_bytes(in_flight):
+    """Of an MLP: what the forward functions leave to the backward functions of their stages."""
+    program = programs.build("mlp")
+    module, _ = outlined(program.step, program.args, program.donate_argnums, 2, 2, in_flight)
+    values = function_values(module.operation)
+    made = {
+        (each.stage, spec.value)
+        for each in values
+        if each.kind is FunctionKind.FORWARD
+        for spec in each.results
+        if spec.per_microbatch
+    }
+    return sum(
+        spec.num_bytes
+        for each in values
+        if each.kind is FunctionKind.BACKWARD
+        for spec in each.args
+        if (each.stage, spec.value) in made
+    )
+
+
+def test_less_is_kept_the_more_microbatches_are_in_flight():
+    kept, for_one, for_many = map(stash_bytes, [(0, 0), (1, 1), (99, 99)])
+    assert kept > for_one >= for_many
 
 
 @pytest.mark.slow

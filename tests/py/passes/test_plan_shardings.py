@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from jax.extend.mlir import ir
 
+from shardc.ir.attributes import STAGE_REPORTS
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
-from shardc.passes.plan_shardings import REPORTS, PlanShardings
+from shardc.passes.plan_shardings import PlanShardings
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import StageReport
 from shardc.solver.solve import LimitError
@@ -35,7 +36,7 @@ def reported(module, limit):
     planned = copy_module(module)
     run_passes(planned, [PlanShardings(machine, memory_limit=limit)])
     with planned.context:
-        text = ir.StringAttr(planned.operation.attributes[REPORTS]).value
+        text = ir.StringAttr(planned.operation.attributes[STAGE_REPORTS]).value
     (report,) = msgspec.json.decode(text, type=list[StageReport])
     assert report.peak_bytes == report.memory.total
     return report

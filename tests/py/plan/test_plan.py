@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shardc.errors import PlanError
 from shardc.plan.decisions import FunctionSharding, OpSharding, Plan, StagePlan
 from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.notes import Note, NoteCode
 from shardc.plan.predicted import Predicted
 
 AXES = st.sampled_from("xyz")
@@ -27,6 +28,8 @@ MESHES = st.builds(
     st.lists(st.integers(0, 63), min_size=1, max_size=4).map(tuple),
 )
 FLOATS = st.floats(0, 1e6)
+WORDS = st.text(max_size=5)
+DATA = st.dictionaries(WORDS, st.one_of(WORDS, st.integers(0, 1 << 50), FLOATS), max_size=3)
 PLANS = st.builds(
     Plan,
     num_stages=st.integers(1, 4),
@@ -40,7 +43,7 @@ PLANS = st.builds(
     objective=FLOATS,
     lower_bound=FLOATS,
     planning_time_s=FLOATS,
-    notes=st.lists(st.text(max_size=5), max_size=2).map(tuple),
+    notes=st.lists(st.builds(Note, st.sampled_from(NoteCode), DATA), max_size=2).map(tuple),
 )
 
 

@@ -13,7 +13,7 @@ from shardc.cluster import Cluster, Device, Level
 from shardc.cost.submeshes import mesh_views, submesh_sizes
 from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
-from shardc.planner.layer_costs import LayerCost, Sends
+from shardc.planner.layer_costs import POINTS, LayerCost, Sends
 from shardc.planner.layers import Layers
 from shardc.planner.shapes import ShapeSearch
 from shardc.planner.stage_prices import StagePrices
@@ -28,7 +28,10 @@ class MadeUp:
     Attributes:
         talk_s: of a microbatch, per device beside the first.
         latency_s: of a microbatch, whatever its size.
-        state: bytes of a layer over all devices; one price halves it for a tenth more time.
+        state: bytes of a layer over all devices; a price of 0.1 halves it for a tenth more time, a
+            price of 1.0 once more.
+        stash: bytes of a layer and step over all devices; a tenth of it is kept where the rest is
+            made again.
     """
 
     num_layers: int = 4
@@ -40,6 +43,7 @@ class MadeUp:
     work: int = 0
     asked: set[Any] = field(default_factory=set)
     refused: tuple[int, ...] = ()
+    stash: float = 0.0
 
     @property
     def layers(self) -> Layers:
@@ -48,18 +52,24 @@ class MadeUp:
         kinds = (0,) * self.num_layers
         return Layers(origins, kinds, kinds, origins[:1], (0,))
 
-    def cost(self, view: Mesh, count: int, price: int, kind: int) -> LayerCost:
-        self.work += (view, count, price) not in self.asked
-        self.asked.add((view, count, price))
+    def cost(self, view: Mesh, count: int, point: int, kind: int) -> LayerCost:
+        self.work += (view, count, point) not in self.asked
+        self.asked.add((view, count, point))
+        price, again = (0.0, 0.1, 1.0).index(POINTS[point].price), POINTS[point].again
         size = len(view.device_ids)
         seconds = self.work_s / count / size + self.latency_s + self.talk_s * (size - 1) / count
         slower = 1.0 + 0.1 * price
-        memory = LayerMemory(self.state / size / 2**price, 0.0, 0.0, 0.0)
+        made = self.stash / size / count
+        kept, body = (0.1 * made, made) if again else (made, 0.0)
+        memory = LayerMemory(self.state / size / 2**price, kept, body, 0.0)
         half_s = seconds * slower / 2
-        return LayerCost(half_s, half_s, 0.0, self.work_s, memory)
+        return LayerCost(half_s, half_s * (1 + again), 0.0, self.work_s, memory)
 
-    def is_known(self, view: Mesh, count: int, price: int) -> bool:
-        return (view, count, price) in self.asked
+    def is_known(self, view: Mesh, count: int, point: int) -> bool:
+        return (view, count, point) in self.asked
+
+    def keeps_less(self, count: int) -> bool:
+        return self.stash > 0.0
 
     def has(self, count: int) -> bool:
         return count not in self.refused
@@ -91,12 +101,12 @@ def search(costs: MadeUp, machine: Cluster, counts: list[int]) -> ShapeSearch:
 
 
 def best_of_all(costs: MadeUp, machine: Cluster, counts: list[int]) -> float:
-    """Every shape of equal stages, with every price of every layer."""
+    """Every shape of equal stages, with every point of every layer."""
     whole = search(costs, machine, counts)
     for size, count in itertools.product(whole.prices.sizes, [1, *counts]):
         for view in mesh_views(machine, 0, size):
-            for price in range(3):
-                whole.prices._ask(view, count, price)
+            for point in range(len(POINTS)):
+                whole.prices._ask(view, count, point)
     shapes = [whole._best(key) for key in whole._keys()]
     return min((shape.step_time_s for shape in shapes if shape is not None), default=math.inf)
 
@@ -120,13 +130,14 @@ def test_small_problems_get_the_shape_that_is_known_to_be_best(costs: MadeUp, st
 @pytest.mark.parametrize("talk_s", [0.0, 1.0])
 @pytest.mark.parametrize("latency_s", [0.01])
 @pytest.mark.parametrize("send_bytes", [0, 10**9])
+@pytest.mark.parametrize("stash", [0.0, 4.0 * GB])
 def test_few_prices_find_what_all_of_them_do(
-    state: float, talk_s: float, latency_s: float, send_bytes: int
+    state: float, talk_s: float, latency_s: float, send_bytes: int, stash: float
 ) -> None:
     machine, counts = cluster(2, 2), [2, 8]
 
     def costs() -> MadeUp:
-        return MadeUp(4, 1.0, talk_s, latency_s, state, send_bytes)
+        return MadeUp(4, 1.0, talk_s, latency_s, state, send_bytes, stash=stash)
 
     few = costs()
     found = search(few, machine, counts).run()
@@ -135,6 +146,14 @@ def test_few_prices_find_what_all_of_them_do(
         assert found == []
     else:
         assert found[0].pipeline.step_time_s <= best_s * (1 + 1e-5)
+
+
+@pytest.mark.parametrize(("stash", "again"), [(0.2 * GB, False), (0.4 * GB, True)])
+def test_values_are_made_again_where_keeping_them_does_not_fit(stash: float, again: bool) -> None:
+    """Four layers keep 0.8 or 1.6 GB of 1 GB, or 0.04 each beside the 0.4 GB of one of them."""
+    looked = search(MadeUp(stash=stash), cluster(1, 1), [1])
+    found = looked.run()[0]
+    assert looked.prices.makes_again(1, 1, 1, *found.pipeline.stages[0][:2]) is again
 
 
 def test_no_shape_is_found_where_nothing_fits() -> None:

@@ -5,13 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shardc.analysis.batch.refusal import Hindrance, MicrobatchRefusal
 from shardc.analysis.program.trip_count import trip_count
-from shardc.compiler import Shape, layer_loops, prepare
+from shardc.compiler import prepare
 from shardc.cost.submeshes import mesh_of
 from shardc.errors import MicrobatchError
 from shardc.importer.from_jax import import_function
 from shardc.ir.walk import main_function, ops
-from shardc.planner.layers import find_layers
+from shardc.plan.shape import Shape
+from shardc.planner.layers import find_layers, layer_loops
 from shardc.planner.split_cache import Splits
 
 
@@ -47,13 +49,11 @@ def test_what_no_number_of_microbatches_can_do_is_found_out_once(
 ) -> None:
     found = []
 
-    def refuse(module: object, count: int, *_: object) -> None:
+    def refuse(module: object, count: int, *_: object) -> MicrobatchRefusal:
         found.append(count)
-        error = MicrobatchError("it cannot be cut", help="leave it whole")
-        error.others = others
-        raise error
+        return MicrobatchRefusal(Hindrance.WHOLE_BATCH, "it cannot be cut", others=others)
 
-    monkeypatch.setattr("shardc.planner.split_cache.split", refuse)
+    monkeypatch.setattr("shardc.planner.split_cache.try_split", refuse)
     module = import_function(lambda x: x, (np.ones(4, np.float32),), {}).module
     splits = Splits(module, None)
     for count in (2, 4):

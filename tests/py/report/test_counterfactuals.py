@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc import compiler
 from shardc.api.stages import Planned
 from shardc.cluster import Cluster, Device, Level
 from shardc.errors import InputError
+from shardc.report.counterfactuals import choices
 
 CLUSTER = Cluster(
     "test", Device("test", 1 << 30, {"default": 1e9}, 1e30), (Level("link", 4, 1e9, 0.0),)
@@ -50,11 +50,11 @@ def test_an_argument_has_its_sharding_cost_and_alternatives() -> None:
 def test_costs_are_those_of_the_plan_and_alternatives_cost_more() -> None:
     """The solver proved the optimum, so no single change can gain."""
     found = planned()
-    choices = compiler.choices(found._prepared, found.plan, CLUSTER, lambda name: True)
-    assert choices
-    for choice in choices:
+    found_choices = choices(found._prepared, found.plan, CLUSTER, lambda name: True)
+    assert found_choices
+    for choice in found_choices:
         assert all(more.seconds >= -1e-12 for _, more in choice.alternatives), choice
-    products = [c for c in choices if c.name.startswith("stablehlo.dot_general")]
+    products = [c for c in found_choices if c.name.startswith("stablehlo.dot_general")]
     num_flops = 5 * 2 * 16 * 128 * 256  # the gradient of the input is not needed
     assert sum(c.cost.compute_s for c in products) == pytest.approx(num_flops / 4 / 1e9)
 

@@ -2,6 +2,7 @@
 
 from shardc.plan.decisions import Plan, StagePlan
 from shardc.plan.layout import Mesh
+from shardc.plan.notes import Note, NoteCode
 from shardc.plan.predicted import Predicted
 from shardc.report.summary import collectives_per_step, explain, mesh_text, seconds, size
 from tests.py.runtime.toy_step import toy_executable
@@ -21,7 +22,7 @@ PLAN = Plan(
     objective=0.5,
     lower_bound=0.25,
     planning_time_s=1.25,
-    notes=("'stablehlo.sort' is replicated",),
+    notes=(Note(NoteCode.LOOKUPS, {"count": 3}),),
 )
 
 
@@ -38,7 +39,7 @@ def test_table_says_what_was_decided_and_what_it_costs() -> None:
         "1.2 ms",
         "12.3 ms per step (25% idle in the pipeline), 3 MiB per device, 2 KiB sent",
         "objective 500 ms, proven lower bound 250 ms",
-        "note: 'stablehlo.sort' is replicated",
+        "note: 3 products with one-hot matrices",
     ):
         assert part in text, f"{part!r} is missing in\n{text}"
 

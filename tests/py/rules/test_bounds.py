@@ -19,7 +19,10 @@ def random_program(random: Random) -> str:
     """Forty ops on vectors: of floats, integers and booleans, and back."""
     size = len(EXTREMES)
     floats, integers, flags = ["%x", "%y"], ["%i"], ["%p"]
-    lines = []
+    lines = [
+        "%zero = stablehlo.constant dense<0.0> : tensor<f32>",
+        "%none = stablehlo.constant dense<-1> : tensor<i8>",
+    ]
 
     def add(kind: list[str], line: str) -> None:
         name = f"%v{len(lines)}"
@@ -29,13 +32,13 @@ def random_program(random: Random) -> str:
     f, i, p = f"tensor<{size}xf32>", f"tensor<{size}xi8>", f"tensor<{size}xi1>"
     pick = random.choice
     for _ in range(40):
-        choice = random.randrange(12)
+        choice = random.randrange(13)
         if choice < 3:
             add(floats, f"{pick(UNARY)} {pick(floats)} : {f}")
         elif choice < 6:
             add(floats, f"{pick(BINARY)} {pick(floats)}, {pick(floats)} : {f}")
         elif choice == 6:
-            number = pick([0.5, 1.0, -1.0, 2.0, 0.0, 100.0])
+            number = pick([0.5, 1.0, -1.0, 2.0, 0.0, 100.0, 1e8, -1e8])
             add(floats, f"constant dense<{number}> : {f}")
         elif choice == 7:
             op = pick(["add", "subtract", "multiply", "maximum", "minimum"])
@@ -49,6 +52,24 @@ def random_program(random: Random) -> str:
             add(integers, f"convert {pick(flags)} : ({p}) -> {i}")
         elif choice == 10:
             add(floats, f"clamp {pick(floats)}, {pick(floats)}, {pick(floats)} : {f}")
+        elif choice == 11:  # rows of eight, each one element
+            spread = f"tensor<8x{size}x{{}}>"
+            for kind, type_, name, start in [
+                (floats, "f32", "add", "%zero"),
+                (floats, "f32", pick(["maximum", "minimum"]), "%zero"),
+                (integers, "i8", pick(["and", "or", "add", "maximum"]), "%none"),
+            ]:
+                wide = spread.format(type_)
+                lines.append(
+                    f"%w{len(lines)} = stablehlo.broadcast_in_dim {pick(kind)}, dims = [1]"
+                    f" : (tensor<{size}x{type_}>) -> {wide}"
+                )
+                rows = f"%w{len(lines) - 1}"
+                add(
+                    kind,
+                    f"reduce({rows} init: {start}) applies stablehlo.{name} across dimensions = [0]"
+                    f" : ({wide}, tensor<{type_}>) -> tensor<{size}x{type_}>",
+                )
         else:
             add(floats, f"select {pick(flags)}, {pick(floats)}, {pick(floats)} : {p}, {f}")
     made = [name for name in (*floats, *integers) if name.startswith("%v")]
@@ -91,6 +112,9 @@ CASES = {
     "%c = stablehlo.convert %i : (tensor<2xi32>) -> tensor<2xf16>": ANY,  # overflows
     "%c = stablehlo.convert %i : (tensor<2xi32>) -> tensor<2xf32>": (-(2.0**31), 2.0**31 - 1),
     "%c = stablehlo.convert %x : (tensor<2xf32>) -> tensor<2xi1>": (0, 1),
+    "%c = stablehlo.constant dense<9007199254740993> : tensor<2xi64>": (2**53 + 1, 2**53 + 1),
+    "%c = stablehlo.rsqrt %x : tensor<2xf32>": ANY,  # -inf of -0
+    "%c = stablehlo.subtract %t, %t : tensor<2xf32>": (-2, 2),
     "%c = sdy.reshard %t <@mesh, [{}]> : tensor<2xf32>": (-1, 1),
 }
 
@@ -103,6 +127,33 @@ def test_what_is_known(line: str) -> None:
     )
     with module.context:
         assert bounds(ops(main_function(module.operation))[-1].results[0]) == CASES[line]
+
+
+def test_what_cancels_is_not_known() -> None:
+    """1e8 + 1 is 1e8 in float32, and 64 times 1 in bfloat16 no divisor either."""
+    module = parse("""func.func public @main() -> (tensor<f32>, tensor<f32>, tensor<bf16>) {
+        %large = stablehlo.constant dense<1.0e8> : tensor<f32>
+        %one = stablehlo.constant dense<1.0> : tensor<f32>
+        %sum = stablehlo.add %large, %one : tensor<f32>
+        %rest = stablehlo.subtract %sum, %large : tensor<f32>
+        %some = stablehlo.constant dense<0.1> : tensor<300xf32>
+        %zero = stablehlo.constant dense<0.0> : tensor<f32>
+        %all = stablehlo.reduce(%some init: %zero) applies stablehlo.add across dimensions = [0]
+            : (tensor<300xf32>, tensor<f32>) -> tensor<f32>
+        %ones = stablehlo.constant dense<1.0> : tensor<300xbf16>
+        %none = stablehlo.constant dense<0.0> : tensor<bf16>
+        %count = stablehlo.reduce(%ones init: %none) applies stablehlo.add across dimensions = [0]
+            : (tensor<300xbf16>, tensor<bf16>) -> tensor<bf16>
+        %less = stablehlo.constant dense<2.56e2> : tensor<bf16>
+        %left = stablehlo.subtract %count, %less : tensor<bf16>
+        return %rest, %all, %left : tensor<f32>, tensor<f32>, tensor<bf16> }""")
+    with module.context:
+        function = main_function(module.operation)
+        results = list(function.regions[0].blocks[0].operations)[-1].operands
+        rest, total, left = (bounds(value) for value in results)
+    assert rest.low <= 0
+    assert total.low < 30 < total.high < 30.1
+    assert left.low <= 0
 
 
 def test_a_long_way_back_is_not_gone() -> None:

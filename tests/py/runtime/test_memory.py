@@ -1,11 +1,18 @@
 """What a device holds while each program of a step runs."""
 
+import math
+
+import jax
 import msgspec
+import pytest
 
 from shardc.plan.executable import ArgumentSpec, ResultSpec
-from shardc.runtime.memory import program_peaks
-from tests.py.runtime.test_tape import STATE, Fake, executable, program
-from tests.py.runtime.toy_step import spec
+from shardc.runtime.interpreter import Interpreter
+from shardc.runtime.memory import live_bytes, program_peaks
+from shardc.runtime.tape.build import build_tape
+from shardc.runtime.tape.instructions import Send
+from tests.py.runtime.tape.test_build import STATE, Fake, executable, program
+from tests.py.runtime.toy_step import SCHEDULES, spec, toy_inputs
 
 
 def test_what_waits_for_others_counts_beside_what_a_program_needs():
@@ -35,3 +42,42 @@ def test_what_waits_for_others_counts_beside_what_a_program_needs():
         "second": state + batch + 10_000,  # the next state in place of the donated one
         "elsewhere": 100_000,
     }
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_devices_hold_what_the_tape_says_after_every_instruction(toy, schedule):
+    executable, programs = toy(schedule)
+    tape = build_tape(executable, programs)
+    step = Interpreter(executable, programs)
+    arguments = [
+        jax.device_put(jax.numpy.array(v), s) if i in (0, 1, 4) else v
+        for i, (v, s) in enumerate(zip(toy_inputs(), step.argument_shardings, strict=True))
+    ]
+    mine = {id(each) for each in jax.live_arrays()} - {id(arguments[i]) for i in (0, 1, 4)}
+    kept = {id(each) for each in step._template if each is not None}
+    found: list[list[int]] = []
+
+    def measured(operation):
+        def run(*given):
+            operation(*given)
+            found.append(bytes_by_device(mine - kept))
+
+        return run
+
+    step._before = list(map(measured, step._before))
+    step._updates = list(map(measured, step._updates))
+    step(arguments)
+    planned = live_bytes(executable, programs, tape)
+    for instruction, held, on_devices in zip(tape.instructions, planned, found, strict=True):
+        if not isinstance(instruction, Send):  # what arrives is there before it is received
+            assert on_devices == [held[0]] * 4 + [held[1]] * 4, instruction
+
+
+def bytes_by_device(others: set[int]) -> list[int]:
+    held = [0] * 8
+    for array in jax.live_arrays():
+        if id(array) not in others and not array.is_deleted():
+            piece = math.prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize
+            for device in array.sharding.device_set:
+                held[device.id] += piece
+    return held

@@ -9,6 +9,7 @@ until the update adds them up.
 import numpy as np
 
 from shardc.plan.executable import ArgumentSpec, Executable, ResultSpec, StageProgram, ValueSpec
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
 
 BATCH, WIDTH, HIDDEN, OUT, M = 8, 6, 4, 2, 2
@@ -162,14 +163,21 @@ def toy_executable(schedule: str = "gpipe", *, donate: bool = True) -> Executabl
     """Arguments w0, w1, x, t, rate; results w0, w1, loss, y, rate."""
     updated = (0, 1) if donate else (1,)
     programs = (
-        StageProgram("stage0_forward", 0, "forward", 0, FORWARD_0, (W0, X, INDEX), (H,)),
+        StageProgram("stage0_forward", 0, FunctionKind.FORWARD, 0, FORWARD_0, (W0, X, INDEX), (H,)),
         StageProgram(
-            "stage0_backward", 0, "backward", 0, BACKWARD_0, (X, H, DH, INDEX, G0), (G0,), (1, 2, 4)
+            "stage0_backward",
+            0,
+            FunctionKind.BACKWARD,
+            0,
+            BACKWARD_0,
+            (X, H, DH, INDEX, G0),
+            (G0,),
+            (1, 2, 4),
         ),
         StageProgram(
             "stage1_forward",
             1,
-            "forward",
+            FunctionKind.FORWARD,
             0,
             FORWARD_1,
             (W1, H, T, INDEX, LOSS, YS),
@@ -177,12 +185,19 @@ def toy_executable(schedule: str = "gpipe", *, donate: bool = True) -> Executabl
             (4, 5),
         ),
         StageProgram(
-            "stage1_backward", 1, "backward", 0, BACKWARD_1, (W1, H, E, G1), (DH, G1), (1, 2, 3)
+            "stage1_backward",
+            1,
+            FunctionKind.BACKWARD,
+            0,
+            BACKWARD_1,
+            (W1, H, E, G1),
+            (DH, G1),
+            (1, 2, 3),
         ),
         StageProgram(
             "stage0_update",
             0,
-            "update",
+            FunctionKind.UPDATE,
             0,
             update(0, "tensor<6x2xf32>"),
             (W0, G0, RATE),
@@ -192,7 +207,7 @@ def toy_executable(schedule: str = "gpipe", *, donate: bool = True) -> Executabl
         StageProgram(
             "stage1_update",
             1,
-            "update",
+            FunctionKind.UPDATE,
             0,
             update(1, "tensor<2x2xf32>"),
             (W1, G1, RATE),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc.planner.search import INTERRUPTED
+from shardc.plan.notes import Note, NoteCode
 from shardc.solver import interrupt
 from tests.py.table import CLUSTER
 
@@ -75,8 +75,8 @@ def test_planning_can_be_interrupted_at_any_moment(
             except (KeyboardInterrupt, _OwnError):
                 pass
             else:
-                assert INTERRUPTED in made.notes or sent.looks <= last
-                kept += INTERRUPTED in made.notes
+                assert Note(NoteCode.INTERRUPTED) in made.notes or sent.looks <= last
+                kept += Note(NoteCode.INTERRUPTED) in made.notes
             assert signal.getsignal(signal.SIGINT) is own
             assert not sent.flag.is_set()
     finally:

@@ -2,7 +2,7 @@
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.arguments import batch_choices, state_arguments
+from shardc.analysis.program.arguments import state_arguments
 from shardc.ir.context import parse
 from shardc.ir.walk import main_function
 
@@ -54,15 +54,3 @@ def test_with_names_only_a_whole_structure_is_state() -> None:
              return %w, %b, %x : tensor<3xf32>, tensor<4xf32>, tensor<3xf32> }"""
     )
     assert module and state_arguments(main) == {0: 0, 1: 1}
-
-
-def test_scalars_keys_and_dims_of_one_are_no_batch() -> None:
-    module, main = function(
-        """func.func public @main(%key: tensor<2xui32>, %rate: tensor<f32>, %one: tensor<1x8xf32>,
-                                  %x: tensor<8x3xf32>, %keys: tensor<8x2xui32>) {
-             return }"""
-    )
-    choices = batch_choices(main, [0, 1, 2, 3, 4])
-    assert module and [(c.size, dict(c.args)) for c in choices] == [(8, {3: 0, 4: 0})]
-    second = batch_choices(main, [0, 1, 2, 3, 4], dim=1)
-    assert [(c.size, dict(c.args)) for c in second] == [(8, {2: 1}), (3, {3: 1}), (2, {4: 1})]

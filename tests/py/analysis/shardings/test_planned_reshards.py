@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardc.analysis.shardings.planned_reshards import PlannedReshards
-from shardc.cost.links import axis_links
+from shardc.cost.model import CostModel
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import functions, symbol
@@ -47,7 +47,7 @@ def test_planned_collectives_are_the_emitted_ones(mesh, dtype):
     module = outlined(step, weights, np.ones((16, 8), dtype), donate=0)
     machine = cluster(flops_per_s=1e9, latency_s=1e-7)
     built = problem(module, mesh, machine)
-    links = axis_links(machine, mesh)
+    model = CostModel(machine)
     rng = np.random.default_rng(0)
     solved = list(solve(built.problem, time_limit_s=20).choice)
     compared = 0
@@ -64,6 +64,6 @@ def test_planned_collectives_are_the_emitted_ones(mesh, dtype):
             for function in functions(lowered.operation):
                 write_shardings(function, built.shardings(choice)[symbol(function)])
         run_passes(lowered, LOCAL_LOWERING)
-        planned = PlannedReshards(built, choice, mesh, links).collectives()
+        planned = PlannedReshards(built, choice, mesh, model).collectives()
         assert on_the_wire(planned, mesh) == mlir_collectives(str(lowered.operation))
         assert planned

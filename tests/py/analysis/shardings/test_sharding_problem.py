@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardc.analysis.program.flops import heavy_flops, op_cost
-from shardc.analysis.program.liveness import FREE
+from shardc.analysis.program.flops import op_cost
+from shardc.analysis.program.fusion import fused_traffic
 from shardc.analysis.program.stage_table import next_states
-from shardc.analysis.shardings.function_nodes import FUSED_TRAFFIC
 from shardc.cost.collectives import all_reduce_over_s
 from shardc.cost.links import axis_links
 from shardc.cost.reshard import reshard
@@ -22,6 +21,7 @@ from shardc.ir.attributes import KIND, get_str
 from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of
 from shardc.ir.walk import body, functions, ops, planned_ops, symbol, terminator
 from shardc.plan.layout import Mesh
+from shardc.plan.work import Work
 from shardc.solver.problem.problem import evaluate
 from shardc.solver.solve import LimitError, solve
 from tests.py.analysis.shardings.planned_programs import cluster, outlined, problem, random_choice
@@ -66,16 +66,23 @@ def recomputed_s(module, planned, mesh, machine, microbatches):
             size = itemsize(dtype_of(value))
             return reshard(lies[value], target, mesh, shape_of(value), size, links).seconds
 
+        traffic = dict(zip(planned_ops(function), fused_traffic(function), strict=True))
         for op, sharding in zip(ops(function), chosen.ops, strict=True):
             for operand, wanted in zip(op.operands, sharding.operands, strict=True):
                 seconds += seconds_of(operand, wanted)
             axes = {a for s in (*sharding.operands, *sharding.results) for a in s.axes}
             shards = math.prod(mesh.size(a) for a in axes)
             cost = op_cost(op)
-            moved = 0 if op.name in FREE else cost.bytes_read + cost.bytes_written
-            moved *= 1.0 if heavy_flops(op) else FUSED_TRAFFIC
+            moved = traffic[op].num_bytes / shards
+            if op.name == "stablehlo.dot_general":
+                lying = zip(
+                    [*op.operands, *op.results],
+                    [*sharding.operands, *sharding.results],
+                    strict=True,
+                )
+                moved = sum(num_bytes(v) / mesh.num_shards(s.axes) for v, s in lying)
             dtype = dtype_of(next(iter([*op.operands, *op.results])))
-            seconds += op_time_s(cost.flops / shards, moved / shards, dtype, machine.device)
+            seconds += op_time_s(Work(dtype, cost.flops / shards, moved), machine.device)
             if sharding.reduce_axes:
                 local = sum(
                     num_bytes(r) // mesh.num_shards(s.axes)
@@ -196,7 +203,9 @@ def test_the_barriers_of_a_checkpoint_leave_each_operand_its_own_sharding():
         assert sharding.operands == sharding.results
         split = [any(s.dims) for s in sharding.operands if len(s.dims) == 2]
         shapes = [shape_of(value) for value in op.operands if len(shape_of(value)) == 2]
-        assert split == [shape[0] == batch for shape in shapes]
+        # An argument costs nothing whole, so it may be split or not.
+        assert any(split)
+        assert all(shape[0] == batch for shape, s in zip(shapes, split, strict=True) if s)
 
 
 def scanned_mlp_step(weights, x, y):

@@ -8,9 +8,9 @@ from shardc.analysis.program.cloned_ops import cloneable_ops
 from shardc.analysis.program.def_use import dataflow, step_facts
 from shardc.analysis.program.state import state_aliases
 from shardc.analysis.stages.forward_backward import forward_ops
+from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_assignment import assign_stages
 from shardc.analysis.stages.stage_cuts import balanced_cuts, count_heavy_ops, layer_starts
-from shardc.errors import StageError
 from shardc.ir.attributes import (
     ACCUMULATE,
     DIRECTION,
@@ -173,7 +173,7 @@ def test_there_are_no_more_layers_than_matrix_products():
     starts = layer_starts(flow, order, 16)
     assert len(starts) == 3
     assert starts[0] == order[0]
-    with pytest.raises(StageError) as caught:
-        layer_starts(flow, order, 16, at_least=4)
-    assert caught.value.code == "SHARDC-160"
-    assert "4 stages were asked for, but the forward pass has 3 layers" in str(caught.value)
+    refusal = balanced_cuts(flow, order, 4)
+    assert isinstance(refusal, StageRefusal) and refusal.most == 3
+    assert refusal.error().code == "SHARDC-160"
+    assert "4 stages were asked for, but the forward pass has 3 layers" in refusal.message

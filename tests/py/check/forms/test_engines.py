@@ -51,6 +51,24 @@ def test_the_ends_of_types_arrive_as_they_are() -> None:
     assert np.signbit(got[2][-1])
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+def test_unsigned_indices_beyond_the_signed_half_are_not_negative(dtype: str) -> None:
+    most = np.iinfo(dtype).max
+
+    def step(x: Any, i: Any) -> Any:
+        gathering = jax.lax.GatherDimensionNumbers((), (0,), (0,))
+        scattering = jax.lax.ScatterDimensionNumbers((), (0,), (0,))
+        rows = jax.lax.gather(x, i[:, None], gathering, (1,), mode="clip")
+        added = jax.lax.scatter_add(x, i[:, None], rows, scattering, mode="drop")
+        moved = jax.lax.dynamic_update_slice(x, rows, (i[0],))
+        return rows, added, moved, jax.lax.dynamic_slice(x, (i[1],), (2,))
+
+    got, want = both(step, np.arange(300.0), np.array([most // 2 + 1, most], dtype))
+    assert want[0][0] >= 128
+    for left, right in zip(got, want, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
 def test_the_interpreter_runs_fourier_transforms() -> None:
     got, want = both(jnp.fft.fft, np.arange(8.0))
     np.testing.assert_allclose(got[0], want[0], atol=1e-12)

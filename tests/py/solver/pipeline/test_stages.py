@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.errors import InfeasibleError, StageError
 from shardc.solver.pipeline.stages import Line, Pipeline, plan_stages
 
 
@@ -123,8 +122,7 @@ def cases(draw: st.DrawFn) -> Case:
 def test_equals_exhaustive_search(case: Case) -> None:
     best = case.brute_force()
     if best == math.inf:
-        with pytest.raises((StageError, InfeasibleError)):
-            case.plan()
+        assert case.plan() is None
         return
     found = case.plan()
     assert found is not None
@@ -174,28 +172,25 @@ def test_round_trips_count_where_few_microbatches_are_in_flight() -> None:
     assert overlapped.period_s == pytest.approx(1.0)
 
 
-def test_more_stages_than_layers_is_an_error() -> None:
+def test_there_are_no_more_stages_than_layers() -> None:
     case = Case(
         2, 8, [1], 1, np.ones((1, 2)), *(np.zeros((1, 2)),) * 2, 1.0, np.zeros((1, 2, 2)),
         False, 3, 8,
     )  # fmt: skip
-    with pytest.raises(StageError, match=r"SHARDC-160.*3 stages"):
-        case.plan()
+    assert case.plan() is None
 
 
-def test_devices_that_cannot_be_filled_are_an_error() -> None:
+def test_stages_use_all_devices() -> None:
     case = Case(
         4, 8, [2], 1, np.ones((1, 4)), *(np.zeros((1, 4)),) * 2, 1.0, np.zeros((1, 2, 4)),
         False, 3, 8,
     )  # fmt: skip
-    with pytest.raises(StageError, match=r"SHARDC-162.*cannot fill 8 devices with 3 stages"):
-        case.plan()
+    assert case.plan() is None
 
 
-def test_no_stage_that_fits_is_an_error() -> None:
+def test_every_stage_fits() -> None:
     case = Case(
         2, 2, [1], 1, np.ones((1, 2)), *(np.ones((1, 2)),) * 2, 0.5, np.zeros((1, 2, 2)),
         False, None, 8,
     )  # fmt: skip
-    with pytest.raises(InfeasibleError, match="SHARDC-220"):
-        case.plan()
+    assert case.plan() is None

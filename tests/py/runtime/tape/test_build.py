@@ -1,14 +1,18 @@
 """Slots, moves, drops and donation of an unrolled step."""
 
 import dataclasses
+import itertools
 
 import msgspec
 import pytest
 
 from shardc.errors import ShardcError
 from shardc.plan.executable import ArgumentSpec, Executable, ResultSpec, StageProgram
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
-from shardc.runtime.tape import build_tape
+from shardc.runtime.tape.build import build_tape
+from shardc.runtime.tape.instructions import Free, Receive, Run, Send
+from shardc.schedule.tasks import Task
 from tests.py.runtime.toy_step import spec
 
 
@@ -34,9 +38,21 @@ class Fake:
         return self.program.donated
 
 
-def executable(*programs: StageProgram, results=(), arguments=(), actions=((), ())) -> Executable:
+LETTERS = {"before": "P", "forward": "F", "backward": "B", "update": "U"}
+
+
+def lanes(programs) -> tuple[tuple[str, ...], ...]:
+    """Each stage runs its programs in the order in which they are given."""
+    found: list[list[str]] = [[], []]
+    for each in programs:
+        task = Task(each.stage, LETTERS[each.kind], each.round)
+        found[each.stage].append(str(task))
+    return tuple(map(tuple, found))
+
+
+def executable(*programs: StageProgram, results=(), arguments=()) -> Executable:
     meshes = (Mesh((("x", 2),), (0, 1)), Mesh((("x", 2),), (2, 3)))
-    return Executable(meshes, programs, arguments, results, 1, actions)
+    return Executable(meshes, programs, arguments, results, 1, lanes(programs))
 
 
 def tape_of(given: Executable):
@@ -45,7 +61,14 @@ def tape_of(given: Executable):
 
 def program(stage, kind, args, results, donated=(), round_=0):
     return StageProgram(
-        f"stage{stage}_{kind}", stage, kind, round_, b"", tuple(args), tuple(results), donated
+        f"stage{stage}_{kind}",
+        stage,
+        FunctionKind(kind),
+        round_,
+        b"",
+        tuple(args),
+        tuple(results),
+        donated,
     )
 
 
@@ -69,18 +92,25 @@ def test_a_value_read_in_two_shardings_is_moved_once_when_it_is_made():
             results=(ResultSpec("v1", (4,), "float32", 0),),
         )
     )
-    (made,) = tape.heavy
-    moved = [(tape.slots[a], tape.slots[b]) for a, b in made.moves]
-    assert {(b.stage, b.sharding.dims) for _, b in moved} == {
+    runs = [i for i, each in enumerate(tape.instructions) if isinstance(each, Run)]
+    behind = tape.instructions[runs[0] + 1 : runs[1]]
+    sent = [tape.messages[each.message] for each in behind if isinstance(each, Send)]
+    received = [tape.messages[each.message] for each in behind if isinstance(each, Receive)]
+    assert sent == received == tape.messages
+    moved = [(tape.slots[a], tape.slots[b]) for each in sent for a, b in each.moves]
+    assert {(b.group, b.sharding.dims) for _, b in moved} == {
         (0, (("x",),)),
         (1, (("x",),)),
         (1, ((),)),
     }
-    assert all(a.stage == 0 and a.sharding == WHOLE.sharding for a, _ in moved)
+    assert all(a.group == 0 and a.sharding == WHOLE.sharding for a, _ in moved)
     assert len(moved) == 3
     # What nobody reads any more is dropped at its last reader: v0 cut on stage 1 in round 1 only.
-    dropped = [[tape.slots[s].value for s in entry.drops] for entry in tape.updates]
-    assert dropped == [["v0"], ["v0", "v2"], ["v0", "v3"]] or dropped[2] == ["v0", "v3"]
+    freed = [
+        {tape.slots[slot].value for each in part if isinstance(each, Free) for slot in each.slots}
+        for part in (tape.instructions[i:j] for i, j in itertools.pairwise([*runs, None]))
+    ]
+    assert freed == [{"v0"}, {"v0"}, {"v0", "v2"}, {"v0", "v3"}]
     assert [tape.slots[slot].value for slot in tape.results if slot is not None] == ["v1"]
 
 
@@ -94,7 +124,8 @@ def test_an_argument_is_placed_as_its_successor_will_lie():
     tape = tape_of(given)
     assert tape.primary[0] is not None
     assert tape.slots[tape.primary[0]].sharding == TensorSharding((("x",),))
-    assert [tape.slots[b].sharding.dims for _, b in tape.argument_moves] == [((),)]
+    assert tape.instructions[:2] == [Send(0), Receive(0)]
+    assert [tape.slots[b].sharding.dims for _, b in tape.messages[0].moves] == [((),)]
 
 
 def test_partial_sums_may_not_move():
@@ -138,7 +169,6 @@ def test_an_accumulator_keeps_its_sharding():
     refused(
         executable(
             program(0, "forward", [spec("acc0", (4,), "x")], [spec("acc0", (4,), ".")]),
-            actions=(("0F0",), ()),
         ),
         "'acc0' changes its sharding",
     )

@@ -1,0 +1,145 @@
+"""Runs families of schedules on programs of several kinds, beside `jax.jit`, on 8 virtual devices.
+
+    python -m benchmarks.schedules [--family zb-v ...] [--program gpt8 ...] [--stages 2]
+
+One line per pair: the largest error of a leaf in float64, or the refusal; and what is predicted.
+Ends with 1 if a pair differs by more than 1e-9 of a leaf's largest magnitude.
+"""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import shardc
+from shardc.errors import ShardcError
+from shardc.schedule.registry import built_in
+from tests.py import programs
+from tests.py.table import CLUSTER
+
+LIMIT = 1e-9
+WIDTH, DEPTH, ROWS = 32, 4, 16
+
+
+def _weights(count: int) -> list[Any]:
+    draw = np.random.default_rng(0)
+    return [draw.normal(size=(WIDTH, WIDTH)) / np.sqrt(WIDTH) for _ in range(count)]
+
+
+def _step(loss_of: Callable[..., Any], count: int) -> programs.Program:
+    """One step of gradient descent on `count` square weights and two inputs."""
+
+    def step(weights: list[Any], x: Any, t: Any) -> Any:
+        loss, gradients = jax.value_and_grad(loss_of)(weights, x, t)
+        return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], loss
+
+    draw = np.random.default_rng(1)
+    x, t = (draw.normal(size=(ROWS, WIDTH)) for _ in range(2))
+    return programs.Program(step, (_weights(count), x, t))
+
+
+def unet() -> programs.Program:
+    """Layers down, layers up; each layer up also reads what its opposite layer down has made."""
+
+    def loss_of(weights: list[Any], x: Any, t: Any) -> Any:
+        down, up = weights[:DEPTH], weights[DEPTH:]
+        made = [x]
+        for w in down:
+            made.append(jnp.tanh(made[-1] @ w))
+        h = made.pop()
+        for w in up:
+            h = jnp.tanh(h @ w) + made.pop()
+        return jnp.mean((h - t) ** 2)
+
+    return _step(loss_of, 2 * DEPTH)
+
+
+def encoder_decoder() -> programs.Program:
+    """Layers over one input, then layers over another of which each reads what the first gave."""
+
+    def loss_of(weights: list[Any], x: Any, t: Any) -> Any:
+        memory = x
+        for w in weights[:DEPTH]:
+            memory = jnp.tanh(memory @ w)
+        h = t
+        for w, cross in itertools.batched(weights[DEPTH:], 2):
+            h = jnp.tanh(h @ w + memory @ cross)
+        return jnp.mean((h - t) ** 2)
+
+    return _step(loss_of, 3 * DEPTH)
+
+
+def gpt8() -> programs.Program:
+    """The tests' GPT with eight layers."""
+    four = programs.SIZES
+    try:
+        programs.SIZES = programs.Sizes(layers=8)
+        return programs.build("gpt_sgd", "float64")
+    finally:
+        programs.SIZES = four
+
+
+PROGRAMS: dict[str, Callable[[], programs.Program]] = {
+    "gpt4": lambda: programs.build("gpt_sgd", "float64"),
+    "gpt8": gpt8,
+    "encoder_decoder": encoder_decoder,
+    "moe": lambda: programs.build("moe", "float64"),
+    "unet": unet,
+}
+
+
+def worst_error(program: programs.Program, compiled: Any) -> float:
+    """The largest error of a result, as a share of its largest magnitude."""
+    expected = programs.leaves(jax.jit(program.step)(*program.args))
+    got = programs.leaves(compiled(*program.args))
+    return max(
+        float(np.max(np.abs(got[key] - value), initial=0) / np.max(np.abs(value), initial=1e-30))
+        for key, value in expected.items()
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    families = [name for name, family in built_in().items() if family.is_executable]
+    parser.add_argument("--family", nargs="*", default=families)
+    parser.add_argument("--program", nargs="*", default=list(PROGRAMS), choices=list(PROGRAMS))
+    parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--microbatches", type=int, default=4)
+    asked = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", 8)
+    jax.config.update("jax_enable_x64", True)
+    wrong = 0
+    for name, family in itertools.product(asked.program, asked.family):
+        program = PROGRAMS[name]()
+        step = shardc.jit(
+            program.step,
+            cluster=CLUSTER,
+            stages=asked.stages,
+            microbatches=asked.microbatches,
+            schedule=family,
+            mesh=(1,),
+            time_limit_s=20,
+        )
+        try:
+            planned = step.lower(*program.args).plan()
+            error = worst_error(program, planned.compile())
+        except ShardcError as refusal:
+            print(f"{name:16} {family:22} refused {refusal.code}: {refusal.message}", flush=True)
+            continue
+        wrong += error > LIMIT
+        predicted = planned.plan.predicted
+        print(
+            f"{name:16} {family:22} error {error:.1e}  {1e3 * predicted.step_time_s:8.4g} ms"
+            f"  {predicted.bubble_fraction:5.1%} idle  {predicted.peak_bytes_per_device:,} bytes",
+            flush=True,
+        )
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

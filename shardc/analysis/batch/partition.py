@@ -1,0 +1,218 @@
+"""Which batch axes of a step the microbatches cut: the likeliest that they share the work along."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from shardc.analysis.batch.accumulations import analyse
+from shardc.analysis.batch.axes import BatchAxis, batch_axes
+from shardc.analysis.batch.microbatch import BatchFlow
+from shardc.analysis.batch.step_program import Program
+
+# A cut under which the microbatches do less than this share of all FLOPs is a poor one.
+LEAST_SHARE = 0.25
+# One under which they do this share is taken; no other is looked at.
+GOOD_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class BatchPartition:
+    """The batches of a step.
+
+    Attributes:
+        flow: what each microbatch has of every value if the first of them is cut.
+        others: batches that never meet it but in sums: argument -> dim, and what the number of
+            microbatches must divide for the batch to be cut as well.
+    """
+
+    flow: BatchFlow
+    others: tuple[tuple[Mapping[int, int], int], ...] = ()
+
+    def cut_into(self, count: int) -> BatchFlow:
+        """The flow if all batches are cut that divide into `count` microbatches."""
+        more = [dims for dims, parts in self.others if parts % count == 0]
+        if count == 1 or not more:
+            return self.flow
+        dims = dict(self.flow.batch_args)
+        for each in more:
+            dims.update(each)
+        flow = analyse(self.flow.program, dims)
+        return flow if flow.obstacle is None and flow.parts % count == 0 else self.flow
+
+
+def find_partition(
+    program: Program, state: Collection[int], donated: Collection[int]
+) -> BatchPartition | None:
+    """The batches of a step, in arguments outside its state if they can be; None where there are
+    none.
+
+    Args:
+        state: arguments that are state.
+        donated: those whose buffers the caller gave away. Without any, `state` is a guess.
+    """
+    args = range(program.graph.num_args)
+    axes = batch_axes(program, [a for a in args if a not in state], state)
+    best = _best(program, [(axis.outside(state), axis) for axis in axes])
+    if best is None or not shares_work(best):
+        everywhere = batch_axes(program, args, state)
+        if not donated:  # state by chance: of its type
+            rows = [axis for axis in everywhere if axis.outside(state) or _outermost(program, axis)]
+            other = _best(program, [(axis.dims, axis) for axis in rows])
+            if other is not None and _beats(other, best):
+                best, axes, state = other, everywhere, ()
+        best = _rows_of_state(program, everywhere, state) or best
+    return None if best is None else _with_others(best, axes, state)
+
+
+def named_partition(program: Program, args: Sequence[int]) -> BatchPartition | None:
+    """The batch of a step whose batch arguments are known, their dims not; None where these have no
+    dim of the same size."""
+    shapes = program.graph.shapes
+    covers: list[dict[int, int]] = []
+    for axis in batch_axes(program, args, ()):
+        dims = {a: axis.dims[a] for a in args if a in axis.dims}
+        first = min(dims.values(), default=0)
+        for a in args:
+            shape = shapes[a] or ()
+            same = [d for d, size in enumerate(shape) if size == axis.size]
+            if a not in dims and same:
+                dims[a] = first if first in same else same[0]
+        if len(dims) == len(args):
+            covers.append(dims)
+    flows = [analyse(program, dims) for dims in covers]
+    best = next(filter(shares_work, flows), None) or max(flows, key=_score, default=None)
+    return None if best is None else BatchPartition(best)
+
+
+def shares_work(flow: BatchFlow) -> bool:
+    """Whether the microbatches share nearly all the work in one run."""
+    return _rank(flow) == 3 and flow.cut_flops >= GOOD_SHARE * sum(flow.program.heavy_flops) > 0
+
+
+def _outermost(program: Program, axis: BatchAxis) -> bool:
+    """Whether nothing but dims of size 1 stands in front of its dims: no columns of weights."""
+    shapes = program.graph.shapes
+    return all(math.prod((shapes[a] or ())[:dim]) == 1 for a, dim in axis.dims.items())
+
+
+def _beats(other: BatchFlow, best: BatchFlow | None) -> bool:
+    """Whether a batch in what may be state is likelier than `best`, which shares little work."""
+    if best is None or shares_work(other):
+        return True
+    return best.obstacle is not None and not (other.obstacle or other.earlier_run)
+
+
+def _best(
+    program: Program, cuts: Sequence[tuple[Mapping[int, int], BatchAxis]]
+) -> BatchFlow | None:
+    """The analysis of the first cut that shares the work, or else of the best one; where much of
+    the work runs along none of them, of the outermost, for what hinders it."""
+    least = LEAST_SHARE * sum(program.heavy_flops)
+    likely = [(dims, axis) for dims, axis in cuts if axis.parallel_flops >= least]
+    others = [(dims, axis) for dims, axis in cuts if axis.parallel_flops < least]
+    outermost = [
+        (dims, axis) for dims, axis in others if max(dims.values()) == 0 and not axis.holds_features
+    ]
+    return _first_good(program, likely) or _first_good(program, outermost)
+
+
+def _first_good(
+    program: Program, cuts: Iterable[tuple[Mapping[int, int], BatchAxis]]
+) -> BatchFlow | None:
+    found: list[BatchFlow] = []
+    for dims, axis in cuts:
+        flow = analyse(program, dict(dims))
+        if sum(program.heavy_flops) and (not flow.work_on_batch or _is_features(flow, axis)):
+            continue
+        found.append(flow)
+        if shares_work(flow):
+            break
+    return max(found, key=_score, default=None)
+
+
+def _is_features(flow: BatchFlow, axis: BatchAxis) -> bool:
+    """Whether products that wait for each other's sums over an axis are what needs it: it is what
+    they contract, a dim of weights as well, not examples."""
+    contracts = 0 < axis.parallel_flops == axis.contracted and not flow.loops
+    return flow.earlier_run is not None and (contracts or max(flow.batch_args.values()) > 0)
+
+
+def _rows_of_state(
+    program: Program, axes: Iterable[BatchAxis], state: Collection[int]
+) -> BatchFlow | None:
+    """The analysis of an axis whose dims never meet, not even in sums, and that nearly all the work
+    runs along: rows of caches and last tokens, in a step of decoding."""
+    graph, total = program.graph, sum(program.heavy_flops)
+    behind_heavy = BatchFlow(program, {}, seeds=frozenset(range(graph.num_args))).behind_heavy
+    if any(graph.shapes[v] == () and behind_heavy[v] for v in graph.returned):
+        return None  # a loss
+    for axis in axes:
+        rows = bool(axis.outside(state)) or max(axis.dims.values()) == 0  # no columns of weights
+        apart = axis.contracted == axis.crossed == 0
+        if rows and apart and axis.parallel_flops >= GOOD_SHARE * total:
+            flow = analyse(program, dict(axis.dims))
+            if shares_work(flow) and not (flow.sums or flow.wholes):
+                return flow
+    return None
+
+
+def _with_others(
+    best: BatchFlow, axes: Iterable[BatchAxis], state: Collection[int]
+) -> BatchPartition:
+    """`best` with the other batches: what else has its size and can be cut with it, and what the
+    rest of the work runs along (labelled and unlabelled examples, say)."""
+    program, shapes = best.program, best.program.graph.shapes
+    a, dim = next(iter(best.batch_args.items()))
+    size = (shapes[a] or ())[dim]
+    others: list[tuple[Mapping[int, int], int]] = []
+    whole = best
+    for axis in axes:
+        dims = {a: d for a, d in axis.dims.items() if a not in state and a not in whole.batch_args}
+        if not dims or (axis.size != size and not _works_alone(whole, dims)):
+            continue
+        flow = analyse(program, {**whole.batch_args, **dims})
+        if axis.size == size and flow.obstacle is not None and _works_alone(whole, dims):
+            return BatchPartition(flow)  # two halves of one batch, which meet
+        more, same = flow.cut_flops > whole.cut_flops, flow.cut_flops == whole.cut_flops
+        if (
+            len(flow.wholes) > len(whole.wholes)
+            or len(flow.runs) > len(whole.runs)
+            or (flow.obstacle is not None and best.obstacle is None)
+        ):
+            continue
+        if axis.size == size and (more or same):
+            best = whole = flow
+        elif more and best.obstacle is None:
+            others.append((dims, analyse(program, dims).parts))
+            whole = flow
+    return BatchPartition(best, tuple(others))
+
+
+def _works_alone(best: BatchFlow, dims: Mapping[int, int]) -> bool:
+    """Whether a heavy op depends on the arguments `dims`, and on nothing that `best` cuts."""
+    alone = BatchFlow(best.program, dict(dims))
+    return any(
+        heavy and any(alone.depends[u] for u in used) and not any(best.depends[u] for u in used)
+        for heavy, used in zip(best.program.heavy, best.program.graph.uses, strict=True)
+    )
+
+
+def _rank(flow: BatchFlow) -> int:
+    """3: the microbatches share the work; 2: in several runs; 1: there is an obstacle; 0: they do
+    little of it."""
+    if flow.obstacle is not None:
+        return 1
+    if flow.cut_flops < LEAST_SHARE * sum(flow.program.heavy_flops):
+        return 0
+    return 2 if flow.earlier_run else 3
+
+
+def _score(flow: BatchFlow) -> tuple[int, int, int, int, int, int]:
+    return (
+        _rank(flow),
+        flow.cut_flops,
+        -max(flow.batch_args.values()),
+        -len(flow.wholes),
+        len(flow.batch_args),
+        max(flow.batch_args),
+    )

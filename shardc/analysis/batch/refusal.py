@@ -1,0 +1,78 @@
+"""Why a step cannot be cut into so many microbatches: a fact that planners read."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.state import argument_names
+from shardc.errors import MicrobatchError
+from shardc.ir.attributes import NUM_MICROBATCHES, SHARDING, arg_attrs, get_int
+from shardc.ir.shardings import meshes
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, asked_of, uneven_dim
+from shardc.ir.walk import body, main_function, walk, where_step
+
+
+class Hindrance(Enum):
+    """What hinders microbatches, by the code of the error that says so."""
+
+    WHOLE_BATCH = "SHARDC-140"  # an op needs the whole batch at once
+    NO_BATCH = "SHARDC-141"  # no argument holds a batch, or those that were named do not
+    INDIVISIBLE = "SHARDC-142"  # something does not divide into so many
+
+
+@dataclass(frozen=True)
+class MicrobatchRefusal:
+    """Why there are not so many microbatches.
+
+    Attributes:
+        message, where, help: as of the error.
+        others: numbers of microbatches above 1 that divide the batch; () where none does.
+    """
+
+    hindrance: Hindrance
+    message: str
+    where: str | None = None
+    help: str | None = None
+    others: tuple[int, ...] = ()
+
+    def error(self) -> MicrobatchError:
+        """The error for a user who asked for these microbatches and for nothing else."""
+        code = self.hindrance.value
+        return MicrobatchError(self.message, where=self.where, help=self.help, code=code)
+
+
+def uneven_parts(split_module: ir.Operation, others: tuple[int, ...]) -> MicrobatchRefusal | None:
+    """The refusal of microbatches that a sharding of the user's does not divide any more.
+
+    Args:
+        others: numbers of microbatches above 1 that divide the batch.
+    """
+    placed = meshes(split_module)
+    if USER_MESH not in placed:
+        return None
+    function, count = main_function(split_module), get_int(split_module, NUM_MICROBATCHES)
+    names, attrs = argument_names(function), arg_attrs(function)
+    asked = [
+        (asked_of(attrs[n][SHARDING]), value, f"argument {n} ('{names[n]}')", function)
+        for n, value in enumerate(body(function).arguments)
+        if SHARDING in attrs[n]
+    ] + [
+        (asked_of(op.attributes["sharding"]), op.results[0], "a value", op)
+        for op in walk(function)
+        if op.name == CONSTRAINT
+    ]
+    for each, value, what, op in asked:
+        dim = uneven_dim(each, placed[USER_MESH], shape_of(value))
+        if dim is not None:
+            axes, rows = each.dims[dim], shape_of(value)[dim]
+            return MicrobatchRefusal(
+                Hindrance.INDIVISIBLE,
+                f"{count} microbatches leave {rows} rows of {what}, which is to be split"
+                f" over {' and '.join(axes)}, {placed[USER_MESH].num_shards(axes)} devices",
+                where=where_step(op),
+                help="use fewer microbatches or a larger batch, or do not ask for that sharding",
+                others=others,
+            )
+    return None

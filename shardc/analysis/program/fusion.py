@@ -1,0 +1,231 @@
+"""What the ops of a function read and write once XLA has fused them into kernels.
+
+Elementwise ops, sums along the innermost dims, and what only names or moves elements become one
+kernel with the ops that make their operands or use their results, unless a product or another op
+that runs alone stands between them. A kernel reads each value from outside once, writes what is
+used outside, and starts once. What is made of constants alone costs nothing: it is made in place.
+
+Source: the fusion passes of XLA's GPU backend (instruction fusion, multi-output fusion, and the
+normalization fusions of its Triton emitter), seen as one rule.
+"""
+
+from typing import NamedTuple
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.flops import op_cost
+from shardc.analysis.program.liveness import FREE, FUSED, is_in_place
+from shardc.ir.tensor_types import num_bytes as bytes_of
+from shardc.ir.tensor_types import num_elements, shape_of
+from shardc.ir.walk import CONTROL_FLOW, RETURN, body, made_by, ops_of
+from shardc.rules.allowed_factors import BARRIER
+
+# Ops whose results are read through: what uses them reads what they were made of.
+THROUGH = (FREE - {"stablehlo.constant", "stablehlo.iota"}) | {"stablehlo.dynamic_slice"}
+MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
+MOVED = frozenset(("stablehlo.pad", "stablehlo.concatenate", "stablehlo.reverse"))
+CALLS_ALONE = frozenset(("stablehlo.tuple", "stablehlo.get_tuple_element", BARRIER))
+
+
+class Traffic(NamedTuple):
+    """Bytes that an op moves and kernels that it starts; those of a kernel stand at one op."""
+
+    num_bytes: int
+    launches: int
+
+
+NOTHING = Traffic(0, 0)
+
+
+def fused_traffic(function: ir.Operation) -> list[Traffic]:
+    """Of each of the function's `planned_ops`, over whole values, for one run of it."""
+    found: list[Traffic] = []
+    _Block(ops_of(body(function)), found).run()
+    return found
+
+
+class _Block:
+    """The kernels of one block; those of the blocks inside it are found on the way."""
+
+    def __init__(self, ops: list[ir.Operation], found: list[Traffic]) -> None:
+        self.ops, self.found = ops, found
+        self.at: dict[ir.Operation, int] = {}
+        self.level: dict[ir.Value, int] = {}  # ops that run alone, on the longest way to a value
+        self.kernel: dict[ir.Operation, int] = {}
+        self.joined: list[int] = []
+        self.members: dict[int, list[ir.Operation]] = {}
+
+    def run(self) -> None:
+        for op in self.ops:
+            if op.name == RETURN or op.name == "func.return":
+                continue
+            self.at[op] = len(self.found)
+            self.found.append(NOTHING)
+            self._enter(op)
+            for region in op.regions if op.name in CONTROL_FLOW else ():
+                _Block(ops_of(region.blocks[0]), self.found).run()
+        for op in self.ops:
+            if op in self.kernel:
+                self.members.setdefault(self._root(self.kernel[op]), []).append(op)
+        self._price_alone()
+        for members in self.members.values():
+            self._price(members)
+
+    # ---- kernels ----
+
+    def _enter(self, op: ir.Operation) -> None:
+        level = max((self.level.get(operand, 0) for operand in op.operands), default=0)
+        if not (op.name in THROUGH or _is_nothing(op)):
+            if _fuses(op):
+                self._join(op, level)
+                level += not _goes_on(op)
+            else:
+                level += op.name not in CALLS_ALONE
+        self.level.update(dict.fromkeys(op.results, level))
+
+    def _join(self, op: ir.Operation, level: int) -> None:
+        self.kernel[op] = len(self.joined)
+        self.joined.append(len(self.joined))
+        for operand in op.operands:
+            maker = made_by(_source(operand))
+            same = maker in self.kernel and self.level[maker.results[0]] == level
+            same = same and maker is not None and _goes_on(maker)
+            if maker is not None and same and not _is_made_of_nothing(operand):
+                self.joined[self._root(self.kernel[op])] = self._root(self.kernel[maker])
+
+    def _root(self, kernel: int) -> int:
+        while self.joined[kernel] != kernel:
+            self.joined[kernel] = kernel = self.joined[self.joined[kernel]]
+        return kernel
+
+    def _kernel_of(self, op: ir.Operation) -> int | None:
+        return self._root(self.kernel[op]) if op in self.kernel else None
+
+    # ---- prices ----
+
+    def _price_alone(self) -> None:
+        """Ops that are no part of a kernel; casts in front of them, which are kernels of one op."""
+        for op in self.ops:
+            if op not in self.kernel and op in self.at and _runs_alone(op):
+                cost = op_cost(op)
+                self.found[self.at[op]] = Traffic(cost.bytes_read + cost.bytes_written, 1)
+            if op in self.kernel or op.name in THROUGH:
+                continue
+            for operand in op.operands:
+                maker, source = made_by(operand), _source(operand)
+                while maker is not None and maker.name in THROUGH - {"stablehlo.convert"}:
+                    maker = made_by(maker.operands[0])
+                cast = maker is not None and maker.name == "stablehlo.convert" and maker in self.at
+                kept = made_by(source) not in self.kernel and not _is_made_of_nothing(operand)
+                if cast and kept and maker is not None:
+                    read = _read_bytes(maker.operands[0], source)
+                    written = bytes_of(maker.results[0])
+                    self.found[self.at[maker]] = Traffic(read + written, 1)
+
+    def _price(self, members: list[ir.Operation]) -> None:
+        """One kernel: each value it reads counts at its first reader, the start at its last op."""
+        own = self._kernel_of(members[0])
+        read: dict[ir.Value, int] = {}
+        starts = False
+        for op in members:
+            num_bytes = 0
+            skipped = {0} if op.name == "stablehlo.dynamic_update_slice" else set()
+            for position, operand in enumerate(op.operands):
+                source = _source(operand)
+                maker = made_by(source)
+                inside = maker is not None and self._kernel_of(maker) == own
+                if inside or position in skipped or _is_made_of_nothing(operand):
+                    continue
+                wanted = _read_bytes(operand, source)
+                num_bytes += max(wanted - read.get(source, 0), 0)
+                read[source] = max(wanted, read.get(source, 0))
+            for result in op.results:
+                num_bytes += self._written(op, result, own)
+            starts = starts or any(shape_of(result) for result in op.results)
+            self.found[self.at[op]] = Traffic(num_bytes, 0)
+        if starts and any(self.found[self.at[op]].num_bytes for op in members):
+            last = self.at[members[-1]]
+            self.found[last] = Traffic(self.found[last].num_bytes, 1)
+
+    def _written(self, op: ir.Operation, result: ir.Value, own: int | None) -> int:
+        """Bytes that leave the kernel, in the type in which they are used."""
+        if is_in_place(op):
+            return bytes_of(op.operands[1])
+        most, waiting = 0, [result]
+        while waiting:
+            value = waiting.pop()
+            for use in value.uses:
+                user = use.owner.operation
+                if user.name in THROUGH and user.results:
+                    waiting.append(user.results[0])
+                elif user not in self.kernel or self._kernel_of(user) != own:
+                    most = max(most, min(bytes_of(value), _as_stored(value, result)))
+        return most
+
+
+def _as_stored(value: ir.Value, made: ir.Value) -> int:
+    """Bytes of a whole value in the type in which a part, or a copy, of it is used."""
+    return num_elements(made) * (bytes_of(value) // max(num_elements(value), 1))
+
+
+def _read_bytes(operand: ir.Value, source: ir.Value) -> int:
+    """Bytes of `source` that are behind `operand`: a slice reads a part, a broadcast all once."""
+    elements = min(num_elements(operand), num_elements(source))
+    return elements * (bytes_of(source) // max(num_elements(source), 1))
+
+
+def _source(value: ir.Value) -> ir.Value:
+    """What is read where `value` is used."""
+    while (maker := made_by(value)) is not None and maker.name in THROUGH:
+        value = maker.operands[0]
+    return value
+
+
+def _is_made_of_nothing(value: ir.Value, depth: int = 8) -> bool:
+    """Whether `value` comes of constants and iotas alone, as masks do."""
+    maker = made_by(value)
+    if maker is None or depth == 0:
+        return False
+    if maker.name in MADE_OF_NOTHING:
+        return maker.name == "stablehlo.iota" or num_elements(value) <= 1 or _is_splat(maker)
+    if maker.name not in THROUGH and maker.name not in FUSED:
+        return False
+    return all(_is_made_of_nothing(operand, depth - 1) for operand in maker.operands)
+
+
+def _is_nothing(op: ir.Operation) -> bool:
+    return op.name in MADE_OF_NOTHING or (
+        op.name in FUSED and len(op.results) == 1 and _is_made_of_nothing(op.results[0])
+    )
+
+
+def _is_splat(op: ir.Operation) -> bool:
+    value = op.attributes["value"]
+    return isinstance(value, ir.DenseElementsAttr) and value.is_splat
+
+
+def _fuses(op: ir.Operation) -> bool:
+    if op.name in MOVED:
+        return True
+    return (
+        (op.name in FUSED and len(op.results) == 1)
+        or op.name == "stablehlo.reduce"
+        or is_in_place(op)
+    )
+
+
+def _goes_on(op: ir.Operation) -> bool:
+    """Whether what uses the result may be in the same kernel: not behind sums over outer dims."""
+    if op.name == "stablehlo.dynamic_update_slice":
+        return False
+    if op.name != "stablehlo.reduce":
+        return True
+    dims = sorted(int(d) for d in ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+    rank = len(shape_of(op.operands[0]))
+    return dims == list(range(rank - len(dims), rank))
+
+
+def _runs_alone(op: ir.Operation) -> bool:
+    return not (
+        op.name in THROUGH or _is_nothing(op) or op.name in CONTROL_FLOW or op.name in CALLS_ALONE
+    )

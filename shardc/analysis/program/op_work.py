@@ -1,0 +1,94 @@
+"""What an op asks of one device under each of its strategies."""
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from shardc.analysis.program.flops import OpCost
+from shardc.analysis.program.fusion import Traffic
+from shardc.ir.calls import CALL
+from shardc.ir.tensor_types import dtype_of, shape_of
+from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.work import Work
+
+
+class Split(Protocol):
+    """What is read of a strategy: into how many parts the op is split, and how its values lie."""
+
+    @property
+    def num_shards(self) -> int: ...
+
+    @property
+    def operands(self) -> tuple[TensorSharding, ...]: ...
+
+    @property
+    def results(self) -> tuple[TensorSharding, ...]: ...
+
+
+def op_works(
+    op: ir.Operation,
+    cost: OpCost,
+    traffic: Traffic,
+    strategies: Sequence[Split],
+    mesh: Mesh,
+) -> list[Work]:
+    """The work of one run of `op` under each strategy; equal works are one object.
+
+    Args:
+        cost: of the whole op by itself.
+        traffic: what is left to it of its kernel's traffic.
+    """
+    dtype = dtype_of(op.operands[0]) if len(op.operands) else dtype_of(op.results[0])
+    num_bytes: float = traffic.num_bytes
+    if op.name == CALL:
+        num_bytes = cost.bytes_read + cost.bytes_written
+    if op.name not in ("stablehlo.dot_general", "stablehlo.convolution"):
+        known = {
+            n: Work(dtype, cost.flops / n, num_bytes / n, traffic.launches)
+            for n in {s.num_shards for s in strategies}
+        }
+        return [known[s.num_shards] for s in strategies]
+    sizes = _dot_sizes if op.name == "stablehlo.dot_general" else _convolution_sizes
+    shapes = tuple(shape_of(value) for value in (*op.operands, op.results[0]))
+    found: dict[tuple[int, tuple[int, ...]], Work] = {}
+    works = []
+    for s in strategies:
+        local = [
+            _local(shape, lies, mesh)
+            for shape, lies in zip(shapes, (*s.operands, s.results[0]), strict=True)
+        ]
+        key = s.num_shards, sizes(op, *local)
+        if key not in found:
+            n, product = key
+            read = sum(map(math.prod, local)) / max(sum(map(math.prod, shapes)), 1)
+            found[key] = Work(dtype, cost.flops / n, num_bytes * read, 1.0, product)
+        works.append(found[key])
+    return works
+
+
+def _local(shape: Sequence[int], lies: TensorSharding, mesh: Mesh) -> tuple[int, ...]:
+    """The shape of a device's part."""
+    return tuple(size // mesh.num_shards(axes) for size, axes in zip(shape, lies.dims, strict=True))
+
+
+def _dot_sizes(
+    op: ir.Operation, lhs: Sequence[int], rhs: Sequence[int], result: Sequence[int]
+) -> tuple[int, ...]:
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    batch = math.prod(lhs[dim] for dim in numbers.lhs_batching_dimensions)
+    depth = math.prod(lhs[dim] for dim in numbers.lhs_contracting_dimensions)
+    whole = max(batch * depth, 1)
+    return batch, math.prod(lhs) // whole, math.prod(rhs) // whole, depth
+
+
+def _convolution_sizes(
+    op: ir.Operation, lhs: Sequence[int], rhs: Sequence[int], result: Sequence[int]
+) -> tuple[int, ...]:
+    """As the product that it is when windows are rows: output places, features, window."""
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    columns = rhs[numbers.kernel_output_feature_dimension]
+    rows = math.prod(result) // max(result[numbers.output_feature_dimension], 1)
+    return 1, rows, columns, math.prod(rhs) // max(columns, 1)

@@ -1,0 +1,116 @@
+"""Which ops of a stage's backward the stage before waits for, and which can wait themselves."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.flops import op_cost
+from shardc.analysis.program.liveness import FREE, FUSED
+from shardc.cost.model import CostModel
+from shardc.ir.clone import inputs
+from shardc.ir.tensor_types import dtype_of, num_bytes
+from shardc.ir.walk import body, made_by, ops, terminator
+from shardc.plan.work import Work
+from shardc.solver.pipeline.kept_values import Maker, kept_values
+
+PER_SECOND = 1e12  # costs are counted in picoseconds
+
+
+@dataclass(frozen=True)
+class BackwardSplit:
+    """The two parts of a backward function.
+
+    Attributes:
+        urgent: the ops that lead to what other stages wait for, in their order.
+        rest: the ops of the other results; of those that are urgent, too, what runs once more.
+        urgent_results, rest_results: positions among the results of the function.
+        kept: values that urgent ops make and the rest reads.
+    """
+
+    urgent: list[ir.Operation]
+    rest: list[ir.Operation]
+    urgent_results: list[int]
+    rest_results: list[int]
+    kept: list[ir.Value]
+
+
+def split_backward(
+    function: ir.Operation, awaited: Collection[int], model: CostModel
+) -> BackwardSplit:
+    """Cuts a backward function by dependence.
+
+    What both parts need is kept, or computed once more by the rest: whichever takes less
+    time (a value that is kept is written and read; arithmetic that XLA fuses moves nothing).
+
+    Args:
+        awaited: positions of the results that other stages' functions of the microbatch read.
+    """
+    returned = list(terminator(function).operands)
+    urgent = _makers_of([returned[r] for r in awaited])
+    # What an urgent op makes anyway is no reason to run anything later.
+    first = [r for r, value in enumerate(returned) if r in awaited or made_by(value) in urgent]
+    later = [r for r in range(len(returned)) if r not in first]
+    late = _makers_of([returned[r] for r in later])
+    shared = [op for op in ops(function) if op in urgent and op in late]
+    wanted = {value for op in late - urgent for value in inputs(op)}
+    wanted.update(returned[r] for r in later)
+    kept = _kept(function, shared, wanted, model)
+    again = _makers_of(wanted, kept)
+    return BackwardSplit(
+        [op for op in ops(function) if op in urgent],
+        [op for op in ops(function) if op in again or op in late - urgent],
+        first,
+        later,
+        [value for op in shared for value in op.results if value in kept],
+    )
+
+
+def _makers_of(values: Collection[ir.Value], given: Collection[ir.Value] = ()) -> set[ir.Operation]:
+    """The ops behind `values`, back to the arguments and to what is `given`."""
+    found: set[ir.Operation] = set()
+    todo = list(values)
+    while todo:
+        value = todo.pop()
+        maker = None if value in given else made_by(value)
+        if maker is not None and maker not in found:
+            found.add(maker)
+            todo += inputs(maker)
+    return found
+
+
+def _kept(
+    function: ir.Operation,
+    shared: Sequence[ir.Operation],
+    wanted: Collection[ir.Value],
+    model: CostModel,
+) -> set[ir.Value]:
+    """The results of `shared` that the rest gets; it makes the others that it needs itself."""
+    values = [*body(function).arguments, *(value for op in shared for value in op.results)]
+    number = {value: i for i, value in enumerate(values)}
+    num_arguments = len(body(function).arguments)
+    costs = [_moving(value, 1 if i < num_arguments else 2, model) for i, value in enumerate(values)]
+    makers = [
+        Maker(
+            tuple(number[value] for value in inputs(op)),
+            tuple(number[value] for value in op.results),
+            _running(op, model),
+        )
+        for op in shared
+    ]
+    needed = [number[value] for value in values if value in wanted]
+    chosen = kept_values(costs, makers, needed)
+    return {values[i] for i in chosen if i >= num_arguments}
+
+
+def _moving(value: ir.Value, times: int, model: CostModel) -> int:
+    """Of bringing a value through memory so often."""
+    return round(PER_SECOND * model.op_s(Work(dtype_of(value), 0, times * num_bytes(value))))
+
+
+def _running(op: ir.Operation, model: CostModel) -> int:
+    """Of an op that runs once more."""
+    cost = op_cost(op)
+    fused = op.name in FUSED or op.name in FREE
+    moved = 0 if fused else cost.bytes_read + cost.bytes_written
+    return max(round(PER_SECOND * model.op_s(Work(dtype_of(op.results[0]), cost.flops, moved))), 1)

@@ -1,0 +1,172 @@
+"""One plan for all processes of a job: rank 0 makes or loads it, the others take it over.
+
+What each process is about to run is compared first, by words that name what differs.
+"""
+
+import json
+import platform
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from importlib.metadata import version
+from typing import Protocol
+
+import jax
+import msgspec
+
+from shardc.cluster import Cluster
+from shardc.errors import ClusterError, InputError, PlanError, ShardcError
+from shardc.importer.program import Imported
+from shardc.options import PlanOptions
+from shardc.plan.decisions import Plan
+from shardc.plan.executable import Executable
+from shardc.plan.stages_spec import StagesSpec
+from shardc.runtime.processes.job import Job, this_job
+
+PART_BYTES = 1 << 20  # of one value of the coordination service
+MOST_BYTES = 1 << 28
+SAID = 120  # characters of a fact in an error
+
+Facts = Mapping[str, str]
+
+
+class ToPlan(Protocol):
+    """What is to be planned, as `Lowered` has it."""
+
+    @property
+    def imported(self) -> Imported: ...
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def options(self) -> PlanOptions: ...
+    @property
+    def devices(self) -> Sequence[jax.Device]: ...
+    @property
+    def given_plan(self) -> Plan | StagesSpec | None: ...
+
+
+def agreed_plan(
+    find: Callable[[], Plan], asked: ToPlan, digest: str, job: Job | None = None
+) -> Plan:
+    """What `find` gives on rank 0, on every rank.
+
+    Args:
+        digest: of the prepared module.
+        job: None: the job of this process.
+    Raises:
+        PlanError: SHARDC-280, a rank is about to plan something else; all ranks raise it.
+        ShardcError: what `find` raised on rank 0.
+        ClusterError: SHARDC-281, a rank has ended.
+    """
+    arguments, given = asked.imported.arguments, asked.given_plan
+    facts = {
+        "versions": f"Python {platform.python_version()}, jax {jax.__version__}, jaxlib"
+        f" {version('jaxlib')}, shardc {version('shardc')}",
+        "arguments": ", ".join(f"{a.name}: {a.dtype}{list(a.shape)}" for a in arguments),
+        "program": digest,
+        "options": msgspec.json.encode(asked.options).decode(),
+        "cluster": msgspec.json.encode(asked.cluster).decode(),
+        "devices": str([(d.id, d.process_index, d.device_kind) for d in asked.devices]),
+        "given plan": "none" if given is None else _digest(msgspec.json.encode(given)),
+    }
+
+    def make() -> bytes:
+        return msgspec.json.encode(find())
+
+    return msgspec.json.decode(_agree(job or this_job(), facts, make), type=Plan)
+
+
+def check_programs(executable: Executable, job: Job | None = None) -> None:
+    """PlanError (SHARDC-280) on all ranks, if one of them is about to run other stage programs."""
+    facts = {
+        f"program {program.name}": _digest(msgspec.json.encode(program))
+        for program in executable.programs
+    }
+    rest = msgspec.structs.replace(executable, programs=())
+    _agree(
+        job or this_job(), {**facts, "schedule": _digest(msgspec.json.encode(rest))}, lambda: b""
+    )
+
+
+def check_built_for_several(imported: Imported, devices: Sequence[jax.Device]) -> None:
+    """InputError (SHARDC-283) for what a job of several processes cannot run yet."""
+    what = None
+    if imported.host_calls:
+        what = "a program with callbacks to the host"
+    elif devices[0].platform != "cpu":
+        what = f"a job on {devices[0].platform} devices, which nobody has tried,"
+    elif {device.process_index for device in devices} != set(range(jax.process_count())):
+        what = "a job some of whose processes have no device of it"
+    if what is not None:
+        raise InputError(
+            f"{what} runs in one process only as yet",
+            help="run it in one process that sees all devices",
+            code="SHARDC-283",
+        )
+
+
+def _agree(job: Job, facts: Facts, make: Callable[[], bytes]) -> bytes:
+    """What `make` gives on rank 0, if the facts of all ranks are the same."""
+    name = job.new_name()
+    if job.rank == 0:
+        try:
+            _compare(job, name, facts)
+            answer = b"+" + make()
+        except ShardcError as error:
+            refusal = {"message": error.message, "help": error.help, "code": error.code}
+            _send(job, f"answer/{name}", b"-" + json.dumps(refusal).encode())
+            raise
+        _send(job, f"answer/{name}", answer)
+        return answer[1:]
+    _send(job, f"facts/{name}/{job.rank}", json.dumps(facts).encode())
+    answer = _receive(job, f"answer/{name}", 0)
+    if answer[:1] == b"-":
+        refusal = json.loads(answer[1:])
+        raise PlanError(refusal["message"], help=refusal["help"], code=refusal["code"])
+    return answer[1:]
+
+
+def _compare(job: Job, name: str, facts: Facts) -> None:
+    for rank in range(1, job.size):
+        theirs = json.loads(_receive(job, f"facts/{name}/{rank}", rank))
+        for what in dict.fromkeys((*facts, *theirs)):
+            own, other = facts.get(what, "none"), theirs.get(what, "none")
+            if own != other:
+                raise PlanError(
+                    f"rank {rank} differs from rank 0 in its {what}: {_different(other, own)}"
+                    f" there, {_different(own, other)} on rank 0",
+                    help="run the same script, with the same arguments and the same versions of all"
+                    " packages, on all processes",
+                    code="SHARDC-280",
+                )
+
+
+def _different(text: str, other: str) -> str:
+    """The part of `text` from where it differs on."""
+    first = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
+    start = max(first - SAID // 3, 0)
+    return repr(text[start : start + SAID])
+
+
+def _send(job: Job, key: str, value: bytes) -> None:
+    packed = zlib.compress(value)
+    parts = [packed[i : i + PART_BYTES] for i in range(0, len(packed), PART_BYTES)]
+    for number, part in enumerate(parts):
+        job.coordination.set(f"{key}/part/{number}", part)
+    job.coordination.set(f"{key}/parts", str(len(parts)).encode())
+
+
+def _receive(job: Job, key: str, rank: int) -> bytes:
+    count = int(job.wait(f"{key}/parts", rank))
+    packed = b"".join(job.wait(f"{key}/part/{number}", rank) for number in range(count))
+    unpack = zlib.decompressobj()
+    value = unpack.decompress(packed, MOST_BYTES)
+    if unpack.unconsumed_tail:
+        raise ClusterError(
+            f"rank {rank} sends more than {MOST_BYTES:,} bytes under {key}", code="SHARDC-281"
+        )
+    return value
+
+
+def _digest(value: bytes) -> str:
+    return sha256(value).hexdigest()[:16]

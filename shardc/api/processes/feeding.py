@@ -1,0 +1,30 @@
+"""How each process of a job passes the rows of the batch that it has."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+AXIS = "shardc_rows"
+
+
+def batch_sharding(devices: Sequence[jax.Device] | None = None) -> NamedSharding:
+    """Rows over all devices of the job: `jax.make_array_from_process_local_data(this, rows)`.
+
+    It says where the rows come from and wishes for nothing: the step brings them to the stages
+    that read them.
+
+    Args:
+        devices: of the step; None: all of the job. Rows must divide evenly by their number.
+    """
+    every = jax.devices() if devices is None else devices
+    own = np.array(sorted(every, key=lambda device: (device.process_index, device.id)))
+    return NamedSharding(Mesh(own, (AXIS,), axis_types=(AxisType.Auto,)), PartitionSpec(AXIS))
+
+
+def is_fed(leaf: Any) -> bool:
+    """Whether an array lies as `batch_sharding` has it."""
+    lies = getattr(leaf, "sharding", None)
+    return isinstance(lies, NamedSharding) and lies.mesh.axis_names == (AXIS,)

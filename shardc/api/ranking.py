@@ -1,0 +1,42 @@
+"""Plans ranked for the command: progress on a terminal, Ctrl-C, bugs told apart from refusals."""
+
+import signal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shardc.api.stages import terminal_progress
+from shardc.cluster import Cluster
+from shardc.ir.bugs import bugs_while
+from shardc.options import PlanOptions
+from shardc.plan.alternatives import Alternatives
+from shardc.plan.decisions import Plan
+from shardc.plan.stages_spec import StagesSpec
+from shardc.planner.hand.ranking import ranked_plans
+from shardc.planner.request import print_request
+from shardc.solver.interrupt import stoppable
+
+if TYPE_CHECKING:
+    from shardc.ir.context import Module
+
+
+def rank_plans(
+    prepared: "Module",
+    cluster: Cluster,
+    options: PlanOptions,
+    most: int,
+    specs: Sequence[StagesSpec],
+    signals: Sequence[signal.Signals],
+) -> tuple[Plan, Alternatives]:
+    """The fastest plan of a prepared module, and the pipelines that were judged, fastest first.
+
+    Args:
+        most: how many the search prices, at least.
+        specs: pipelines by hand that are judged, too.
+        signals: that end the search.
+    """
+    progress, wipe = terminal_progress()
+    try:
+        with stoppable(signals), bugs_while("planning", prepared, print_request(cluster, options)):
+            return ranked_plans(prepared, cluster, options, most, specs, progress)
+    finally:
+        wipe()

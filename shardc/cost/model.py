@@ -1,0 +1,79 @@
+"""Everything the planner believes about time, in one object.
+
+What a model believes is data of the cluster; another cluster file, a calibrated one for example, is
+another model. docs/costs.md is the model on one page.
+"""
+
+from collections.abc import Sequence
+
+from shardc.cluster import Cluster
+from shardc.cost.arrivals import Arrival, arrival_s
+from shardc.cost.collectives import all_reduce_over_s, collective_s, transfer_s
+from shardc.cost.links import Link, Links, axis_links, transfer_link
+from shardc.cost.roofline import op_time_s
+from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.predicted import Asked, Collective
+from shardc.plan.work import Work
+
+
+class CostModel:
+    """Seconds of what devices of a cluster compute and send.
+
+    Attributes:
+        cluster: the data it is made of.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def op_s(self, work: Work) -> float:
+        """Seconds that one device takes for an op."""
+        return op_time_s(work, self.cluster.device)
+
+    def links(self, mesh: Mesh) -> Links:
+        """What each axis of `mesh` has; with it, `shardc.cost.reshard` prices reshards.
+
+        Raises:
+            ClusterError: SHARDC-101, the mesh does not fit the cluster.
+        """
+        return axis_links(self.cluster, mesh)
+
+    def sent_itemsizes(self, itemsize: int, sum_itemsize: int) -> tuple[int, int]:
+        """Bytes that an element, and one of a partial sum, have between devices.
+
+        shardc sends 16-bit sums as float32; a model of programs that do not says so.
+        """
+        return itemsize, itemsize if self.cluster.device.timing.half_sums else sum_itemsize
+
+    def all_reduce_s(self, axes: Sequence[tuple[int, Link]], num_bytes: float) -> float:
+        """Seconds of an all-reduce over axes of (size, link), of `num_bytes` on one device."""
+        return all_reduce_over_s(axes, num_bytes)
+
+    def call_s(self, asked: Asked, mesh: Mesh) -> float:
+        """Seconds of one call of a function, from what it asks of a device of `mesh`."""
+        busy_s = sum(count * self.op_s(work) for work, count in asked.work)
+        return busy_s + self.sent_s(asked.sent, mesh)
+
+    def sent_s(self, sent: Sequence[Collective], mesh: Mesh) -> float:
+        """Seconds of collectives over axes of `mesh`."""
+        links = self.links(mesh)
+        return sum(
+            each.count * collective_s(each, [(mesh.size(a), links[a]) for a in each.axes])
+            for each in sent
+            if each.count
+        )
+
+    def transfer_s(self, source: Mesh, target: Mesh, num_bytes: float) -> float:
+        """Seconds until a value of `num_bytes`, whole, has come from one mesh to another.
+
+        Raises:
+            ClusterError: SHARDC-101, a mesh does not fit the cluster.
+        """
+        reached = num_bytes / self.cluster.device.timing.transfer_efficiency
+        return transfer_s(transfer_link(self.cluster, source, target), reached)
+
+    def arrival_s(
+        self, arrival: Arrival, mesh: Mesh, wanted: TensorSharding, itemsize: int
+    ) -> float:
+        """Seconds until an argument lies on `mesh` as wanted, in elements of `itemsize` bytes."""
+        return arrival_s(arrival, mesh, wanted, itemsize, self.cluster)

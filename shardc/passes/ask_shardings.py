@@ -1,0 +1,161 @@
+"""Write on stage functions how a plan given by hand wants arguments and results of ops to lie."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import msgspec
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.stage_table import argument_rows
+from shardc.errors import InputError, PlanError
+from shardc.importer.user_shardings import matches
+from shardc.ir.attributes import ASKED, STAGE, VALUE, arg_attrs, get_int, set_arg_attrs
+from shardc.ir.pass_manager import Pass
+from shardc.ir.shardings import meshes
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.user_shardings import Asked, asked_attr, asked_in_words, asked_of, uneven_dim
+from shardc.ir.walk import CONTROL_FLOW, body, functions, names_of, planned_ops
+from shardc.plan.layout import Mesh
+from shardc.plan.stages_spec import StageSpec
+from shardc.plan.value_id import is_argument, value_id
+
+
+@dataclass(frozen=True)
+class AskShardings(Pass):
+    """Adds `shardc.asked` to arguments and ops of stage functions that a pattern of the stage fits.
+
+    Works on functions whose meshes are declared; shardc-plan-shardings then gives these values no
+    other sharding. A pattern for arguments fits names as `shardc plan --sharding` does; one for ops
+    fits the op's name, JAX's path to it or its source position. Of several patterns that fit, the
+    first counts. A second run changes nothing.
+
+    Options:
+        stages: JSON of one `shardc.plan.stages_spec.StageSpec` per stage.
+    """
+
+    name = "shardc-ask-shardings"
+
+    stages: str = "[]"
+
+    def apply(self, module: ir.Operation) -> None:
+        try:
+            stages = msgspec.json.decode(self.stages, type=tuple[StageSpec, ...])
+        except msgspec.MsgspecError as error:
+            raise InputError(
+                f"the stages are not those of a plan by hand: {error}",
+                help='write [{"shardings": {"params.*": "-,x"}}, ...], one for each stage',
+                code="SHARDC-206",
+            ) from error
+        placed, rows = meshes(module), argument_rows(module)
+        fitted: set[str] = set()
+        for function in functions(module):
+            number = get_int(function, STAGE) or 0
+            if number >= len(stages):
+                continue
+            asker = _Asker(stages[number], number, placed[f"stage{number}"], fitted)
+            attrs = arg_attrs(function)
+            for each, value in zip(attrs, body(function).arguments, strict=True):
+                text = str(ir.StringAttr(each[VALUE]).value)
+                if is_argument(text):
+                    row = rows[value_id(text).number]
+                    asked = asker.of_argument(row.name, value, row.batch_dim)
+                    if asked is not None:
+                        _check_user(row.name, asked, row.asked)
+                        each[ASKED] = asked_attr(asked, f"stage{number}")
+            set_arg_attrs(function, attrs)
+            for op in planned_ops(function):
+                if op.name not in CONTROL_FLOW and len(op.results) == 1:
+                    asked = asker.of_op(op)
+                    if asked is not None:
+                        op.attributes[ASKED] = asked_attr(asked, f"stage{number}")
+        _check_all_fit(stages, fitted, [row.name for row in rows])
+
+
+class _Asker:
+    """Finds what one stage asks of values; `fitted` collects the patterns that fit any."""
+
+    def __init__(self, stage: StageSpec, number: int, mesh: Mesh, fitted: set[str]) -> None:
+        self.stage, self.number, self.mesh, self.fitted = stage, number, mesh, fitted
+
+    def of_argument(self, name: str, value: ir.Value, batch_dim: int | None) -> Asked | None:
+        for pattern, words in self.stage.shardings.items():
+            if matches(pattern, name):
+                self.fitted.add(pattern)
+                shape = shape_of(value)
+                if batch_dim is None:
+                    return self._asked(words, shape, f"argument '{name}'")
+                own = (*shape[:batch_dim], *shape[batch_dim + 1 :])
+                return self._asked(words, own, f"argument '{name}'").with_dim(batch_dim)
+        return None
+
+    def of_op(self, op: ir.Operation) -> Asked | None:
+        names = names_of(op) if self.stage.values else ()
+        for pattern, words in self.stage.values.items():
+            if any(fits_op(pattern, name) for name in names):
+                self.fitted.add(pattern)
+                return self._asked(words, shape_of(op.results[0]), f"'{op.name}' at {names[-1]}")
+        return None
+
+    def _asked(self, words: str, shape: tuple[int, ...], what: str) -> Asked:
+        asked = asked_in_words(words, len(shape))
+        if asked is None:
+            raise PlanError(
+                f"{what} has {len(shape)} dims, and stage {self.number} wants it as '{words}'",
+                help="give at most one word per dim",
+                code="SHARDC-203",
+            )
+        for axis in (axis for dim in asked.dims for axis in dim):
+            if axis not in dict(self.mesh.axes):
+                raise PlanError(
+                    f"stage {self.number} wants {what} split over '{axis}', and its mesh has"
+                    f" {', '.join(name for name, _ in self.mesh.axes)}",
+                    help='name the axes of the mesh, as in "mesh": {"data": 2, "model": 4}',
+                    code="SHARDC-110",
+                )
+        dim = uneven_dim(asked, self.mesh, shape)
+        if dim is not None:
+            count = self.mesh.num_shards(asked.dims[dim])
+            raise PlanError(
+                f"{what} of shape {shape} is to be split as '{words}' in stage {self.number}, and"
+                f" {shape[dim]} does not divide into {count} parts",
+                help=f"shard another dim, or make its size a multiple of {count}",
+                code="SHARDC-203",
+            )
+        return asked
+
+
+def fits_op(pattern: str, name: str) -> bool:
+    """Whether a pattern (`*` matches slashes, too) fits a name of an op or the end of its path."""
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"*/{pattern}")
+
+
+def _check_user(name: str, asked: Asked, user: ir.Attribute | None) -> None:
+    """Refuses what contradicts a sharding in the program itself."""
+    if user is not None and asked_of(user) != asked:
+        raise PlanError(
+            f"the plan by hand and the program ask for different shardings of argument '{name}'",
+            help="ask for one sharding of each argument",
+            code="SHARDC-204",
+        )
+
+
+def _check_all_fit(stages: Sequence[StageSpec], fitted: set[str], names: Sequence[str]) -> None:
+    for pattern, of_ops in _patterns(stages):
+        if pattern not in fitted:
+            known = ", ".join(repr(name) for name in names[:3])
+            kind, help = "argument", f"write a pattern such as 'params.*.kernel' for {known}"
+            if of_ops:
+                kind = "op"
+                help = "name an op (dot_general), a path (*/mlp/add) or a place (train.py:41*)"
+            raise InputError(
+                f"the pattern '{pattern}' of a plan by hand fits no {kind}",
+                help=help,
+                code="SHARDC-209",
+            )
+
+
+def _patterns(stages: Sequence[StageSpec]) -> Iterator[tuple[str, bool]]:
+    for stage in stages:
+        yield from ((pattern, False) for pattern in stage.shardings)
+        yield from ((pattern, True) for pattern in stage.values)

@@ -1,0 +1,47 @@
+"""Find the batches of a step, once for every number of microbatches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.batch.batch_split import batch_analysis, with_dims
+from shardc.ir.attributes import BATCH_AXIS, arg_attrs, set_arg_attrs
+from shardc.ir.pass_manager import Pass
+from shardc.ir.walk import main_function
+
+
+@dataclass(frozen=True)
+class FindBatch(Pass):
+    """Marks the arguments that hold a batch with `shardc.batch_axis = [batch, dim, parts]`.
+
+    Batch 0 is what microbatches cut; another one never meets it but in sums, and is cut as well
+    where the number of microbatches divides its `parts`. What becomes of an argument (the rows that
+    loops are cut into) keeps the mark, and `shardc-split-microbatches` does not search again.
+    A step without a batch, or with marks, is left alone.
+
+    Attributes:
+        batch_args: positions of the batch arguments; empty: found by analysis.
+        batch_dims: the batch dim of each of `batch_args`; empty: found by analysis.
+    """
+
+    name = "shardc-find-batch"
+    batch_args: tuple[int, ...] = ()
+    batch_dims: tuple[int, ...] = ()
+
+    def apply(self, module: ir.Operation) -> None:
+        function = main_function(module)
+        attrs = arg_attrs(function)
+        if any(BATCH_AXIS in each for each in attrs):
+            return
+        batches: list[tuple[Mapping[int, int], int]] = []
+        if self.batch_dims:
+            batches = [(with_dims(module, self.batch_args, self.batch_dims), 0)]
+        else:
+            found = batch_analysis(module, self.batch_args or None).partition
+            if found is not None:
+                batches = [(found.flow.batch_args, 0), *found.others]
+        for number, (dims, parts) in enumerate(batches):
+            for a, dim in dims.items():
+                attrs[a][BATCH_AXIS] = ir.DenseI64ArrayAttr.get([number, dim, parts])
+        set_arg_attrs(function, attrs)

@@ -1,0 +1,113 @@
+"""Choose which forward values the backward pass is kept, and which it makes again."""
+
+import itertools
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.errors import PlanError
+from shardc.ir.attributes import (
+    ACCUMULATE,
+    DIRECTION,
+    NUM_STAGES,
+    PHASE,
+    RECOMPUTED,
+    STAGE,
+    call_target,
+    get_int,
+    get_str,
+)
+from shardc.ir.effects import has_side_effect, is_host_call
+from shardc.ir.pass_manager import Pass
+from shardc.ir.tensor_types import num_bytes
+from shardc.ir.walk import main_function, ops, walk
+from shardc.plan.function_kind import FunctionKind
+from shardc.solver.pipeline.residency import kept_cuts
+
+# Ops that do more than give a result, or give another one each time.
+EFFECTS = frozenset(f"stablehlo.{name}" for name in ("rng", "infeed", "outfeed", "send", "recv"))
+
+
+@dataclass(frozen=True)
+class PlanResidency(Pass):
+    """Marks forward ops that the backward function of their stage runs again: `shardc.recomputed`.
+
+    Works on a staged @main, in front of shardc-outline-stages, which does what the marks say. The
+    forward ops of a stage are a chain, cut into segments so that the least is held: what crosses
+    the cuts is kept, all else is made again from it (`shardc.solver.pipeline.residency`). What the
+    user's own `jax.checkpoint` makes again is backward work already. Marks of an earlier run go.
+
+    Options:
+        in_flight: for each stage the microbatches that it holds at once; 0: it keeps all. Empty:
+            so does every stage.
+    """
+
+    name = "shardc-plan-residency"
+
+    in_flight: tuple[int, ...] = ()
+
+    def apply(self, module: ir.Operation) -> None:
+        stages = get_int(module, NUM_STAGES) or 1
+        if self.in_flight and len(self.in_flight) != stages:
+            raise PlanError(
+                f"in-flight has {len(self.in_flight)} numbers, but there are {stages} stages",
+                help="give one number for each stage, 0 for one that keeps all",
+            )
+        by_stage: dict[int, list[ir.Operation]] = {}
+        for op in ops(main_function(module)):
+            if RECOMPUTED in op.attributes:
+                del op.attributes[RECOMPUTED]
+            if _is_forward(op):
+                by_stage.setdefault(get_int(op, STAGE) or 0, []).append(op)
+        for stage, held in enumerate(self.in_flight):
+            if held > 0:
+                _mark(by_stage.get(stage, []), held)
+
+
+def _is_forward(op: ir.Operation) -> bool:
+    return get_str(op, PHASE) == "body" and get_str(op, DIRECTION) == FunctionKind.FORWARD
+
+
+def _mark(chain: list[ir.Operation], held: int) -> None:
+    """Marks what is made again of the forward ops of one stage."""
+    place = {op: at for at, op in enumerate(chain)}
+    left, change = [0] * len(chain), [0] * (len(chain) + 1)
+    last_use: dict[ir.Value, int] = {}
+    for at, op in enumerate(chain):
+        for result in op.results:
+            users = [_outermost(use.owner.operation) for use in result.uses]
+            last = max((place[user] for user in users if user in place), default=at)
+            last_use[result] = last
+            change[at] += num_bytes(result)
+            change[last] -= num_bytes(result)
+            if any(_reads_back(user, get_int(op, STAGE)) for user in users):
+                left[at] += num_bytes(result)
+    crossing = list(itertools.accumulate(change))
+    cuts = kept_cuts(crossing[: len(chain) - 1], left, held)
+    for at, op in enumerate(chain):
+        kept = any(at <= cut < last_use[r] for r in op.results for cut in cuts)
+        if not kept and _is_repeatable(op):
+            op.attributes[RECOMPUTED] = ir.UnitAttr.get()
+
+
+def _outermost(op: ir.Operation) -> ir.Operation:
+    """The op of @main that `op` is, or stands in."""
+    while op.parent is not None and op.parent.operation.name != "func.func":
+        op = op.parent.operation
+    return op
+
+
+def _reads_back(user: ir.Operation, stage: int | None) -> bool:
+    """Whether an op belongs to the way back through a stage."""
+    body = get_str(user, PHASE) == "body"
+    return body and get_int(user, STAGE) == stage and not _is_forward(user)
+
+
+def _is_repeatable(op: ir.Operation) -> bool:
+    """Whether an op gives the same result each time, and does nothing else."""
+    if call_target(op) == ACCUMULATE:
+        return False
+    return not any(
+        each.name in EFFECTS or has_side_effect(each) or is_host_call(each)
+        for each in [op, *walk(op)]
+    )

@@ -1,0 +1,160 @@
+"""Cut the backward of each stage in two: what the stage before waits for, and the rest."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func
+
+from shardc.analysis.program.flops import heavy_flops
+from shardc.analysis.stages.backward_split import BackwardSplit, split_backward
+from shardc.cluster import Cluster
+from shardc.cost.model import CostModel
+from shardc.errors import StageError
+from shardc.ir.attributes import (
+    KIND,
+    PER_MICROBATCH,
+    ROUND,
+    STAGE,
+    VALUE,
+    arg_attrs,
+    function_kind,
+    get_int,
+    result_attrs,
+    set_arg_attrs,
+    set_result_attrs,
+    str_attr,
+)
+from shardc.ir.clone import clone_op, inputs
+from shardc.ir.pass_manager import Pass
+from shardc.ir.walk import body, functions, terminator, where
+from shardc.plan.function_kind import FunctionKind
+from shardc.plan.value_id import computed_id, is_computed, value_id
+
+
+@dataclass(frozen=True)
+class SplitBackward(Pass):
+    """Makes `@stage{s}_backward` and `@stage{s}_weight` of the backward of each stage.
+
+    Reads the stage functions that shardc-outline-stages wrote. Afterwards `backward` computes what
+    functions of other stages read for the same microbatch (the gradient of the stage's input), and
+    `weight` all the rest, which can run later: the gradients of the weights. Values that both need
+    go from one to the other under ids of their own, or are computed twice, whichever takes less
+    time. A stage that sends nothing back, the first one, has a `weight` alone; one without weights
+    a `backward` alone. A second run changes nothing.
+
+    Options:
+        cluster: built-in name, path of a cluster file, or its JSON; its device prices the choice.
+    """
+
+    name = "shardc-split-backward"
+
+    cluster: str = "cpu8"
+
+    def apply(self, module: ir.Operation) -> None:
+        found = list(functions(module))
+        if any(function_kind(f) is FunctionKind.WEIGHT for f in found):
+            return
+        backward = [f for f in found if function_kind(f) is FunctionKind.BACKWARD]
+        model = CostModel(Cluster.parse(self.cluster))
+        parts = {f: _split(f, found, model) for f in backward}
+        _check_gains(parts)
+        numbers = [_computed(f) for f in found]
+        number = 1 + max((n for each in numbers for n in each), default=-1)
+        for function, split in parts.items():
+            ids = {value: computed_id(number + i) for i, value in enumerate(split.kept)}
+            number += len(ids)
+            _write_parts(function, split, ids)
+
+
+def _split(
+    function: ir.Operation, others: Sequence[ir.Operation], model: CostModel
+) -> BackwardSplit:
+    stage = get_int(function, STAGE)
+    awaited = {
+        attrs[VALUE]
+        for other in others
+        if get_int(other, STAGE) != stage and _is_of_microbatch(other)
+        for attrs in arg_attrs(other)
+    }
+    own = result_attrs(function)
+    return split_backward(
+        function, {r for r, attrs in enumerate(own) if attrs[VALUE] in awaited}, model
+    )
+
+
+def _is_of_microbatch(function: ir.Operation) -> bool:
+    kind = function_kind(function)
+    return kind is not None and kind.per_microbatch
+
+
+def _check_gains(parts: dict[ir.Operation, BackwardSplit]) -> None:
+    """Refuses a program none of whose stages has a product that can wait while another does not."""
+    behind = [(f, split) for f, split in parts.items() if split.urgent]
+    if not behind or any(heavy_flops(op) for _, split in behind for op in split.rest):
+        return
+    split = behind[0][1]
+    last = max(split.urgent, key=heavy_flops)
+    raise StageError(
+        f"no weight gradient can be computed apart from the gradient that a stage sends back:"
+        f" '{last.name}' is in front of both",
+        where=where(last),
+        help="take a schedule that does not split the backward, such as 1f1b, or write the layers"
+        " of a loop one after the other",
+        code="SHARDC-163",
+    )
+
+
+def _computed(function: ir.Operation) -> list[int]:
+    """The numbers of the values that a function gives to others."""
+    ids = [str(ir.StringAttr(attrs[VALUE]).value) for attrs in result_attrs(function)]
+    return [value_id(each).number for each in ids if is_computed(each)]
+
+
+def _write_parts(function: ir.Operation, split: BackwardSplit, ids: dict[ir.Value, str]) -> None:
+    """Puts the two parts in place of a backward function."""
+    own = {
+        value: {VALUE: str_attr(id_), PER_MICROBATCH: ir.UnitAttr.get()}
+        for value, id_ in ids.items()
+    }
+    returned, attrs = list(terminator(function).operands), result_attrs(function)
+    urgent = [(returned[r], attrs[r]) for r in split.urgent_results] + list(own.items())
+    rest = [(returned[r], attrs[r]) for r in split.rest_results]
+    with ir.InsertionPoint(function), function.location:
+        if split.urgent:
+            _write(function, FunctionKind.BACKWARD, split.urgent, urgent, {})
+        if split.rest or split.rest_results:
+            _write(function, FunctionKind.WEIGHT, split.rest, rest, own)
+    function.erase()
+
+
+def _write(
+    function: ir.Operation,
+    kind: FunctionKind,
+    own: Sequence[ir.Operation],
+    results: Sequence[tuple[ir.Value, dict[str, ir.Attribute]]],
+    given: dict[ir.Value, dict[str, ir.Attribute]],
+) -> None:
+    """Writes one part: `own` ops with what they use: arguments of the whole, and `given` values."""
+    used = _used(own, [value for value, _ in results])
+    known = dict(zip(body(function).arguments, arg_attrs(function), strict=True)) | given
+    arguments = {value: attrs for value, attrs in known.items() if value in used}
+    types = [value.type for value in arguments]
+    signature = ir.FunctionType.get(types, [value.type for value, _ in results])
+    written = func.FuncOp(f"stage{get_int(function, STAGE)}_{kind}", signature).operation
+    written.attributes[STAGE] = function.attributes[STAGE]
+    written.attributes[KIND] = str_attr(kind)
+    written.attributes[ROUND] = function.attributes[ROUND]
+    entry = written.regions[0].blocks.append(*types, arg_locs=[written.location] * len(types))
+    mapping = dict(zip(arguments, entry.arguments, strict=True))
+    with ir.InsertionPoint(entry):
+        for op in own:
+            with op.location:
+                mapping.update(zip(op.results, clone_op(op, mapping).results, strict=True))
+        func.ReturnOp([mapping[value] for value, _ in results])
+    set_arg_attrs(written, list(arguments.values()))
+    set_result_attrs(written, [attrs for _, attrs in results])
+
+
+def _used(own: Iterable[ir.Operation], results: Iterable[ir.Value]) -> set[ir.Value]:
+    return {value for op in own for value in inputs(op)} | set(results)

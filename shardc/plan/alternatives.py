@@ -1,0 +1,125 @@
+"""Pipelines that were judged for one program, ranked, and where the time of each goes."""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from shardc.plan.decisions import Plan, StagePlan
+from shardc.plan.layout import Mesh
+from shardc.plan.predicted import StageReport
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """Where the predicted time of a step goes, seen from the devices that are busiest.
+
+    Attributes:
+        step_time_s: the sum of the three below.
+        compute_s: ops of the busiest stage (of all stages on its devices).
+        communication_s: reshards and sums over devices inside it.
+        waiting_s: the pipeline fills and drains, and values are on their way between stages.
+        peak_bytes: of the device that holds the most.
+    """
+
+    step_time_s: float
+    compute_s: float
+    communication_s: float
+    waiting_s: float
+    peak_bytes: int
+
+
+class Alternative(msgspec.Struct, frozen=True):
+    """A pipeline that was judged.
+
+    Attributes:
+        name: who proposed it: "search", or the name of a plan by hand.
+        meshes: shape of the mesh of each stage.
+        layers: how many each stage has; () where that is not known.
+        estimate_s: predicted step from the prices of its layers; None: it was not estimated.
+        exact: what its plan is predicted to take; None: it was not planned.
+        missing_bytes: by how much the smallest plan found does not fit into a device.
+    """
+
+    name: str
+    num_microbatches: int
+    schedule: str
+    meshes: tuple[tuple[int, ...], ...]
+    layers: tuple[int, ...] = ()
+    estimate_s: float | None = None
+    exact: Terms | None = None
+    missing_bytes: int = 0
+
+    @property
+    def step_time_s(self) -> float:
+        """The best that is known: planned before estimated; infinite where it does not fit."""
+        if self.missing_bytes:
+            return math.inf
+        if self.exact is not None:
+            return self.exact.step_time_s
+        return math.inf if self.estimate_s is None else self.estimate_s
+
+
+class Alternatives(msgspec.Struct, frozen=True):
+    """All that was judged.
+
+    Attributes:
+        ranked: the fastest first, what does not fit behind everything else.
+        all_priced: whether the search looked at every promising shape.
+    """
+
+    ranked: tuple[Alternative, ...]
+    all_priced: bool = True
+
+
+def rank(found: Sequence[Alternative]) -> tuple[Alternative, ...]:
+    """The fastest first; of what does not fit, what is least too large."""
+    return tuple(sorted(found, key=lambda each: (each.step_time_s, each.missing_bytes)))
+
+
+def split_step(
+    step_s: float, meshes: Sequence[Mesh], stages: Sequence[StagePlan | StageReport]
+) -> Terms:
+    """Where the time of a step goes, by what is said of its stages, one per mesh."""
+    groups: dict[tuple[int, ...], list[StagePlan | StageReport]] = {}
+    for mesh, stage in zip(meshes, stages, strict=True):
+        groups.setdefault(mesh.device_ids, []).append(stage)
+    busy_s, communication_s = max(
+        (sum(stage.objective for stage in group), sum(stage.communication_s for stage in group))
+        for group in groups.values()
+    )
+    return Terms(
+        step_time_s=step_s,
+        compute_s=busy_s - communication_s,
+        communication_s=communication_s,
+        waiting_s=step_s - busy_s if step_s > busy_s * (1.0 + 1e-9) else 0.0,  # sums round
+        peak_bytes=max(stage.peak_bytes for stage in stages),
+    )
+
+
+def terms_of(plan: Plan) -> Terms:
+    """Where the time of a plan's step goes."""
+    meshes = [stage.mesh for stage in plan.stages]
+    return split_step(plan.predicted.step_time_s, meshes, plan.stages)
+
+
+def judged_plan(plan: Plan, name: str) -> Alternative:
+    """What a plan came to; `name` says who proposed it."""
+    return Alternative(
+        name,
+        plan.num_microbatches,
+        plan.schedule,
+        tuple(stage.mesh.shape for stage in plan.stages),
+        tuple(len(stage.layers) for stage in plan.stages),
+        exact=terms_of(plan),
+    )
+
+
+def mesh_words(meshes: Sequence[tuple[int, ...]]) -> str:
+    """`2 x (4x2)`, `1 x (4x2) + 3 x (8)`: equal meshes that follow each other once."""
+    runs: list[tuple[int, tuple[int, ...]]] = []
+    for shape in meshes:
+        if runs and runs[-1][1] == shape:
+            runs[-1] = runs[-1][0] + 1, shape
+        else:
+            runs.append((1, shape))
+    return " + ".join(f"{count} x ({'x'.join(map(str, shape)) or '1'})" for count, shape in runs)

@@ -1,0 +1,101 @@
+"""What a plan has to say besides its numbers: codes and data, and one table of words for people."""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+import msgspec
+
+Data = dict[str, int | float | str]
+
+
+class NoteCode(StrEnum):
+    """What a note is about; behind each, the data that it carries."""
+
+    INTERRUPTED = "interrupted"
+    NOT_ALL_PRICED = "not-all-priced"
+    FEWER = "fewer"  # what: stages or microbatches, count, reason; asked: where a number was
+    BY_HAND = "by-hand"  # name: of what was given
+    LEFT_OUT = "left-out"  # shape, message, help
+    SEVERAL_RUNS = "several-runs"  # why
+    CALLS = "calls"  # count, functions
+    LOOKUPS = "lookups"  # count
+    FISSIONS = "fissions"  # count
+    ROW_CONFLICTS = "row-conflicts"  # count
+    RECOMPUTED = "recomputed"  # stages: their numbers
+    FOLDED = "folded"  # count, cost: at most that share
+    REPLICATED = "replicated"  # op, why, count, seconds, time_share, flops_share
+
+
+class Note(msgspec.Struct, frozen=True):
+    """One thing to know of a plan; `str` gives the words for it, which nothing else may read."""
+
+    code: NoteCode
+    data: Data = {}
+
+    def __str__(self) -> str:
+        return _WORDS[self.code](**self.data)
+
+
+def _fewer(what: str, count: int, reason: str, asked: int | None = None) -> str:
+    one = {"stages": "stage", "microbatches": "microbatch"}
+    planned = f"{count} {what if count > 1 else one[what]}"
+    return f"{planned}{'' if asked is None else f' instead of {asked}'}: {reason}"
+
+
+def _fissions(count: int) -> str:
+    return (
+        f"{count} loop{'s' * (count > 1)} over layers became two: one makes the sums over"
+        " the whole batch that the other waits for; what both need, both compute"
+    )
+
+
+_WHY = {
+    "rule": "for want of a sharding rule",
+    "strategy": "for want of a strategy",
+    "choice": "because splitting it costs more",
+}
+
+
+def _replicated(
+    op: str, why: str, count: int, seconds: float, time_share: float, flops_share: float
+) -> str:
+    times = f" ({count} times)" if count > 1 else ""
+    return (
+        f"replicated {_WHY[why]}: {op}{times}, {1e3 * seconds:.3g} ms per step"
+        f" ({time_share:.1%}), {flops_share:.1%} of the FLOPs"
+    )
+
+
+_WORDS: dict[NoteCode, Callable[..., str]] = {
+    NoteCode.INTERRUPTED: lambda: (
+        "planning was interrupted; this is the best plan found until then"
+    ),
+    NoteCode.NOT_ALL_PRICED: lambda: (
+        "not every promising shape was priced: the budget for pricing layers was spent"
+    ),
+    NoteCode.FEWER: _fewer,
+    NoteCode.BY_HAND: lambda name: f"given by hand: {name}",
+    NoteCode.LEFT_OUT: lambda shape, message, help: f"{shape} left out: {message}; {help}",
+    NoteCode.SEVERAL_RUNS: lambda why: why,
+    NoteCode.RECOMPUTED: lambda stages: (
+        f"to hold less, stages {stages} make forward values again on the way back"
+    ),
+    NoteCode.CALLS: lambda count, functions: (
+        f"each of {count} calls is planned as one op, because with all calls inlined the"
+        f" program would be too large; they run {functions} functions"
+    ),
+    NoteCode.LOOKUPS: lambda count: (
+        f"{count} products with one-hot matrices are done as lookups of rows and sums into rows"
+    ),
+    NoteCode.FISSIONS: _fissions,
+    NoteCode.ROW_CONFLICTS: lambda count: (
+        f"{count} stack{'s' * (count > 1)} of layers that ops read along two dims:"
+        " stages may hold rows of other stages"
+    ),
+    NoteCode.FOLDED: lambda count, cost: (
+        f"equal layers share their shardings ({count} ops and values are like others), which"
+        f" costs at most {cost:.2%} (proven)"
+    ),
+    NoteCode.REPLICATED: _replicated,
+}
+assert set(_WORDS) == set(NoteCode), "every code has its words"

@@ -1,0 +1,175 @@
+"""What the programs of one step need of each other and hold, as the graph that a schedule orders.
+
+Derived from the values that the programs take and give, not from counts: skip connections,
+gradients from several stages and what one task keeps for another are in it as they are.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shardc.plan.executable import ValueSpec
+from shardc.plan.function_kind import FunctionKind
+from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.value_id import is_accumulator, is_computed
+from shardc.schedule.tasks import (
+    BACKWARD,
+    FORWARD,
+    ONCE_PER_STEP,
+    PROLOGUE,
+    UPDATE,
+    WEIGHT,
+    WHOLE_BACKWARD,
+    Buffer,
+    Need,
+    Schedule,
+    Task,
+    TaskGraph,
+)
+
+KINDS_OF_ACTION = {
+    PROLOGUE: (FunctionKind.BEFORE,),
+    FORWARD: (FunctionKind.FORWARD,),
+    BACKWARD: (FunctionKind.BACKWARD,),
+    WEIGHT: (FunctionKind.WEIGHT,),
+    WHOLE_BACKWARD: (FunctionKind.BACKWARD, FunctionKind.WEIGHT),
+    UPDATE: (FunctionKind.UPDATE,),
+}
+"""Of each kind of task the programs that it runs, one after the other."""
+
+
+class ProgramValues(NamedTuple):
+    """What a stage function is for, and the values that it takes and gives."""
+
+    stage: int
+    kind: FunctionKind
+    round: int
+    args: tuple[ValueSpec, ...]
+    results: tuple[ValueSpec, ...]
+
+
+Key = tuple[str, int | None]  # a value, and its microbatch or None
+Place = tuple[int, TensorSharding]  # a device group, and how a value lies there
+
+
+@dataclass
+class _Value:
+    """Where a value is made, and where and by whom it is read."""
+
+    maker: Task
+    spec: ValueSpec
+    readers: dict[Place, list[Task]] = field(default_factory=dict)
+
+
+def program_graph(
+    programs: Sequence[ProgramValues],
+    schedule: Schedule,
+    tasks: TaskGraph,
+    meshes: Sequence[Mesh],
+    returned: Collection[str] = (),
+) -> TaskGraph:
+    """The tasks of `tasks`, with the needs and buffers that the programs give them.
+
+    A value that is read where it is made is one buffer there; each other device group or sharding
+    in which it is read is one more, filled as soon as the value exists. Bytes of a need are those
+    of all that its task sends to that device group; bytes of a buffer are those on one device.
+    Arguments and sums over the microbatches are there during the whole step and are no buffers,
+    nor is what updates make.
+
+    Args:
+        tasks: all that has to run, and on which device group each stage stands.
+        meshes: one per stage.
+        returned: values that the step returns; they stay until its end.
+    """
+    by_place: dict[tuple[int, FunctionKind, int], list[ProgramValues]] = {}
+    for each in programs:
+        by_place.setdefault((each.stage, each.kind, each.round), []).append(each)
+    runs = {task: _programs_of(task, by_place) for task in tasks.tasks}
+    values: dict[Key, _Value] = {}
+    adders: dict[str, list[Task]] = {}
+    for task, own in runs.items():
+        for spec in (spec for each in own for spec in each.results):
+            if is_accumulator(spec.value):
+                adders.setdefault(spec.value, []).append(task)
+            else:
+                values[_key(spec, task)] = _Value(task, spec)
+    waits: dict[Task, dict[Task, None]] = {task: {} for task in runs}
+    for task, own in runs.items():
+        for each in own:
+            added = {spec.value for spec in each.results}
+            for spec in each.args:
+                if is_accumulator(spec.value) and spec.value not in added:
+                    waits[task].update(dict.fromkeys(adders.get(spec.value, ())))
+                elif is_computed(spec.value):
+                    value = values[_key(spec, task)]
+                    place = tasks.group(task), spec.sharding
+                    value.readers.setdefault(place, []).append(task)
+                    waits[task][value.maker] = None
+    sent = _sent_bytes(values.values(), tasks)
+    needs = {
+        task: tuple(
+            Need(
+                other,
+                sent.get((other, tasks.group(task)), 0),
+                tasks.group(other),
+                tasks.group(task),
+            )
+            for other in found
+            if other != task
+        )
+        for task, found in waits.items()
+    }
+    last = {schedule.groups[row]: lane[-1] for row, lane in enumerate(schedule.lanes) if lane}
+    buffers = [
+        buffer
+        for (name, _), value in values.items()
+        if value.maker.kind != UPDATE
+        for buffer in _buffers(value, tasks, meshes, last if name in returned else {})
+    ]
+    return TaskGraph(needs, tasks.groups, tuple(buffers))
+
+
+def _programs_of(
+    task: Task, by_place: Mapping[tuple[int, FunctionKind, int], list[ProgramValues]]
+) -> list[ProgramValues]:
+    """What a task runs; nothing where its stage has nothing to do at that point."""
+    number = task.microbatch if task.kind == UPDATE else 0
+    return [
+        each
+        for kind in KINDS_OF_ACTION[task.kind]
+        for each in by_place.get((task.stage, kind, number), ())
+    ]
+
+
+def _key(spec: ValueSpec, task: Task) -> Key:
+    many = spec.per_microbatch and task.kind not in ONCE_PER_STEP
+    return spec.value, task.microbatch if many else None
+
+
+def _sent_bytes(values: Collection[_Value], tasks: TaskGraph) -> dict[tuple[Task, int], int]:
+    """What each task sends to each other device group, all its values together."""
+    sent: dict[tuple[Task, int], int] = {}
+    for value in values:
+        source = tasks.group(value.maker)
+        for target, _ in value.readers:
+            if target != source:
+                key = (value.maker, target)
+                sent[key] = sent.get(key, 0) + value.spec.num_bytes
+    return sent
+
+
+def _buffers(
+    value: _Value, tasks: TaskGraph, meshes: Sequence[Mesh], last: Mapping[int, Task]
+) -> list[Buffer]:
+    """A buffer for each place that a value has; `last`: of each group, if it stays until then."""
+    home = tasks.group(value.maker), value.spec.sharding
+    mesh_of = {group: meshes[stage] for (stage, _), group in tasks.groups.items()}
+    found = []
+    for place in dict.fromkeys((home, *value.readers)):
+        group, sharding = place
+        users = list(value.readers.get(place, ()))
+        if place == home and group in last:
+            users.append(last[group])
+        num_bytes = value.spec.num_bytes // mesh_of[group].num_shards(sharding.axes)
+        found.append(Buffer(group, num_bytes, value.maker, tuple(dict.fromkeys(users))))
+    return found

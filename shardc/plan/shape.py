@@ -1,0 +1,46 @@
+"""The shape of a pipeline, which planners look for and the compiler makes."""
+
+import msgspec
+
+from shardc.plan.decisions import Plan
+from shardc.plan.layout import Mesh
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """The shape of a pipeline: everything but the shardings.
+
+    Attributes:
+        num_microbatches: parts of the batch.
+        cuts: for each stage but the first, position of its first forward op in the split @main.
+        meshes: one per stage; the stages of one device group have the same.
+        schedule: name of the schedule.
+        num_chunks: stages per device group.
+        batch_args: flat arguments that are cut; None: found by analysis.
+        loop_cuts: where loops over layers are cut, as `shardc-cut-loops` takes them; `cuts` are
+            positions after that.
+        recompute: for each stage the microbatches in flight for which it is chosen what its
+            backward pass makes again, as `shardc-plan-residency` takes them; (): nothing is.
+    """
+
+    num_microbatches: int
+    cuts: tuple[int, ...]
+    meshes: tuple[Mesh, ...]
+    schedule: str
+    batch_args: tuple[int, ...] | None = None
+    loop_cuts: tuple[int, ...] = ()
+    num_chunks: int = 1
+    recompute: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(plan: Plan) -> "Shape":
+        """The shape of a plan."""
+        return Shape(
+            plan.num_microbatches,
+            tuple(stage.cut for stage in plan.stages[1:]),
+            tuple(stage.mesh for stage in plan.stages),
+            plan.schedule,
+            plan.batch_arguments,
+            plan.loop_cuts,
+            plan.num_chunks,
+            tuple(stage.recompute for stage in plan.stages),
+        )

@@ -1,0 +1,184 @@
+"""A plan given by hand: stages, meshes and shardings by pattern; what it leaves out is planned."""
+
+import math
+import re
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from shardc.errors import InputError
+from shardc.plan.layout import ranges
+
+Patterns = dict[str, str]  # pattern -> one word per dim, as `shardc plan --sharding` takes them
+
+
+class StageSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One stage.
+
+    Attributes:
+        layers: how many it has, or which: "0-11,14". None: they are shared out by their work.
+        mesh: sizes of its axes, (4, 2) with the axes x and y, or named; None: as `StagesSpec.mesh`.
+        devices: which ones, row-major over the axes; None: the next ones that are free.
+        shardings: pattern of arguments -> how they lie.
+        values: pattern of ops -> how their results lie.
+        recompute: the backward pass makes again what its segments leave, from the values between
+            these, and keeps only those.
+    """
+
+    layers: int | str | None = None
+    mesh: tuple[int, ...] | dict[str, int] | None = None
+    devices: tuple[int, ...] | None = None
+    shardings: Patterns = {}
+    values: Patterns = {}
+    recompute: bool = False
+
+    @property
+    def axes(self) -> tuple[tuple[str, int], ...] | None:
+        """(name, size) of the mesh; a mesh of one device has one axis."""
+        if self.mesh is None:
+            return None
+        if isinstance(self.mesh, dict):
+            return tuple(self.mesh.items())
+        return tuple(zip("xyzw", self.mesh, strict=False))
+
+
+class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pipeline as a person writes it down. Of the patterns of a stage that fit, the first counts;
+    those of the stage itself come before those of all stages.
+
+    Attributes:
+        version: of this format.
+        stages: at least one.
+        microbatches: parts of the batch.
+        schedule: name of its family.
+        chunks: stages on each group of devices: stages i, i + p, i + 2p ... share their devices.
+        mesh, shardings, values: of every stage, as in `StageSpec`.
+        name: for tables.
+    """
+
+    version: Literal[1]
+    stages: tuple[StageSpec, ...]
+    microbatches: int = 1
+    schedule: str = "1f1b"
+    chunks: int = 1
+    mesh: tuple[int, ...] | dict[str, int] | None = None
+    shardings: Patterns = {}
+    values: Patterns = {}
+    name: str = "by hand"
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            raise _wrong("stages is empty", 'give at least one stage, such as {"layers": 4}')
+        if self.microbatches < 1 or self.chunks < 1:
+            raise _wrong(
+                f"microbatches is {self.microbatches} and chunks is {self.chunks}",
+                "give 1 or more of each",
+            )
+        for number, stage in enumerate(self.stages):
+            mesh = self.mesh if stage.mesh is None else stage.mesh
+            if mesh is None:
+                continue
+            sizes = tuple(mesh.values()) if isinstance(mesh, dict) else mesh
+            if not 1 <= len(sizes) <= 4 or min(sizes) < 1:
+                raise _wrong(
+                    f"the mesh {list(sizes)} of stage {number} is no mesh",
+                    "give 1 to 4 sizes from 1 on",
+                )
+            if stage.devices is not None and len(stage.devices) != math.prod(sizes):
+                raise _wrong(
+                    f"stage {number} has {len(stage.devices)} devices and a mesh of"
+                    f" {'x'.join(map(str, sizes))}",
+                    f"give it {math.prod(sizes)} devices, or leave devices out",
+                    "SHARDC-207",
+                )
+
+    def of_stage(self, number: int) -> StageSpec:
+        """A stage with what it shares with all stages; its own patterns come first."""
+        own = self.stages[number]
+        return StageSpec(
+            own.layers,
+            self.mesh if own.mesh is None else own.mesh,
+            own.devices,
+            {
+                **own.shardings,
+                **{p: w for p, w in self.shardings.items() if p not in own.shardings},
+            },
+            {**own.values, **{p: w for p, w in self.values.items() if p not in own.values}},
+        )
+
+    @staticmethod
+    def load(path: "str | Path") -> "StagesSpec":
+        """Reads a file; InputError (SHARDC-206) if it does not describe a plan by hand."""
+        try:
+            return msgspec.json.decode(Path(path).read_bytes(), type=StagesSpec)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"'{path}' is no plan by hand: {error}",
+                where=str(path),
+                help='write {"version": 1, "microbatches": 8, "stages": [{"layers": 12, "mesh":'
+                " [4, 2]}, ...]}; docs/hand_plans.md has all words",
+                code="SHARDC-206",
+            ) from error
+        except InputError as error:
+            error.where = str(path)
+            raise
+
+    def save(self, path: "str | Path") -> None:
+        """Writes what `load` reads."""
+        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+
+
+def first_layers(spec: StagesSpec) -> tuple[int, tuple[int, ...]] | None:
+    """The layers in all, and the first one of each stage; None where the spec names none.
+
+    Raises:
+        InputError: SHARDC-208, layers are missing, there twice or out of order, or only some stages
+            say which they have.
+    """
+    given = [stage.layers for stage in spec.stages]
+    if all(each is None for each in given):
+        return None
+    if any(each is None for each in given):
+        raise _layers(f"stage {given.index(None)} does not say which layers it has, others do")
+    if all(isinstance(each, int) for each in given):
+        counts = [each for each in given if isinstance(each, int)]
+        if min(counts) < 1:
+            raise _layers(f"stage {counts.index(min(counts))} has {min(counts)} layers")
+        return sum(counts), tuple(sum(counts[:n]) for n in range(len(counts)))
+    firsts, end = [], 0
+    for number, each in enumerate(given):
+        numbers = [*range(end, end + each)] if isinstance(each, int) else _numbers(str(each))
+        twice = sorted(n for n in set(numbers) if n < end or numbers.count(n) > 1)
+        if twice:
+            raise _layers(f"layers {ranges(tuple(twice))} are in stage {number} and before it")
+        missing = sorted({*range(end, max(numbers) + 1)} - {*numbers})
+        if missing:
+            raise _layers(f"layers {ranges(tuple(missing))} are in no stage up to stage {number}")
+        firsts.append(end)
+        end = max(numbers) + 1
+    return end, tuple(firsts)
+
+
+def _numbers(text: str) -> list[int]:
+    """`0-3,7` as numbers."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise _layers(f"'{text}' are no layers")
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return found
+
+
+def _wrong(message: str, help: str, code: str = "SHARDC-206") -> InputError:
+    return InputError(f"in a plan by hand, {message}", help=help, code=code)
+
+
+def _layers(message: str) -> InputError:
+    return _wrong(
+        message,
+        'give every layer to one stage, in order: counts ("layers": 12) or numbers ("layers":'
+        ' "0-11"); `shardc plan` prints how many there are',
+        "SHARDC-208",
+    )

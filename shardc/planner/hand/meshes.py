@@ -1,0 +1,100 @@
+"""The meshes of the stages of a plan given by hand, and on which devices they lie."""
+
+import math
+from collections.abc import Sequence
+
+from shardc.cluster import Cluster
+from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
+from shardc.errors import InputError
+from shardc.plan.layout import Mesh, ranges
+from shardc.plan.stages_spec import StageSpec, StagesSpec
+from shardc.schedule.registry import executable_schedule
+from shardc.schedule.work import Work
+
+
+def meshes_of(spec: StagesSpec, cluster: Cluster) -> list[tuple[Mesh, ...]]:
+    """The meshes of the stages, in every way that the spec leaves open.
+
+    Raises:
+        InputError: SHARDC-206, 207, they do not fit the devices or each other; 240, 242, 248, the
+            schedule is not there, cannot have so many stages or chunks, or cannot be run.
+    """
+    stages = [spec.of_stage(number) for number in range(len(spec.stages))]
+    groups = len(stages) // spec.chunks
+    if groups * spec.chunks != len(stages):
+        raise InputError(
+            f"the plan by hand has {len(stages)} stages in {spec.chunks} chunks",
+            help=f"give a multiple of {spec.chunks} stages, or other chunks",
+            code="SHARDC-206",
+        )
+    executable_schedule(spec.schedule).work(Work(groups, spec.microbatches), spec.chunks)
+    open_ones = [number for number, stage in enumerate(stages) if stage.axes is None]
+    if not open_ones:
+        return [_placed([stage.axes or () for stage in stages], stages, groups, cluster)]
+    if len(open_ones) < len(stages):
+        raise InputError(
+            f"stage {open_ones[0]} of the plan by hand has no mesh, and others have one",
+            help='give every stage a mesh, or all of them one: "mesh": [4, 2]',
+            code="SHARDC-207",
+        )
+    fitting = [size for size in submesh_sizes(cluster) if size * groups <= cluster.num_devices]
+    if not fitting:
+        raise _too_many(groups, cluster)
+    views = mesh_views(cluster, 0, max(fitting))
+    return [_placed([view.axes] * len(stages), stages, groups, cluster) for view in views]
+
+
+def _placed(
+    axes: Sequence[tuple[tuple[str, int], ...]],
+    stages: Sequence[StageSpec],
+    groups: int,
+    cluster: Cluster,
+) -> tuple[Mesh, ...]:
+    """The stages on their devices: those given, or one behind the other."""
+    sizes = [math.prod(size for _, size in each) for each in axes]
+    for number in range(groups, len(stages)):
+        if sizes[number] != sizes[number % groups]:
+            raise InputError(
+                f"stages {number % groups} and {number} of the plan by hand share devices, and one"
+                f" has {sizes[number % groups]}, the other {sizes[number]}",
+                help="give chunks of one group of devices meshes of one size",
+                code="SHARDC-207",
+            )
+    if sum(sizes[:groups]) > cluster.num_devices:
+        raise _too_many(sum(sizes[:groups]), cluster)
+    given = [stage.devices for stage in stages[:groups]]
+    if all(each is None for each in given):
+        firsts = place(cluster, sizes[:groups])
+        given = [tuple(range(d, d + n)) for d, n in zip(firsts, sizes, strict=False)]
+    elif any(each is None for each in given):
+        raise InputError(
+            f"stage {given.index(None)} of the plan by hand has no devices, and others have some",
+            help="give the devices of all stages, or of none",
+            code="SHARDC-207",
+        )
+    used: set[int] = set()
+    for number, ids in enumerate(each or () for each in given):
+        wrong = [d for d in ids if d in used or not 0 <= d < cluster.num_devices]
+        if wrong or len(set(ids)) < len(ids):
+            raise InputError(
+                f"the devices {ranges(ids)} of stage {number} of the plan by hand are not"
+                f" {len(ids)} free ones of the {cluster.num_devices} of cluster '{cluster.name}'",
+                help="give each device to one stage, numbered from 0",
+                code="SHARDC-207",
+            )
+        used.update(ids)
+    return tuple(
+        mesh_of(
+            [size for _, size in each], given[number % groups] or (), [name for name, _ in each]
+        )
+        for number, each in enumerate(axes)
+    )
+
+
+def _too_many(devices: int, cluster: Cluster) -> InputError:
+    return InputError(
+        f"the stages of the plan by hand take {devices} devices, and cluster '{cluster.name}' has"
+        f" {cluster.num_devices}",
+        help="use fewer stages, smaller meshes or a larger cluster",
+        code="SHARDC-207",
+    )

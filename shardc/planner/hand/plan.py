@@ -1,0 +1,101 @@
+"""Plan a pipeline that is given by hand: what it says holds, what it leaves out is planned."""
+
+import time
+
+from shardc.cluster import Cluster
+from shardc.compiler import outline_shape
+from shardc.errors import InfeasibleError
+from shardc.ir.context import Module
+from shardc.options import PlanOptions
+from shardc.plan.decisions import Plan
+from shardc.plan.notes import Note, NoteCode
+from shardc.plan.shape import Shape
+from shardc.plan.stages_spec import StagesSpec
+from shardc.planner.candidate import Candidate, plan_exactly
+from shardc.planner.hand.layers import cut_shape, stages_of
+from shardc.planner.hand.meshes import meshes_of
+from shardc.planner.proposal import Proposal
+from shardc.planner.split_cache import Splits
+
+GAP, EFFORT_S = 0.01, 5.0  # of solving a stage: what is asked for leaves less to solve than usual
+
+
+def plan_by_hand(
+    module: Module,
+    cluster: Cluster,
+    options: PlanOptions,
+    spec: StagesSpec,
+    splits: Splits | None = None,
+) -> Candidate:
+    """The pipeline of a spec with the shardings that it asks for, and the cheapest ones elsewhere.
+
+    Where it leaves the mesh of all stages open, each view of an equal share of the devices is
+    planned, and the fastest kept.
+
+    Args:
+        module: prepared; not changed.
+        splits: of `module`, where several specs are planned.
+    Raises:
+        InputError: SHARDC-206 to 209, the spec does not fit itself, the devices or the program; 203
+            and 110, a sharding does not fit its value.
+        MicrobatchError: the batch does not divide into its microbatches.
+        InfeasibleError: SHARDC-220, it does not fit into memory.
+    """
+    splits = splits or Splits(module, options.batch_args)
+    best: Candidate | None = None
+    refusal: InfeasibleError | None = None
+    begins, layers = stages_of(module, splits, spec)
+    for meshes in meshes_of(spec, cluster):
+        shape = Shape(
+            spec.microbatches,
+            (),
+            meshes,
+            spec.schedule,
+            options.batch_args,
+            recompute=_recompute(spec),
+        )
+        shape = cut_shape(splits, shape, begins)
+        try:
+            found = plan_exactly(
+                outline_shape(splits.of(shape), shape, cluster),
+                Proposal(shape, 0.0, layers),
+                cluster,
+                options,
+                time_limit_s=options.time_limit_s,
+                effort_s=EFFORT_S,
+                gap=GAP,
+                asked=[spec.of_stage(n) for n in range(len(spec.stages))],
+            )
+        except InfeasibleError as error:
+            refusal = refusal or error
+            continue
+        if best is None or found.seconds < best.seconds:
+            best = found
+    if best is None:
+        assert refusal is not None
+        raise refusal
+    return best
+
+
+def _recompute(spec: StagesSpec) -> tuple[int, ...]:
+    """Of each stage as in `Shape`: 1F1B holds a microbatch for each stage from here to the last."""
+    count = len(spec.stages)
+    return tuple(
+        min(spec.microbatches, count - n) if stage.recompute else 0
+        for n, stage in enumerate(spec.stages)
+    )
+
+
+def hand_plan(
+    module: Module,
+    cluster: Cluster,
+    options: PlanOptions,
+    spec: StagesSpec,
+    splits: Splits | None = None,
+) -> Plan:
+    """`plan_by_hand` as a plan; raises what that raises."""
+    start_s = time.monotonic()
+    splits = splits or Splits(module, options.batch_args)
+    found = plan_by_hand(module, cluster, options, spec, splits)
+    notes = [Note(NoteCode.BY_HAND, {"name": spec.name})]
+    return found.plan(splits.of(found.shape), cluster, notes, time.monotonic() - start_s)

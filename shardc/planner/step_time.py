@@ -1,0 +1,136 @@
+"""How long a step takes whose stages are planned: its schedule, simulated with their times."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from shardc.analysis.program.stage_table import result_values
+from shardc.backend.extract import function_values
+from shardc.cluster import Cluster
+from shardc.compiler import work_of
+from shardc.cost.model import CostModel
+from shardc.ir.context import Module
+from shardc.plan.function_kind import FunctionKind
+from shardc.plan.layout import Mesh
+from shardc.plan.predicted import Asked, StageReport
+from shardc.plan.program_graph import program_graph
+from shardc.plan.shape import Shape
+from shardc.schedule.family import Costs, ScheduleFamily, most_held
+from shardc.schedule.simulate import Simulation, simulate
+from shardc.schedule.tasks import Need, Schedule, TaskGraph
+from shardc.schedule.times import Times, durations
+from shardc.schedule.work import Work
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A schedule with the times that its programs are predicted to take.
+
+    Attributes:
+        sent_bytes: what stages send to each other in a step.
+    """
+
+    schedule: Schedule
+    simulation: Simulation
+    sent_bytes: int
+
+
+def step_time(
+    module: Module,
+    shape: Shape,
+    reports: Sequence[StageReport],
+    cluster: Cluster,
+    family: ScheduleFamily,
+) -> StepTime:
+    """Simulates the schedule of a shape, transfers and what stages keep taken from its programs.
+
+    A family whose order depends on times is asked with those of the stages, too; that order counts
+    only if it holds no more microbatches than the one that memory was planned for.
+
+    Args:
+        module: the stage functions of the shape.
+        reports: one per stage.
+    """
+    work = family.work(work_of(module, shape), shape.num_chunks)
+    model = CostModel(cluster)
+    times = [
+        stage_times(report, mesh, work, model)
+        for report, mesh in zip(reports, shape.meshes, strict=True)
+    ]
+    first = _simulated(module, shape, family.generate(work), family, work, times, cluster)
+    own = family.generate(work, _costs(times))
+    if own == first.schedule or any(
+        more > planned
+        for more, planned in zip(most_held(own, work), family.in_flight(work), strict=True)
+    ):
+        return first
+    second = _simulated(module, shape, own, family, work, times, cluster)
+    return min(first, second, key=lambda each: each.simulation.makespan_s)
+
+
+def _simulated(
+    module: Module,
+    shape: Shape,
+    schedule: Schedule,
+    family: ScheduleFamily,
+    work: Work,
+    times: Sequence[Times],
+    cluster: Cluster,
+) -> StepTime:
+    graph = program_graph(
+        function_values(module.operation),
+        schedule,
+        family.graph(work, schedule),
+        shape.meshes,
+        result_values(module.operation),
+    )
+    meshes = {graph.groups[stage, 0]: mesh for stage, mesh in enumerate(shape.meshes)}
+    model = CostModel(cluster)
+
+    def send_s(need: Need) -> float:
+        return model.transfer_s(meshes[need.source], meshes[need.target], int(need.num_bytes))
+
+    overlap = cluster.device.timing.transfers_overlap
+    simulation = simulate(schedule, graph, durations(work, times), send_s, overlap=overlap)
+    return StepTime(schedule, simulation, _sent_bytes(graph))
+
+
+def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -> Times:
+    """Of a whole device group, of which a chunk takes its part: what functions take, and the host
+    for each; some of the reduction of gradients may be hidden behind the last backward."""
+    timing = model.cluster.device.timing
+    seconds = {kind: s + timing.action_s for kind, s in report.seconds.items()}
+    sent = report.asked.get(FunctionKind.UPDATE, Asked()).sent
+    if timing.gradient_overlap and sent:
+        hidden_s = timing.gradient_overlap * model.sent_s(sent, mesh)
+        seconds[FunctionKind.UPDATE] -= min(hidden_s, seconds.get(FunctionKind.BACKWARD, 0.0))
+    kinds = {kind: s * work.chunks for kind, s in seconds.items()}
+    return Times(
+        forward_s=kinds.get(FunctionKind.FORWARD, 0.0),
+        backward_s=kinds.get(FunctionKind.BACKWARD, 0.0),
+        weight_s=kinds.get(FunctionKind.WEIGHT, 0.0),
+        prologue_s=kinds.get(FunctionKind.BEFORE, 0.0),
+        update_s=kinds.get(FunctionKind.UPDATE, 0.0) / max(work.update_rounds, 1),
+    )
+
+
+def _costs(times: Sequence[Times]) -> Costs:
+    """What an order may look at: the mean of the stages, whose times it takes to be equal."""
+    return Costs(
+        Times(
+            fmean(each.forward_s for each in times),
+            fmean(each.backward_s for each in times),
+            fmean(each.weight_s for each in times),
+        )
+    )
+
+
+def _sent_bytes(graph: TaskGraph) -> int:
+    """What crosses between device groups, each message once."""
+    sent = {
+        (need.task, need.target): int(need.num_bytes)
+        for needs in graph.needs.values()
+        for need in needs
+        if need.source != need.target
+    }
+    return sum(sent.values())

@@ -1,0 +1,138 @@
+"""Pipelines side by side, and why one of two is faster."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.table import Table
+
+from shardc.plan.alternatives import Alternative, Alternatives, Terms, mesh_words
+from shardc.report.summary import seconds, size
+
+_TIMES = {
+    "compute_s": "compute of the busiest stage",
+    "communication_s": "communication inside it",
+    "waiting_s": "waiting in the pipeline and for transfers",
+}
+
+
+def ranking_table(found: Alternatives, most: int) -> Table:
+    """The `most` fastest, each with what it loses to the first by."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", justify="right")
+    table.add_column("proposed by")
+    table.add_column("stages")
+    table.add_column("layers")
+    table.add_column("microbatches", justify="right")
+    table.add_column("schedule")
+    table.add_column("step", justify="right")
+    table.add_column("peak/device", justify="right")
+    table.add_column("against the first")
+    for number, each in enumerate(found.ranked[:most], 1):
+        exact = each.exact
+        table.add_row(
+            str(number),
+            each.name,
+            mesh_words(each.meshes),
+            layer_words(each.layers),
+            str(each.num_microbatches),
+            each.schedule,
+            _step(each),
+            "" if exact is None else size(exact.peak_bytes),
+            _why(each, found.ranked[0]),
+        )
+    return table
+
+
+def ranking_json(found: Alternatives, most: int) -> dict[str, Any]:
+    """The same for `--format json`."""
+    rows = []
+    for each in found.ranked[:most]:
+        known = each.step_time_s
+        row = msgspec.to_builtins(each)
+        rows.append({**row, "step_time_s": None if known == math.inf else known})
+    return {"alternatives": rows, "all_priced": found.all_priced}
+
+
+def layer_words(layers: Sequence[int]) -> str:
+    """`12 12`, or `8 x 6` for eight stages of six."""
+    if len(layers) > 2 and len(set(layers)) == 1:
+        return f"{len(layers)} x {layers[0]}"
+    return " ".join(str(count) for count in layers if count) or "all"
+
+
+def comparison(one: Alternative, other: Alternative) -> Iterator[str]:
+    """Lines that say which of two planned pipelines is faster, and by which part of the step."""
+    fast, slow = sorted((one, other), key=lambda each: each.step_time_s)
+    a, b = _terms(fast), _terms(slow)
+    yield (
+        f"{fast.name} is faster: {seconds(a.step_time_s)} per step, {slow.name} takes"
+        f" {seconds(b.step_time_s)} ({b.step_time_s / max(a.step_time_s, 1e-300):.3g} x)"
+    )
+    for each in (fast, slow):
+        yield (
+            f"  {each.name}: {mesh_words(each.meshes)}, layers {layer_words(each.layers)},"
+            f" {each.num_microbatches} microbatches, schedule {each.schedule}"
+        )
+    for field, words in _TIMES.items():
+        before, after = getattr(b, field), getattr(a, field)
+        yield f"  {words}: {seconds(after)} and {seconds(before)} ({_more(before - after)})"
+    yield f"  memory of the fullest device: {size(a.peak_bytes)} and {size(b.peak_bytes)}"
+    yield f"{slow.name} loses most by {_TIMES[_largest(a, b)]}"
+
+
+def comparison_json(one: Alternative, other: Alternative) -> dict[str, Any]:
+    """The same for `--format json`: both, the faster one's name, and what the other takes more."""
+    fast, slow = sorted((one, other), key=lambda each: each.step_time_s)
+    a, b = _terms(fast), _terms(slow)
+    more = {field: getattr(b, field) - getattr(a, field) for field in Terms.__struct_fields__}
+    return {
+        "compared": [msgspec.to_builtins(each) for each in (one, other)],
+        "faster": fast.name,
+        "slower_takes_more": more,
+        "mostly": _largest(a, b),
+    }
+
+
+def _terms(each: Alternative) -> Terms:
+    assert each.exact is not None, "only planned pipelines are compared"
+    return each.exact
+
+
+def _largest(a: Terms, b: Terms) -> str:
+    return max(_TIMES, key=lambda field: getattr(b, field) - getattr(a, field))
+
+
+def _step(each: Alternative) -> str:
+    if each.missing_bytes:
+        return "does not fit"
+    known = seconds(each.step_time_s)
+    return known if each.exact is not None else f"{known} (estimate)"
+
+
+def _why(each: Alternative, first: Alternative) -> str:
+    """What a pipeline loses by to the first one."""
+    if each.missing_bytes:
+        return f"{size(each.missing_bytes)} too many on a device"
+    if each is first or first.step_time_s == math.inf:
+        return ""
+    more = f"{each.step_time_s / first.step_time_s - 1:+.1%}"
+    if each.exact is None or first.exact is None:
+        return more
+    field = _largest(first.exact, each.exact)
+    return (
+        f"{more}, {_more(getattr(each.exact, field) - getattr(first.exact, field))} {_SHORT[field]}"
+    )
+
+
+_SHORT = {
+    "compute_s": "compute",
+    "communication_s": "communication",
+    "waiting_s": "waiting",
+}
+
+
+def _more(more_s: float) -> str:
+    return f"{'-' if more_s < 0 else '+'}{seconds(abs(more_s))}"

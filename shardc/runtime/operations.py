@@ -1,0 +1,111 @@
+"""Instructions with everything looked up, so that a step is a flat list of calls."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from shardc.errors import ShardcError
+from shardc.runtime.nan_checks import check_values
+from shardc.runtime.programs import Program
+from shardc.runtime.tape.check import said
+from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Send, Tape
+from shardc.runtime.transport import Route
+
+Environment = list[Any]
+Trace = list[tuple[str, int]]
+Checks = tuple[bool, bool] | None
+Operation = Callable[[Environment, Trace, Checks], None]
+"""Works on the slots of a step; writes what it ran, and when, to the trace."""
+
+
+def operations(
+    instructions: Sequence[Instruction],
+    tape: Tape,
+    programs: Sequence[Program],
+    routes: Mapping[int, Route],
+) -> list[Operation]:
+    """One per instruction, a part of `tape`; none waits, unless checks are wanted.
+
+    Args:
+        routes: of each message that they send or receive.
+    """
+    found: list[Operation] = []
+    for instruction in instructions:
+        match instruction:
+            case Run():
+                found.append(_run(instruction, programs[instruction.program], tape))
+            case Send(message):
+                slots = tuple(source for source, _ in tape.messages[message].moves)
+                found.append(_send(routes[message], slots, str(instruction), tape))
+            case Receive(message):
+                slots = tuple(target for _, target in tape.messages[message].moves)
+                found.append(_receive(routes[message], slots))
+            case Free(slots):
+                found.append(_free(slots))
+    return found
+
+
+def _run(run: Run, program: Program, tape: Tape) -> Operation:
+    action, args, results = run.action, run.args, run.results
+    call, name = program.call, program.program.name
+    values = tuple(spec.value for spec in program.results)
+
+    def operation(env: Environment, trace: Trace, checks: Checks) -> None:
+        try:
+            made = call(*[env[slot] for slot in args])
+        except Exception as error:  # whatever JAX raises: a freed slot is what ends in most of it
+            _check_there(env, args, action, tape, error)
+            raise
+        for slot, value in zip(results, made, strict=True):
+            env[slot] = value
+        trace.append((action, time.perf_counter_ns()))
+        if checks is not None:
+            check_values(name, action, list(zip(values, made, strict=True)), checks)
+
+    return operation
+
+
+def _send(route: Route, sources: tuple[int, ...], name: str, tape: Tape) -> Operation:
+    send = route.send
+
+    def operation(env: Environment, trace: Trace, checks: Checks) -> None:
+        try:
+            send([env[slot] for slot in sources])
+        except Exception as error:  # whatever JAX raises: a freed slot is what ends in most of it
+            _check_there(env, sources, name, tape, error)
+            raise
+
+    return operation
+
+
+def _receive(route: Route, targets: tuple[int, ...]) -> Operation:
+    receive = route.receive
+
+    def operation(env: Environment, trace: Trace, checks: Checks) -> None:
+        for slot, value in zip(targets, receive(), strict=True):
+            env[slot] = value
+
+    return operation
+
+
+def _free(slots: tuple[int, ...]) -> Operation:
+    # Nobody else refers to these arrays: their memory is free as soon as the device is done.
+    def operation(env: Environment, trace: Trace, checks: Checks) -> None:
+        for slot in slots:
+            env[slot] = None
+
+    return operation
+
+
+def _check_there(
+    env: Environment, slots: Sequence[int], name: str, tape: Tape, error: Exception
+) -> None:
+    """ShardcError (SHARDC-266) if what an instruction reads is not there."""
+    for slot in slots:
+        value = env[slot]
+        if value is None or (isinstance(value, jax.Array) and value.is_deleted()):
+            raise ShardcError(
+                f"'{name}' reads {said(tape.slots[slot])}, which is not there", code="SHARDC-266"
+            ) from error

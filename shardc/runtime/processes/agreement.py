@@ -1,0 +1,84 @@
+"""Whether all processes pass the same numbers, in the same layouts, to the same step."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from shardc.errors import InputError
+from shardc.runtime.processes.coordination import Coordination
+
+KEPT_STEPS = 256  # a process may be that many behind the first
+
+Wait = Callable[[str], bytes]
+"""Waits for a key as long as the process that writes it lives."""
+
+
+class Agreement:
+    """Compares what each process passes with what process 0 passes, step by step.
+
+    Args:
+        name: of the step, the same in all processes.
+        begin: called with the number of each step before anything else of it.
+    """
+
+    def __init__(
+        self, coordination: Coordination, wait: Wait, name: str, begin: Callable[[], int]
+    ) -> None:
+        self._coordination, self._wait, self._name = coordination, wait, name
+        self._begin = begin
+
+    def check_step(self, names: Sequence[str], values: Sequence[Any]) -> None:
+        """InputError (SHARDC-282) if process 0 passes something else to this step."""
+        step = self._begin()
+        own = b"".join(_digest(value) for value in values)
+        key = f"step/{self._name}"
+        if self._coordination.rank == 0:
+            self._coordination.set(f"{key}/{step}", own)
+            if step > KEPT_STEPS:
+                self._coordination.delete(f"{key}/{step - KEPT_STEPS}")
+            return
+        first = self._wait(f"{key}/{step}")
+        for i, name in enumerate(names):
+            if first[_SIZE * i : _SIZE * (i + 1)] != own[_SIZE * i : _SIZE * (i + 1)]:
+                raise InputError(
+                    f"argument {i} ('{name}') is another on rank {self._coordination.rank} than on"
+                    f" rank 0 in step {step}: {_said(values[i])} here",
+                    help="pass the same numbers on all processes; rows that differ from process to"
+                    " process are one array: jax.make_array_from_process_local_data("
+                    "shardc.batch_sharding(), rows)",
+                    code="SHARDC-282",
+                )
+
+
+_SIZE = 8
+
+
+def _digest(value: Any) -> bytes:
+    if isinstance(value, jax.Array):
+        lies: Any = value.sharding
+        devices = [device.id for device in lies.mesh.devices.flat]
+        axes = [(name, size) for name, size in lies.mesh.shape.items() if size > 1]
+        text = f"{value.dtype}{value.shape}{axes}{devices}{_splits(lies)}".encode()
+    else:
+        array = np.asarray(value)
+        text = f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes()
+    return hashlib.blake2b(text, digest_size=_SIZE).digest()
+
+
+def _splits(lies: Any) -> list[tuple[int, str]]:
+    """(dim, axis) of every axis of several devices that splits a dim."""
+    found = []
+    for dim, entry in enumerate(lies.spec):
+        names = (entry,) if isinstance(entry, str) else tuple(entry or ())
+        found += [(dim, name) for name in names if lies.mesh.shape[name] > 1]
+    return found
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, jax.Array):
+        return f"{value.dtype}{list(value.shape)} over {value.sharding}"
+    array = np.asarray(value)
+    return repr(value) if array.ndim == 0 else f"{array.dtype}{list(array.shape)}"

@@ -1,0 +1,155 @@
+"""Transport between device groups of which some belong to other processes.
+
+A message is one program over the devices of both groups: collective permutes of cells, which
+arrive in the layout of the receiver. Every process that has one of these devices runs it; all
+processes run such programs in the order of one tape, so that none waits for another in a circle.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from shardc.errors import ShardcError
+from shardc.runtime.processes.arrays import assembled, is_here, nowhere_here, pieces_of
+from shardc.runtime.processes.cells import Rounds, rounds_of
+from shardc.runtime.transport import InProcess, Move, Route
+
+AXIS = "all"
+
+
+class Between:
+    """Transport of a job of several processes; what stays in one is left to `InProcess`."""
+
+    def __init__(self, local: InProcess) -> None:
+        self._local = local
+        self._programs: dict[tuple[Move, ...], _Program] = {}
+
+    def route(self, moves: Sequence[Move]) -> Route:
+        """As `Transport.route`; compiles only where this process takes part."""
+        devices = {d for move in moves for side in move[:2] for d in side.device_set}
+        ends = {device.process_index for device in devices}
+        if ends == {jax.process_index()}:
+            return self._local.route(moves)
+        key = tuple(moves)
+        if key not in self._programs:
+            self._programs[key] = _Program(key)
+        return _JointRoute(self._programs[key])
+
+    def bring(self, value: jax.Array, target: NamedSharding) -> jax.Array:
+        """`value` in `target`, at once; every process that has a device of either takes part."""
+        source = value.sharding
+        assert isinstance(source, NamedSharding), "a value of several processes lies on a mesh"
+        if not is_here(source) and not is_here(target):
+            return nowhere_here(value.shape, target, value.dtype)
+        route = self.route([Move(source, target, value.shape, value.dtype.name)])
+        if is_here(source):
+            route.send([value])
+        if not is_here(target):
+            return nowhere_here(value.shape, target, value.dtype)
+        return route.receive()[0]
+
+
+class _JointRoute:
+    """A message whose ends are in several processes: its program runs once in each of them."""
+
+    def __init__(self, program: "_Program") -> None:
+        self._program = program
+        self._waiting: list[jax.Array] | None = None
+        self._sends = any(is_here(move.source) for move in program.moves)
+
+    def send(self, values: Sequence[jax.Array]) -> None:
+        self._waiting = self._program.run([pieces_of(value) for value in values])
+
+    def receive(self) -> Sequence[jax.Array]:
+        if not self._sends:
+            return self._program.run([{} for _ in self._program.moves])
+        found, self._waiting = self._waiting, None
+        if found is None:
+            raise ShardcError("a message is received that nobody has sent", code="SHARDC-266")
+        return found
+
+
+class _Program:
+    """The program of a message, and the zeros that devices pass which have nothing to send."""
+
+    def __init__(self, moves: tuple[Move, ...]) -> None:
+        self.moves = moves
+        found: set[Any] = {d for move in moves for side in move[:2] for d in side.device_set}
+        self._devices = sorted(found, key=lambda device: device.id)
+        everywhere = Mesh(np.array(self._devices), (AXIS,), axis_types=(AxisType.Auto,))
+        # Pieces of one shape on all devices, whatever they are pieces of: nobody else reads them.
+        self._place = NamedSharding(everywhere, PartitionSpec())
+        position = {device: i for i, device in enumerate(self._devices)}
+        near = {i: device.process_index for i, device in enumerate(self._devices)}
+        rounds = [
+            rounds_of(
+                move.shape,
+                {position[d]: i for d, i in move.source.devices_indices_map(move.shape).items()},
+                {position[d]: i for d, i in move.target.devices_indices_map(move.shape).items()},
+                near,
+            )
+            for move in moves
+        ]
+        self._shapes = [move.source.shard_shape(move.shape) for move in moves]
+        targets = [move.target.shard_shape(move.shape) for move in moves]
+
+        def body(*values: jax.Array) -> list[jax.Array]:
+            return [
+                _moved(value, shape, own, len(self._devices))
+                for value, shape, own in zip(values, targets, rounds, strict=True)
+            ]
+
+        spec = PartitionSpec()
+        program = jax.shard_map(
+            body, mesh=everywhere, in_specs=spec, out_specs=spec, check_vma=False
+        )
+        examples: list[Any] = [
+            jax.ShapeDtypeStruct(shape, np.dtype(move.dtype), sharding=self._place)
+            for shape, move in zip(self._shapes, moves, strict=True)
+        ]
+        self._call = jax.jit(program).lower(*examples).compile()
+        own = [d for d in self._devices if d.process_index == jax.process_index()]
+        self._zeros = [
+            {
+                device: jax.device_put(np.zeros(shape, move.dtype), device)
+                for device in own
+                if device not in move.source.device_set
+            }
+            for shape, move in zip(self._shapes, moves, strict=True)
+        ]
+
+    def run(self, values: Sequence[dict[jax.Device, jax.Array]]) -> list[jax.Array]:
+        """The arrays in the layouts of the receiver, from the pieces of the sender."""
+        given = [
+            assembled(shape, self._place, {**zeros, **pieces}, np.dtype(move.dtype))
+            for shape, zeros, pieces, move in zip(
+                self._shapes, self._zeros, values, self.moves, strict=True
+            )
+        ]
+        return [
+            assembled(move.shape, move.target, pieces_of(value), np.dtype(move.dtype))
+            for move, value in zip(self.moves, self._call(*given), strict=True)
+        ]
+
+
+def _moved(value: jax.Array, shape: tuple[int, ...], rounds: Rounds, count: int) -> jax.Array:
+    """What each device has behind all rounds, a piece of `shape`."""
+    me = jax.lax.axis_index(AXIS)
+    result = jnp.zeros(shape, value.dtype)
+    for hops in rounds.rounds:
+        taken = np.zeros((count, value.ndim), np.int32)
+        put = np.zeros((count, value.ndim), np.int32)
+        gets = np.zeros(count, bool)
+        for hop in hops:
+            taken[hop.source], put[hop.target], gets[hop.target] = hop.taken, hop.put, True
+        cell = jax.lax.dynamic_slice(value, list(jnp.asarray(taken)[me]), rounds.cell)
+        arrived = jax.lax.ppermute(cell, AXIS, [(hop.source, hop.target) for hop in hops])
+        at = list(jnp.asarray(put)[me])
+        there = jax.lax.dynamic_slice(result, at, rounds.cell)
+        kept = jnp.where(jnp.asarray(gets)[me], arrived, there)
+        result = jax.lax.dynamic_update_slice(result, kept, at)
+    return result

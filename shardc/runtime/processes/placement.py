@@ -1,0 +1,91 @@
+"""Put the user's arguments where the step reads them, in a job of several processes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from shardc.plan.executable import ArgumentSpec
+from shardc.runtime.placement import ArgumentPlacer
+from shardc.runtime.processes.agreement import Agreement
+from shardc.runtime.processes.arrays import assembled, is_here, nowhere_here, pieces_of, put
+from shardc.runtime.processes.between import Between
+from shardc.runtime.transfers import Transfers
+
+
+class JobPlacer(ArgumentPlacer):
+    """As `ArgumentPlacer`, over processes.
+
+    NumPy arrays, Python numbers and arrays on one device are each process's own, and all must have
+    the same; an array over a mesh is one array of the job. Every process is asked at each step
+    whether it has the same numbers and the same layouts.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[ArgumentSpec],
+        shardings: Sequence[NamedSharding | None],
+        shapes: Sequence[tuple[int, ...] | None],
+        transfers: Transfers,
+        between: Between,
+        agreement: Agreement,
+    ) -> None:
+        super().__init__(arguments, shardings, shapes, transfers)
+        self._between = between
+        self._agreement = agreement
+
+    def place(self, values: Sequence[Any]) -> list[jax.Array | None]:
+        """As `ArgumentPlacer.place`.
+
+        Raises:
+            InputError: SHARDC-282, another process passes other numbers, or in other layouts.
+        """
+        own = [np.asarray(value) if _is_own(value) else value for value in values]
+        self._agreement.check_step([argument.name for argument in self._arguments], own)
+        return super().place(own)
+
+    def _put(self, values: list[Any], targets: list[NamedSharding]) -> Sequence[jax.Array]:
+        return [put(value, target) for value, target in zip(values, targets, strict=True)]
+
+    def _bring(self, i: int, value: jax.Array, target: NamedSharding) -> jax.Array:
+        shape = self._shapes[i]
+        assert shape is not None, "an argument that a program reads has a shape"
+        value = _without_explicit_axes(value)
+        if self._cut[i]:
+            value = self._cut_into_microbatches(value, shape, target)
+        if value.sharding.is_equivalent_to(target, value.ndim):
+            return value
+        return self._between.bring(value, target)
+
+    def _cut_into_microbatches(
+        self, value: jax.Array, shape: tuple[int, ...], target: NamedSharding
+    ) -> jax.Array:
+        source = value.sharding
+        if is_here(source):
+            return self._transfers.reshape(value, shape, target)
+        assert isinstance(source, NamedSharding), "an array of the job lies on a mesh"
+        same = source.mesh.devices.ravel().tolist() == target.mesh.devices.ravel().tolist()
+        end = target if same else NamedSharding(source.mesh, PartitionSpec())
+        return nowhere_here(shape, end, value.dtype)
+
+
+def _is_own(value: Any) -> bool:
+    """Whether a value is the process's own, as a number is, and no array of the whole job."""
+    if not isinstance(value, jax.Array):
+        return True
+    if value.is_deleted():
+        return False
+    return not isinstance(value.sharding, NamedSharding) and value.is_fully_addressable
+
+
+def _without_explicit_axes(value: jax.Array) -> jax.Array:
+    sharding = value.sharding
+    assert isinstance(sharding, NamedSharding), "an array of the job lies on a mesh"
+    if AxisType.Explicit not in sharding.mesh.axis_types:
+        return value
+    axes = sharding.mesh.axis_names
+    mesh = Mesh(sharding.mesh.devices, axes, axis_types=(AxisType.Auto,) * len(axes))
+    same = NamedSharding(mesh, sharding.spec)
+    return assembled(value.shape, same, pieces_of(value), value.dtype)

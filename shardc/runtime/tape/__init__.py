@@ -1,0 +1,1 @@
+"""A step as flat lists of instructions: what each process does, in which order."""

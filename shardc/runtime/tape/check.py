@@ -1,0 +1,87 @@
+"""Proves a tape safe before anything runs: nothing is read that is not there, all is freed once."""
+
+from collections.abc import Sequence
+
+from shardc.errors import ShardcError
+from shardc.plan.value_id import INDEX
+from shardc.runtime.programs import Program
+from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Send, Slot, Tape
+
+
+def check_tape(tape: Tape, programs: Sequence[Program]) -> None:
+    """Nothing, if every instruction finds what it reads, and each buffer is freed once.
+
+    Raises:
+        ShardcError: SHARDC-266, a slot is read before it is filled or after it was freed or
+            donated; freed twice or never; a message is received that was not sent, or not received.
+    """
+    state = _State(tape, programs)
+    for instruction in tape.instructions:
+        state.step(instruction)
+    state.check_end()
+
+
+class _State:
+    """What lies where while the instructions go by."""
+
+    def __init__(self, tape: Tape, programs: Sequence[Program]) -> None:
+        self.tape, self.programs = tape, programs
+        self.filled = {slot for slot in tape.primary if slot is not None}
+        self.filled.update(slot for slots in tape.accumulators for slot in slots)
+        self.filled.update(slot for slot, _ in tape.indices)
+        self.donated: set[int] = set()
+        self.sent: set[int] = set()
+
+    def step(self, instruction: Instruction) -> None:
+        match instruction:
+            case Run(_, program, args, results):
+                self._read(instruction, args)
+                positions = self.programs[program].donated
+                self.donated.update({args[i] for i in positions} - set(results))
+                self.filled.update(results)
+            case Send(message):
+                self._read(instruction, [a for a, _ in self.tape.messages[message].moves])
+                self.sent.add(message)
+            case Receive(message):
+                if message not in self.sent:
+                    raise _refusal(f"'{instruction}': nobody has sent it")
+                self.sent.remove(message)
+                self.filled.update(b for _, b in self.tape.messages[message].moves)
+            case Free(slots):
+                for slot in slots:
+                    if slot not in self.filled:
+                        raise _refusal(f"{said(self.tape.slots[slot])} is freed and not there")
+                    self.filled.remove(slot)
+                    self.donated.discard(slot)
+
+    def check_end(self) -> None:
+        if self.sent:
+            raise _refusal(f"message {min(self.sent)} is sent and not received")
+        kept = {slot for slot in self.tape.results if slot is not None}
+        for slot in sorted(kept):
+            if slot not in self.filled or slot in self.donated:
+                raise _refusal(f"the result {said(self.tape.slots[slot])} is gone")
+        for slot in sorted(self.filled - kept):
+            if self.tape.slots[slot].value != INDEX:
+                raise _refusal(f"{said(self.tape.slots[slot])} is never freed")
+
+    def _read(self, instruction: Instruction, slots: Sequence[int]) -> None:
+        for slot in slots:
+            if slot not in self.filled or slot in self.donated:
+                raise _refusal(
+                    f"'{instruction}' reads {said(self.tape.slots[slot])}, which is not there"
+                )
+
+
+def said(slot: Slot) -> str:
+    """A slot in words."""
+    of_microbatch = "" if slot.microbatch is None else f" of microbatch {slot.microbatch}"
+    return f"'{slot.value}'{of_microbatch} on the devices of stage {slot.group}"
+
+
+def _refusal(message: str) -> ShardcError:
+    return ShardcError(
+        message,
+        code="SHARDC-266",
+        help="this is a bug in the order of the step's instructions; report the plan and schedule",
+    )

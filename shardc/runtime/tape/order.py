@@ -1,0 +1,142 @@
+"""The one order in which the actions of all lanes are dispatched."""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shardc.errors import ShardcError
+from shardc.plan.executable import Executable, ValueSpec
+from shardc.plan.function_kind import FunctionKind
+from shardc.plan.program_graph import KINDS_OF_ACTION
+from shardc.plan.value_id import INDEX, is_accumulator, is_computed
+from shardc.runtime.programs import Program
+from shardc.schedule.tasks import ONCE_PER_STEP, UPDATE, Task
+
+Key = tuple[str, int | None]
+
+
+class Dispatch(NamedTuple):
+    """One program, run once: `action` as it prints, the program's position, the microbatch."""
+
+    action: str
+    program: int
+    microbatch: int | None
+
+
+def value_key(spec: ValueSpec, microbatch: int | None) -> Key:
+    """Which value of the step `spec` means in a program that runs for `microbatch`."""
+    growing = is_accumulator(spec.value)
+    per_microbatch = spec.value == INDEX or (spec.per_microbatch and not growing)
+    return spec.value, microbatch if per_microbatch else None
+
+
+def dispatch_order(
+    executable: Executable, programs: Sequence[Program]
+) -> tuple[list[Dispatch], list[Dispatch]]:
+    """What is dispatched before the update phase, and what from its first update on.
+
+    Every lane is kept exactly, with all its actions. Round robin over the lanes: each goes on by
+    one action as soon as all that this action reads has been made. As dispatch does not wait for
+    results, stage s works on microbatch k + 1 while stage s + 1 works on k. An update is
+    dispatched only when no lane can go on otherwise: until then a failure costs nothing.
+
+    Raises:
+        ShardcError: SHARDC-260, an action can never run; a program is run by no lane.
+    """
+    queues = _queues(executable, programs)
+    state = _State(programs, queues)
+    before: list[Dispatch] = []
+    updates: list[Dispatch] = []
+    order = before
+    while any(queues):
+        moved = False
+        for with_updates in (False, True):
+            for queue in queues:
+                if not queue:
+                    continue
+                task, entries = queue[0]
+                if (task.kind == UPDATE) > with_updates or state.missing(entries):
+                    continue
+                if task.kind == UPDATE:
+                    order = updates
+                order += entries
+                state.made(entries)
+                queue.popleft()
+                moved = True
+            if moved:
+                break
+        if not moved:
+            heads = [queue[0] for queue in queues if queue]
+            raise ShardcError(
+                "; ".join(f"action {t} waits for {state.missing(own)}" for t, own in heads),
+                code="SHARDC-260",
+            )
+    return before, updates
+
+
+Queue = deque[tuple[Task, list[Dispatch]]]
+
+
+def _queues(executable: Executable, programs: Sequence[Program]) -> list[Queue]:
+    """Per lane its actions, and the programs that each of them runs."""
+    position: dict[tuple[int, FunctionKind, int], int] = {
+        (p.program.stage, p.program.kind, p.program.round): i for i, p in enumerate(programs)
+    }
+    idle = set(range(len(programs)))
+    queues = []
+    for lane in executable.actions:
+        queue: Queue = deque()
+        for task in map(Task.parse, lane):
+            once = task.kind in ONCE_PER_STEP
+            round_, microbatch = (task.microbatch, None) if once else (0, task.microbatch)
+            entries = []
+            for kind in KINDS_OF_ACTION[task.kind]:
+                program = position.get((task.stage, kind, round_))
+                if program is not None:
+                    entries.append(Dispatch(str(task), program, microbatch))
+                    idle.discard(program)
+            queue.append((task, entries))
+        queues.append(queue)
+    if idle:
+        names = ", ".join(programs[i].program.name for i in sorted(idle))
+        raise ShardcError(f"no lane runs {names}", code="SHARDC-260")
+    return queues
+
+
+class _State:
+    """Which values there are, and how often each accumulator is still to be added to."""
+
+    def __init__(self, programs: Sequence[Program], queues: Sequence[Queue]) -> None:
+        self._programs = programs
+        self._known: set[Key] = set()
+        self._additions = Counter(
+            spec.value
+            for queue in queues
+            for _, entries in queue
+            for entry in entries
+            for spec in programs[entry.program].results
+            if is_accumulator(spec.value)
+        )
+
+    def missing(self, entries: Sequence[Dispatch]) -> list[str]:
+        """The values that an action reads and nobody has made; its own programs make some."""
+        own: set[Key] = set()
+        missing = []
+        for entry in entries:
+            program = self._programs[entry.program]
+            adds = {spec.value for spec in program.results if is_accumulator(spec.value)}
+            for spec in program.args:
+                if is_computed(spec.value):
+                    key = value_key(spec, entry.microbatch)
+                    if key not in self._known and key not in own:
+                        missing.append(spec.value)
+                elif self._additions[spec.value] and spec.value not in adds:
+                    missing.append(spec.value)
+            own.update(value_key(spec, entry.microbatch) for spec in program.results)
+        return missing
+
+    def made(self, entries: Sequence[Dispatch]) -> None:
+        for entry in entries:
+            for spec in self._programs[entry.program].results:
+                self._known.add(value_key(spec, entry.microbatch))
+                self._additions[spec.value] -= is_accumulator(spec.value)

@@ -1,0 +1,137 @@
+"""A training script of several processes: what tests and the table of faults run.
+
+    shardc launch -n 2 tests/py/end_to_end/process_worker.py --stages 2 --schedule 1f1b
+
+Compares every loss and its part of the state with `jax.jit`, in this process, and prints `OK`.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import time
+
+import jax
+import numpy as np
+
+import shardc
+
+ROWS, WIDTH, LAYERS = 16, 32, 4
+
+
+def step(state, x):
+    """A tanh network with momentum, a step count and a loss over the whole batch."""
+
+    def loss(w):
+        h = x
+        for layer in w:
+            h = jax.numpy.tanh(h @ layer)
+        return jax.numpy.mean(h**2)
+
+    value, gradients = jax.value_and_grad(loss)(state["w"])
+    moved = [0.9 * m + g for m, g in zip(state["m"], gradients, strict=True)]
+    new = [w - 0.1 * m for w, m in zip(state["w"], moved, strict=True)]
+    return {"w": new, "m": moved, "n": state["n"] + 1}, value
+
+
+def initial():
+    random = np.random.default_rng(0)
+    shape = (WIDTH, WIDTH)
+    weights = [random.normal(0, 0.2, shape).astype(np.float32) for _ in range(LAYERS)]
+    return {"w": weights, "m": [np.zeros(shape, np.float32)] * LAYERS, "n": 0}
+
+
+def batches(count, rows):
+    random = np.random.default_rng(1)
+    return [random.normal(size=(rows, WIDTH)).astype(np.float32) for _ in range(count)]
+
+
+def fed(batch):
+    """The batch as one array of the job, of which this process has its rows."""
+    rank, size = jax.process_index(), jax.process_count()
+    rows = batch[rank * len(batch) // size : (rank + 1) * len(batch) // size]
+    return jax.make_array_from_process_local_data(shardc.batch_sharding(), rows)
+
+
+def hurt(how, when, at):
+    """Does what `--fault` says to this process, when it comes to `when`."""
+    if how is None or at != when:
+        return
+    if how in ("kill", "stop"):
+        os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+    if how == "raise":
+        raise RuntimeError("as asked")
+    if how == "exit":
+        sys.exit(0)
+    if how == "sleep":
+        time.sleep(1000)
+
+
+def asked(options, how):
+    """What is asked of the planner; another number of microbatches where the plan is the fault."""
+    if options.plan is not None:
+        return {"plan": options.plan}
+    microbatches = 2 if how == "plan" else 4
+    return {"stages": options.stages, "microbatches": microbatches, "schedule": options.schedule}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--schedule", default="1f1b")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--feed", action="store_true")
+    parser.add_argument("--plan")
+    parser.add_argument("--fault", help="HOW:RANK:WHEN, WHEN of start, compile, or a step's number")
+    options = parser.parse_args()
+    jax.distributed.initialize()
+    how, rank, when = (options.fault or "none:-1:").split(":")
+    mine = jax.process_index() == int(rank)
+    how = how if mine else None
+    hurt(how, when, "start")
+    rows = 2 * ROWS if how == "shapes" else ROWS
+    state, reference = initial(), initial()
+    if how == "scalar":
+        state["n"] = 7
+    if how == "version":
+        jax.__version__ = "0.0.1"
+    trained = shardc.jit(
+        step,
+        donate_argnums=0,
+        batch_argnums=1,
+        stages=options.stages if options.plan is None else "auto",
+        microbatches=4
+        if options.plan is None and how != "plan"
+        else 2
+        if how == "plan"
+        else "auto",
+        schedule=options.schedule if options.plan is None else "auto",
+        plan=options.plan,
+    )
+    whole = jax.jit(step)
+    if when == "compile":
+        lowered = trained.lower(state, batches(1, rows)[0])
+        lowered.plan()
+        hurt(how, when, "compile")
+    for number, batch in enumerate(batches(options.steps, rows)):
+        hurt(how, when, str(number))
+        state, loss = trained(state, fed(batch) if options.feed else batch)
+        reference, wanted = whole(reference, batch)
+        for piece in loss.addressable_shards:
+            np.testing.assert_allclose(piece.data, wanted, rtol=1e-5)
+    pieces = 0
+    for got, value in zip(jax.tree.leaves(state), jax.tree.leaves(reference), strict=True):
+        for piece in got.addressable_shards:
+            np.testing.assert_allclose(piece.data, np.asarray(value)[piece.index], atol=2e-6)
+            pieces += 1
+    compiled = next(iter(trained._compiled.values()))
+    ran = [action for action, _ in compiled.interpreter.last_trace]
+    lanes = [lane for lane in compiled.executable.actions if set(ran) & set(lane)]
+    for lane in lanes:
+        own = [action for action in ran if action in lane]
+        assert own == [action for action in lane if action in ran], (own, lane)
+    print(f"OK rank {jax.process_index()}: {pieces} pieces, {len(ran)} programs", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Real processes: the numbers of one, and an end to every failure that names its cause."""
+
+import pytest
+
+from tests.py.end_to_end.launched import launch
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("processes", "devices", "arguments"),
+    [
+        (2, 1, ["--schedule", "gpipe"]),  # a stage each
+        (2, 2, ["--schedule", "1f1b", "--stages", "4", "--feed"]),  # two stages each
+        (4, 1, ["--schedule", "1f1b", "--feed"]),  # a stage over two
+        (2, 4, ["--stages", "1", "--feed"]),  # one stage over both
+    ],
+    ids=["a stage each", "two stages each", "a stage over two", "one stage over both"],
+)
+def test_numbers_are_those_of_one_process_and_lanes_those_of_the_schedule(
+    processes, devices, arguments
+):
+    done = launch(processes, devices, *arguments, limit=60)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("OK rank") == processes
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("kill:1:2", "shardc: rank 0 ends: rank 1 "),
+        ("stop:1:2", "shardc: rank 0 ends: rank 1 "),
+        ("kill:1:compile", "shardc: rank 0 ends: rank 1 "),
+        ("version:1:", "SHARDC-280]: rank 1 differs from rank 0 in its versions: 'Python"),
+        ("shapes:1:", "SHARDC-280]: rank 1 differs from rank 0 in its arguments"),
+        ("plan:1:", "SHARDC-280]: rank 1 differs from rank 0 in its options"),
+        ("scalar:1:", "SHARDC-282]: argument 4 ('state['n']') is another on rank 1"),
+        ("exit:1:start", "rank 1 is missing"),
+    ],
+)
+def test_every_process_ends_within_the_limit_and_names_the_cause(fault, said):
+    done = launch(2, 1, "--steps", "50", "--fault", fault, limit=20)
+    assert done.returncode == 1
+    assert said in done.stderr, done.stderr[-3000:]

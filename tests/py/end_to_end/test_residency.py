@@ -1,0 +1,68 @@
+"""Forward values are made again where that is the only way to fit; the numbers stay the same."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shardc
+from shardc.api.function import ShardedFunction
+from shardc.plan.notes import NoteCode
+from tests.py.compiled_step import compiled_peak_bytes
+
+Params = list[jax.Array]
+LIMIT = 480_000  # bytes of a device: half of what a plan needs that keeps everything
+
+
+def loss_fn(params: Params, x: jax.Array) -> jax.Array:
+    for weight in params:
+        x = jnp.tanh(x @ weight)
+        x = jnp.sin(x) * jnp.cos(x) + x
+    return jnp.mean(x * x)
+
+
+def step(params: Params, x: jax.Array) -> tuple[Params, jax.Array]:
+    loss, gradients = jax.value_and_grad(loss_fn)(params, x)
+    return [p - 0.1 * g for p, g in zip(params, gradients, strict=True)], loss
+
+
+def inputs() -> tuple[Params, jax.Array]:
+    keys = jax.random.split(jax.random.key(0), 9)
+    params = [0.2 * jax.random.normal(key, (64, 64)) for key in keys[1:]]
+    return params, jax.random.normal(keys[0], (512, 64))
+
+
+def planned(limit: int | None) -> ShardedFunction:
+    return shardc.jit(
+        step,
+        donate_argnums=0,
+        microbatches=4,
+        mesh=(4,),
+        schedule="gpipe",
+        memory_limit_bytes=limit,
+    )
+
+
+@pytest.mark.parametrize("limit", [None, LIMIT])
+def test_values_are_made_again_only_where_they_cannot_be_kept(limit: int | None) -> None:
+    function = planned(limit)
+    params, x = inputs()
+    expected, wanted = jax.jit(step)(*inputs())
+    params, loss = function(params, x)
+    np.testing.assert_allclose(loss, wanted, rtol=1e-5)
+    for own, other in zip(params, expected, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+    plan = function.plan
+    tight = limit is not None
+    assert all((stage.recompute > 0) is tight for stage in plan.stages)
+    assert (NoteCode.RECOMPUTED in {note.code for note in plan.notes}) is tight
+    if limit is not None:
+        assert max(stage.peak_bytes for stage in plan.stages) <= limit
+
+
+def test_the_compiled_step_holds_less_too() -> None:
+    kept, again = (
+        compiled_peak_bytes(planned(limit).lower(*inputs()).compile()) for limit in (None, LIMIT)
+    )
+    for less, more in zip(again, kept, strict=True):
+        assert less < 0.7 * more, (again, kept)

@@ -1,0 +1,89 @@
+"""Families of schedules give the numbers of `jax.jit`, in the order that was planned."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import shardc
+from shardc.errors import ScheduleError, ShardcError
+from tests.py.programs import Program, build, leaves
+from tests.py.table import CLUSTER
+
+# The way of each family, once; p device groups and m microbatches. benchmarks/schedules.py has all.
+CELLS = [
+    ("zb-h1", "mlp", 4, 4),
+    ("zb-h2", "moe", 2, 4),
+    ("2bp-1f1b", "conv", 2, 2),
+    ("zeropp", "mlp", 2, 2),
+    ("interleaved-1f1b", "gpt_sgd", 2, 2),
+    ("breadth-first", "mlp", 2, 2),
+    ("hanayo", "mlp", 2, 2),
+    ("zb-v", "mlp", 2, 4),
+    ("v-half", "conv", 2, 4),
+    ("v-min", "mlp", 2, 8),
+    ("1f1b-v", "mlp", 2, 4),
+    ("dualpipe-v", "mlp", 2, 4),
+]
+
+
+def planned(program: Program, **options: Any) -> Any:
+    step = shardc.jit(
+        program.step, donate_argnums=program.donate_argnums, cluster=CLUSTER, mesh=(1,), **options
+    )
+    return step.lower(*program.args).plan()
+
+
+@pytest.mark.parametrize(("schedule", "name", "p", "m"), CELLS)
+def test_numbers_equal_jax_jit_in_float64(schedule: str, name: str, p: int, m: int) -> None:
+    with jax.enable_x64(True):
+        program = build(name, "float64")
+        expected = leaves(jax.jit(program.step)(*program.args))
+        found = planned(
+            program, stages=p, microbatches=m, schedule=schedule, time_limit_s=10, seed=0
+        )
+        compiled = found.compile()
+        got = leaves(compiled(*program.args))
+    plan = found.plan
+    assert (plan.schedule, plan.num_stages, plan.num_microbatches) == (schedule, p, m)
+    assert len(plan.stages) == p * plan.num_chunks and not plan.unmet
+    assert compiled.executable.actions == plan.lanes
+    for key, value in expected.items():
+        limit = 1e-9 * np.max(np.abs(value), initial=1e-30)
+        np.testing.assert_allclose(got[key], value, rtol=0, atol=limit, err_msg=key)
+
+
+def test_stages_of_one_device_group_lie_on_its_devices_and_share_its_memory() -> None:
+    plan = planned(build("mlp"), stages=2, microbatches=4, schedule="zb-v", time_limit_s=10).plan
+    assert [stage.mesh.device_ids for stage in plan.stages] == [(0,), (1,), (1,), (0,)]
+    held = [plan.stages[s].peak_bytes + plan.stages[3 - s].peak_bytes for s in (0, 1)]
+    assert plan.predicted.peak_bytes_per_device == max(held)
+    limit = int(0.98 * max(held))
+    with pytest.raises(ShardcError) as caught:
+        planned(
+            build("mlp"),
+            stages=2,
+            microbatches=4,
+            schedule="zb-v",
+            time_limit_s=10,
+            memory_limit_bytes=min(limit, max(held) // 2),
+        )
+    assert caught.value.code == "SHARDC-220"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages", "microbatches", "code", "said"),
+    [
+        ("interleaved-1f1b", 2, 3, "SHARDC-242", "takes a multiple of 2 microbatches"),
+        ("zb-v", 4, 4, "SHARDC-242", "runs 2 stages on each of 4 device groups, but .* 5 layers"),
+        ("chimera", 2, 4, "SHARDC-248", "can be simulated, but not executed"),
+    ],
+)
+def test_what_a_schedule_cannot_take_is_refused(
+    schedule: str, stages: int, microbatches: int, code: str, said: str
+) -> None:
+    program = build("mlp", batch=12)
+    with pytest.raises(ScheduleError, match=said) as caught:
+        planned(program, stages=stages, microbatches=microbatches, schedule=schedule)
+    assert caught.value.code == code and caught.value.help

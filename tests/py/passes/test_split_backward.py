@@ -1,0 +1,69 @@
+"""A backward cut in two computes what it computed, and hardly anything twice."""
+
+import jax
+import numpy as np
+import pytest
+
+from shardc.analysis.program.flops import heavy_flops, op_cost
+from shardc.ir.attributes import STAGE, function_kind, get_int
+from shardc.ir.pass_manager import run_passes
+from shardc.ir.walk import functions, ops
+from shardc.passes.split_backward import SplitBackward
+from shardc.plan.function_kind import FunctionKind
+from tests.py import programs
+from tests.py.passes.test_outline_stages import flat, outlined, relative_error
+from tests.py.pipeline_reference import run_pipeline
+
+
+def flops(module, count=lambda op: op_cost(op).flops):
+    """(stage, kind) -> FLOPs of one call."""
+    with module.context:
+        return {
+            (get_int(f, STAGE), function_kind(f)): sum(map(count, ops(f)))
+            for f in functions(module.operation)
+        }
+
+
+@pytest.mark.parametrize("name", ["gpt", "moe", "conv", "gpt_checkpoint"])
+def test_the_parts_together_do_what_the_whole_did(name):
+    program = programs.build(name)
+    module, _ = outlined(program.step, program.args, program.donate_argnums, 4, 4)
+    whole = flops(module)
+    run_passes(module, [SplitBackward()])
+    parts = flops(module)
+    for stage in range(4):
+        both = sum(
+            parts.get((stage, kind), 0) for kind in (FunctionKind.BACKWARD, FunctionKind.WEIGHT)
+        )
+        assert whole[stage, FunctionKind.BACKWARD] <= both
+        assert both <= 1.01 * whole[stage, FunctionKind.BACKWARD]
+    assert (0, FunctionKind.BACKWARD) not in parts  # nothing in front waits for it
+
+
+def test_products_of_a_middle_stage_fall_apart_as_in_the_zero_bubble_paper():
+    """W is 6 / (6 + s / h) of half of X: attention's own products have no weights."""
+    program = programs.build("gpt")
+    module, _ = outlined(program.step, program.args, program.donate_argnums, 4, 4)
+    whole = flops(module, heavy_flops)
+    run_passes(module, [SplitBackward()])
+    s, h = programs.SIZES.length, programs.SIZES.width
+    for stage in (1, 2):
+        half = whole[stage, FunctionKind.BACKWARD] / 2
+        weight = flops(module, heavy_flops)[stage, FunctionKind.WEIGHT]
+        assert weight / half == pytest.approx(6 / (6 + s / h), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "microbatches", "stages"), [("gpt_clip", 1, 2), ("conv", 2, 4), ("mlp", 4, 3)]
+)
+def test_results_stay_the_same(name, microbatches, stages):
+    with jax.enable_x64(True):
+        program = programs.build(name, "float64")
+        expected = flat(jax.jit(program.step)(*program.args))
+        module, inputs = outlined(
+            program.step, program.args, program.donate_argnums, microbatches, stages
+        )
+        run_passes(module, [SplitBackward()])
+        results = run_pipeline(module, inputs, microbatches)
+    for ours, theirs in zip(results, expected, strict=True):
+        assert relative_error(np.asarray(ours), theirs) < 1e-10

@@ -1,0 +1,56 @@
+"""Notes are codes and data; the words for people are made of them in one place."""
+
+import msgspec
+import pytest
+
+from shardc.plan.notes import Note, NoteCode
+
+SAMPLES = {
+    NoteCode.INTERRUPTED: ({}, "planning was interrupted"),
+    NoteCode.NOT_ALL_PRICED: ({}, "not every promising shape was priced"),
+    NoteCode.FEWER: (
+        {"what": "microbatches", "count": 1, "reason": "no batch", "asked": 4},
+        "1 microbatch instead of 4: no batch",
+    ),
+    NoteCode.BY_HAND: ({"name": "mine.toml"}, "given by hand: mine.toml"),
+    NoteCode.LEFT_OUT: (
+        {"shape": "2 stages on 4", "message": "a bug", "help": "report it"},
+        "2 stages on 4 left out: a bug; report it",
+    ),
+    NoteCode.SEVERAL_RUNS: ({"why": "they run twice"}, "they run twice"),
+    NoteCode.CALLS: ({"count": 6, "functions": 2}, "each of 6 calls"),
+    NoteCode.LOOKUPS: ({"count": 3}, "3 products with one-hot matrices"),
+    NoteCode.FISSIONS: ({"count": 1}, "1 loop over layers became two"),
+    NoteCode.ROW_CONFLICTS: ({"count": 2}, "2 stacks of layers"),
+    NoteCode.RECOMPUTED: (
+        {"stages": "0, 2"},
+        "to hold less, stages 0, 2 make forward values again",
+    ),
+    NoteCode.FOLDED: ({"count": 9, "cost": 0.02}, "costs at most 2.00% (proven)"),
+    NoteCode.REPLICATED: (
+        {
+            "op": "stablehlo.sort",
+            "why": "rule",
+            "count": 2,
+            "seconds": 0.5,
+            "time_share": 0.25,
+            "flops_share": 0.0,
+        },
+        "for want of a sharding rule: stablehlo.sort (2 times), 500 ms per step (25.0%)",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", NoteCode)
+def test_every_code_has_its_words_before_and_behind_json(code: NoteCode) -> None:
+    data, words = SAMPLES[code]
+    note = Note(code, data)
+    assert words in str(note)
+    again = msgspec.json.decode(msgspec.json.encode(note), type=Note)
+    assert again == note and str(again) == str(note)
+
+
+@pytest.mark.parametrize(("count", "planned"), [(1, "1 stage"), (2, "2 stages")])
+def test_what_nobody_asked_for_is_only_said(count: int, planned: str) -> None:
+    note = Note(NoteCode.FEWER, {"what": "stages", "count": count, "reason": "few layers"})
+    assert str(note) == f"{planned}: few layers"

@@ -1,0 +1,45 @@
+"""Processes that pass different arguments to one step are told so, and which."""
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from shardc.errors import InputError
+from tests.py.runtime.processes.fake_job import on_all
+
+DEVICES = np.array(jax.devices())
+
+
+def check(*values_of_rank):
+    """Errors of the ranks whose values, of three steps, are given."""
+
+    def work(job):
+        agreement = job.agreement()
+        for _ in range(3):
+            agreement.check_step(["rate", "x"], values_of_rank[job.rank])
+
+    return on_all(work, len(values_of_rank))
+
+
+def test_equal_values_pass():
+    rows = np.arange(6.0)
+    assert check([0.1, rows], [0.1, rows.copy()], [0.1, rows]) == [None] * 3
+
+
+def test_the_argument_and_the_rank_are_named():
+    first, second, third = check([0.1, 1], [0.1, 1], [0.2, 1])
+    assert first is second is None
+    assert isinstance(third, InputError) and third.code == "SHARDC-282"
+    assert "argument 0 ('rate') is another on rank 2 than on rank 0 in step 1: 0.2" in str(third)
+
+
+def test_a_layout_is_compared_and_not_how_it_is_written():
+    mesh = Mesh(DEVICES[:4].reshape(4, 1), ("x", "y"))
+    array = np.zeros((4, 4), np.float32)
+
+    def lies(*spec):
+        return jax.device_put(array, NamedSharding(mesh, PartitionSpec(*spec)))
+
+    assert check([0, lies("x")], [0, lies("x", "y")], [0, lies("x", None)]) == [None] * 3
+    (_, other) = check([0, lies("x")], [0, lies(None, "x")])
+    assert "argument 1 ('x')" in str(other)

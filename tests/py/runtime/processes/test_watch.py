@@ -1,0 +1,129 @@
+"""What a process says of another that is missing, silent, behind, gone or failed."""
+
+import jax
+import pytest
+
+from shardc.errors import ClusterError
+from shardc.runtime.processes import watch as watch_module
+from shardc.runtime.processes.job import Job, _limit_s
+from shardc.runtime.processes.watch import LIMIT_VARIABLE, Watch
+from tests.py.runtime.processes.fake_job import FakeCoordination, FakeService
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that the test moves, and a watch without threads."""
+    now = [100.0]
+    monkeypatch.setattr(watch_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(watch_module.threading.Thread, "start", lambda self: None)
+    monkeypatch.setattr(watch_module.atexit, "register", lambda work: None)
+    return now
+
+
+def pair(clock):
+    service = FakeService()
+    return [Watch(FakeCoordination(service, rank, 2), 10.0) for rank in (0, 1)]
+
+
+def heard(clock, one, other=None, seconds=1.0, times=1):
+    for _ in range(times):
+        clock[0] += seconds
+        if other is not None:
+            other._say("runs")
+        one._hear()
+    return one._fault(10.0)
+
+
+def test_processes_that_beat_are_well(clock):
+    one, other = pair(clock)
+    assert heard(clock, one, other, times=100) is None
+
+
+def test_a_process_that_never_came_is_missing(clock):
+    one, _ = pair(clock)
+    assert heard(clock, one, times=9) is None
+    assert heard(clock, one, times=2) == "rank 1 is missing: no sign of it for 11 s"
+
+
+def test_a_process_that_falls_silent_is_dead_or_stopped(clock):
+    one, other = pair(clock)
+    heard(clock, one, other, times=5)
+    assert heard(clock, one, times=9) is None
+    assert heard(clock, one, times=3) == "rank 1 is dead or stopped: no sign of it for 12 s"
+
+
+def test_a_process_that_begins_no_step_is_slow(clock):
+    one, other = pair(clock)
+    one.begin_step()
+    other.begin_step()
+    assert heard(clock, one, other, times=50) is None
+    one.begin_step()
+    said = heard(clock, one, other, times=12)
+    assert said == "rank 1 has begun no step behind step 1 for 11 s, which others have"
+    other.begin_step()
+    assert heard(clock, one, other) is None
+
+
+def test_a_process_that_ended_is_missed_only_by_a_step_that_needs_it(clock):
+    one, other = pair(clock)
+    one.begin_step()
+    other.begin_step()
+    other._say("ended")
+    assert heard(clock, one, times=100) is None and one.ended(1)
+    one.begin_step()
+    assert heard(clock, one) == "rank 1 ended behind step 1, and this is step 2"
+
+
+def test_a_process_that_failed_is_named_with_its_error(clock):
+    one, other = pair(clock)
+    other._say("failed: ValueError: no")
+    assert heard(clock, one) == "rank 1 failed: ValueError: no"
+
+
+def test_waiting_for_a_process_that_ended_is_an_error(clock):
+    one, other = pair(clock)
+    other._say("ended")
+    heard(clock, one)
+    job = object.__new__(Job)
+    job.coordination, job.watch, job.rank, job.size = one._coordination, one, 0, 2
+    with pytest.raises(ClusterError) as caught:
+        job.wait("facts/1/1/parts", 1)
+    assert caught.value.code == "SHARDC-281"
+
+
+class Deaf(FakeCoordination):
+    """A service that does not answer."""
+
+    def set(self, key, value):
+        raise jax.errors.JaxRuntimeError("UNAVAILABLE: gone")
+
+
+def test_a_service_that_is_gone_ends_the_process(clock, monkeypatch):
+    one, _ = pair(clock)
+    said = []
+
+    def die(fault):
+        said.append(fault)
+        one._ended.set()
+
+    monkeypatch.setattr(one, "_die", die)
+    monkeypatch.setattr(one._ended, "wait", lambda seconds: None)
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    one._coordination = Deaf(FakeService(), 0, 2)
+    one._listen()
+    assert said == ["rank 0, which keeps the coordination service, is gone: UNAVAILABLE: gone"]
+
+
+def test_a_program_that_left_the_job_is_left_alone(clock, monkeypatch):
+    one, _ = pair(clock)
+    monkeypatch.setattr(one, "_die", lambda fault: pytest.fail(fault))
+    one._coordination = Deaf(FakeService(), 0, 2)
+    one._listen()  # no jax.distributed.initialize() here, so it is over
+    one._end()
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])
+def test_a_limit_that_is_no_time_is_refused(monkeypatch, text):
+    monkeypatch.setenv(LIMIT_VARIABLE, text)
+    with pytest.raises(ClusterError, match=LIMIT_VARIABLE):
+        _limit_s()
