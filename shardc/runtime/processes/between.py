@@ -30,7 +30,7 @@ class Between:
 
     def route(self, moves: Sequence[Move]) -> Route:
         """As `Transport.route`; compiles only where this process takes part."""
-        devices = {d for move in moves for side in move[:2] for d in side.device_set}
+        devices: set[Any] = {d for move in moves for side in move[:2] for d in side.device_set}
         ends = {device.process_index for device in devices}
         if ends == {jax.process_index()}:
             return self._local.route(moves)
