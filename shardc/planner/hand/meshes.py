@@ -27,10 +27,11 @@ def meshes_of(spec: StagesSpec, cluster: Cluster) -> list[tuple[Mesh, ...]]:
             help=f"give a multiple of {spec.chunks} stages, or other chunks",
             code="SHARDC-206",
         )
-    executable_schedule(spec.schedule).work(Work(groups, spec.microbatches), spec.chunks)
+    family = executable_schedule(spec.schedule)
+    group_of = family.place(family.work(Work(groups, spec.microbatches), spec.chunks))[0]
     open_ones = [number for number, stage in enumerate(stages) if stage.axes is None]
     if not open_ones:
-        return [_placed([stage.axes or () for stage in stages], stages, groups, cluster)]
+        return [_placed([stage.axes or () for stage in stages], stages, group_of, cluster)]
     if len(open_ones) < len(stages):
         raise InputError(
             f"stage {open_ones[0]} of the plan by hand has no mesh, and others have one",
@@ -41,22 +42,28 @@ def meshes_of(spec: StagesSpec, cluster: Cluster) -> list[tuple[Mesh, ...]]:
     if not fitting:
         raise _too_many(groups, cluster)
     views = mesh_views(cluster, 0, max(fitting))
-    return [_placed([view.axes] * len(stages), stages, groups, cluster) for view in views]
+    return [_placed([view.axes] * len(stages), stages, group_of, cluster) for view in views]
 
 
 def _placed(
     axes: Sequence[tuple[tuple[str, int], ...]],
     stages: Sequence[StageSpec],
-    groups: int,
+    group_of: Sequence[int],
     cluster: Cluster,
 ) -> tuple[Mesh, ...]:
-    """The stages on their devices: those given, or one behind the other."""
+    """The stages on their devices: those given, or one behind the other.
+
+    Args:
+        group_of: the device group of each stage; the first stage of each group comes in order.
+    """
+    groups = max(group_of) + 1
     sizes = [math.prod(size for _, size in each) for each in axes]
     for number in range(groups, len(stages)):
-        if sizes[number] != sizes[number % groups]:
+        first = group_of[number]
+        if sizes[number] != sizes[first]:
             raise InputError(
-                f"stages {number % groups} and {number} of the plan by hand share devices, and one"
-                f" has {sizes[number % groups]}, the other {sizes[number]}",
+                f"stages {first} and {number} of the plan by hand share devices, and one"
+                f" has {sizes[first]}, the other {sizes[number]}",
                 help="give chunks of one group of devices meshes of one size",
                 code="SHARDC-207",
             )
@@ -85,7 +92,7 @@ def _placed(
         used.update(ids)
     return tuple(
         mesh_of(
-            [size for _, size in each], given[number % groups] or (), [name for name, _ in each]
+            [size for _, size in each], given[group_of[number]] or (), [name for name, _ in each]
         )
         for number, each in enumerate(axes)
     )

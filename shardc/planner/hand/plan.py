@@ -16,6 +16,8 @@ from shardc.planner.hand.layers import cut_shape, stages_of
 from shardc.planner.hand.meshes import meshes_of
 from shardc.planner.proposal import Proposal
 from shardc.planner.split_cache import Splits
+from shardc.schedule.registry import executable_schedule
+from shardc.schedule.work import Work
 
 GAP, EFFORT_S = 0.01, 5.0  # of solving a stage: what is asked for leaves less to solve than usual
 
@@ -52,6 +54,7 @@ def plan_by_hand(
             meshes,
             spec.schedule,
             options.batch_args,
+            num_chunks=spec.chunks,
             recompute=_recompute(spec),
         )
         shape = cut_shape(splits, shape, begins)
@@ -78,11 +81,14 @@ def plan_by_hand(
 
 
 def _recompute(spec: StagesSpec) -> tuple[int, ...]:
-    """Of each stage as in `Shape`: 1F1B holds a microbatch for each stage from here to the last."""
-    count = len(spec.stages)
+    """Of each stage as in `Shape`; (): none makes values again."""
+    if not any(stage.recompute for stage in spec.stages):
+        return ()
+    family = executable_schedule(spec.schedule)
+    groups = len(spec.stages) // spec.chunks
+    held = family.in_flight(family.work(Work(groups, spec.microbatches), spec.chunks))
     return tuple(
-        min(spec.microbatches, count - n) if stage.recompute else 0
-        for n, stage in enumerate(spec.stages)
+        many if stage.recompute else 0 for many, stage in zip(held, spec.stages, strict=True)
     )
 
 

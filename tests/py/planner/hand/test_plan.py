@@ -61,7 +61,7 @@ def test_numbers_and_memory_of_stages_that_make_values_again() -> None:
         shardc.jit(step, donate_argnums=donated, plan=spec).lower(*args).plan().plan
         for spec in (kept, again)
     ]
-    assert [stage.recompute for stage in plans[1].stages] == [2, 1]
+    assert [stage.recompute for stage in plans[1].stages] == [4, 4]  # gpipe holds all
     for before, after in zip(plans[0].stages, plans[1].stages, strict=True):
         assert after.memory.stash < before.memory.stash
         assert after.num_flops > before.num_flops
@@ -70,6 +70,23 @@ def test_numbers_and_memory_of_stages_that_make_values_again() -> None:
         found = shardc.jit(step, donate_argnums=donated, plan=plan)(*given.pop())
         for own, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "firsts"), [("interleaved-1f1b", [0, 4, 0, 4]), ("zb-v", [0, 4, 4, 0])]
+)
+def test_chunks_share_the_devices_that_their_schedule_gives_them(
+    schedule: str, firsts: list[int]
+) -> None:
+    step, args, donated, *_ = build("mlp")
+    spec = StagesSpec(1, (StageSpec(1, (4,)),) * 4, 4, schedule, chunks=2)
+    own = shardc.jit(step, donate_argnums=donated, plan=spec)
+    plan = own.lower(*args).plan().plan
+    assert (plan.num_stages, plan.num_chunks, len(plan.stages)) == (2, 2, 4)
+    assert [stage.mesh.device_ids[0] for stage in plan.stages] == firsts
+    wanted = jax.jit(step)(*jax.tree.map(jnp.copy, args))
+    for one, other in zip(jax.tree.leaves(own(*args)), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_arguments_lie_as_asked_in_every_function_of_every_stage() -> None:
