@@ -41,7 +41,9 @@ from shardc.planner.request import print_request, step_flops
 from shardc.planner.search import plan_program
 from shardc.planner.user_shardings import asked_prices
 from shardc.report.counterfactuals import explained_choices
+from shardc.report.reading import read_plan
 from shardc.report.summary import explain
+from shardc.report.words import in_words
 from shardc.runtime.context_mesh import no_context_mesh
 from shardc.runtime.processes.job import is_several
 from shardc.solver.interrupt import stoppable
@@ -253,7 +255,7 @@ class Planned(Signature):
             return compiler.lower(sharded, plan, lowering=self._options.lowering)
 
     def explain(self, pattern: str | None = None) -> str:
-        """The plan as a table for people; with a pattern, why what it fits is sharded as it is.
+        """The plan in words, and as a table; with a pattern, why what it fits is sharded as it is.
 
         Args:
             pattern: of an argument's name (`params.*.kernel`), or of an op's name or place
@@ -263,7 +265,8 @@ class Planned(Signature):
         """
         with self._bugs_while("explaining a plan"):
             if pattern is None:
-                return explain(self.plan, self.executable)
+                words = in_words(read_plan(self.plan))
+                return f"{words}{explain(self.plan, self.executable)}"
             return explained_choices(self._prepared, self.plan, self._cluster, pattern)
 
     def sharding_prices(self) -> dict[str, float]:

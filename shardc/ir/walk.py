@@ -185,20 +185,21 @@ def positions(location: ir.Location) -> Iterator[tuple[str, int, str]]:
 def names_of(op: ir.Operation) -> tuple[str, ...]:
     """What a pattern may mean by `op`: its name, with and without the dialect, JAX's path to it
     such as `jit(step)/mlp/dot_general`, and its source position."""
-    return (op.name, op.name.partition(".")[2], *_paths(op.location), where(op))
+    return (op.name, op.name.partition(".")[2], *location_names(op.location), where(op))
 
 
-def _paths(location: ir.Location) -> Iterator[str]:
+def location_names(location: ir.Location) -> Iterator[str]:
+    """The names that JAX gave a location, such as `jit(step)/mlp/dot_general`, innermost first."""
     match location:
         case ir.NameLoc():
             yield location.name_str
-            yield from _paths(location.child_loc)
+            yield from location_names(location.child_loc)
         case ir.CallSiteLoc():
-            yield from _paths(location.callee)
+            yield from location_names(location.callee)
         case ir.FusedLoc():
             for part in location.locations:
                 assert isinstance(part, ir.Location)
-                yield from _paths(part)
+                yield from location_names(part)
 
 
 def readable_location(location: ir.Location) -> str:

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from shardc.plan.decisions import Plan, StagePlan
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import StageReport
+
+if TYPE_CHECKING:  # a plan keeps what was judged beside it
+    from shardc.plan.decisions import Plan, StagePlan
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -77,7 +80,7 @@ def rank(found: Sequence[Alternative]) -> tuple[Alternative, ...]:
 
 
 def split_step(
-    step_s: float, meshes: Sequence[Mesh], stages: Sequence[StagePlan | StageReport]
+    step_s: float, meshes: Sequence[Mesh], stages: "Sequence[StagePlan | StageReport]"
 ) -> Terms:
     """Where the time of a step goes, by what is said of its stages, one per mesh."""
     groups: dict[tuple[int, ...], list[StagePlan | StageReport]] = {}
@@ -96,13 +99,13 @@ def split_step(
     )
 
 
-def terms_of(plan: Plan) -> Terms:
+def terms_of(plan: "Plan") -> Terms:
     """Where the time of a plan's step goes."""
     meshes = [stage.mesh for stage in plan.stages]
     return split_step(plan.predicted.step_time_s, meshes, plan.stages)
 
 
-def judged_plan(plan: Plan, name: str) -> Alternative:
+def judged_plan(plan: "Plan", name: str) -> Alternative:
     """What a plan came to; `name` says who proposed it."""
     return Alternative(
         name,

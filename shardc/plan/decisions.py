@@ -7,6 +7,7 @@ import msgspec
 
 from shardc.cluster import Cluster
 from shardc.errors import PlanError
+from shardc.plan.account import Account
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.notes import Note
 from shardc.plan.predicted import Collective, Memory, Predicted
@@ -84,6 +85,7 @@ class Plan(msgspec.Struct, frozen=True):
         fingerprint: digest of program, cluster, options and version that this plan was made for.
         cluster: what the plan was made for; its links decide between sequences of collectives.
         from_cache: this plan was not made now but found where plans are kept.
+        account: what it does and when, for those who read it; None in plans of older versions.
     """
 
     num_stages: int
@@ -105,6 +107,7 @@ class Plan(msgspec.Struct, frozen=True):
     from_cache: bool = False
     num_chunks: int = 1
     lanes: tuple[tuple[str, ...], ...] = ()
+    account: Account | None = None
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON."""

@@ -101,6 +101,7 @@ class StageReport(msgspec.Struct, frozen=True):
         replicated: what every device runs whole.
         ideal_s: seconds per step if all ops were split evenly and nothing were sent.
         memory: what `peak_bytes` are.
+        peak_at: the function, and the position of an op in it, at which there are so many.
         collectives: what the stage's programs will hold, reshards and reductions of their own.
         num_folded: ops and values that shared the sharding of a like one in an equal layer while
             the solver looked for shardings, or still do.
@@ -118,6 +119,7 @@ class StageReport(msgspec.Struct, frozen=True):
     replicated: tuple[Replicated, ...] = ()
     ideal_s: float = 0.0
     memory: Memory = Memory()
+    peak_at: tuple[str, int] = ("", 0)
     collectives: tuple[Collective, ...] = ()
     num_folded: int = 0
     folded_objective: float | None = None

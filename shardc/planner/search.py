@@ -45,6 +45,7 @@ from shardc.planner.proposal import (
     whole_views,
     with_fewer_loop_cuts,
 )
+from shardc.planner.record.account import recorded
 from shardc.planner.request import check_stages, most_microbatches, state_bytes, too_few_layers
 from shardc.planner.shapes import WANTED, distinct
 from shardc.planner.split_cache import Splits
@@ -161,6 +162,7 @@ class Planner:
             [*self.unmet, *self.tried.notes],
             self.tried.seconds_spent(),
         )
+        plan = recorded(plan, best, self.splits, self.limit, tuple(self.tried.judged.values()))
         return msgspec.structs.replace(plan, unmet=tuple(self.unmet))
 
     # ---- what was asked for ----

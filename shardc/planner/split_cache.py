@@ -6,9 +6,11 @@ from functools import cached_property
 import msgspec
 
 from shardc.analysis.batch.refusal import MicrobatchRefusal
+from shardc.analysis.program.arguments import first_batch
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.compiler import even_loop_cuts, find, find_batch, try_split
 from shardc.ir.context import Module
+from shardc.ir.walk import main_function
 from shardc.plan.shape import Shape
 
 
@@ -27,6 +29,12 @@ class Splits:
     def _marked(self) -> Module:
         """The program with its batches, which are the same for every number of microbatches."""
         return find_batch(self._module, *self._batch)
+
+    @property
+    def examples(self) -> dict[int, int]:
+        """The user's arguments that hold the batch -> the dim along which its examples lie."""
+        with self._marked.context:
+            return first_batch(main_function(self._marked.operation))
 
     @property
     def counts(self) -> set[int]:

@@ -39,9 +39,9 @@ def ranking_table(found: Alternatives, most: int) -> Table:
             layer_words(each.layers),
             str(each.num_microbatches),
             each.schedule,
-            _step(each),
+            step_words(each),
             "" if exact is None else size(exact.peak_bytes),
-            _why(each, found.ranked[0]),
+            loses_by(each, found.ranked[0]),
         )
     return table
 
@@ -105,14 +105,15 @@ def _largest(a: Terms, b: Terms) -> str:
     return max(_TIMES, key=lambda field: getattr(b, field) - getattr(a, field))
 
 
-def _step(each: Alternative) -> str:
+def step_words(each: Alternative) -> str:
+    """What its step takes, as far as it is known."""
     if each.missing_bytes:
         return "does not fit"
     known = seconds(each.step_time_s)
     return known if each.exact is not None else f"{known} (estimate)"
 
 
-def _why(each: Alternative, first: Alternative) -> str:
+def loses_by(each: Alternative, first: Alternative) -> str:
     """What a pipeline loses by to the first one."""
     if each.missing_bytes:
         return f"{size(each.missing_bytes)} too many on a device"

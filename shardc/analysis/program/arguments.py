@@ -5,7 +5,15 @@ import re
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.state import STATE_RESULT, argument_names, donated_args, state_aliases
-from shardc.ir.attributes import BATCH_DIM, NAME, PIECE, UNNAMED, arg_attrs, result_attrs
+from shardc.ir.attributes import (
+    BATCH_AXIS,
+    BATCH_DIM,
+    NAME,
+    PIECE,
+    UNNAMED,
+    arg_attrs,
+    result_attrs,
+)
 from shardc.ir.walk import body, main_function, terminator
 
 
@@ -90,6 +98,21 @@ def cut_dims(split_module: ir.Operation) -> dict[int, int]:
     for first, dim in _cuts(split_module):
         if dim is not None:
             found.setdefault(first, dim)
+    return found
+
+
+def first_batch(marked: ir.Operation) -> dict[int, int]:
+    """The arguments of a @main that hold its first batch -> the dim along which examples lie.
+
+    Args:
+        marked: by `shardc-find-batch`.
+    """
+    found = {}
+    for n, attrs in enumerate(arg_attrs(marked)):
+        if BATCH_AXIS in attrs:
+            batch, dim, _ = ir.DenseI64ArrayAttr(attrs[BATCH_AXIS])
+            if batch == 0:
+                found[n] = int(dim)
     return found
 
 

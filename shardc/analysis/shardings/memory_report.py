@@ -15,7 +15,26 @@ from shardc.plan.value_id import is_accumulator, is_argument
 def memory_at_peak(
     built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer] = ()
 ) -> Memory:
-    """Bytes of each kind on one device at the time of a step when their sum is largest.
+    """Bytes of each kind on one device at the time of a step when their sum is largest."""
+    return _peak(built, choice, buffers)[1]
+
+
+def peak_place(
+    built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer] = ()
+) -> tuple[str, int]:
+    """The function that runs when `memory_at_peak` is reached, and the position of its op there."""
+    at = _peak(built, choice, buffers)[0]
+    for name, nodes in built.op_nodes.items():
+        if at < len(nodes) + 2:  # two more, for what goes in and out
+            return name, at
+        at -= len(nodes) + 2
+    return "", 0
+
+
+def _peak(
+    built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer]
+) -> tuple[int, Memory]:
+    """The time at which a device holds most, and what it holds then.
 
     Arguments that a result replaces are parameters where forward or backward read them, and
     optimizer state where only the update does; all other arguments are inputs. Gradients are
@@ -37,7 +56,7 @@ def memory_at_peak(
     for node in np.flatnonzero((starts <= peak) & (peak < ends)).tolist():
         kind = kinds.get(node, "temporaries")
         held[kind] = held.get(kind, 0) + int(usages[node])
-    return Memory(**held)
+    return peak, Memory(**held)
 
 
 def kind_of_value(built: StageProblem, value: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from shardc.analysis.shardings.memory_report import memory_at_peak
+from shardc.analysis.shardings.memory_report import memory_at_peak, peak_place
 from shardc.analysis.shardings.planned_reshards import PlannedReshards
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.cluster import Cluster
@@ -45,7 +45,8 @@ def stage_report(
         first = next(name for name, args in built.function_args.items() if value in args)
         cost = costs[choice[built.value_nodes[value]]]
         seconds[first] = seconds.get(first, 0.0) + cost
-    memory = memory_at_peak(built, choice, found.buffers())
+    buffers = found.buffers()
+    memory = memory_at_peak(built, choice, buffers)
     by_kind: dict[FunctionKind, float] = {}
     for name, total in seconds.items():
         kind = built.function_kinds[name]
@@ -63,6 +64,7 @@ def stage_report(
         replicated=_replicated(built, choice),
         ideal_s=_ideal_s(built) / len(mesh.device_ids),
         memory=memory,
+        peak_at=peak_place(built, choice, buffers),
         collectives=found.collectives(),
         num_folded=solution.num_folded,
         folded_objective=solution.folded_objective,

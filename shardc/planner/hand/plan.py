@@ -15,6 +15,7 @@ from shardc.planner.candidate import Candidate, plan_exactly
 from shardc.planner.hand.layers import cut_shape, stages_of
 from shardc.planner.hand.meshes import meshes_of
 from shardc.planner.proposal import Proposal
+from shardc.planner.record.account import recorded
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import executable_schedule
 from shardc.schedule.work import Work
@@ -104,4 +105,6 @@ def hand_plan(
     splits = splits or Splits(module, options.batch_args)
     found = plan_by_hand(module, cluster, options, spec, splits)
     notes = [Note(NoteCode.BY_HAND, {"name": spec.name})]
-    return found.plan(splits.of(found.shape), cluster, notes, time.monotonic() - start_s)
+    plan = found.plan(splits.of(found.shape), cluster, notes, time.monotonic() - start_s)
+    limit = options.memory_limit_bytes or cluster.device.memory_bytes
+    return recorded(plan, found, splits, limit)

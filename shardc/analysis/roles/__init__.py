@@ -1,0 +1,1 @@
+"""What the axes of a planned mesh do, in the field's terms."""

@@ -1,0 +1,264 @@
+"""What the shardings of a plan do, read off the stage functions in which they stand."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.flops import FREE, HEAVY, op_cost
+from shardc.analysis.program.fusion import Traffic, fused_traffic
+from shardc.analysis.program.op_work import op_works
+from shardc.analysis.program.stage_table import argument_names, argument_rows
+from shardc.analysis.program.trip_count import trip_count
+from shardc.analysis.roles.arguments import gradients, placed_arguments
+from shardc.analysis.roles.dims import Dims
+from shardc.analysis.roles.paths import path_of_name, scope_of
+from shardc.analysis.roles.roles import role_of
+from shardc.analysis.roles.taint import Taint
+from shardc.cost.model import CostModel
+from shardc.cost.reshard import describe
+from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, function_kind, get_int
+from shardc.ir.shardings import meshes, operand_shardings, result_shardings
+from shardc.ir.tensor_types import num_bytes, shape_of
+from shardc.ir.walk import CONTROL_FLOW, functions, planned_ops, symbol, where
+from shardc.plan.account import (
+    ArgumentKind,
+    AxisUse,
+    Part,
+    PlacedArgument,
+    Product,
+    Role,
+    Worst,
+)
+from shardc.plan.function_kind import FunctionKind
+from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.value_id import argument_id, value_id
+from shardc.rules.program_rules import rules_of
+from shardc.solver.interrupt import poll
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How an op is split, read off the program."""
+
+    operands: tuple[TensorSharding, ...]
+    results: tuple[TensorSharding, ...]
+    num_shards: int
+
+
+@dataclass
+class _Use:
+    """Amounts by role of one axis."""
+
+    flops: Counter[Role]
+    num_bytes: Counter[Role]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What `account_of` finds; the fields are those of `shardc.plan.account.Account`."""
+
+    arguments: tuple[PlacedArgument, ...]
+    axes: tuple[AxisUse, ...]
+    worst: tuple[Worst, ...]
+    parts: tuple[Part, ...]
+    products: tuple[Product, ...]
+
+
+def account_of(
+    module: ir.Operation,
+    model: CostModel,
+    batch: Mapping[int, int],
+    peaks: Sequence[tuple[str, int]],
+) -> Facts:
+    """What axes do, where arguments lie, and which parts of the model cost what.
+
+    Args:
+        module: stage functions with the shardings of a plan.
+        batch: the user's argument that holds the batch -> its dim along which examples lie.
+        peaks: for each stage the function, and the position in it, at which devices hold most.
+    """
+    return _Reader(module, model, batch, peaks).read()
+
+
+class _Reader:
+    def __init__(
+        self,
+        module: ir.Operation,
+        model: CostModel,
+        batch: Mapping[int, int],
+        peaks: Sequence[tuple[str, int]],
+    ) -> None:
+        self.module, self.model, self.peaks = module, model, peaks
+        self.rules = rules_of(module)
+        rows = argument_rows(module)  # of what is cut, the dim before counts the microbatches
+        ids = {argument_id(a): d + (rows[a].batch_dim is not None) for a, d in batch.items()}
+        self.taint = Taint(module, ids)
+        self.dims = Dims(module, self.rules, self.taint, ids)
+        self.names = argument_names(module)
+        self.meshes = meshes(module)
+        self.count = get_int(module, NUM_MICROBATCHES) or 1
+        self.uses: dict[tuple[int, str], _Use] = {}
+        self.parts: dict[tuple[int, str, tuple[str, ...]], Part] = {}
+        self.largest: dict[tuple[int, str, tuple[str, ...]], int] = {}
+        self.products: list[Product] = []
+        self.worst: list[Worst] = []
+
+    def read(self) -> Facts:
+        """All of it."""
+        for function in functions(self.module):
+            self._read_function(function)
+        arguments = placed_arguments(self.module, self.meshes)
+        axes = tuple(
+            AxisUse(
+                stage,
+                axis,
+                size,
+                _shares(use.flops),
+                _shares(use.num_bytes),
+                self._state(stage, axis, arguments),
+            )
+            for stage, mesh in self._stages()
+            for axis, size in mesh.axes
+            for use in [self.uses.get((stage, axis), _Use(Counter(), Counter()))]
+        )
+        worst = tuple(sorted(self.worst, key=lambda each: each.stage))
+        return Facts(arguments, axes, worst, tuple(self.parts.values()), tuple(self.products))
+
+    def _stages(self) -> Iterator[tuple[int, Mesh]]:
+        found = {int(name.removeprefix("stage")): mesh for name, mesh in self.meshes.items()}
+        yield from sorted(found.items())
+
+    def _read_function(self, function: ir.Operation) -> None:
+        kind = function_kind(function) or FunctionKind.UPDATE
+        stage = get_int(function, STAGE) or 0
+        mesh = self.meshes[f"stage{stage}"]
+        repeats = self.count if kind.per_microbatch else 1
+        own = planned_ops(function)
+        trips: dict[ir.Operation, int] = {function: repeats}
+        near: tuple[str, ...] = ()  # the parameters that the last product took
+        peak = dict(self.peaks).get(symbol(function))
+        for number, (op, traffic) in enumerate(zip(own, fused_traffic(function), strict=True)):
+            poll()
+            name = self._weight_name(op)
+            near = path_of_name(name) if name else near
+            if peak is not None and number == min(peak, len(own) - 1):
+                self.worst.append(Worst(stage, kind.value, near or scope_of(op), where(op)))
+            assert op.parent is not None, "an op of a function has a parent"
+            times = trips[op.parent.operation]
+            if op.name in CONTROL_FLOW:
+                count = trip_count(op) if op.name == "stablehlo.while" else 1
+                trips[op] = times * (count or 1)
+                continue
+            strategy = _strategy(op, mesh)
+            if strategy is None:
+                continue
+            path = near or scope_of(op)
+            self._count_part(op, strategy, traffic, mesh, (stage, kind.value, path), times)
+            if kind is not FunctionKind.UPDATE:
+                self._count_axes(op, strategy, mesh, stage, kind, times)
+            if kind is FunctionKind.FORWARD:
+                self._add_product(op, strategy, stage, name)
+
+    def _weight_name(self, op: ir.Operation) -> str:
+        """The user's name of the parameters in a product; "" where it has none, or several."""
+        if op.name not in HEAVY or (position := self.taint.weight_of(op)) is None:
+            return ""
+        made_of = self.taint.of(op.operands[position]) or frozenset()
+        if len(made_of) != 1:
+            return ""
+        number = value_id(next(iter(made_of))).number
+        return self.names[number] if number < len(self.names) else ""
+
+    def _count_part(
+        self,
+        op: ir.Operation,
+        strategy: Strategy,
+        traffic: Traffic,
+        mesh: Mesh,
+        key: tuple[int, str, tuple[str, ...]],
+        times: int,
+    ) -> None:
+        if op.name in FREE and not traffic.num_bytes:
+            return
+        cost = op_cost(op)
+        (work,) = op_works(op, cost, traffic, [strategy], mesh)
+        known = self.parts.get(key, Part(*key, 0, 0, 0.0))
+        lies, place = known.lies, known.place
+        if cost.flops > self.largest.get(key, -1):
+            self.largest[key] = cost.flops
+            place = where(op)
+            lies = describe(strategy.results[0]) if op.name in HEAVY else lies
+        self.parts[key] = Part(
+            *key,
+            known.num_ops + 1,
+            known.num_flops + cost.flops * times,
+            known.seconds + self.model.op_s(work) * times,
+            lies,
+            place,
+        )
+
+    def _count_axes(
+        self,
+        op: ir.Operation,
+        strategy: Strategy,
+        mesh: Mesh,
+        stage: int,
+        kind: FunctionKind,
+        times: int,
+    ) -> None:
+        heavy = op.name in HEAVY
+        if not heavy and (op.name in FREE or not op.results or _is_made_of_nothing(op)):
+            return
+        if not heavy and self.taint.of(op.results[0]) is not None:
+            return  # of parameters alone
+        amount = op_cost(op).flops if heavy else sum(map(num_bytes, op.results))
+        for axis, _ in mesh.axes:
+            role = role_of(op, strategy.operands, strategy.results, axis, self.dims, self.taint)
+            use = self.uses.setdefault((stage, axis), _Use(Counter(), Counter()))
+            if role in (Role.COLUMNS, Role.ROWS) and kind is not FunctionKind.FORWARD:
+                role = Role.FEATURES
+            (use.flops if heavy else use.num_bytes)[role] += amount * times
+
+    def _add_product(self, op: ir.Operation, strategy: Strategy, stage: int, name: str) -> None:
+        if op.name not in HEAVY or (position := self.taint.weight_of(op)) is None:
+            return
+        shape = shape_of(op.operands[position])
+        lies = describe(strategy.operands[position])
+        self.products.append(Product(stage, shape, lies, describe(strategy.results[0]), name))
+
+    def _state(
+        self, stage: int, axis: str, arguments: Sequence[PlacedArgument]
+    ) -> dict[str, float]:
+        """Of parameters, optimizer state and gradients the share that an axis splits."""
+        total: Counter[str] = Counter()
+        split: Counter[str] = Counter()
+        found = [
+            (each.kind.value, math.prod(each.shape), each.lies)
+            for each in arguments
+            if each.stage == stage and each.kind is not ArgumentKind.INPUTS
+        ]
+        found += [("gradients", size, lies) for size, lies in gradients(self.module, stage)]
+        for name, size, lies in found:
+            total[name] += size
+            split[name] += size if axis in lies.axes else 0
+        return {name: split[name] / total[name] for name in total if total[name]}
+
+
+def _strategy(op: ir.Operation, mesh: Mesh) -> Strategy | None:
+    operands, results = operand_shardings(op), result_shardings(op)
+    if operands is None or results is None:
+        return None
+    axes = {axis for each in (*operands, *results) for axis in each.axes}
+    return Strategy(tuple(operands), tuple(results), mesh.num_shards(tuple(axes)))
+
+
+def _is_made_of_nothing(op: ir.Operation) -> bool:
+    return not len(op.operands)
+
+
+def _shares(amounts: Mapping[Role, int]) -> dict[Role, float]:
+    total = sum(amounts.values())
+    return {role: amount / total for role, amount in amounts.items() if amount} if total else {}

@@ -1,0 +1,1 @@
+"""What is recorded with a plan for those who read it."""

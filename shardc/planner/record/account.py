@@ -1,0 +1,77 @@
+"""Record what a plan does, as long as its program and its simulated schedule are at hand."""
+
+import msgspec
+
+from shardc.analysis.program.stage_table import result_values
+from shardc.analysis.roles.account import account_of
+from shardc.backend.extract import function_values
+from shardc.compiler import work_of
+from shardc.cost.model import CostModel
+from shardc.plan.account import Account, Sent, Timed
+from shardc.plan.alternatives import Alternative, rank
+from shardc.plan.decisions import Plan
+from shardc.plan.program_graph import program_graph
+from shardc.planner.candidate import Candidate
+from shardc.planner.split_cache import Splits
+from shardc.schedule.registry import executable_schedule
+
+
+def recorded(
+    plan: Plan,
+    made_of: Candidate,
+    splits: Splits,
+    limit_bytes: int,
+    judged: tuple[Alternative, ...] = (),
+) -> Plan:
+    """The plan with an account of what it does.
+
+    Args:
+        made_of: what the plan was made of.
+        limit_bytes: what a device may hold.
+        judged: pipelines that were judged beside it.
+    """
+    module, step = made_of.module, made_of.step
+    assert plan.cluster is not None, "a plan that was just made has a cluster"
+    with module.context:
+        peaks = [report.peak_at for report in made_of.reports]
+        facts = account_of(module.operation, CostModel(plan.cluster), splits.examples, peaks)
+    timeline = tuple(
+        Timed(str(each.action), each.device, float(each.start_s), float(each.end_s))
+        for each in step.simulation.timeline
+        if each.end_s > each.start_s
+    )
+    account = Account(
+        limit_bytes,
+        facts.arguments,
+        facts.axes,
+        facts.worst,
+        facts.parts,
+        facts.products,
+        timeline,
+        tuple(_sent(made_of)),
+        rank(judged),
+    )
+    return msgspec.structs.replace(plan, account=account)
+
+
+def _sent(made_of: Candidate) -> list[Sent]:
+    """What goes from one device group to another, each message once, in the order of the lanes."""
+    shape, module, schedule = made_of.shape, made_of.module, made_of.step.schedule
+    family = executable_schedule(shape.schedule)
+    work = family.work(work_of(module, shape), shape.num_chunks)
+    with module.context:
+        graph = program_graph(
+            function_values(module.operation),
+            schedule,
+            family.graph(work, schedule),
+            shape.meshes,
+            result_values(module.operation),
+        )
+    found: dict[tuple[str, int], Sent] = {}
+    for lane in schedule.lanes:
+        for task in lane:
+            for need in graph.needs[task]:
+                if need.source != need.target and need.num_bytes:
+                    key = str(need.task), need.target
+                    found.setdefault(key, Sent(str(need.task), str(task), int(need.num_bytes)))
+    return list(found.values())

@@ -1,0 +1,85 @@
+"""The roles of mesh axes in the field's terms, derived from what the shardings do."""
+
+from collections.abc import Sequence
+
+from shardc.plan.account import TENSOR, AxisUse, Role
+from shardc.report.model import AxisWords
+
+LEAST = 0.05  # share from which a role is named
+SPLIT = 0.3  # share of state that must be split beyond what tensor parallelism splits anyway
+
+
+def axis_words(use: AxisUse) -> AxisWords:
+    """What an axis does, by share of FLOPs, bytes and state."""
+    flops = use.flops or use.num_bytes  # a stage without products
+    tensor = sum(flops.get(role, 0.0) for role in TENSOR)
+    shares = {
+        "data parallel": flops.get(Role.DATA, 0.0),
+        _tensor_name(flops): tensor,
+        "expert parallel": flops.get(Role.EXPERT, 0.0),
+        "sequence parallel": flops.get(Role.SEQUENCE, 0.0),
+    }
+    found = [
+        f"{name} {share:.0%}"
+        for name, share in sorted(shares.items(), key=lambda each: -each[1])
+        if share >= LEAST
+    ]
+    between = use.num_bytes.get(Role.SEQUENCE, 0.0)
+    if flops.get(Role.SEQUENCE, 0.0) < LEAST <= tensor and between >= 4 * LEAST:
+        found.append(f"sequence parallel between products ({between:.0%} of other values)")
+    state = zero_words(use, tensor + flops.get(Role.EXPERT, 0.0))
+    if state:
+        found.append(state)
+    idle = flops.get(Role.WHOLE, 0.0)
+    if idle >= 4 * LEAST:
+        found.append(f"idle for {idle:.0%}: all its devices do the same")
+    return AxisWords(
+        use.stage,
+        use.axis,
+        use.size,
+        ", ".join(found) or "no products to split",
+        {str(role): share for role, share in use.flops.items()},
+        {str(role): share for role, share in use.num_bytes.items()},
+        dict(use.state),
+    )
+
+
+def _tensor_name(flops: dict[Role, float]) -> str:
+    """Megatron's where some matrices are split by columns, and others by rows."""
+    columns, rows = flops.get(Role.COLUMNS, 0.0), flops.get(Role.ROWS, 0.0)
+    both = min(columns, rows) >= LEAST
+    return "Megatron tensor parallel" if both else "tensor parallel"
+
+
+def zero_words(use: AxisUse, tensor: float) -> str:
+    """Which state the axis splits that it need not split for its products; "" for none.
+
+    Source: Rajbhandari et al., ZeRO, SC 2020: stage 1 splits optimizer state, 2 gradients as well,
+    3 parameters as well (also known as fully sharded data parallelism).
+
+    Args:
+        tensor: share of FLOPs for which parameters are split anyway.
+    """
+    if use.flops.get(Role.DATA, 0.0) + use.flops.get(Role.SEQUENCE, 0.0) < LEAST:
+        return ""  # it splits parameters for its products alone
+    beyond = {name: share - tensor for name, share in use.state.items()}
+    if beyond.get("parameters", 0.0) >= SPLIT:
+        return f"FSDP (ZeRO-3: {use.state['parameters']:.0%} of the parameters are split)"
+    if beyond.get("optimizer_state", 0.0) < SPLIT:
+        return ""
+    split = use.state["optimizer_state"]
+    if beyond.get("gradients", 0.0) >= SPLIT:
+        return f"ZeRO-2 ({split:.0%} of the optimizer state and the gradients are split)"
+    return f"ZeRO-1 ({split:.0%} of the optimizer state is split)"
+
+
+def headline(num_groups: int, chunks: int, axes: Sequence[AxisWords]) -> str:
+    """The parallelism of a plan in one line, the mesh of the first stage for all."""
+    parts = []
+    if num_groups > 1:
+        each = f" with {chunks} stages each" if chunks > 1 else ""
+        parts.append(f"pipeline over {num_groups} device groups{each}")
+    for axis in axes:
+        if axis.stage == 0 and axis.size > 1:
+            parts.append(f"{axis.axis} ({axis.size}): {axis.words}")
+    return "; ".join(parts) or "one device"

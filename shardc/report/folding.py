@@ -1,0 +1,132 @@
+"""Equal things in one line: layers that repeat, arguments that differ in a number only."""
+
+import re
+from collections.abc import Sequence
+
+from shardc.cost.reshard import describe
+from shardc.plan.account import PlacedArgument, Product
+from shardc.plan.layout import ranges
+from shardc.report.model import Group, Layers
+
+MOST_PERIOD = 48  # products in one layer
+_NUMBER = re.compile(r"\d+")
+_PATH = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
+
+
+def fold_layers(products: Sequence[Product]) -> tuple[Layers, ...]:
+    """The products of each stage; runs of equal ones once, and how often they are there."""
+    found: list[Layers] = []
+    for stage in sorted({each.stage for each in products}):
+        own = [each for each in products if each.stage == stage]
+        kinds: dict[tuple[object, ...], int] = {}
+        keys = [
+            kinds.setdefault((p.weight, p.lies, p.result, _leaf(p.name)), len(kinds)) for p in own
+        ]
+        at = 0
+        while at < len(own):
+            period, count = _longest_run(keys, at)
+            runs = own[at : at + period * count]
+            one = runs[:period]
+            found.append(
+                Layers(stage, _name(runs), count, tuple(_line(each, count) for each in one))
+            )
+            at += period * count
+    return tuple(_joined(found))
+
+
+def _longest_run(keys: Sequence[int], at: int) -> tuple[int, int]:
+    """Period and count of what repeats from `at` on and covers most; the shortest period of it."""
+    best = (1, 1)
+    for period in range(1, min(MOST_PERIOD, (len(keys) - at) // 2) + 1):
+        if keys[at + period] != keys[at]:
+            continue
+        first, count = keys[at : at + period], 1
+        while list(keys[at + count * period : at + (count + 1) * period]) == list(first):
+            count += 1
+        if count > 1 and period * count > best[0] * best[1]:
+            best = (period, count)
+    return best
+
+
+def _joined(found: Sequence[Layers]) -> list[Layers]:
+    """What stands alone is joined with what stands alone before it."""
+    joined: list[Layers] = []
+    for each in found:
+        last = joined[-1] if joined else None
+        if last is not None and each.count == last.count == 1 and each.stage == last.stage:
+            joined[-1] = Layers(each.stage, "", 1, (*last.products, *each.products))
+        else:
+            joined.append(each)
+    return joined
+
+
+def _line(product: Product, count: int) -> str:
+    name = _leaf(product.name) if count > 1 else short(product.name)
+    shape = "x".join(map(str, product.weight)) or "scalar"
+    return f"{name + ' ' if name else ''}{shape} {product.lies} -> {product.result}"
+
+
+def _leaf(name: str) -> str:
+    """The part of a name behind the number of its layer."""
+    keys = _keys(name)
+    numbers = [n for n, key in enumerate(keys) if key.isdigit()]
+    return ".".join(keys[numbers[-1] + 1 :]) if numbers else ""
+
+
+def _name(runs: Sequence[Product]) -> str:
+    """`blocks 0-3` of products whose names have one number that counts layers."""
+    found: dict[str, set[int]] = {}
+    for each in runs:
+        keys = _keys(each.name)
+        numbers = [n for n, key in enumerate(keys) if key.isdigit()]
+        if not numbers:
+            return ""
+        at = numbers[-1]
+        found.setdefault(".".join(keys[max(at - 1, 0) : at]), set()).add(int(keys[at]))
+    return ", ".join(f"{name} {ranges(tuple(own))}".strip() for name, own in found.items())
+
+
+def short(name: str) -> str:
+    """A name without the argument that it is in: `params.embedding`."""
+    keys = _keys(name)
+    if name.startswith("argument "):
+        return ""
+    return ".".join(keys[1:] or keys)
+
+
+def _keys(name: str) -> list[str]:
+    return [next(filter(None, found), "") for found in _PATH.findall(name)]
+
+
+def fold_arguments(arguments: Sequence[PlacedArgument]) -> tuple[Group, ...]:
+    """Groups of arguments, those first that take most of a device."""
+    found: dict[tuple[object, ...], list[PlacedArgument]] = {}
+    for each in arguments:
+        pattern = _NUMBER.sub("*", each.name)
+        key = each.stage, each.kind, pattern, each.shape, each.dtype, each.lies
+        found.setdefault(key, []).append(each)
+    groups = [
+        Group(
+            _folded_name([each.name for each in own]),
+            own[0].kind.value,
+            own[0].stage,
+            len(own),
+            own[0].shape,
+            own[0].dtype,
+            describe(own[0].lies),
+            sum(each.num_bytes for each in own),
+        )
+        for own in found.values()
+    ]
+    return tuple(sorted(groups, key=lambda each: (each.stage, each.kind, -each.num_bytes)))
+
+
+def _folded_name(names: Sequence[str]) -> str:
+    """`blocks[0-3].up` for names that differ in numbers; `*` where two numbers differ."""
+    numbers = [_NUMBER.findall(name) for name in names]
+    texts = _NUMBER.split(names[0])
+    parts = [texts[0]]
+    for n, text in enumerate(texts[1:]):
+        own = {int(each[n]) for each in numbers}
+        parts += [ranges(tuple(own)), text]
+    return "".join(parts)

@@ -1,0 +1,69 @@
+"""Memory over the time of a step, as far as a plan tells."""
+
+from collections.abc import Iterator, Sequence
+
+from shardc.plan.account import Account, Timed
+from shardc.plan.decisions import Plan
+from shardc.schedule.tasks import FORWARD, Task
+
+Curve = list[tuple[float, float]]  # (seconds, bytes on one device)
+_LAST = "BWX"  # what ends the life of a stash: the last of them
+
+
+def stages_of_groups(plan: Plan) -> list[list[int]]:
+    """The stages on each device group."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for stage, each in enumerate(plan.stages):
+        groups.setdefault(each.mesh.device_ids, []).append(stage)
+    return list(groups.values())
+
+
+def in_flight(timeline: Sequence[Timed], stage: int) -> Iterator[tuple[float, int, Task]]:
+    """(time, microbatches whose forward has begun and whose backward is not done, action) of each
+    action of a stage, as it begins."""
+    own = [(each, Task.parse(each.action)) for each in timeline]
+    own = [(each, task) for each, task in own if task.stage == stage]
+    ends = {task.microbatch: each.end_s for each, task in own if task.kind in _LAST}
+    begun: set[int] = set()
+    for each, task in own:
+        if task.kind == FORWARD:
+            begun.add(task.microbatch)
+        live = sum(ends.get(number, float("inf")) > each.start_s for number in begun)
+        yield each.start_s, live, task
+
+
+def memory_curve(plan: Plan, account: Account, group: int) -> Curve:
+    """Bytes on a device of a group when each of its actions begins.
+
+    State and inputs are there all the time, gradients from the first backward on, and of the stash
+    a part for each microbatch in flight. Temporaries count while an action runs. What a stage holds
+    at its peak (`StagePlan.memory`) says how large these are.
+    """
+    found: list[tuple[float, int, float]] = []  # time, stage, bytes
+    for stage in stages_of_groups(plan)[group]:
+        memory = plan.stages[stage].memory
+        state = memory.parameters + memory.optimizer_state + memory.inputs
+        moments = list(in_flight(account.timeline, stage))
+        most = max((live for _, live, _ in moments), default=0) or 1
+        backward = min((s for s, _, task in moments if task.kind in _LAST), default=float("inf"))
+        found.append((0.0, stage, float(state)))
+        for start_s, live, _ in moments:
+            gradients = memory.gradients if start_s >= backward else 0
+            held = state + gradients + memory.stash * live / most + memory.temporaries
+            found.append((start_s, stage, held))
+    now: dict[int, float] = {}
+    curve: Curve = []
+    for start_s, stage, held in sorted(found):
+        now[stage] = held
+        curve.append((start_s, sum(now.values())))
+    return curve
+
+
+def worst_microbatch(account: Account, stage: int, letters: str) -> int | None:
+    """The first microbatch in whose action of one of these kinds most are in flight."""
+    moments = list(in_flight(account.timeline, stage))
+    most = max((live for _, live, task in moments if task.kind in letters), default=0)
+    return next(
+        (task.microbatch for _, live, task in moments if task.kind in letters and live == most),
+        None,
+    )

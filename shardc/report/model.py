@@ -1,0 +1,142 @@
+"""What there is to say of a plan, as data: text, JSON and the report are made of this."""
+
+import msgspec
+
+from shardc.plan.alternatives import Alternative, Terms
+from shardc.plan.predicted import Memory
+
+
+class AxisWords(msgspec.Struct, frozen=True):
+    """What one axis of a stage's mesh does.
+
+    Attributes:
+        words: in the field's terms, such as "data parallel 92 %, ZeRO-1".
+        flops, num_bytes, state: shares, as in `shardc.plan.account.AxisUse`.
+    """
+
+    stage: int
+    axis: str
+    size: int
+    words: str
+    flops: dict[str, float]
+    num_bytes: dict[str, float]
+    state: dict[str, float]
+
+
+class Layers(msgspec.Struct, frozen=True):
+    """Products of the forward pass that repeat, or do not.
+
+    Attributes:
+        name: of what repeats, such as "blocks 0-3"; "" where parameters have no names.
+        count: how often they follow each other with other parameters and the same shardings.
+        products: one line for each.
+    """
+
+    stage: int
+    name: str
+    count: int
+    products: tuple[str, ...]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Arguments that differ in numbers in their names only, and lie alike.
+
+    Attributes:
+        num_bytes: of all of them, on one device.
+    """
+
+    name: str
+    kind: str
+    stage: int
+    count: int
+    shape: tuple[int, ...]
+    dtype: str
+    lies: str
+    num_bytes: int
+
+
+class Crossing(msgspec.Struct, frozen=True):
+    """What one device group sends to another in a step."""
+
+    source: int
+    target: int
+    num_messages: int
+    num_bytes: int
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """Whether it fits, and when it is tightest; `when` is "" in plans of older versions."""
+
+    limit_bytes: int
+    peak_bytes: int
+    stage: int
+    when: str
+
+
+class Communication(msgspec.Struct, frozen=True):
+    """Collectives of one kind over the same axes of a stage, in one step."""
+
+    stage: int
+    axes: tuple[str, ...]
+    kind: str
+    count: float
+    num_bytes: int
+    seconds: float
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that costs more than it might.
+
+    Attributes:
+        kind: what is found, as `shardc lint` calls it.
+        seconds, num_bytes: its price per step and on one device; 0 where it has none.
+        place: in the source, or "".
+    """
+
+    kind: str
+    words: str
+    help: str
+    seconds: float = 0.0
+    num_bytes: int = 0
+    place: str = ""
+
+
+class StageWords(msgspec.Struct, frozen=True):
+    """A stage in numbers."""
+
+    mesh: str
+    devices: str
+    layers: str
+    num_flops: int
+    seconds: float
+    peak_bytes: int
+    memory: Memory
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """A plan, read.
+
+    Attributes:
+        headline: the parallelism in one line.
+        judged: this plan and what was judged beside it, the fastest first.
+        has_account: whether the plan file says what axes do; older ones do not.
+        sources: of each number, where it comes from.
+    """
+
+    headline: str
+    cluster: str
+    num_microbatches: int
+    schedule: str
+    terms: Terms
+    stages: tuple[StageWords, ...]
+    axes: tuple[AxisWords, ...]
+    layers: tuple[Layers, ...]
+    groups: tuple[Group, ...]
+    crossings: tuple[Crossing, ...]
+    fit: Fit
+    communication: tuple[Communication, ...]
+    judged: tuple[Alternative, ...]
+    warnings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    has_account: bool
+    sources: dict[str, str]

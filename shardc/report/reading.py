@@ -1,0 +1,143 @@
+"""Read a plan: everything there is to say of it, as data."""
+
+from collections.abc import Iterator
+
+from shardc.cost.collectives import collective_s
+from shardc.cost.model import CostModel
+from shardc.plan.account import Account, Worst
+from shardc.plan.alternatives import Alternative, judged_plan, rank, terms_of
+from shardc.plan.decisions import Plan
+from shardc.plan.layout import ranges
+from shardc.report.axes import axis_words, headline
+from shardc.report.findings import WARN, findings
+from shardc.report.folding import fold_arguments, fold_layers
+from shardc.report.memory import stages_of_groups, worst_microbatch
+from shardc.report.model import (
+    AxisWords,
+    Communication,
+    Crossing,
+    Fit,
+    Reading,
+    StageWords,
+)
+from shardc.report.summary import mesh_text
+from shardc.schedule.tasks import Task
+
+THIS = "this plan"
+_LETTERS = {"before": "P", "forward": "F", "backward": "BX", "weight": "WX", "update": "U"}
+
+SOURCES = {
+    "terms": "cost model: seconds of each op (roofline) and of each collective (alpha-beta),"
+    " schedule simulated with transfers; docs/costs.md",
+    "axes": "each op's sharding in the plan: FLOPs of matrix products and convolutions, bytes of"
+    " the results of other ops of forward and backward, bytes of state, by what an axis splits",
+    "layers": "the products with parameters in the order of the forward pass; runs of equal ones",
+    "groups": "the arguments of the step as the plan lays them out; bytes on one device",
+    "crossings": "values that programs of one device group make and those of another read",
+    "fit": "memory model: what is alive at each op of a step (docs/costs.md), against the limit",
+    "communication": "reshards and sums that the lowering emits; bytes of results on one device,"
+    " seconds by the cost model, each collective by itself",
+    "judged": "pipelines that planning looked at, planned exactly or estimated layer by layer",
+    "warnings": "derived from the numbers above; each has its price",
+}
+
+
+def read_plan(plan: Plan) -> Reading:
+    """Everything there is to say of a plan."""
+    account = plan.account
+    axes: tuple[AxisWords, ...] = ()
+    if account is not None:
+        axes = tuple(axis_words(use) for use in account.axes if use.size > 1)
+    groups = stages_of_groups(plan)
+    return Reading(
+        headline=headline(len(groups), plan.num_chunks, axes),
+        cluster="" if plan.cluster is None else plan.cluster.name,
+        num_microbatches=plan.num_microbatches,
+        schedule=plan.schedule,
+        terms=terms_of(plan),
+        stages=tuple(
+            StageWords(
+                mesh_text(stage.mesh),
+                ranges(stage.mesh.device_ids),
+                ranges(stage.layers),
+                stage.num_flops,
+                stage.objective,
+                stage.peak_bytes,
+                stage.memory,
+            )
+            for stage in plan.stages
+        ),
+        axes=axes,
+        layers=fold_layers(account.products) if account else (),
+        groups=fold_arguments(account.arguments) if account else (),
+        crossings=_crossings(plan, account) if account else (),
+        fit=_fit(plan),
+        communication=tuple(_communication(plan)),
+        judged=judged(plan),
+        warnings=tuple(each for each in findings(plan) if each.kind in WARN),
+        notes=tuple(map(str, plan.notes)),
+        has_account=account is not None,
+        sources=SOURCES,
+    )
+
+
+def judged(plan: Plan) -> tuple[Alternative, ...]:
+    """The plan itself, and the other pipelines that were judged, the fastest first."""
+    own = judged_plan(plan, THIS)
+    others = () if plan.account is None else plan.account.judged
+    return rank([own, *(each for each in others if not _is(each, own))])
+
+
+def _is(each: Alternative, own: Alternative) -> bool:
+    """Whether it is the pipeline that was chosen, as it was judged on the way."""
+    return (
+        (each.num_microbatches, each.schedule, each.meshes)
+        == (own.num_microbatches, own.schedule, own.meshes)
+        and each.exact is not None
+        and own.exact is not None
+        and abs(each.exact.step_time_s - own.exact.step_time_s) <= 1e-9 * own.exact.step_time_s
+    )
+
+
+def _fit(plan: Plan) -> Fit:
+    stage = max(range(len(plan.stages)), key=lambda n: plan.stages[n].peak_bytes)
+    peak = plan.predicted.peak_bytes_per_device
+    account = plan.account
+    if account is None:
+        limit = 0 if plan.cluster is None else plan.cluster.device.memory_bytes
+        return Fit(limit, peak, stage, "")
+    worst = next((each for each in account.worst if each.stage == stage), None)
+    when = "" if worst is None else _when(account, worst, plan.num_microbatches)
+    return Fit(account.limit_bytes, peak, stage, when)
+
+
+def _when(account: Account, worst: Worst, num_microbatches: int) -> str:
+    """`backward of blocks.3.up, microbatch 2 (model.py:87)`"""
+    where = ".".join(worst.path[-3:])
+    words = f"{worst.kind} of {where}" if where else worst.kind
+    number = worst_microbatch(account, worst.stage, _LETTERS.get(worst.kind, ""))
+    if num_microbatches > 1 and number is not None and worst.kind not in ("before", "update"):
+        words += f", microbatch {number}"
+    return f"{words}, {worst.place}" if worst.place and "unknown" not in worst.place else words
+
+
+def _crossings(plan: Plan, account: Account) -> tuple[Crossing, ...]:
+    group_of = {s: g for g, own in enumerate(stages_of_groups(plan)) for s in own}
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for each in account.sent:
+        key = tuple(group_of[Task.parse(a).stage] for a in (each.source, each.target))
+        count, num_bytes = found.get((key[0], key[1]), (0, 0))
+        found[key[0], key[1]] = count + 1, num_bytes + each.num_bytes
+    return tuple(Crossing(*key, *found[key]) for key in sorted(found))
+
+
+def _communication(plan: Plan) -> Iterator[Communication]:
+    if plan.cluster is None:
+        return
+    model = CostModel(plan.cluster)
+    for number, stage in enumerate(plan.stages):
+        links = model.links(stage.mesh) if stage.collectives else {}
+        for each in stage.collectives:
+            axes = [(stage.mesh.size(axis), links[axis]) for axis in each.axes]
+            took_s = each.count * collective_s(each, axes) if each.count else 0.0
+            yield Communication(number, each.axes, each.kind, each.count, each.num_bytes, took_s)

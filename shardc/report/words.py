@@ -1,0 +1,150 @@
+"""A plan in words: the same data as the report, as text."""
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import groupby
+
+from shardc.importer.user_shardings import dotted, matches
+from shardc.plan.alternatives import Alternative, mesh_words
+from shardc.plan.decisions import Plan
+from shardc.report.alternatives import loses_by, step_words
+from shardc.report.model import AxisWords, Group, Layers, Reading
+from shardc.report.summary import seconds, size
+
+MOST_LINES = 12  # of one list in the text; JSON and the report have all
+
+
+def in_words(reading: Reading) -> str:
+    """The plan as a person would tell it."""
+    return "".join(f"{line}\n" for line in _lines(reading))
+
+
+def _lines(reading: Reading) -> Iterator[str]:
+    yield f"plan: {reading.headline}"
+    if not reading.has_account:
+        yield "  this file is of an older version and does not say what axes do: plan again"
+    if len(reading.stages) > 1:
+        yield from _axes(reading.axes)
+    if reading.layers:
+        yield "layers, in the order of the forward pass (parameters -> result):"
+        yield from _layers(reading.layers)
+    if reading.groups:
+        yield "arguments, as they lie (bytes on one device):"
+        yield from _groups(reading.groups)
+    for each in reading.crossings:
+        yield (
+            f"crosses from device group {each.source} to {each.target}: {each.num_messages}"
+            f" messages of {size(each.num_bytes // max(each.num_messages, 1))} per step"
+        )
+    yield from _communication(reading)
+    fit = reading.fit
+    if fit.limit_bytes:
+        fits = "fits" if fit.peak_bytes <= fit.limit_bytes else "does not fit"
+        at = f" at the worst time ({fit.when})" if fit.when else ""
+        yield f"{fits}: {size(fit.peak_bytes)} of {size(fit.limit_bytes)}{at}"
+    if len(reading.judged) > 1:
+        yield "beside it:"
+        yield from _judged(reading.judged)
+    for warning in reading.warnings:
+        yield f"warning: {warning.words}; {warning.help}"
+
+
+def _axes(axes: Sequence[AxisWords]) -> Iterator[str]:
+    """One line per axis; stages whose axes do the same share it."""
+
+    def key(axis: AxisWords) -> tuple[str, int, str]:
+        return axis.axis, axis.size, axis.words
+
+    by_words: dict[tuple[str, int, str], list[int]] = {}
+    for axis in axes:
+        by_words.setdefault(key(axis), []).append(axis.stage)
+    for (name, count, words), stages in by_words.items():
+        yield f"  {_of_stages(stages, len({axis.stage for axis in axes}))}{name} ({count}): {words}"
+
+
+def _of_stages(stages: Sequence[int], total: int) -> str:
+    if total == 1:
+        return ""
+    return f"stage{'s' * (len(stages) > 1)} {', '.join(map(str, stages))}: "
+
+
+def _layers(layers: Sequence[Layers]) -> Iterator[str]:
+    total = len({each.stage for each in layers})
+    for (products, count), own in groupby(layers, lambda each: (each.products, each.count)):
+        runs = list(own)
+        stages = [each.stage for each in runs]
+        name = ", ".join(dict.fromkeys(each.name for each in runs if each.name))
+        if count > 1:
+            yield f"  {_of_stages(stages, total)}{name or 'layers'}: {count} equal ones"
+        elif total > 1:
+            yield f"  {_of_stages(stages, total)}"[:-2] + ":"
+        yield from _cut([f"    {line}" for line in products])
+
+
+def _groups(groups: Sequence[Group]) -> Iterator[str]:
+    total = len({each.stage for each in groups})
+    lines = []
+    for each in sorted(groups, key=lambda each: -each.num_bytes):
+        shape = "x".join(map(str, each.shape)) or "scalar"
+        times = f"{each.count} x " if each.count > 1 else ""
+        lines.append(
+            f"  {_of_stages([each.stage], total)}{each.kind.replace('_', ' ')} {each.name}:"
+            f" {times}{shape} {each.dtype} {each.lies}, {size(each.num_bytes)}"
+        )
+    yield from _cut(lines)
+
+
+def _communication(reading: Reading) -> Iterator[str]:
+    lines = [
+        f"  {_of_stages([each.stage], len(reading.stages))}{each.kind} over {', '.join(each.axes)}:"
+        f" {each.count:g} with results of {size(each.num_bytes)}, {seconds(each.seconds)}"
+        for each in sorted(reading.communication, key=lambda each: -each.seconds)
+    ]
+    if lines:
+        yield "sent inside stages, per step:"
+        yield from _cut(lines)
+
+
+def _judged(judged: Sequence[Alternative]) -> Iterator[str]:
+    lines = []
+    for each in judged:
+        why = loses_by(each, judged[0])
+        lines.append(
+            f"  {each.name}: {mesh_words(each.meshes)}, {each.num_microbatches} microbatches,"
+            f" {each.schedule}: {step_words(each)}{f' ({why})' if why else ''}"
+        )
+    yield from _cut(lines)
+
+
+def _cut(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:MOST_LINES]
+    if len(lines) > MOST_LINES:
+        yield f"    ... and {len(lines) - MOST_LINES} more"
+
+
+def about(plan: Plan, pattern: str) -> list[str]:
+    """What a plan file says of arguments and of parts of the model that a pattern fits.
+
+    The costs of other choices need the program as well: `shardc.report.counterfactuals`.
+    """
+    account = plan.account
+    if account is None:
+        return []
+    lines = [
+        f"argument {each.name}, stage {each.stage}: {each.kind.value.replace('_', ' ')},"
+        f" {'x'.join(map(str, each.shape)) or 'scalar'} {each.dtype}"
+        f" [{', '.join('*'.join(axes) or '-' for axes in each.lies.dims)}],"
+        f" {size(each.num_bytes)} on each device"
+        for each in account.arguments
+        if matches(pattern, each.name)
+    ]
+    for part in account.parts:
+        path = ".".join(part.path)
+        if path and (fnmatchcase(path, pattern) or fnmatchcase(path, f"*.{pattern}")):
+            lies = f", its largest product {part.lies}" if part.lies else ""
+            lines.append(
+                f"{part.kind} of {dotted(path)}, stage {part.stage}: {part.num_ops} ops,"
+                f" {part.num_flops:.3g} FLOPs, {seconds(part.seconds)} per step on one"
+                f" device{lies} at {part.place}"
+            )
+    return lines

@@ -1,0 +1,188 @@
+"""A plan in words: what its axes do, what repeats, when it is tightest."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardc
+from shardc.cluster import Cluster, Device, Level
+from shardc.plan.account import PlacedArgument, Product, Timed
+from shardc.plan.alternatives import Alternative
+from shardc.plan.decisions import Plan
+from shardc.plan.layout import TensorSharding
+from shardc.plan.predicted import Memory
+from shardc.report.folding import fold_arguments, fold_layers
+from shardc.report.memory import memory_curve, worst_microbatch
+from shardc.report.reading import read_plan
+from shardc.report.words import about, in_words
+
+CLUSTER = Cluster(
+    "test", Device("test", 1 << 30, {"default": 1e9}, 1e30), (Level("link", 4, 1e8, 0.0),)
+)
+LAYERS, BATCH = 3, 512
+
+
+def step(state: Any, x: Any, y: Any) -> Any:
+    """Three equal layers, with momentum."""
+
+    def loss(params: Any) -> Any:
+        h = x
+        for layer in params["layers"]:
+            h = h + jax.nn.relu(h @ layer["up"]) @ layer["down"]
+        return jnp.mean((h - y) ** 2)
+
+    value, gradients = jax.value_and_grad(loss)(state["params"])
+    momentum = jax.tree.map(lambda m, g: 0.9 * m + g, state["momentum"], gradients)
+    params = jax.tree.map(lambda p, m: p - 0.1 * m, state["params"], momentum)
+    return {"params": params, "momentum": momentum}, value
+
+
+WISHES: dict[str, dict[str, Any]] = {
+    "data": {"*.up": P(), "*.down": P(), "x": P("d"), "y": P("d")},
+    "zero1": {"params.*": P(), "momentum.*": P("d"), "x": P("d"), "y": P("d")},
+    "fsdp": {"params.*": P("d"), "momentum.*": P("d"), "x": P("d"), "y": P("d")},
+    "megatron": {"*.up": P(None, "d"), "*.down": P("d"), "x": P(), "y": P()},
+}
+
+
+@functools.cache
+def planned(wish: str, stages: int = 1, microbatches: int = 1) -> Plan:
+    """The step on four devices, laid out as a person would."""
+    one = {"up": np.ones((64, 128), np.float32), "down": np.ones((128, 64), np.float32)}
+    params = {"layers": [one] * LAYERS}
+    data = np.ones((16 if wish == "megatron" else BATCH, 64), np.float32)
+    function = shardc.jit(
+        step,
+        donate_argnums=0,
+        cluster=CLUSTER,
+        mesh={"d": 4 // stages},
+        stages=stages,
+        microbatches=microbatches,
+        shardings=WISHES.get(wish, {}),
+    )
+    plan: Plan = function.lower({"params": params, "momentum": params}, data, data).plan().plan
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("wish", "has", "has_not"),
+    [
+        ("data", ["data parallel 100%"], ["ZeRO", "tensor"]),
+        ("zero1", ["data parallel 100%", "ZeRO-"], ["FSDP", "tensor"]),
+        ("fsdp", ["data parallel 100%", "FSDP (ZeRO-3"], ["tensor"]),
+        ("megatron", ["Megatron tensor parallel 100%"], ["data", "FSDP"]),
+    ],
+)
+def test_axes_are_named_by_what_their_shardings_do(
+    wish: str, has: list[str], has_not: list[str]
+) -> None:
+    (axis,) = read_plan(planned(wish)).axes
+    assert all(word in axis.words for word in has), axis
+    assert not any(word in axis.words for word in has_not), axis
+
+
+def test_equal_layers_and_arguments_are_one_line() -> None:
+    reading = read_plan(planned("megatron"))
+    (layers,) = reading.layers
+    assert (layers.name, layers.count) == ("layers 0-2", LAYERS)
+    assert layers.products == (
+        "up 64x128 [-, d] -> [-, d]",
+        "down 128x64 [d, -] -> [-, -] unreduced over d",
+    )
+    names = {each.name: each for each in reading.groups}
+    up = names["state['params']['layers'][0-2]['up']"]
+    assert (up.count, up.lies, up.num_bytes) == (LAYERS, "[-, d]", LAYERS * 64 * 128)
+
+
+def test_words_json_and_a_pattern_say_the_same() -> None:
+    plan = planned("megatron")
+    reading = read_plan(plan)
+    text = in_words(reading)
+    assert text.startswith("plan: d (4): Megatron tensor parallel 100%\n")
+    assert "layers 0-2: 3 equal ones" in text
+    assert "MiB at the worst time (" in text or "KiB of 1 GiB at the worst time (" in text
+    assert msgspec.json.decode(msgspec.json.encode(reading))["headline"] in text
+    found = about(plan, "params.layers.1.up")
+    assert found[0].startswith("argument state['params']['layers'][1]['up'], stage 0: parameters")
+    assert any(line.startswith("backward of ") for line in found)
+    assert about(plan, "no.such.thing") == []
+
+
+def test_the_account_survives_json(tmp_path: Any) -> None:
+    plan = planned("megatron")
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json").account == plan.account
+
+
+def test_a_pipeline_says_what_crosses_and_when_it_is_tightest() -> None:
+    plan = planned("", 2, 4)
+    reading = read_plan(plan)
+    assert reading.headline.startswith("pipeline over 2 device groups")
+    forward, backward = reading.crossings
+    assert (forward.source, forward.target, forward.num_messages) == (0, 1, 4)
+    assert (backward.source, backward.target) == (1, 0)
+    assert forward.num_bytes % (BATCH * 64 * 4) == 0 < forward.num_bytes
+    assert plan.account is not None
+    ends = [each.end_s for each in plan.account.timeline]
+    assert max(ends) == pytest.approx(plan.predicted.step_time_s, rel=1e-6)
+
+
+def test_the_memory_curve_holds_a_stash_for_each_microbatch_in_flight() -> None:
+    """Two microbatches, both forward first: the second makes it fullest, in its backward."""
+    plan = planned("", 2, 4)
+    assert plan.account is not None
+    stage = msgspec.structs.replace(plan.stages[0], memory=Memory(parameters=100, stash=20))
+    timeline = tuple(
+        Timed(action, 0, float(at), float(at + 1))
+        for at, action in enumerate(["0F0", "0F1", "0B0", "0B1"])
+    )
+    account = msgspec.structs.replace(plan.account, timeline=timeline)
+    alone = msgspec.structs.replace(plan, stages=(stage,))
+    assert memory_curve(alone, account, 0) == [
+        (0.0, 100.0),
+        (0.0, 110.0),
+        (1.0, 120.0),
+        (2.0, 120.0),
+        (3.0, 110.0),
+    ]
+    assert worst_microbatch(account, 0, "F") == 1
+    assert worst_microbatch(account, 0, "B") == 0
+
+
+def test_plans_of_older_versions_are_read_without_an_account() -> None:
+    plan = msgspec.structs.replace(planned("megatron"), account=None)
+    reading = read_plan(plan)
+    assert not reading.has_account
+    assert "plan again" in in_words(reading)
+
+
+def test_what_was_judged_stands_beside_the_plan() -> None:
+    plan = planned("megatron")
+    assert plan.account is not None
+    other = Alternative("by hand", 1, "gpipe", ((4,),), estimate_s=10.0)
+    account = msgspec.structs.replace(plan.account, judged=(other,))
+    judged = read_plan(msgspec.structs.replace(plan, account=account)).judged
+    assert [each.name for each in judged] == ["this plan", "by hand"]
+
+
+def test_layers_repeat_only_where_their_shardings_do() -> None:
+    def product(n: int, lies: str) -> Product:
+        return Product(0, (4, 4), lies, "[-]", f"p['h'][{n}]['w']")
+
+    folded = fold_layers([product(n, "[x]" if n < 3 else "[-]") for n in range(6)])
+    assert [(each.name, each.count) for each in folded] == [("h 0-2", 3), ("h 3-5", 3)]
+
+
+def test_arguments_of_other_layouts_are_apart() -> None:
+    def argument(n: int, axes: tuple[str, ...]) -> PlacedArgument:
+        kind = planned("megatron").account.arguments[0].kind  # type: ignore[union-attr]
+        return PlacedArgument(f"w[{n}]", kind, 0, (4,), "float32", TensorSharding((axes,)), 16)
+
+    groups = fold_arguments([argument(n, ("x",) if n % 2 else ()) for n in range(4)])
+    assert {each.name: each.count for each in groups} == {"w[0,2]": 2, "w[1,3]": 2}
