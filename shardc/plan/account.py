@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from shardc.plan.alternatives import Alternative
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
 
 
@@ -84,7 +85,7 @@ class Part(msgspec.Struct, frozen=True):
     """
 
     stage: int
-    kind: str
+    kind: FunctionKind
     path: tuple[str, ...]
     num_ops: int
     num_flops: int
@@ -136,7 +137,7 @@ class Worst(msgspec.Struct, frozen=True):
     """
 
     stage: int
-    kind: str
+    kind: FunctionKind
     path: tuple[str, ...]
     place: str
 

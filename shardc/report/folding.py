@@ -89,8 +89,6 @@ def _name(runs: Sequence[Product]) -> str:
 def short(name: str) -> str:
     """A name without the argument that it is in: `params.embedding`."""
     keys = _keys(name)
-    if name.startswith("argument "):
-        return ""
     return ".".join(keys[1:] or keys)
 
 

@@ -7,6 +7,7 @@ from shardc.cost.model import CostModel
 from shardc.plan.account import Account, Worst
 from shardc.plan.alternatives import Alternative, judged_plan, rank, terms_of
 from shardc.plan.decisions import Plan
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import ranges
 from shardc.report.axes import axis_words, headline
 from shardc.report.findings import WARN, findings
@@ -24,7 +25,7 @@ from shardc.report.summary import mesh_text
 from shardc.schedule.tasks import Task
 
 THIS = "this plan"
-_LETTERS = {"before": "P", "forward": "F", "backward": "BX", "weight": "WX", "update": "U"}
+_LETTERS = {FunctionKind.FORWARD: "F", FunctionKind.BACKWARD: "BX", FunctionKind.WEIGHT: "WX"}
 
 SOURCES = {
     "terms": "cost model: seconds of each op (roofline) and of each collective (alpha-beta),"
@@ -116,7 +117,7 @@ def _when(account: Account, worst: Worst, num_microbatches: int) -> str:
     where = ".".join(worst.path[-3:])
     words = f"{worst.kind} of {where}" if where else worst.kind
     number = worst_microbatch(account, worst.stage, _LETTERS.get(worst.kind, ""))
-    if num_microbatches > 1 and number is not None and worst.kind not in ("before", "update"):
+    if num_microbatches > 1 and number is not None:
         words += f", microbatch {number}"
     return f"{words}, {worst.place}" if worst.place and "unknown" not in worst.place else words
 

@@ -101,8 +101,8 @@ class _Reader:
         self.meshes = meshes(module)
         self.count = get_int(module, NUM_MICROBATCHES) or 1
         self.uses: dict[tuple[int, str], _Use] = {}
-        self.parts: dict[tuple[int, str, tuple[str, ...]], Part] = {}
-        self.largest: dict[tuple[int, str, tuple[str, ...]], int] = {}
+        self.parts: dict[tuple[int, FunctionKind, tuple[str, ...]], Part] = {}
+        self.largest: dict[tuple[int, FunctionKind, tuple[str, ...]], int] = {}
         self.products: list[Product] = []
         self.worst: list[Worst] = []
 
@@ -128,8 +128,8 @@ class _Reader:
         return Facts(arguments, axes, worst, tuple(self.parts.values()), tuple(self.products))
 
     def _stages(self) -> Iterator[tuple[int, Mesh]]:
-        found = {int(name.removeprefix("stage")): mesh for name, mesh in self.meshes.items()}
-        yield from sorted(found.items())
+        for stage in range(len(self.meshes)):
+            yield stage, self.meshes[f"stage{stage}"]
 
     def _read_function(self, function: ir.Operation) -> None:
         kind = function_kind(function) or FunctionKind.UPDATE
@@ -145,7 +145,7 @@ class _Reader:
             name = self._weight_name(op)
             near = path_of_name(name) if name else near
             if peak is not None and number == min(peak, len(own) - 1):
-                self.worst.append(Worst(stage, kind.value, near or scope_of(op), where(op)))
+                self.worst.append(Worst(stage, kind, near or scope_of(op), where(op)))
             assert op.parent is not None, "an op of a function has a parent"
             times = trips[op.parent.operation]
             if op.name in CONTROL_FLOW:
@@ -156,7 +156,7 @@ class _Reader:
             if strategy is None:
                 continue
             path = near or scope_of(op)
-            self._count_part(op, strategy, traffic, mesh, (stage, kind.value, path), times)
+            self._count_part(op, strategy, traffic, mesh, (stage, kind, path), times)
             if kind is not FunctionKind.UPDATE:
                 self._count_axes(op, strategy, mesh, stage, kind, times)
             if kind is FunctionKind.FORWARD:
@@ -178,7 +178,7 @@ class _Reader:
         strategy: Strategy,
         traffic: Traffic,
         mesh: Mesh,
-        key: tuple[int, str, tuple[str, ...]],
+        key: tuple[int, FunctionKind, tuple[str, ...]],
         times: int,
     ) -> None:
         if op.name in FREE and not traffic.num_bytes:

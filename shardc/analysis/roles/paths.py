@@ -52,6 +52,7 @@ def _scopes(text: str) -> tuple[str, ...]:
 
 
 def path_of_name(name: str) -> tuple[str, ...]:
-    """`state['params']['blocks'][3]['up']` as a path, without the argument's own name."""
+    """`state['params']['blocks'][3]['up']` as a path, without the argument's own name; () for
+    what is no part of a tree."""
     found = tuple(next(filter(None, keys)) for keys in _KEYS.findall(name))
-    return found[1:] or found
+    return found[1:]
