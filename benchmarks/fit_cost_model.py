@@ -39,9 +39,13 @@ DEVICE = {
     "product_efficiency": (0.3, 1.0),
     "half_side": (1.0, 1000.0),
     "half_depth": (1.0, 2000.0),
+    "unaligned": (0.1, 1.0),
     "memory_efficiency": (0.3, 1.0),
+    "launch_s": (1e-7, 3e-5),
     "dispatch_s": (1e-7, 1e-3),
+    "wait_s": (1e-7, 1e-3),
     "action_s": (1e-7, 1e-2),
+    "gradient_overlap": (1e-3, 1.0),
     "transfer_efficiency": (0.03, 1.0),
 }
 LINKS = {
@@ -101,24 +105,50 @@ class Runs:
 
     def __init__(self, runs: Sequence[Features]) -> None:
         self.runs = list(runs)
+        self.number: dict[Asked, int] = {}
+        for run in self.runs:
+            for asked in run.asked:
+                for each in asked.values():
+                    self.number.setdefault(each, len(self.number))
+        self.numbers = [
+            [{kind: self.number[each] for kind, each in asked.items()} for asked in run.asked]
+            for run in self.runs
+        ]
         self.measured_s = np.array([run.measured_s for run in runs])
 
     def predicted_s(self, cluster: Cluster) -> Any:
         """Seconds of each run."""
         models: dict[int, CostModel] = {}
-        return np.array([self._seconds(run, cluster, models) for run in self.runs])
+        known: dict[Any, float] = {}
+        return np.array(
+            [
+                self._seconds(run, numbers, cluster, models, known)
+                for run, numbers in zip(self.runs, self.numbers, strict=True)
+            ]
+        )
 
-    def _seconds(self, run: Features, cluster: Cluster, models: dict[int, CostModel]) -> float:
+    def _seconds(
+        self,
+        run: Features,
+        numbers: Sequence[dict[FunctionKind, int]],
+        cluster: Cluster,
+        models: dict[int, CostModel],
+        known: dict[Any, float],
+    ) -> float:
         if run.num_devices not in models:
             models[run.num_devices] = CostModel(cluster.with_devices(run.num_devices))
         model = models[run.num_devices]
-        known: dict[int, dict[FunctionKind, float]] = {}
+        links = tuple(model.links(run.meshes[0]).items())  # the meshes of a run are alike
+        sizes = run.meshes[0].axes
         reports = []
-        for mesh, asked in zip(run.meshes, run.asked, strict=True):
-            key = hash(tuple(asked.values()))
-            if key not in known:
-                known[key] = {kind: model.call_s(each, mesh) for kind, each in asked.items()}
-            reports.append(StageReport(known[key], 0, 0, 0, 0.0, 0.0, asked=asked))
+        for mesh, asked, number in zip(run.meshes, run.asked, numbers, strict=True):
+            seconds = {}
+            for kind, each in asked.items():
+                key = number[kind], sizes, links
+                if key not in known:
+                    known[key] = model.call_s(each, mesh)
+                seconds[kind] = known[key]
+            reports.append(StageReport(seconds, 0, 0, 0, 0.0, 0.0, asked=asked))
         between: dict[tuple[int, int], float] = defaultdict(float)
         for (a, b), n in run.boundary_bytes.items():
             way = a % run.work.num_groups, b % run.work.num_groups

@@ -24,7 +24,7 @@ class Gpt:
     """Sizes of the model and of a batch; what the sources do not say is a switch each.
 
     Attributes:
-        vocabulary: padded to a multiple of 128 for each of the devices that split it.
+        vocabulary: where devices split it, padded to a multiple of 128 for each of them.
         recompute: whether layers are computed again in the backward pass.
         dropout: share of the activations that is dropped, behind attention and both halves.
     """
@@ -42,7 +42,7 @@ class Gpt:
 
     @property
     def padded(self) -> int:
-        unit = 128 * self.tensor
+        unit = 128 * self.tensor if self.tensor > 1 else 1
         return math.ceil(self.vocabulary / unit) * unit
 
     @property
@@ -55,6 +55,12 @@ class Gpt:
 def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
     """The training step, the shapes of its arguments, and their shardings."""
     mesh = gpt.mesh
+    shapes, shardings = _parameters(gpt, mesh)
+    kept = {
+        name: where.spec[1:]
+        for name, where in shardings["layers"].items()
+        if not name.startswith("norm")
+    }
 
     def lies(value: jax.Array, *spec: str | None) -> jax.Array:
         return jax.lax.with_sharding_constraint(value, NamedSharding(mesh, P(*spec)))
@@ -74,7 +80,16 @@ def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
     def plus(x: jax.Array, bias: jax.Array) -> jax.Array:
         return (x.astype(jnp.float32) + bias).astype(HALF)
 
+    @jax.custom_vjp
+    def stays(w: Any) -> Any:
+        """Weights of a layer, split where they are used as where they are kept; their gradients
+        lie as they come."""
+        return {name: lies(part, *kept[name]) if name in kept else part for name, part in w.items()}
+
+    stays.defvjp(lambda w: (stays(w), None), lambda _, g: (g,))
+
     def layer(x: jax.Array, w: Any, key: jax.Array) -> jax.Array:
+        w = stays(w)
         y = jnp.einsum("bsh,hkad->bskad", norm(x, w["norm1"]), w["qkv"])
         y = plus(lies(y, "data", None, None, "tensor", None), w["qkv_bias"])
         q, k, v = y[:, :, 0], y[:, :, 1], y[:, :, 2]
@@ -104,8 +119,6 @@ def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
         target = batch["targets"][..., None] == jnp.arange(gpt.padded)
         right = jnp.where(target, logits, 0).sum(-1)
         return (jax.nn.logsumexp(logits, axis=-1) - right).mean()
-
-    shapes, shardings = _parameters(gpt, mesh)
 
     def step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
         loss, g = jax.value_and_grad(loss_of)(state["params"], batch)

@@ -15,16 +15,13 @@ BUILT_IN = Path(__file__).parent / "clusters"
 
 def _require_positive(owner: str, **numbers: float) -> None:
     for name, number in numbers.items():
-        if not (number > 0 and math.isfinite(number)):
-            raise ClusterError(
-                f"{name} of {owner} is {number}",
-                help=f"give a {name} that is greater than 0",
-            )
+        if not 0 < number < math.inf:
+            raise ClusterError(f"{name} of {owner} is {number}", help=f"give a {name} above 0")
 
 
 def _require_not_negative(owner: str, **numbers: float) -> None:
     for name, number in numbers.items():
-        if not (number >= 0 and math.isfinite(number)):
+        if not 0 <= number < math.inf:
             raise ClusterError(f"{name} of {owner} is {number}", help=f"give a {name} of 0 or more")
 
 
@@ -45,9 +42,11 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         product_efficiency: share of the peak FLOP/s that a large product reaches.
         half_side: rows, or columns, of a product at which it reaches half of that.
         half_depth: elements that are summed up at which it reaches half of that.
+        unaligned: share of that for products with a side or depth that is no multiple of 16 bytes.
         memory_efficiency: share of the memory bandwidth that a large kernel reaches.
         launch_s: from one kernel to the next.
-        dispatch_s: of the host, for each kernel; a kernel takes no less.
+        dispatch_s: of the host, for each kernel, ahead of the device.
+        wait_s: of the host, for each further device of a collective's group: the last one counts.
         action_s: of the host, for each action of the schedule.
         step_s: of the host, for each step.
         gradient_overlap: share of the reduction of gradients that is hidden behind the backward.
@@ -60,9 +59,11 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     product_efficiency: float = 1.0
     half_side: float = 0.0
     half_depth: float = 0.0
+    unaligned: float = 1.0
     memory_efficiency: float = 1.0
     launch_s: float = 0.0
     dispatch_s: float = 0.0
+    wait_s: float = 0.0
     action_s: float = 0.0
     step_s: float = 0.0
     gradient_overlap: float = 0.0
@@ -76,6 +77,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _require_shares(
             owner,
             product_efficiency=self.product_efficiency,
+            unaligned=self.unaligned,
             memory_efficiency=self.memory_efficiency,
             transfer_efficiency=self.transfer_efficiency,
         )

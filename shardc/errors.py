@@ -4,6 +4,7 @@ CODES: dict[str, str] = {
     "SHARDC-100": "a cluster description is malformed",
     "SHARDC-101": "a mesh does not fit the cluster or the devices",
     "SHARDC-102": "a mesh has an axis that divides no dim of the program",
+    "SHARDC-103": "a device failed while it was measured",
     "SHARDC-110": "a mesh has no axis of that name",
     "SHARDC-120": "a file is not a StableHLO module that can be parsed",
     "SHARDC-121": "a module has no public function to run",

@@ -18,6 +18,7 @@ COMMANDS = {
     "explain": "Say in words what a plan does.",
     "export": "Write a Python function as a StableHLO file.",
     "launch": "Run a script in several processes on this machine.",
+    "calibrate": "Measure the devices of this machine as a cluster file.",
     "simulate": "Simulate a pipeline schedule without devices.",
 }
 """Name of a module of this package, whose click command is called `command` -> one line of help."""

@@ -52,7 +52,15 @@ class CostModel:
     def call_s(self, asked: Asked, mesh: Mesh) -> float:
         """Seconds of one call of a function, from what it asks of a device of `mesh`."""
         busy_s = sum(count * self.op_s(work) for work, count in asked.work)
-        return busy_s + self.sent_s(asked.sent, mesh)
+        return max(busy_s + self.sent_s(asked.sent, mesh), self.host_s(asked, mesh))
+
+    def host_s(self, asked: Asked, mesh: Mesh) -> float:
+        """Seconds of the host for one call: it runs ahead of the device, which waits where there
+        is less to compute than to ask for."""
+        timing = self.cluster.device.timing
+        starts = sum(count * work.launches for work, count in asked.work)
+        waits = sum(each.count * (mesh.num_shards(each.axes) - 1) for each in asked.sent)
+        return starts * timing.dispatch_s + waits * timing.wait_s
 
     def sent_s(self, sent: Sequence[Collective], mesh: Mesh) -> float:
         """Seconds of collectives over axes of `mesh`."""

@@ -54,6 +54,11 @@ def stage_report(
     if returned_s:
         update = FunctionKind.UPDATE
         by_kind[update] = by_kind.get(update, 0.0) + returned_s
+    asked, model = _asked(built, choice, found), CostModel(cluster)
+    by_kind = {
+        kind: max(total, model.host_s(asked.get(kind, Asked()), mesh))
+        for kind, total in by_kind.items()
+    }
     return StageReport(
         seconds=by_kind,
         peak_bytes=memory.total,
@@ -69,7 +74,7 @@ def stage_report(
         num_folded=solution.num_folded,
         folded_objective=solution.folded_objective,
         communication_s=communication_s,
-        asked=_asked(built, choice, found),
+        asked=asked,
     )
 
 

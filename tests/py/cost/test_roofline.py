@@ -31,8 +31,14 @@ def test_products_of_small_sides_reach_less():
     assert op_time_s(wide, device) == pytest.approx(2.0 * 2, rel=1e-5)
 
 
-def test_a_kernel_takes_no_less_than_the_host_needs_to_ask_for_it():
-    device = behind(dispatch_s=3.0, launch_s=1.0)
-    assert op_time_s(Work("float32", 10, 0, 1.0), device) == 3.0
+def test_products_that_are_not_aligned_reach_less():
+    device = behind(unaligned=0.25)
+    for sizes, share in (((8, 8, 8), 1.0), ((8, 9, 8), 0.25), ((8, 8, 4), 0.25)):
+        assert op_time_s(Work("bfloat16", 100, 0, 1.0, (1, *sizes)), device) == 1.0 / share
+    assert op_time_s(Work("float32", 100, 0, 1.0, (1, 8, 8, 4)), device) == 10.0  # of 4 bytes each
+
+
+def test_the_start_of_a_kernel_comes_before_it():
+    device = behind(launch_s=1.0)
     assert op_time_s(Work("float32", 100, 0, 1.0), device) == 11.0
     assert op_time_s(Work("float32", 10, 0, 0.0), device) == 1.0  # another op of its kernel starts

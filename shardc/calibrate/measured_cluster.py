@@ -1,0 +1,167 @@
+"""The whole of a calibration: measure, fit, describe."""
+
+import datetime
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import jaxlib.version
+import msgspec
+
+from shardc.calibrate.compute_probes import measure_compute
+from shardc.calibrate.fit import Computes, Residual, Sends, call_s, fit_device, fit_links, rounded
+from shardc.calibrate.link_probes import measure_links
+from shardc.calibrate.timer import Sample, Timer
+from shardc.cluster import Cluster, Device, Level
+
+BUSY = 0.1  # spread from which on everything is measured once more
+LIMIT_S = {False: 75.0, True: 12.0}  # of one round, by `quick`; the slowest sample may end later
+LINKS_SHARE = 0.4  # of it
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured, and the cluster that it makes.
+
+    Attributes:
+        busy: median share by which repeats were longer than the fastest quarter of them.
+        load: processes that wanted a core before it began, per core.
+        rounds: 2 where the machine was busy in the first one.
+        errors: relative error of each fitted constant, wider where the machine was busy.
+    """
+
+    cluster: Cluster
+    samples: tuple[Sample, ...]
+    residuals: tuple[Residual, ...]
+    errors: dict[str, float]
+    busy: float
+    load: float
+    rounds: int
+
+    @property
+    def mean_residual(self) -> float:
+        """Mean size of the residuals, as a share of what was measured."""
+        return sum(abs(each.relative) for each in self.residuals) / max(len(self.residuals), 1)
+
+
+def calibrate(
+    devices: Sequence[jax.Device], *, quick: bool = False, say: Callable[[str], None] | None = None
+) -> Calibration:
+    """Measures devices, which are alike, and what joins them.
+
+    A busy machine is measured twice, and of each sample the faster one counts. In a job of several
+    processes all of them call this; groups of devices of one process come first.
+
+    Args:
+        say: gets a line at each step.
+    Raises:
+        ClusterError: SHARDC-103, a device failed meanwhile.
+    """
+    tell = say or (lambda line: None)
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    timers = [_measured(devices, quick, tell)]
+    if timers[0].busy > BUSY:
+        tell(f"the machine is busy: repeats differ by {timers[0].busy:.0%}; measuring again")
+        timers.append(_measured(devices, quick, tell))
+    samples = fastest([sample for timer in timers for sample in timer.samples])
+    busy = min(timer.busy for timer in timers)
+    computes = fit_device(samples, devices[0].device_kind, _memory_bytes(devices))
+    sends = fit_links(samples)
+    cluster = described(computes, sends, samples, devices, busy)
+    widened = 1 + busy
+    errors = {
+        name: (1 + error) * widened - 1
+        for name, error in (computes.errors | (sends.errors if sends else {})).items()
+        if math.isfinite(error)
+    }
+    residuals = (*computes.residuals, *(sends.residuals if sends else ()))
+    return Calibration(cluster, tuple(samples), residuals, errors, busy, load, len(timers))
+
+
+def fastest(samples: Sequence[Sample]) -> list[Sample]:
+    """Of the samples of one thing the one that was disturbed least."""
+    found: dict[tuple[str, str, tuple[int, ...]], Sample] = {}
+    for each in samples:
+        key = each.kind, each.dtype, each.sizes
+        if key not in found or each.seconds < found[key].seconds:
+            found[key] = each
+    return list(found.values())
+
+
+def described(
+    computes: Computes,
+    sends: Sends | None,
+    samples: Sequence[Sample],
+    devices: Sequence[jax.Device],
+    busy: float,
+) -> Cluster:
+    """The cluster file: constants with the date, the versions and the machine beside them."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    made = (
+        f"measured on {today} by shardc calibrate (jax {jax.__version__}, jaxlib"
+        f" {jaxlib.version.__version__}) on {len(devices)} x {devices[0].device_kind}; repeats"
+        f" differed by {busy:.0%}"
+    )
+    own = rounded(
+        msgspec.structs.replace(
+            computes.device.timing,
+            action_s=call_s(samples),
+            transfer_efficiency=sends.transfer_efficiency if sends else 1.0,
+        )
+    )
+    timing = msgspec.structs.replace(
+        own,
+        source=dict.fromkeys(
+            ("half_side", "half_depth", "launch_s", "action_s", "transfer_efficiency"), made
+        ),
+    )
+    device = Device(
+        computes.device.name,
+        computes.device.memory_bytes,
+        {k: float(f"{v:.3g}") for k, v in computes.device.flops_per_s.items()},
+        float(f"{computes.device.memory_bandwidth_bytes_per_s:.3g}"),
+        timing,
+        {
+            "memory_bytes": "as the device says it, of a CPU its share of the machine's",
+            "flops_per_s": f"what large products reach; {made}",
+            "memory_bandwidth_bytes_per_s": f"what large kernels reach; {made}",
+        },
+    )
+    if sends is None:
+        return Cluster("calibrated", device)
+    level = rounded(
+        Level(
+            "node",
+            len(devices),
+            sends.bandwidth_bytes_per_s,
+            sends.latency_s,
+            sends.efficiency,
+            sends.half_group,
+            sends.launch_s,
+            dict.fromkeys(
+                ("bandwidth_bytes_per_s", "latency_s", "efficiency", "half_group", "launch_s"), made
+            ),
+        )
+    )
+    return Cluster("calibrated", device, (level,))
+
+
+def _measured(devices: Sequence[jax.Device], quick: bool, tell: Callable[[str], None]) -> Timer:
+    timer = Timer(LIMIT_S[quick] * (1 - LINKS_SHARE))
+    tell(f"products, kernels and calls on {len(devices)} devices")
+    measure_compute(timer, devices, quick)
+    links = Timer(LIMIT_S[quick] * LINKS_SHARE)
+    tell("collectives and transfers")
+    measure_links(links, devices, quick)
+    timer.samples += links.samples
+    return timer
+
+
+def _memory_bytes(devices: Sequence[jax.Device]) -> int:
+    if devices[0].platform == "cpu":
+        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return whole // len(devices)
+    stats = devices[0].memory_stats() or {}
+    return int(stats.get("bytes_limit", 1 << 34))

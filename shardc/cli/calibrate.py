@@ -1,0 +1,118 @@
+"""`shardc calibrate`: measures the devices that are there and writes a cluster file."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardc.cli.devices import default_platform, start_devices
+from shardc.cli.output import format_option, print_json
+from shardc.errors import InputError
+
+if TYPE_CHECKING:
+    from shardc.calibrate.measured_cluster import Calibration
+
+WORST = 8  # residuals that the text shows
+
+
+@click.command()
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The file.")
+@click.option("--devices", type=click.IntRange(1), help="How many; by default all that are there.")
+@click.option("--platform", type=click.Choice(["cpu", "gpu"]), help="By default JAX_PLATFORMS.")
+@click.option("--name", default="calibrated", show_default=True, help="What the cluster is called.")
+@click.option("--quick", is_flag=True, help="Fewer sizes: about 20 seconds instead of 2 minutes.")
+@format_option
+def command(
+    output: str,
+    devices: int | None,
+    platform: str | None,
+    name: str,
+    quick: bool,
+    output_format: str,
+) -> None:
+    """Measure the devices of this machine and write them as a cluster for --cluster FILE.
+
+    Products over sizes and dtypes, kernels bound by memory, starts of kernels and calls,
+    collectives over groups and sizes, transfers and copies to the host; all devices work at once.
+    The constants of the cost model are fitted to that. A busy machine is measured twice, and the
+    errors that are printed are wider for it.
+    """
+    import msgspec
+
+    from shardc.calibrate.measured_cluster import calibrate
+
+    platform = platform or default_platform()
+    found = start_devices(devices or _count(platform), platform)
+    as_json = output_format == "json"
+
+    def say(line: str) -> None:
+        if not as_json:
+            click.echo(line, err=True)
+
+    made = calibrate(found, quick=quick, say=say)
+    cluster = msgspec.structs.replace(made.cluster, name=name)
+    try:
+        cluster.save(output)
+    except OSError as error:
+        raise InputError(
+            f"the cluster cannot be written: {error.strerror}",
+            where=output,
+            help="give another path",
+        ) from error
+    if as_json:
+        print_json(summary(made, output))
+    else:
+        click.echo(text(made, output))
+
+
+def _count(platform: str) -> int:
+    """All GPUs; of virtual CPU devices one for each core."""
+    if platform == "cpu":
+        import os
+
+        return len(os.sched_getaffinity(0))
+    import jax
+
+    return len(jax.devices("gpu"))
+
+
+def summary(made: "Calibration", output: str) -> dict[str, Any]:
+    """The JSON of the command; times in seconds, errors and residuals as shares."""
+    return {
+        "file": output,
+        "busy": made.busy,
+        "load_per_core": made.load,
+        "rounds": made.rounds,
+        "mean_residual": made.mean_residual,
+        "errors": made.errors,
+        "samples": [
+            {
+                "kind": each.sample.kind,
+                "dtype": each.sample.dtype,
+                "sizes": list(each.sample.sizes),
+                "measured_s": each.sample.seconds,
+                "predicted_s": each.predicted_s,
+                "spread": each.sample.spread,
+            }
+            for each in made.residuals
+        ],
+    }
+
+
+def text(made: "Calibration", output: str) -> str:
+    """What the command says: the constants with their errors, and where the model is off."""
+    lines = [
+        f"{output}: {len(made.samples)} measurements in {made.rounds} rounds, load"
+        f" {made.load:.1f} per core, repeats differ by {made.busy:.0%};"
+        f" the model is off by {made.mean_residual:.0%} on average",
+    ]
+    lines += [f"  {name:12} +- {error:.0%}" for name, error in made.errors.items()]
+    lines.append("furthest off:")
+    worst = sorted(made.residuals, key=lambda each: -abs(each.relative))[:WORST]
+    for each in worst:
+        sample = each.sample
+        sizes = " x ".join(map(str, sample.sizes))
+        lines.append(
+            f"  {sample.kind} {sample.dtype} {sizes}: {1e6 * sample.seconds:.1f} us,"
+            f" model {each.relative:+.0%}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,82 @@
+"""The whole of `shardc calibrate`: the file it writes, a busy machine, a device that goes away."""
+
+import json
+from itertools import count
+
+import jax
+import pytest
+
+from shardc.calibrate import measured_cluster
+from shardc.calibrate.measured_cluster import calibrate, fastest
+from shardc.calibrate.timer import Sample, Timer
+from shardc.cli.calibrate import command
+from shardc.cluster import Cluster
+from shardc.errors import ClusterError
+
+
+@pytest.fixture
+def no_time(monkeypatch):
+    """Only what comes first is measured."""
+    monkeypatch.setattr(measured_cluster, "LIMIT_S", {False: 0.5, True: 0.5})
+    monkeypatch.setattr(measured_cluster, "BUSY", 1e9)
+
+
+def test_the_command_writes_a_cluster_that_loads(no_time, tmp_path, capsys):
+    path = tmp_path / "here.json"
+    command.main(
+        ["-o", str(path), "--devices", "2", "--quick", "--format", "json"], standalone_mode=False
+    )
+    said = json.loads(capsys.readouterr().out)
+    cluster = Cluster.load(path)
+    assert cluster.num_devices == 2
+    assert f"jax {jax.__version__}" in cluster.device.source["flops_per_s"]
+    assert {each["kind"] for each in said["samples"]} >= {"product", "memory"}
+    assert said["busy"] >= 0 and said["load_per_core"] >= 0
+
+
+def test_a_busy_machine_is_measured_twice_and_says_so(monkeypatch):
+    seen: list[str] = []
+    rounds = count()
+
+    def measured(devices, quick, tell):
+        factor = 3.0 if next(rounds) == 0 else 1.0
+        timer = Timer(1.0)
+        timer.samples = [
+            Sample("product", "float32", (n, n, n), factor * 2e-11 * n**3, factor / 5)
+            for n in (64, 256, 1024)
+        ]
+        timer.samples.append(Sample("memory", "float32", (1 << 20,), factor * 1e-4, 0.2))
+        return timer
+
+    monkeypatch.setattr(measured_cluster, "_measured", measured)
+    made = calibrate(jax.devices()[:1], say=seen.append)
+    assert made.rounds == 2
+    assert any("busy" in line for line in seen)
+    assert made.busy == pytest.approx(0.2)
+    assert min(made.errors.values()) >= 0.2  # error bars are wider for it
+    assert made.cluster.device.flops_per_s["float32"] == pytest.approx(1e11, rel=0.2)
+
+
+def test_of_two_rounds_the_undisturbed_sample_counts():
+    slow = Sample("memory", "float32", (8,), 2.0, 0.5)
+    quick = Sample("memory", "float32", (8,), 1.0, 0.1)
+    other = Sample("memory", "float32", (16,), 9.0, 0.1)
+    assert fastest([slow, other, quick]) == [quick, other]
+
+
+def test_a_device_that_goes_away_is_a_coded_error():
+    def gone():
+        raise jax.errors.JaxRuntimeError("INTERNAL: device lost")
+
+    with pytest.raises(ClusterError) as caught:
+        Timer(1.0).add("product", "float32", (8, 8, 8), gone)
+    assert caught.value.code == "SHARDC-103"
+    assert "device lost" in caught.value.message
+
+
+def test_the_timer_says_how_busy_the_machine_was():
+    ticks = iter([0.0, *(t for step in range(40) for t in (10.0 * step, 10.0 * step + 1))])
+    timer = Timer(1e9, repeats=4, clock=lambda: next(ticks))
+    timer.add("call", "float32", (), lambda: jax.numpy.zeros(()), 1)
+    assert timer.samples[0].seconds == pytest.approx(1.0)
+    assert timer.busy == 0.0
