@@ -12,6 +12,7 @@ CODES: dict[str, str] = {
     "SHARDC-123": "the program does something that only the host can do",
     "SHARDC-124": "a type of the module is dynamic, quantised or unknown to JAX",
     "SHARDC-125": "a file holds the program of one of several devices",
+    "SHARDC-126": "an op of the program may run only once",
     "SHARDC-140": "microbatching would change what the program computes",
     "SHARDC-141": "no batch argument can be found",
     "SHARDC-142": "a batch dim does not divide into the microbatches",

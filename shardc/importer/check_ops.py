@@ -5,7 +5,7 @@ from jax.extend.mlir import ir
 from shardc.errors import ImportFileError, InputError
 from shardc.ir.attributes import arg_attrs, call_target, result_attrs
 from shardc.ir.constants import is_complex
-from shardc.ir.effects import has_side_effect, is_host_call
+from shardc.ir.effects import has_side_effect, is_host_call, must_run_once
 from shardc.ir.walk import walk, where
 
 _LAYOUT = "mhlo.layout_mode"
@@ -33,6 +33,21 @@ def refuse_host_calls(module: ir.Operation, *, can_call: bool = False) -> int:
                     help="return the value from the step and print or save it outside",
                 )
     return count
+
+
+def refuse_stateful_ops(module: ir.Operation) -> None:
+    """ImportFileError (SHARDC-126) if an op may run only once: a plan runs what stages and
+    microbatches share on each of them, and takes the results for equal."""
+    for op in walk(module):
+        if must_run_once(op) and not is_host_call(op):
+            raise ImportFileError(
+                f"'{call_target(op) or op.name}' gives other results, or does more than give them,"
+                " each time it runs",
+                where=where(op),
+                code="SHARDC-126",
+                help="draw random numbers from a key (jax.random), and call what has effects"
+                " outside of the step",
+            )
 
 
 def refuse_layouts(main: ir.Operation) -> None:

@@ -11,7 +11,11 @@ from jax.extend.mlir import ir
 
 from shardc.errors import ImportFileError
 from shardc.importer import parse_module
-from shardc.importer.check_ops import refuse_host_calls, refuse_other_dialects
+from shardc.importer.check_ops import (
+    refuse_host_calls,
+    refuse_other_dialects,
+    refuse_stateful_ops,
+)
 from shardc.importer.program import Imported, describe, name_arguments
 from shardc.ir.context import parse
 from shardc.ir.walk import main_function
@@ -83,7 +87,7 @@ def import_file(path: str | Path, *, timeout_s: float = 600.0) -> Imported:
     Raises:
         ImportFileError: SHARDC-120 the file is no module, SHARDC-121 it has no function to run,
             SHARDC-123 it calls the host, SHARDC-124 it has a shape that is not static or a
-            quantised type.
+            quantised type, SHARDC-126 an op of it may run only once.
     """
     name = "<stdin>" if str(path) == "-" else str(path)
     module = parse(parse_in_child(read_bytes(path), name, timeout_s))
@@ -91,5 +95,6 @@ def import_file(path: str | Path, *, timeout_s: float = 600.0) -> Imported:
         name_arguments(main_function(module.operation))
         arguments, results = describe(module)
         refuse_host_calls(module.operation)
+        refuse_stateful_ops(module.operation)
         refuse_other_dialects(module.operation)
     return Imported(module, arguments, results)

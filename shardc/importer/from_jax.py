@@ -18,7 +18,7 @@ from jax.extend.mlir import ir
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, Sharding
 
 from shardc.errors import InputError
-from shardc.importer.check_ops import refuse_host_calls, refuse_layouts
+from shardc.importer.check_ops import refuse_host_calls, refuse_layouts, refuse_stateful_ops
 from shardc.importer.program import (
     Argument,
     Imported,
@@ -137,6 +137,7 @@ def import_function(
     Raises:
         InputError: SHARDC-123, the function talks to the host (jax.debug.print, io_callback ...);
             205, `in_shardings` or `out_shardings` ask for a layout in memory.
+        ImportFileError: SHARDC-126, an op may run only once, such as `jax.lax.rng_uniform`.
         What JAX raises where it cannot trace `fun`.
     """
     kwargs = dict(kwargs or {})
@@ -175,6 +176,7 @@ def import_function(
             main = main_function(module.operation)
             refuse_layouts(main)
             num_host_calls = refuse_host_calls(module.operation, can_call=True)
+            refuse_stateful_ops(module.operation)
             name_arguments(main)
             mark_donated(main, [info.donated for info in infos])
         arguments, results = describe(module)

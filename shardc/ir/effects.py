@@ -7,12 +7,23 @@ from jax.extend.mlir import ir
 from shardc.ir.attributes import HOST_CALLS, PLACEMENTS, SILENT_CALLS, call_target, named_attributes
 
 MARK = "has_side_effect"
+_STATEFUL = frozenset(f"stablehlo.{name}" for name in ("rng", "send", "recv"))
+# Calls that are marked, so that nobody drops them, and do nothing to values.
+_INERT = frozenset(("annotate_device_placement", "shape_assertion", "dce_sink"))
 _TARGET = re.compile(r"python_\w*callback|callback_custom_call")
 
 
 def has_side_effect(op: ir.Operation, *, unmarked: bool = False) -> bool:
     """Whether a custom call is marked to do more than give its results; `unmarked` without mark."""
     return bool(ir.BoolAttr(op.attributes[MARK]).value) if MARK in op.attributes else unmarked
+
+
+def must_run_once(op: ir.Operation) -> bool:
+    """Whether an op gives other results each time or does more than give them, on the device: a
+    second copy of it, on another stage or in another microbatch, would not be the same."""
+    if call_target(op) in _INERT:
+        return False
+    return op.name in _STATEFUL or has_side_effect(op)
 
 
 def is_host_call(op: ir.Operation) -> bool:

@@ -17,15 +17,12 @@ from shardc.ir.attributes import (
     get_int,
     get_str,
 )
-from shardc.ir.effects import has_side_effect, is_host_call
+from shardc.ir.effects import is_host_call, must_run_once
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import main_function, ops, walk
 from shardc.plan.function_kind import FunctionKind
 from shardc.solver.pipeline.residency import kept_cuts
-
-# Ops that do more than give a result, or give another one each time.
-EFFECTS = frozenset(f"stablehlo.{name}" for name in ("rng", "infeed", "outfeed", "send", "recv"))
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,4 @@ def _is_repeatable(op: ir.Operation) -> bool:
     """Whether an op gives the same result each time, and does nothing else."""
     if call_target(op) == ACCUMULATE:
         return False
-    return not any(
-        each.name in EFFECTS or has_side_effect(each) or is_host_call(each)
-        for each in [op, *walk(op)]
-    )
+    return not any(must_run_once(each) or is_host_call(each) for each in [op, *walk(op)])

@@ -161,6 +161,13 @@ REFUSED = {
         main(F2, f"%r = stablehlo.custom_call @xla_ffi_python_cpu_callback(%a) : ({F2}) -> {F2}"),
         "calls the host",
     ),
+    "effects": (
+        "SHARDC-126",
+        main(
+            F2, f"%r = stablehlo.custom_call @count(%a) {{has_side_effect = true}} : ({F2}) -> {F2}"
+        ),
+        "'count' gives other results",
+    ),
     "dynamic argument": (
         "SHARDC-124",
         main("tensor<?xf32>", "%r = stablehlo.sine %a : tensor<?xf32>", "tensor<?xf32>"),

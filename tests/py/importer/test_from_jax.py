@@ -212,3 +212,20 @@ def test_a_function_that_talks_to_the_host_is_refused(talkative: Any) -> None:
     assert caught.value.code == "SHARDC-123"
     assert caught.value.exit_code == 2
     assert f"test_from_jax.py:{talkative.__code__.co_firstlineno}"[:-1] in str(caught.value)
+
+
+def draws_without_a_key(x: jax.Array) -> jax.Array:
+    return x * jax.lax.rng_uniform(0.0, 1.0, x.shape)
+
+
+def draws_in_a_loop(x: jax.Array) -> jax.Array:
+    return jax.lax.fori_loop(0, 2, lambda i, x: draws_without_a_key(x), x)
+
+
+@pytest.mark.parametrize("stateful", [draws_without_a_key, draws_in_a_loop])
+def test_what_may_run_only_once_is_refused(stateful: Any) -> None:
+    """Copies of it on two stages had different numbers, and so had the ways there and back."""
+    with pytest.raises(ShardcError, match=r"'stablehlo.rng' gives other results") as caught:
+        import_function(stateful, (TABLE,))
+    assert caught.value.code == "SHARDC-126"
+    assert "test_from_jax.py" in str(caught.value)
