@@ -1,5 +1,6 @@
 """Run a step: all stages of all actions, dispatched by one process."""
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,8 @@ class Interpreter:
       `unreturned_results`, for the arguments they replace are gone. So they are when a check finds
       a NaN in what an update made. If an update itself cannot be dispatched, donated arguments may
       be gone, and the exception's notes say so.
+
+    Threads take turns: messages and collectives of two steps must not mix.
 
     A donated argument is gone after the step, also if it had to be copied to its place. One that
     is not donated stays readable, and no result shares its buffer.
@@ -113,6 +116,7 @@ class Interpreter:
             self._placer = ArgumentPlacer(*places)
         else:
             self._placer = JobPlacer(*places, between, job.agreement())
+        self._turn = threading.Lock()
         self.last_trace: Trace = []
         self.unreturned_results: list[jax.Array] | None = None
 
@@ -144,15 +148,15 @@ class Interpreter:
             InputError: SHARDC-262, 263, 264, an argument is not usable; nothing has run.
             FloatingPointError: under jax_debug_nans or jax_debug_infs.
         """
-        self.unreturned_results = None
-        trace: Trace = []
-        self.last_trace = trace
         checks = wanted_checks()
-        if any(checks):
-            # JAX's own check would look at partial sums, and between two updates.
-            with jax.debug_nans(False), jax.debug_infs(False):
-                return self._step(arguments, trace, checks)
-        return self._step(arguments, trace, None)
+        with self._turn:
+            self.unreturned_results = None
+            self.last_trace = trace = []
+            if any(checks):
+                # JAX's own check would look at partial sums, and between two updates.
+                with jax.debug_nans(False), jax.debug_infs(False):
+                    return self._step(arguments, trace, checks)
+            return self._step(arguments, trace, None)
 
     def _step(
         self,

@@ -44,6 +44,12 @@ def fused_traffic(function: ir.Operation) -> list[Traffic]:
     return found
 
 
+def is_fused(op: ir.Operation) -> bool:
+    """Whether an op runs inside a kernel with the ops around it, so that what it is made of need
+    not be written first."""
+    return op.name in THROUGH or _is_nothing(op) or _fuses(op)
+
+
 class _Block:
     """The kernels of one block; those of the blocks inside it are found on the way."""
 

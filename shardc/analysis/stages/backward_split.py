@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import op_cost
-from shardc.analysis.program.liveness import FREE, FUSED
+from shardc.analysis.program.fusion import is_fused
 from shardc.cost.model import CostModel
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import dtype_of, num_bytes
@@ -111,6 +111,5 @@ def _moving(value: ir.Value, times: int, model: CostModel) -> int:
 def _running(op: ir.Operation, model: CostModel) -> int:
     """Of an op that runs once more."""
     cost = op_cost(op)
-    fused = op.name in FUSED or op.name in FREE
-    moved = 0 if fused else cost.bytes_read + cost.bytes_written
+    moved = 0 if is_fused(op) else cost.bytes_read + cost.bytes_written
     return max(round(PER_SECOND * model.op_s(Work(dtype_of(op.results[0]), cost.flops, moved))), 1)

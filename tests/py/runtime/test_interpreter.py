@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import threading
 
 import jax
 import msgspec
@@ -24,6 +25,26 @@ def test_every_result_equals_numpy_over_three_steps(interpreter):
                 np.testing.assert_allclose(result, value, atol=1e-6)
             arguments = [*results[:2], *arguments[2:]]
             reference = [*wanted[:2], *reference[2:]]
+
+
+def test_threads_share_a_step_one_after_the_other(interpreter, monkeypatch):
+    """A message that one step has sent could be received by another."""
+    step = interpreter("1f1b")
+    place, begun = step._placer.place, []
+    other = threading.Thread(target=lambda: step(toy_inputs()))
+
+    def placed(arguments):
+        begun.append(threading.current_thread())
+        if len(begun) == 1:
+            other.start()
+            other.join(0.1)  # as far as it comes
+            assert len(begun) == 1
+        return place(arguments)
+
+    monkeypatch.setattr(step._placer, "place", placed)
+    step(toy_inputs())
+    other.join()
+    assert begun[1] is other
 
 
 def test_results_do_not_depend_on_the_schedule(interpreter):
