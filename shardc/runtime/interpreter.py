@@ -151,7 +151,8 @@ class Interpreter:
         checks = wanted_checks()
         with self._turn:
             self.unreturned_results = None
-            self.last_trace = trace = []
+            trace: Trace = []
+            self.last_trace = trace
             if any(checks):
                 # JAX's own check would look at partial sums, and between two updates.
                 with jax.debug_nans(False), jax.debug_infs(False):
