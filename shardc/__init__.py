@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from shardc.api.jit import gather as gather
     from shardc.api.jit import jit as jit
     from shardc.api.processes.feeding import batch_sharding as batch_sharding
+    from shardc.api.state.reallocate import reallocate as reallocate
     from shardc.cluster import Cluster as Cluster
     from shardc.errors import RequestWarning as RequestWarning
     from shardc.errors import ShardcError as ShardcError
@@ -21,6 +22,7 @@ _HOMES = {
     "export": "shardc.api.export",
     "jit": "shardc.api.jit",
     "gather": "shardc.api.jit",
+    "reallocate": "shardc.api.state.reallocate",
     "Cluster": "shardc.cluster",
     "Plan": "shardc.plan.decisions",
     "StagesSpec": "shardc.plan.stages_spec",

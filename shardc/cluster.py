@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from shardc.errors import ClusterError
+from shardc.files import BAD_DATA, read_data, write_whole
 
 BUILT_IN = Path(__file__).parent / "clusters"
 
@@ -249,7 +250,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not built_in and not path.exists() and (sized := _of_kind(str(source))) is not None:
             return sized
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Cluster)
+            return msgspec.json.decode(read_data(path), type=Cluster)
         except FileNotFoundError as error:
             raise ClusterError(
                 f"there is no cluster file '{source}' and no built-in cluster of that name",
@@ -257,16 +258,15 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 help=f"give a JSON file, one of {', '.join(Cluster.names())}, or nodes of such"
                 " a kind: h100-8x128",
             ) from error
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except BAD_DATA as error:
             raise ClusterError(
                 f"'{source}' does not describe a cluster: {error}",
                 where=source,
                 help="give name, device and levels as the built-in clusters in shardc/clusters do",
             ) from error
         except ClusterError as error:
-            raise ClusterError(
-                error.message, where=source, help=error.help, code=error.code
-            ) from error
+            error.where = source
+            raise
 
     @staticmethod
     def parse(text: str) -> "Cluster":
@@ -279,7 +279,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return Cluster.load(text)
         try:
             return msgspec.json.decode(text, type=Cluster)
-        except msgspec.MsgspecError as error:
+        except BAD_DATA as error:
             raise ClusterError(
                 f"the text does not describe a cluster: {error}",
                 help="give name, device and levels as the built-in clusters in shardc/clusters do",
@@ -287,7 +287,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def save(self, path: "str | Path") -> None:
         """Writes the cluster as JSON that `load` reads."""
-        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
+        write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
 
     @staticmethod
     def local() -> "Cluster":

@@ -7,13 +7,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jax.sharding import NamedSharding, PartitionSpec
 
-from shardc.api.signature import Signature, printed_plan
+from shardc.api.signature import printed_plan
+from shardc.api.state.abstract import PlacedSignature, Places, place_of_value
 from shardc.backend.programs import CompiledProgram
 from shardc.check.first_step import check_first_step
 from shardc.errors import InputError
-from shardc.importer.program import Argument, Imported, Result
+from shardc.importer.program import Imported
 from shardc.ir.bugs import bugs_while
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
@@ -25,7 +26,7 @@ from shardc.runtime.processes.job import is_several
 from shardc.runtime.user_shardings import UserShardings
 
 
-class Compiled(Signature):
+class Compiled(PlacedSignature):
     """A step ready to run: `compiled(*args, **kwargs)`, without the static arguments.
 
     If a call is left by an exception (Ctrl-C, a NaN under `jax_debug_nans`, an error in a callback)
@@ -73,7 +74,7 @@ class Compiled(Signature):
         )
 
     def _take_types(self, imported: Imported) -> None:
-        Signature.__init__(self, imported)
+        PlacedSignature.__init__(self, imported)
         self._keys_in = _positions(imported.arguments, "key_impl")
         self._keys_out = tuple(
             (i, imported.results[i].key_impl) for i in _positions(imported.results, "key_impl")
@@ -184,7 +185,7 @@ class Compiled(Signature):
         """
         places = self._user_shardings.arguments[: len(self._imported.arguments)]
         return jax.tree.unflatten(
-            self.in_tree, list(map(_of_value, self._imported.arguments, places))
+            self.in_tree, list(map(place_of_value, self._imported.arguments, places))
         )
 
     @functools.cached_property
@@ -192,8 +193,11 @@ class Compiled(Signature):
         """A pytree like the results: where they lie; None for an argument returned as it came."""
         places = self._user_shardings.results[: self._num_results]
         return jax.tree.unflatten(
-            self.out_tree, list(map(_of_value, self._imported.results, places))
+            self.out_tree, list(map(place_of_value, self._imported.results, places))
         )
+
+    def _argument_places(self) -> Places:
+        return self._user_shardings.arguments[: len(self._imported.arguments)]
 
     @functools.cached_property
     def _user_shardings(self) -> UserShardings:
@@ -222,15 +226,6 @@ class Compiled(Signature):
     def memory_analysis(self) -> dict[str, Any]:
         """XLA's memory statistics of each stage program on one device, by its name."""
         return {p.program.name: p.call.memory_analysis() for p in self.programs}
-
-
-def _of_value(value: Argument | Result, place: Sharding | None) -> Sharding | None:
-    """Where a value of the user's lies, whose numbers (of a key) lie at `place` on the device."""
-    if isinstance(place, NamedSharding) and value.key_impl is not None:
-        place = NamedSharding(place.mesh, PartitionSpec(*place.spec[: len(value.shape) - 1]))
-    if place is not None and value.memory_kind is not None:
-        return place.with_memory_kind(value.memory_kind)
-    return place
 
 
 def _unsplit(data: jax.Array) -> jax.Array:

@@ -8,6 +8,7 @@ import jax
 
 from shardc.api.function import ShardedFunction
 from shardc.errors import InputError
+from shardc.files import write_whole
 from shardc.importer.from_jax import abstract, importing
 
 
@@ -43,7 +44,7 @@ def export(
         lowered = jitted.trace(*map(abstract, args), **{k: abstract(v) for k, v in kwargs.items()})
     text = lowered.lower().as_text(debug_info=True)
     try:
-        Path(path).write_text(text)
+        write_whole(path, text.encode())
     except OSError as error:
         raise InputError(
             f"the program cannot be written: {error.strerror}",

@@ -220,6 +220,14 @@ class ShardedFunction:
         """
         return self._running().explain(pattern)
 
+    def abstract_state(self, argnums: int | Sequence[int] | None = None) -> Any:
+        """Shapes, dtypes and shardings of the state of the plan that runs now; as of `Planned`.
+
+        Raises:
+            InputError: SHARDC-188, the function was not called yet; 180, there is no state.
+        """
+        return self._running().abstract_state(argnums)
+
     def cache_info(self) -> CacheInfo:
         """How often calls were traced, and how many programs there are."""
         with self._lock:

@@ -3,14 +3,12 @@
 The directory is `$SHARDC_CACHE_DIR`; or else `shardc` under JAX's persistent compilation cache
 where that is on; or else `~/.cache/shardc` (under `$XDG_CACHE_HOME` where that is set). A file is
 called by the digest of everything that a plan depends on, so nothing in there ever goes stale; it
-may be deleted at any time.
+may be deleted at any time. No other user may look into the directory.
 """
 
-import contextlib
 import functools
 import hashlib
 import os
-import tempfile
 import warnings
 from pathlib import Path
 
@@ -19,7 +17,8 @@ import msgspec
 
 from shardc import __version__
 from shardc.cluster import Cluster
-from shardc.errors import PlanError
+from shardc.errors import PlanError, RequestWarning
+from shardc.files import private_folder, write_whole
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 
@@ -58,35 +57,32 @@ def fingerprint(program: str, cluster: Cluster, options: PlanOptions) -> str:
 
 
 def load(digest: str) -> Plan | None:
-    """The plan kept under `digest`; None if there is none or the file is damaged."""
+    """The plan kept under `digest`; None if there is none.
+
+    Where the file is damaged there is none either, with a warning: planning again replaces it.
+    """
     path = directory() / f"{digest}.json"
     if not path.exists():
         return None
     try:
         plan = Plan.load(path)
-    except PlanError:
-        return None  # damaged: planning again replaces it
-    if plan.fingerprint != digest:
+        if plan.fingerprint != digest:
+            raise PlanError("it was made for something else")
+    except PlanError as error:
+        warnings.warn(
+            f"the plan kept in {path} is damaged and is made again: {error.message}",
+            RequestWarning,
+            stacklevel=2,
+        )
         return None
     return msgspec.structs.replace(plan, from_cache=True)
 
 
 def store(plan: Plan) -> None:
-    """Keeps `plan` under its fingerprint; warns where the directory cannot be written.
-
-    The file appears whole or not at all, also if several processes write it at once.
-    """
+    """Keeps `plan` under its fingerprint; warns where the directory cannot be written."""
     folder = directory()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.encode(plan))
-            os.replace(name, folder / f"{plan.fingerprint}.json")
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
+        private_folder(folder)
+        write_whole(folder / f"{plan.fingerprint}.json", msgspec.json.encode(plan))
     except OSError as error:
         warnings.warn(f"the plan is not kept for later: {error}", stacklevel=2)

@@ -24,6 +24,7 @@ from shardc.api.request import (
     warn_of_unmet,
 )
 from shardc.api.signature import Signature, printed_plan
+from shardc.api.state.abstract import PlacedSignature, Places, places_of
 from shardc.backend.stage_text import program_text
 from shardc.cluster import Cluster
 from shardc.importer.program import Imported
@@ -216,7 +217,7 @@ class Lowered(Signature):
         return self.plan().compile(compiler_options)
 
 
-class Planned(Signature):
+class Planned(PlacedSignature):
     """A program and its plan.
 
     Attributes:
@@ -236,10 +237,8 @@ class Planned(Signature):
         program: Hashable = None,
     ) -> None:
         super().__init__(imported)
-        self.plan = plan
-        self.program = program
-        self._prepared = prepared
-        self._devices = tuple(devices)
+        self.plan, self.program = plan, program
+        self._prepared, self._devices = prepared, tuple(devices)
         self._options, self._cluster = options, cluster
         self._compiler_options = compiler_options
 
@@ -253,6 +252,11 @@ class Planned(Signature):
         with self._bugs_while("lowering"):
             sharded = compiler.replay(self._prepared, plan)
             return compiler.lower(sharded, plan, lowering=self._options.lowering)
+
+    def _argument_places(self) -> Places:
+        check_plan_fits(self.plan, self._devices, len(self._imported.arguments))
+        with self._bugs_while("placing the state"):
+            return places_of(self.executable, self._devices)
 
     def explain(self, pattern: str | None = None) -> str:
         """The plan in words, and as a table; with a pattern, why what it fits is sharded as it is.

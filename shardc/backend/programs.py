@@ -127,6 +127,22 @@ def compile_programs(
     )
 
 
+def placed_programs(
+    executable: Executable, devices: Sequence[jax.Device]
+) -> tuple[CompiledProgram, ...]:
+    """Every program on its devices, without being compiled: to see where values lie."""
+    return tuple(
+        _bundle(
+            program,
+            executable.meshes[program.stage],
+            _order(program, executable),
+            Elsewhere(),
+            devices,
+        )
+        for program in executable.programs
+    )
+
+
 @dataclass(frozen=True)
 class _Order:
     """Positions of args and results as the compiled call has them.

@@ -1,5 +1,6 @@
 """What the planner decides: frozen data, JSON both ways."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import msgspec
 
 from shardc.cluster import Cluster
 from shardc.errors import PlanError
+from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.account import Account
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.notes import Note
@@ -110,21 +112,29 @@ class Plan(msgspec.Struct, frozen=True):
     account: Account | None = None
 
     def save(self, path: str | Path) -> None:
-        """Writes the plan as JSON."""
+        """Writes the plan as JSON, whole or not at all."""
         own = msgspec.structs.replace(self, from_cache=False)
-        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(own), indent=1))
+        write_whole(path, msgspec.json.format(msgspec.json.encode(own), indent=1))
 
     @staticmethod
     def load(path: str | Path) -> "Plan":
-        """Reads a plan that `save` wrote; PlanError (SHARDC-200) if it is not one."""
+        """Reads a plan that `save` wrote; PlanError (SHARDC-200) if it is not one.
+
+        A plan is data, from whomever it comes: nothing in it is run, opened or written.
+        """
         try:
-            return msgspec.json.decode(Path(path).read_bytes(), type=Plan)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            plan = msgspec.json.decode(read_data(path), type=Plan)
+            check_sound(plan)
+            return plan
+        except BAD_DATA as error:
             raise PlanError(
                 f"'{path}' is not a plan: {error}",
                 where=str(path),
                 help="make one with `shardc plan FILE.mlir --cluster NAME -o plan.json`",
             ) from error
+        except PlanError as error:
+            error.where = str(path)
+            raise
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -142,3 +152,53 @@ def check_bounds(plan: Plan) -> None:
     bounds += [(stage.lower_bound, stage.objective) for stage in plan.stages]
     for bound, value in bounds:
         assert bound <= value * (1 + ROUNDING), f"{bound:g} s is no lower bound of {value:g} s"
+
+
+MOST = 1_000_000  # microbatches, devices, layers: far more than any machine has
+MOST_NAME = 200  # characters of an axis
+
+
+def check_sound(plan: Plan) -> None:
+    """PlanError (SHARDC-200) if the numbers of a plan cannot be those of any.
+
+    A plan that passes is data of sensible size. Whether it is for a program is found where its
+    decisions are applied.
+    """
+    counts = {
+        "num_stages": plan.num_stages,
+        "num_microbatches": plan.num_microbatches,
+        "num_chunks": plan.num_chunks,
+    }
+    for name, count in counts.items():
+        _check(1 <= count <= MOST, f"{name} is {count}")
+    wanted = plan.num_stages * plan.num_chunks
+    _check(len(plan.stages) == wanted, f"it has {len(plan.stages)} stages, and says {wanted}")
+    for number, stage in enumerate(plan.stages):
+        _check_mesh(stage.mesh, f"stage {number}")
+        _check(all(0 <= n <= MOST for n in stage.layers), f"stage {number} has layers below 0")
+        _check(0 <= stage.recompute <= MOST, f"stage {number} has recompute={stage.recompute}")
+    for name, numbers in (
+        ("batch_arguments", plan.batch_arguments),
+        ("batch_dims", plan.batch_dims),
+        ("loop_cuts", plan.loop_cuts),
+    ):
+        _check(all(0 <= n <= MOST for n in numbers), f"{name} are {list(numbers[:5])}")
+    same = len(plan.batch_dims) in (0, len(plan.batch_arguments))
+    _check(same, "batch_arguments and batch_dims are not equally many")
+    _check(not plan.fingerprint or plan.fingerprint.isalnum(), "the fingerprint is no digest")
+
+
+def _check_mesh(mesh: Mesh, where: str) -> None:
+    names = [name for name, _ in mesh.axes]
+    fine = all(name.isprintable() and 0 < len(name) <= MOST_NAME for name in names)
+    _check(fine and len(set(names)) == len(names), f"the axes of {where} have no proper names")
+    _check(all(1 <= size <= MOST for size in mesh.shape), f"an axis of {where} has no devices")
+    ids = mesh.device_ids
+    _check(math.prod(mesh.shape) == len(ids), f"the mesh of {where} has {len(ids)} devices")
+    _check(all(0 <= n < MOST for n in ids), f"a device of {where} has a number below 0")
+    _check(len(set(ids)) == len(ids), f"a device is twice in the mesh of {where}")
+
+
+def _check(holds: bool, what: str) -> None:
+    if not holds:
+        raise PlanError(f"no plan is like this: {what}", help="plan again")

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from shardc.errors import InputError
+from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.layout import ranges
 
 Patterns = dict[str, str]  # pattern -> one word per dim, as `shardc plan --sharding` takes them
@@ -111,8 +112,8 @@ class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def load(path: "str | Path") -> "StagesSpec":
         """Reads a file; InputError (SHARDC-206) if it does not describe a plan by hand."""
         try:
-            return msgspec.json.decode(Path(path).read_bytes(), type=StagesSpec)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return msgspec.json.decode(read_data(path), type=StagesSpec)
+        except BAD_DATA as error:
             raise InputError(
                 f"'{path}' is no plan by hand: {error}",
                 where=str(path),
@@ -126,7 +127,7 @@ class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def save(self, path: "str | Path") -> None:
         """Writes what `load` reads."""
-        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+        write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
 
 def first_layers(spec: StagesSpec) -> tuple[int, tuple[int, ...]] | None:

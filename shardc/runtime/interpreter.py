@@ -10,7 +10,6 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from shardc.plan.executable import Executable
-from shardc.plan.layout import TensorSharding
 from shardc.plan.value_id import is_argument, value_id
 from shardc.runtime.interrupts import deferred_interrupt
 from shardc.runtime.nan_checks import wanted_checks
@@ -23,7 +22,8 @@ from shardc.runtime.processes.placement import JobPlacer
 from shardc.runtime.programs import Program
 from shardc.runtime.stacks import Stacks
 from shardc.runtime.tape.build import build_tape
-from shardc.runtime.tape.instructions import Message, Slot, Tape
+from shardc.runtime.tape.instructions import Message, Slot
+from shardc.runtime.tape.places import slot_places
 from shardc.runtime.transfers import Transfers
 from shardc.runtime.transport import InProcess, Move, Route, Transport
 from shardc.runtime.user_shardings import (
@@ -66,7 +66,7 @@ class Interpreter:
         tape = build_tape(executable, programs)
         self._executable = executable
         self._transfers = Transfers()
-        self._shardings = _slot_shardings(tape, programs)
+        self._shardings = slot_places(tape, programs)
         self._primary = tape.primary
         job = this_job() if is_several() else None
         local = InProcess(self._transfers)
@@ -229,15 +229,6 @@ class Interpreter:
                 for source, target in message.moves
             ]
         )
-
-
-def _slot_shardings(tape: Tape, programs: Sequence[Program]) -> list[NamedSharding]:
-    known: dict[tuple[int, TensorSharding], NamedSharding] = {}
-    for program in programs:
-        specs = program.args + program.results
-        for spec, sharding in zip(specs, program.in_shardings + program.out_shardings, strict=True):
-            known.setdefault((tape.groups[program.program.stage], spec.sharding), sharding)
-    return [known[tape.groups[slot.group], slot.sharding] for slot in tape.slots]
 
 
 def _zeros_program(slots: list[Slot], shardings: list[NamedSharding]) -> jax.stages.Compiled:

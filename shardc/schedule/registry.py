@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from shardc.errors import ScheduleError
+from shardc.files import BAD_DATA, read_data
 from shardc.schedule import families
 from shardc.schedule.family import Costs, Order, Planned, ScheduleFamily, graph_of
 from shardc.schedule.grid import parse_grid
@@ -189,11 +190,11 @@ def planned_by_hand(schedule: Schedule, base: Work) -> Planned:
 
 def _read(path: Path) -> Schedule:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_data(path).decode()
         if path.suffix != ".json":
             return parse_grid(text, str(path))
         return Schedule.from_json(json.loads(text))
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (*BAD_DATA, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ScheduleError(
             f"the schedule cannot be read: {error}",
             where=path,

@@ -318,3 +318,16 @@ def test_kinds_of_functions_are_compared_as_such() -> None:
         if isinstance(each, ast.Constant) and each.value in words
     }
     assert found == set()
+
+
+def test_nothing_is_unpickled_or_run_that_came_as_data() -> None:
+    forbidden = (
+        r"^\s*(?:import|from) (?:c?[pP]ickle|dill|cloudpickle|marshal|shelve|joblib)\b"
+        r"|(?<![\w.])(?:eval|exec)\(|allow_pickle=(?!False)"
+    )
+    found = {
+        relative(path): hit[0]
+        for path in (ROOT / "shardc").rglob("*.py")
+        for hit in re.finditer(forbidden, path.read_text(), re.MULTILINE)
+    }
+    assert found == {}

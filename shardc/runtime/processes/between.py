@@ -26,7 +26,7 @@ class Between:
 
     def __init__(self, local: InProcess) -> None:
         self._local = local
-        self._programs: dict[tuple[Move, ...], _Program] = {}
+        self._programs: dict[tuple[Move, ...], CellProgram] = {}
 
     def route(self, moves: Sequence[Move]) -> Route:
         """As `Transport.route`; compiles only where this process takes part."""
@@ -36,7 +36,7 @@ class Between:
             return self._local.route(moves)
         key = tuple(moves)
         if key not in self._programs:
-            self._programs[key] = _Program(key)
+            self._programs[key] = CellProgram(key)
         return _JointRoute(self._programs[key])
 
     def bring(self, value: jax.Array, target: NamedSharding) -> jax.Array:
@@ -56,7 +56,7 @@ class Between:
 class _JointRoute:
     """A message whose ends are in several processes: its program runs once in each of them."""
 
-    def __init__(self, program: "_Program") -> None:
+    def __init__(self, program: "CellProgram") -> None:
         self._program = program
         self._waiting: list[jax.Array] | None = None
         self._sends = any(is_here(move.source) for move in program.moves)
@@ -73,8 +73,11 @@ class _JointRoute:
         return found
 
 
-class _Program:
-    """The program of a message, and the zeros that devices pass which have nothing to send."""
+class CellProgram:
+    """The program of a message over the devices of both ends, of one process or of several.
+
+    It keeps the zeros that devices pass which have nothing to send.
+    """
 
     def __init__(self, moves: tuple[Move, ...]) -> None:
         self.moves = moves
@@ -121,6 +124,10 @@ class _Program:
             }
             for shape, move in zip(self._shapes, moves, strict=True)
         ]
+
+    def text(self) -> str:
+        """As XLA compiled it."""
+        return self._call.as_text() or ""
 
     def run(self, values: Sequence[dict[jax.Device, jax.Array]]) -> list[jax.Array]:
         """The arrays in the layouts of the receiver, from the pieces of the sender."""

@@ -1,5 +1,6 @@
 """Plans are data: JSON both ways, and meshes that know their axes."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -22,28 +23,31 @@ MANY = st.lists(SHARDINGS, max_size=3).map(tuple)
 FUNCTIONS = st.builds(
     FunctionSharding, MANY, MANY, st.lists(st.builds(OpSharding, MANY, MANY), max_size=2).map(tuple)
 )
-MESHES = st.builds(
-    Mesh,
-    st.lists(st.tuples(AXES, st.integers(1, 8)), max_size=2).map(tuple),
-    st.lists(st.integers(0, 63), min_size=1, max_size=4).map(tuple),
+MESHES = st.lists(st.tuples(AXES, st.integers(1, 4)), max_size=2, unique_by=lambda a: a[0]).flatmap(
+    lambda axes: st.permutations(range(math.prod(size for _, size in axes))).map(
+        lambda ids: Mesh(tuple(axes), tuple(ids))
+    )
 )
 FLOATS = st.floats(0, 1e6)
 WORDS = st.text(max_size=5)
 DATA = st.dictionaries(WORDS, st.one_of(WORDS, st.integers(0, 1 << 50), FLOATS), max_size=3)
-PLANS = st.builds(
-    Plan,
-    num_stages=st.integers(1, 4),
-    num_microbatches=st.integers(1, 64),
-    schedule=st.sampled_from(["gpipe", "1f1b"]),
-    stages=st.lists(st.builds(StagePlan, MESHES, st.just((0, 1))), max_size=2).map(tuple),
-    shardings=st.dictionaries(st.text(max_size=5), FUNCTIONS, max_size=2),
-    predicted=st.builds(
-        Predicted, FLOATS, st.integers(0, 1 << 50), st.integers(0, 1 << 50), FLOATS, FLOATS
-    ),
-    objective=FLOATS,
-    lower_bound=FLOATS,
-    planning_time_s=FLOATS,
-    notes=st.lists(st.builds(Note, st.sampled_from(NoteCode), DATA), max_size=2).map(tuple),
+STAGES = st.lists(st.builds(StagePlan, MESHES, st.just((0, 1))), min_size=1, max_size=2)
+PLANS = STAGES.flatmap(
+    lambda stages: st.builds(
+        Plan,
+        num_stages=st.just(len(stages)),
+        num_microbatches=st.integers(1, 64),
+        schedule=st.sampled_from(["gpipe", "1f1b"]),
+        stages=st.just(tuple(stages)),
+        shardings=st.dictionaries(st.text(max_size=5), FUNCTIONS, max_size=2),
+        predicted=st.builds(
+            Predicted, FLOATS, st.integers(0, 1 << 50), st.integers(0, 1 << 50), FLOATS, FLOATS
+        ),
+        objective=FLOATS,
+        lower_bound=FLOATS,
+        planning_time_s=FLOATS,
+        notes=st.lists(st.builds(Note, st.sampled_from(NoteCode), DATA), max_size=2).map(tuple),
+    )
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardc.errors import ShardcError
-from shardc.runtime.processes.between import Between, Move, _JointRoute, _Program
+from shardc.runtime.processes.between import Between, CellProgram, Move, _JointRoute
 from shardc.runtime.transfers import Transfers
 from shardc.runtime.transport import InProcess
 
@@ -33,7 +33,7 @@ def test_values_arrive_as_a_copy_would(source, target):
     moves = tuple(
         Move(LAYOUTS[source], LAYOUTS[target], value.shape, value.dtype.name) for value in values
     )
-    route = _JointRoute(_Program(moves))
+    route = _JointRoute(CellProgram(moves))
     route.send(given)
     for value, got in zip(values, route.receive(), strict=True):
         assert got.sharding == LAYOUTS[target]
@@ -48,7 +48,7 @@ def test_numbers_and_other_types_arrive(dtype):
     with jax.enable_x64(True):
         value = np.asarray(1, jax.numpy.dtype(dtype))
         move = Move(LAYOUTS["one, whole"], LAYOUTS["2 from 3, whole"], (), dtype)
-        route = _JointRoute(_Program((move,)))
+        route = _JointRoute(CellProgram((move,)))
         route.send([jax.device_put(value, move.source)])
         (got,) = route.receive()
     assert got.dtype == value.dtype and np.asarray(got) == value

@@ -1,0 +1,88 @@
+"""A live state from one plan to another."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import jax
+from jax.sharding import NamedSharding
+
+from shardc.errors import InputError
+from shardc.runtime.context_mesh import no_context_mesh
+from shardc.runtime.processes.moves import Mover
+
+
+class HasState(Protocol):
+    """A `Planned`, a `Compiled`, or a function of `shardc.jit` that was called."""
+
+    def abstract_state(self, argnums: int | Sequence[int] | None = None) -> Any: ...
+
+
+def reallocate(state: Any, plan_a: Any, plan_b: Any, *, donate: bool = False) -> Any:
+    """The same state where another plan wants it: from training to generation, and back.
+
+    Each device is sent the bytes that it lacks, once, by collective permutes between the devices
+    of both plans; leaf by leaf, so that one leaf is there twice at a time if `donate`. In a job of
+    several processes all call it with the same state.
+
+    Args:
+        state: a pytree of arrays, in whatever layout.
+        plan_a: what the state belongs to, which says its types: a `Planned`, a `Compiled`, a
+            function of `shardc.jit` that was called, or what `abstract_state` gave. None: unknown.
+        plan_b: where it is to lie, likewise. Of a function that only reads the state, give
+            `abstract_state(argnums=0)`.
+        donate: the buffers of leaves that move are freed. Leaves that stay are returned as they
+            are, also without.
+    Raises:
+        InputError: SHARDC-263, the state is not of the structure, a shape or a dtype of a plan;
+            188, a function that was not called yet.
+    """
+    if plan_a is not None:
+        _check(state, _layout_of(plan_a), "plan_a")
+    wanted = _layout_of(plan_b)
+    _check(state, wanted, "plan_b")
+    mover = Mover()
+    leaves, tree = jax.tree.flatten(state)
+    with no_context_mesh():
+        moved = [
+            _bring(mover, leaf, target, donate)
+            for leaf, target in zip(leaves, jax.tree.leaves(wanted), strict=True)
+        ]
+    return jax.tree.unflatten(tree, moved)
+
+
+def _bring(mover: Mover, leaf: Any, target: jax.ShapeDtypeStruct, donate: bool) -> jax.Array:
+    place = target.sharding
+    assert isinstance(place, NamedSharding), "a plan places arrays on meshes"
+    if not jax.numpy.issubdtype(target.dtype, jax.dtypes.prng_key):
+        return mover.bring(leaf, place, donate=donate)
+    # JAX has no program that moves keys: their numbers lie as they do, whole in the last dim.
+    numbers = mover.bring(jax.random.key_data(leaf), place)
+    keys: jax.Array = jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
+    return keys
+
+
+def _layout_of(plan: HasState | Any) -> Any:
+    return plan.abstract_state() if hasattr(plan, "abstract_state") else plan
+
+
+def _check(state: Any, layout: Any, which: str) -> None:
+    have: Any = jax.tree.structure(state)
+    want: Any = jax.tree.structure(layout)
+    if have != want:
+        raise InputError(
+            f"the state is {have}, and that of {which} is {want}",
+            help="give a Planned, a Compiled, or abstract_state(argnums=...) of the argument that"
+            " the state is",
+            code="SHARDC-263",
+        )
+    for (path, leaf), target in zip(
+        jax.tree.leaves_with_path(state), jax.tree.leaves(layout), strict=True
+    ):
+        shape, dtype = jax.numpy.shape(leaf), jax.numpy.result_type(leaf)
+        if (shape, dtype) != (target.shape, target.dtype):
+            raise InputError(
+                f"state{jax.tree_util.keystr(path)} is {dtype}{list(shape)}, and in {which}"
+                f" {target.dtype}{list(target.shape)}",
+                help="the plans must be for the same model",
+                code="SHARDC-263",
+            )

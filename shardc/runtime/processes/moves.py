@@ -1,0 +1,48 @@
+"""Arrays from one layout to another, each byte that a device lacks sent to it once."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+
+from shardc.runtime.processes.arrays import is_here, nowhere_here, pieces_of, put
+from shardc.runtime.processes.between import CellProgram
+from shardc.runtime.transport import Move
+
+
+class Mover:
+    """Brings arrays one after the other to where they are to lie.
+
+    Every process of the job brings the same arrays in the same order. An array on one device, of
+    NumPy, or a number is each process's own, and all have the same. Equal moves share a program;
+    it keeps a piece of zeros per device that has nothing to send, so a mover is for one state.
+    """
+
+    def __init__(self) -> None:
+        self._programs: dict[Move, CellProgram] = {}
+
+    def bring(self, value: Any, target: NamedSharding, *, donate: bool = False) -> jax.Array:
+        """`value` in `target`; itself if it lies so.
+
+        Args:
+            donate: whether the buffers of an array that moved may go at once.
+        """
+        if not isinstance(value, jax.Array):
+            return put(np.array(value), target)
+        source: Any = value.sharding
+        if source.is_equivalent_to(target, value.ndim) and set(source.device_set) == set(
+            target.device_set
+        ):
+            return value
+        if not isinstance(source, NamedSharding) and jax.process_count() > 1:
+            return put(np.array(value), target)
+        if not is_here(source) and not is_here(target):
+            return nowhere_here(value.shape, target, value.dtype)
+        move = Move(source, target, value.shape, value.dtype.name)
+        if move not in self._programs:
+            self._programs[move] = CellProgram((move,))
+        (moved,) = self._programs[move].run([pieces_of(value)])
+        if donate:
+            value.delete()
+        return moved

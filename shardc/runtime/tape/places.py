@@ -1,0 +1,37 @@
+"""Where the slots of a tape lie, and the user's arguments with them."""
+
+from collections.abc import Sequence
+
+from jax.sharding import NamedSharding, Sharding
+
+from shardc.plan.executable import Executable
+from shardc.plan.layout import TensorSharding
+from shardc.runtime.programs import Program
+from shardc.runtime.stacks import Stacks
+from shardc.runtime.tape.build import build_tape
+from shardc.runtime.tape.instructions import Tape
+from shardc.runtime.transfers import Transfers
+from shardc.runtime.user_shardings import argument_places
+
+
+def slot_places(tape: Tape, programs: Sequence[Program]) -> list[NamedSharding]:
+    """One per slot, as the programs that read and make it have it."""
+    known: dict[tuple[int, TensorSharding], NamedSharding] = {}
+    for program in programs:
+        specs = program.args + program.results
+        for spec, sharding in zip(specs, program.in_shardings + program.out_shardings, strict=True):
+            known.setdefault((tape.groups[program.program.stage], spec.sharding), sharding)
+    return [known[tape.groups[slot.group], slot.sharding] for slot in tape.slots]
+
+
+def places_of_arguments(
+    executable: Executable, programs: Sequence[Program]
+) -> tuple[Sharding | None, ...]:
+    """Where each of the user's arguments is used without a copy, stacks as one; None where no
+    program reads it. Nothing needs to be compiled."""
+    tape = build_tape(executable, programs)
+    lies = slot_places(tape, programs)
+    arguments = [None if slot is None else lies[slot] for slot in tape.primary]
+    results = [None if slot is None else lies[slot] for slot in tape.results]
+    stacks = Stacks(executable.arguments, executable.results, arguments, results, Transfers())
+    return argument_places(executable.arguments, arguments, stacks.argument_places())
