@@ -40,6 +40,7 @@ def jit(
     stages: Any = "auto",
     microbatches: Any = "auto",
     schedule: str = "auto",
+    chunks: Any = "auto",
     mesh: Any = "auto",
     shardings: Mapping[str, Any] | None = None,
     batch_argnums: int | Sequence[int] | None = None,
@@ -73,7 +74,9 @@ def jit(
         devices: JAX devices that stand for the cluster's devices, in its order; None: all.
         stages: stages of the pipeline; 1: no pipeline; "auto".
         microbatches: parts into which the batch is cut; "auto".
-        schedule: a schedule by name, such as "1f1b" or "zb-v" (docs/schedules.md), or "auto".
+        schedule: a schedule by name, such as "1f1b" or "zb-v" (docs/schedules.md), or "auto": the
+            one with the shortest simulated step, of those that fit.
+        chunks: stages on each device group, for schedules that leave it open; "auto".
         mesh: shape of every stage's mesh, such as (2, 4); with names, {"data": 2, "model": 4} or a
             JAX mesh, of which only the axes count; "auto".
         shardings: pattern -> PartitionSpec or NamedSharding of every argument that it fits, such as
@@ -105,6 +108,7 @@ def jit(
         stages=stages,
         microbatches=microbatches,
         schedule=schedule,
+        chunks=chunks,
         mesh=mesh,
         memory_limit_bytes=memory_limit_bytes,
         time_limit_s=time_limit_s,

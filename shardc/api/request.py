@@ -17,7 +17,7 @@ from shardc.plan.layout import ranges
 from shardc.plan.stages_spec import StagesSpec
 from shardc.schedule.registry import executable_schedule
 
-_CHOICES = ("stages", "microbatches", "schedule", "mesh")
+_CHOICES = ("stages", "microbatches", "schedule", "chunks", "mesh")
 
 
 def plan_options(
@@ -25,6 +25,7 @@ def plan_options(
     stages: Any = "auto",
     microbatches: Any = "auto",
     schedule: str = "auto",
+    chunks: Any = "auto",
     mesh: Any = "auto",
     batch_args: Sequence[int] | None = None,
     memory_limit_bytes: int | None = None,
@@ -36,8 +37,9 @@ def plan_options(
     """PlanOptions; InputError (SHARDC-180) names an argument that has no meaning."""
     _check_count("stages", stages)
     _check_count("microbatches", microbatches)
+    _check_count("chunks", chunks)
     if schedule != "auto":
-        executable_schedule(schedule)
+        executable_schedule(schedule).num_chunks(None if chunks == "auto" else chunks)
     mesh_axes: tuple[str, ...] = ()
     if isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
         mesh = dict(mesh.shape)
@@ -70,6 +72,7 @@ def plan_options(
         stages=stages,
         microbatches=microbatches,
         schedule=schedule,
+        chunks=chunks,
         mesh=mesh,
         mesh_axes=mesh_axes,
         batch_args=None if batch_args is None else tuple(batch_args),

@@ -22,6 +22,7 @@ def plan_options[Command: Callable[..., Any]](command: Command) -> Command:
             click.option("--stages", help="Stages of the pipeline: a number, or auto."),
             click.option("--microbatches", help="Parts of the batch: a number, or auto."),
             click.option("--schedule", help="A schedule by name, or auto."),
+            click.option("--chunks", help="Stages on each device group: a number, or auto."),
             click.option(
                 "--mesh",
                 help="Mesh of every stage: 2x4, with names data=2,model=4, or auto.",
@@ -59,7 +60,7 @@ def from_flags(flags: dict[str, Any]) -> PlanOptions:
         given["memory_limit_bytes"] = num_bytes(given.pop("memory_limit"))
     if "time_limit" in given:
         given["time_limit_s"] = given.pop("time_limit")
-    for name in ("stages", "microbatches"):
+    for name in ("stages", "microbatches", "chunks"):
         if given.get(name, "auto") != "auto":
             given[name] = _whole(f"--{name}", given[name])
     if "=" in given.get("mesh", ""):

@@ -7,7 +7,11 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
 from shardc.analysis.program.flops import heavy_flops
-from shardc.analysis.stages.backward_split import BackwardSplit, split_backward
+from shardc.analysis.stages.backward_split import (
+    BackwardSplit,
+    backward_splits,
+    has_weight_products,
+)
 from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
 from shardc.errors import StageError
@@ -55,9 +59,7 @@ class SplitBackward(Pass):
         found = list(functions(module))
         if any(function_kind(f) is FunctionKind.WEIGHT for f in found):
             return
-        backward = [f for f in found if function_kind(f) is FunctionKind.BACKWARD]
-        model = CostModel(Cluster.parse(self.cluster))
-        parts = {f: _split(f, found, model) for f in backward}
+        parts = backward_splits(found, CostModel(Cluster.parse(self.cluster)))
         _check_gains(parts)
         numbers = [_computed(f) for f in found]
         number = 1 + max((n for each in numbers for n in each), default=-1)
@@ -67,33 +69,11 @@ class SplitBackward(Pass):
             _write_parts(function, split, ids)
 
 
-def _split(
-    function: ir.Operation, others: Sequence[ir.Operation], model: CostModel
-) -> BackwardSplit:
-    stage = get_int(function, STAGE)
-    awaited = {
-        attrs[VALUE]
-        for other in others
-        if get_int(other, STAGE) != stage and _is_of_microbatch(other)
-        for attrs in arg_attrs(other)
-    }
-    own = result_attrs(function)
-    return split_backward(
-        function, {r for r, attrs in enumerate(own) if attrs[VALUE] in awaited}, model
-    )
-
-
-def _is_of_microbatch(function: ir.Operation) -> bool:
-    kind = function_kind(function)
-    return kind is not None and kind.per_microbatch
-
-
 def _check_gains(parts: dict[ir.Operation, BackwardSplit]) -> None:
     """Refuses a program none of whose stages has a product that can wait while another does not."""
-    behind = [(f, split) for f, split in parts.items() if split.urgent]
-    if not behind or any(heavy_flops(op) for _, split in behind for op in split.rest):
+    if has_weight_products(parts.values()):
         return
-    split = behind[0][1]
+    split = next(split for split in parts.values() if split.urgent)
     last = max(split.urgent, key=heavy_flops)
     raise StageError(
         f"no weight gradient can be computed apart from the gradient that a stage sends back:"

@@ -12,7 +12,7 @@ from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.account import Account
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.notes import Note
-from shardc.plan.predicted import Collective, Memory, Predicted
+from shardc.plan.predicted import Collective, JudgedSchedule, Memory, Predicted
 
 
 class OpSharding(msgspec.Struct, frozen=True):
@@ -88,6 +88,8 @@ class Plan(msgspec.Struct, frozen=True):
         cluster: what the plan was made for; its links decide between sequences of collectives.
         from_cache: this plan was not made now but found where plans are kept.
         account: what it does and when, for those who read it; None in plans of older versions.
+        schedules: those that were weighed for its pipeline, the shortest step first; () where the
+            schedule was given or there is no pipeline.
     """
 
     num_stages: int
@@ -110,6 +112,7 @@ class Plan(msgspec.Struct, frozen=True):
     num_chunks: int = 1
     lanes: tuple[tuple[str, ...], ...] = ()
     account: Account | None = None
+    schedules: tuple[JudgedSchedule, ...] = ()
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON, whole or not at all."""

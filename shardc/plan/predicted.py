@@ -16,6 +16,26 @@ class Predicted(msgspec.Struct, frozen=True):
     bubble_fraction: float
 
 
+class JudgedSchedule(msgspec.Struct, frozen=True):
+    """A schedule that was considered for a pipeline.
+
+    Attributes:
+        chunks: stages on each device group.
+        step_time_s: of a simulated step; 0.0 where the schedule was not simulated.
+        peak_bytes: of the device that holds the most.
+        is_planned: both come from programs made for this schedule; else they are estimates from
+            the programs of the pipeline's first schedule.
+        refusal: why it cannot be had; "" where it can.
+    """
+
+    name: str
+    chunks: int
+    step_time_s: float = 0.0
+    peak_bytes: int = 0
+    is_planned: bool = False
+    refusal: str = ""
+
+
 class Replicated(msgspec.Struct, frozen=True):
     """The ops of one name that every device of a stage runs whole.
 

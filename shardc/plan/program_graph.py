@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shardc.plan.executable import ValueSpec
+from shardc.plan.executable import Executable, ValueSpec
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.value_id import is_accumulator, is_computed
@@ -25,6 +25,7 @@ from shardc.schedule.tasks import (
     Schedule,
     Task,
     TaskGraph,
+    parse_lanes,
 )
 
 KINDS_OF_ACTION = {
@@ -127,6 +128,20 @@ def program_graph(
         for buffer in _buffers(value, tasks, meshes, last if name in returned else {})
     ]
     return TaskGraph(needs, tasks.groups, tuple(buffers))
+
+
+def executable_graph(executable: Executable) -> tuple[Schedule, TaskGraph]:
+    """The lanes that an executable runs, and what they need and hold."""
+    lanes = parse_lanes(executable.actions)
+    schedule = Schedule(lanes)
+    groups = {(task.stage, task.replica): row for row, lane in enumerate(lanes) for task in lane}
+    values = [
+        ProgramValues(each.stage, each.kind, each.round, each.args, each.results)
+        for each in executable.programs
+    ]
+    returned = {result.value for result in executable.results}
+    tasks = TaskGraph({task: () for lane in lanes for task in lane}, groups)
+    return schedule, program_graph(values, schedule, tasks, executable.meshes, returned)
 
 
 def _programs_of(

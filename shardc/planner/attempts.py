@@ -95,8 +95,11 @@ class Attempts:
     def may_plan_another(self, most_ops: int) -> bool:
         """Whether one more shape may be planned: within a budget of ops in the stages of all
         shapes, and within the time limit."""
-        affordable = self._ops + self._most_ops <= most_ops
-        return affordable and self.seconds_spent() + self._longest_s < self.options.time_limit_s
+        return self._ops + self._most_ops <= most_ops and self.has_time()
+
+    def has_time(self) -> bool:
+        """Whether the time limit leaves as much as the longest shape took."""
+        return self.seconds_spent() + self._longest_s < self.options.time_limit_s
 
     def _outline(self, shape: Shape) -> Module:
         """The stage functions of a shape; the last are kept, for its other meshes."""

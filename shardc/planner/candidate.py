@@ -97,6 +97,11 @@ class Candidate:
         """Predicted step time."""
         return float(self.step.simulation.makespan_s) + self.host_s
 
+    @property
+    def peak_bytes(self) -> int:
+        """Of the device that holds the most."""
+        return int(_of_groups(self.shape, [report.peak_bytes for report in self.reports]))
+
     def judged(self, name: str) -> Alternative:
         """What it came to; `name` says who proposed it."""
         terms = split_step(self.seconds, self.shape.meshes, self.reports)
@@ -161,7 +166,7 @@ class Candidate:
             shardings=shardings_of(self.module),
             predicted=Predicted(
                 step_time_s=self.seconds,
-                peak_bytes_per_device=int(_of_groups(shape, [r.peak_bytes for r in reports])),
+                peak_bytes_per_device=self.peak_bytes,
                 communication_bytes=sent + self.step.sent_bytes,
                 compute_s=_of_groups(shape, [report.objective for report in reports]),
                 bubble_fraction=float(self.step.simulation.bubble_ratio),

@@ -159,7 +159,12 @@ def in_chunks(proposal: Proposal, splits: Splits, schedule: str, options: PlanOp
         schedule=schedule,
         meshes=meshes_of_stages(shape.meshes, schedule, chunks),
         num_chunks=chunks,
+        recompute=(),
     )
+    if any(shape.recompute):
+        family = executable_schedule(schedule)
+        held = family.in_flight(family.work(Work(groups, shape.num_microbatches), chunks))
+        cut = msgspec.structs.replace(cut, recompute=held)
     return Proposal(cut, 0.0, tuple((stage,) for stage in range(stages)))
 
 

@@ -18,14 +18,13 @@ from shardc.analysis.shardings.mesh_fit import check_mesh_divides, on_asked_mesh
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.cost.submeshes import place
-from shardc.errors import (
-    InfeasibleError,
-)
+from shardc.errors import InfeasibleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
 from shardc.plan.notes import Data, Note, NoteCode
+from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import Shape
 from shardc.planner.attempts import (
     CHOOSING_EFFORT_S,
@@ -47,6 +46,7 @@ from shardc.planner.proposal import (
 )
 from shardc.planner.record.account import recorded
 from shardc.planner.request import check_stages, most_microbatches, state_bytes, too_few_layers
+from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import WANTED, distinct
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import AUTO, executable_schedule
@@ -88,6 +88,7 @@ class Planner:
     Attributes:
         tried: the shapes that were planned exactly.
         promising: what the search found; None: it was not asked.
+        weighed: the schedules that were looked at for the pipeline that won.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Planner:
         self.progress = progress or (lambda text: None)
         self.wanted = wanted
         self.promising: Promising | None = None
+        self.weighed: tuple[JudgedSchedule, ...] = ()
         self.unmet: list[Note] = []
         self.splits = Splits(module, options.batch_args)
         self.tried = Attempts(module, self.splits, cluster, self.options, self.progress)
@@ -111,7 +113,10 @@ class Planner:
             executable_schedule(options.schedule)
         self.schedules = list(AUTO) if options.schedule == "auto" else [options.schedule]
         self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
-        self.chunks = num_chunks(self.schedule, options)
+        self.asked_chunks = options.chunks
+        if options.schedule == "auto":  # shapes are searched for with one stage per device group
+            self.options = msgspec.structs.replace(self.options, chunks="auto")
+        self.chunks = num_chunks(self.schedule, self.options)
         self.base = "1f1b" if self.chunks > 1 else self.schedule  # with one stage per device group
         if self.chunks > 1:
             self.schedules = [self.base]
@@ -137,6 +142,9 @@ class Planner:
             best = self.tried.best if self.tried.may_plan_another(most_ops) else None
             if best is not None and best.gap > FINAL_GAP:
                 self.tried.plan(best.proposal, FINAL_GAP, FINAL_EFFORT_S)
+            if self.options.schedule == "auto":
+                chunks = self.asked_chunks
+                self.weighed = choose_schedule(self.tried, self.splits, chunks, self.limit)
             poll_between()
         except KeyboardInterrupt:
             if self.tried.best is None:
@@ -163,7 +171,7 @@ class Planner:
             self.tried.seconds_spent(),
         )
         plan = recorded(plan, best, self.splits, self.limit, tuple(self.tried.judged.values()))
-        return msgspec.structs.replace(plan, unmet=tuple(self.unmet))
+        return msgspec.structs.replace(plan, unmet=tuple(self.unmet), schedules=self.weighed)
 
     # ---- what was asked for ----
 

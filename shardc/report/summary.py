@@ -3,7 +3,7 @@
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
 from rich.console import Console
@@ -15,7 +15,7 @@ from shardc.plan.alternatives import terms_of
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.plan.layout import Mesh, ranges
-from shardc.plan.predicted import Memory
+from shardc.plan.predicted import JudgedSchedule, Memory
 
 _COLLECTIVE = re.compile(
     r"stablehlo\.(all_reduce|all_gather|all_to_all|reduce_scatter|collective_permute)\b"
@@ -63,6 +63,11 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
         f"of the step: {seconds(terms.compute_s)} compute and {seconds(terms.communication_s)}"
         f" communication of the busiest stage, {seconds(terms.waiting_s)} waiting"
     )
+    if plan.schedules:
+        yield Text(
+            "schedules weighed for this pipeline; ~: estimated from the programs of the first"
+        )
+        yield _schedule_table(plan.schedules)
     for number, stage in enumerate(plan.stages):
         yield Text(f"memory of a device of stage {number} at its peak: {memory_text(stage.memory)}")
     yield Text(
@@ -112,6 +117,26 @@ def _stage_table(plan: Plan, executable: Executable | None) -> Table:
         if executable is not None:
             row.append(_collectives(executable, number))
         table.add_row(*row)
+    return table
+
+
+def _schedule_table(schedules: Sequence[JudgedSchedule]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("schedule")
+    table.add_column("chunks", justify="right")
+    table.add_column("step", justify="right")
+    table.add_column("peak/device", justify="right")
+    table.add_column("")
+    for each in schedules:
+        about = "" if each.is_planned else "~"
+        known = each.step_time_s > 0.0
+        table.add_row(
+            each.name,
+            str(each.chunks),
+            f"{about}{seconds(each.step_time_s)}" if known else "",
+            f"{about}{size(each.peak_bytes)}" if known else "",
+            each.refusal,
+        )
     return table
 
 

@@ -53,7 +53,7 @@ def run_order(schedule: Schedule, graph: TaskGraph) -> tuple[Task, ...]:
     """All tasks in one order that keeps every dependence and every lane's own order.
 
     It goes round the lanes, one task each as far as it can, so that a single process which
-    dispatches in this order keeps all of them busy.
+    dispatches in this order keeps all of them busy. `shardc.runtime.tape.order` goes the same way.
 
     Raises:
         ScheduleError: SHARDC-244, the tasks wait for each other.
@@ -63,18 +63,17 @@ def run_order(schedule: Schedule, graph: TaskGraph) -> tuple[Task, ...]:
     finished: set[Task] = set()
     num_tasks = sum(map(len, schedule.lanes))
     while len(done) < num_tasks:
-        started = []
+        before = len(done)
         for row, lane in enumerate(schedule.lanes):
             if position[row] == len(lane):
                 continue
             task = lane[position[row]]
             if all(need.task in finished for need in graph.needs[task]):
-                started.append(task)
+                done.append(task)
+                finished.add(task)
                 position[row] += 1
-        if not started:
+        if len(done) == before:
             raise deadlock(schedule, graph, position, finished)
-        done += started
-        finished.update(started)
     return tuple(done)
 
 
@@ -141,7 +140,7 @@ def _changes(
         freed = last if last >= 0 or buffer.users else i
         changes.append((time, i, buffer, True))
         changes.append((2 * (freed if freed >= 0 else len(lane)) + 1, freed, buffer, False))
-    changes.sort(key=lambda change: (change[0], not change[3]))
+    changes.sort(key=lambda change: (change[0], change[3]))
     return [(i, buffer, is_made) for _, i, buffer, is_made in changes]
 
 

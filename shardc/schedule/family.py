@@ -64,6 +64,7 @@ class ScheduleFamily:
         slices: whether it cuts microbatches into token slices.
         place: (work) -> per replica the device group of each stage.
         refuses: (work) -> why it cannot take such counts and what to do, or None.
+        searches: (work) -> whether its order takes seconds to find.
         about: one line for people.
     """
 
@@ -75,6 +76,7 @@ class ScheduleFamily:
     slices: bool = False
     place: Callable[[Work], Placement] = looped
     refuses: Callable[[Work], tuple[str, str] | None] = lambda work: None
+    searches: Callable[[Work], bool] = lambda work: False
     about: str = ""
 
     @property
@@ -132,7 +134,7 @@ class ScheduleFamily:
             prologue=False,
             update_rounds=0,
         )
-        lanes = self.order(full, costs or Costs())
+        lanes = _ordered(self, full, costs or Costs())
         if not work.backward:
             lanes = [[task for task in lane if task.kind == FORWARD] for lane in lanes]
         return Schedule(framed(lanes, work, self.place(work)))
@@ -186,6 +188,11 @@ class Planned:
     graph: TaskGraph
     lower_bound: Amount | None = None
     slice_shares: tuple[Amount, ...] = ()
+
+
+@lru_cache(maxsize=64)
+def _ordered(family: ScheduleFamily, work: Work, costs: Costs) -> Lanes:
+    return family.order(work, costs)
 
 
 @lru_cache(maxsize=4096)

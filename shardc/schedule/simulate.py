@@ -77,6 +77,45 @@ def simulate(
     Raises:
         ScheduleError: SHARDC-244, the tasks wait for each other.
     """
+    times = _timed(schedule, graph, duration_s, transfer_s, overlap=overlap, link=link)
+    return _summary(schedule, graph, times)
+
+
+def lengths(
+    schedule: Schedule,
+    graph: TaskGraph,
+    duration_s: Callable[[Task], Amount],
+    transfer_s: Amount = 0,
+) -> tuple[Amount, Amount]:
+    """(span_s, makespan_s) of `simulate`, which takes longer to say the rest."""
+    times = _timed(schedule, graph, duration_s, transfer_s, overlap=True, link=None)
+    makespan, span = _extent(schedule, times)
+    return times.exact(span), times.exact(makespan)
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Start and end of every task, by its position in the lanes put in a row, times `scale`."""
+
+    tasks: list[Task]
+    takes: list[Amount]
+    start: dict[int, Amount]
+    end: dict[int, Amount]
+    scale: int
+
+    def exact(self, value: Any) -> Amount:
+        return value if self.scale == 1 else Fraction(value, self.scale)
+
+
+def _timed(
+    schedule: Schedule,
+    graph: TaskGraph,
+    duration_s: Callable[[Task], Amount],
+    transfer_s: Amount | Callable[[Need], Amount],
+    *,
+    overlap: bool,
+    link: Link | None,
+) -> _Times:
     send_s = transfer_s if callable(transfer_s) else (lambda need: transfer_s)
     tasks = [task for lane in schedule.lanes for task in lane]
     index = {task: i for i, task in enumerate(tasks)}
@@ -84,23 +123,25 @@ def simulate(
     takes = [duration_s(task) for task in tasks]
     readers: list[list[tuple[int, Need | None]]] = [[] for _ in tasks]
     pending = [0] * len(tasks)
-    crossing: dict[Amount, None] = {}
+    crossing: set[Amount] = set()
     for i, task in enumerate(tasks):
         for need in graph.needs[task]:
             crosses = need.source != need.target and need.num_bytes
             if crosses:
-                crossing.setdefault(send_s(need))
+                crossing.add(send_s(need))
             readers[index[need.task]].append((i, need if crosses else None))
             pending[i] += 1
-    scale = common_scale([*dict.fromkeys(takes), *crossing])
-    takes = [scaled(time, scale) for time in takes]
+    distinct = {*takes, *crossing}
+    scale = common_scale(distinct)
+    whole = {time: scaled(time, scale) for time in distinct}  # equal numbers scale alike
+    takes = [whole[time] for time in takes]
     start, end = _run(
         schedule,
         takes,
         lane_of,
         readers,
         pending,
-        lambda need: scaled(send_s(need), scale),
+        lambda need: whole[send_s(need)],
         overlap=overlap,
         link=link,
     )
@@ -108,7 +149,7 @@ def simulate(
         finished = {tasks[i] for i in end}
         position = [sum(task in finished for task in lane) for lane in schedule.lanes]
         raise deadlock(schedule, graph, position, finished)
-    return _summary(schedule, graph, tasks, takes, start, end, scale)
+    return _Times(tasks, takes, start, end, scale)
 
 
 def _run(
@@ -179,36 +220,35 @@ def _run(
     return start, end
 
 
-def _summary(
-    schedule: Schedule,
-    graph: TaskGraph,
-    tasks: Sequence[Task],
-    takes: Sequence[Amount],
-    start: dict[int, Amount],
-    end: dict[int, Amount],
-    scale: int,
-) -> Simulation:
-    def exact(value: Any) -> Amount:
-        return value if scale == 1 else Fraction(value, scale)
-
+def _extent(schedule: Schedule, times: _Times) -> tuple[Amount, Amount]:
+    """Makespan and span, scaled; tasks that take no time do not count."""
     makespan: Amount = 0
     span: Amount = 0
+    at = 0
+    for lane in schedule.lanes:
+        lasting = [i for i in range(at, at + len(lane)) if times.takes[i]]
+        at += len(lane)
+        if lasting:
+            makespan = max(makespan, times.end[lasting[-1]])
+            span = max(span, times.end[lasting[-1]] - times.start[lasting[0]])
+    return makespan, span
+
+
+def _summary(schedule: Schedule, graph: TaskGraph, times: _Times) -> Simulation:
+    tasks, start, end, exact = times.tasks, times.start, times.end, times.exact
+    makespan, span = _extent(schedule, times)
     timeline = []
     at = 0
     for row, lane in enumerate(schedule.lanes):
         own = range(at, at + len(lane))
         at += len(lane)
-        lasting = [i for i in own if takes[i]]
-        if lasting:
-            makespan = max(makespan, end[lasting[-1]])
-            span = max(span, end[lasting[-1]] - start[lasting[0]])
         group = schedule.groups[row]
         timeline += [
             (start[i], end[i], group, TimedAction(tasks[i], group, exact(start[i]), exact(end[i])))
             for i in own
         ]
     timeline.sort(key=lambda entry: entry[:3])
-    busy = sum(takes)
+    busy = sum(times.takes)
 
     def idle_share(length: Amount) -> Amount:
         total = length * len(schedule.lanes)

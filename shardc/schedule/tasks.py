@@ -198,8 +198,8 @@ def common_scale(amounts: Iterable[Amount]) -> int:
 
 
 def scaled(amount: Amount, scale: int) -> Amount:
-    """`amount` times the scale that makes it whole; floats stay what they are."""
-    return amount if isinstance(amount, float) else int(amount * scale)
+    """`amount` times the scale that makes it whole; beside floats everything stays what it is."""
+    return amount if isinstance(amount, float) or scale == 1 else int(amount * scale)
 
 
 def parse_lanes(texts: Iterable[Sequence[str]]) -> tuple[tuple[Task, ...], ...]:

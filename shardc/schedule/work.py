@@ -111,6 +111,8 @@ class Work:
             for stage, group in enumerate(of_stage)
         }
         whole = {task[:1] + task[2:] for task in fused} if self.split_backward else set()
+        early, late = 1 - self.weight_share, self.weight_share
+        share, sizes = self.share, [self.size(j) for j in range(self.slices)]
         needs: dict[Task, tuple[Need, ...]] = {}
         buffers: list[Buffer] = []
         last: dict[int, list[Task]] = {}
@@ -126,14 +128,12 @@ class Work:
                     if self.prologue:
                         waits.append(Need(Task(stage, PROLOGUE, 0, 0, replica), 0, group, group))
                     if stage:
-                        waits.append(
-                            Need(forward._replace(stage=stage - 1), self.share, before, group)
-                        )
+                        waits.append(Need(forward._replace(stage=stage - 1), share, before, group))
                     if j:
                         waits.append(Need(forward._replace(slice=j - 1), 0, group, group))
                     needs[forward] = tuple(waits)
                     if not self.backward:
-                        buffers.append(Buffer(group, self.size(j), forward, (forward,)))
+                        buffers.append(Buffer(group, sizes[j], forward, (forward,)))
                         last.setdefault(stage, []).append(forward)
                         continue
                     is_whole = (stage, k, j, replica) in whole
@@ -144,25 +144,23 @@ class Work:
                         above = (stage + 1, k, j, replica) in whole
                         kind = WHOLE_BACKWARD if above else BACKWARD
                         needed = Task(stage + 1, kind, k, j, replica)
-                        waits.append(Need(needed, self.share, behind, group))
+                        waits.append(Need(needed, share, behind, group))
                     if j + 1 < self.slices:
                         above = (stage, k, j + 1, replica) in whole
                         kind = WHOLE_BACKWARD if above else BACKWARD
                         waits.append(Need(Task(stage, kind, k, j + 1, replica), 0, group, group))
                     needs[backward] = tuple(waits)
                     if not self.split_backward or is_whole:
-                        buffers.append(Buffer(group, self.size(j), forward, (backward,)))
+                        buffers.append(Buffer(group, sizes[j], forward, (backward,)))
                         last.setdefault(stage, []).append(backward)
                         continue
                     weight = backward._replace(kind=WEIGHT)
                     needs[weight] = (Need(backward, 0, group, group),)
                     last.setdefault(stage, []).append(weight)
-                    for share, user in (
-                        (1 - self.weight_share, backward),
-                        (self.weight_share, weight),
-                    ):
-                        if share:
-                            buffers.append(Buffer(group, self.size(j) * share, forward, (user,)))
+                    for part, user in ((early, backward), (late, weight)):
+                        if part:
+                            held = sizes[j] if part == 1 else sizes[j] * part
+                            buffers.append(Buffer(group, held, forward, (user,)))
         for number in range(self.update_rounds):
             for (stage, replica), group in groups.items():
                 update = Task(stage, UPDATE, number, 0, replica)

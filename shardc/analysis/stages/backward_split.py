@@ -1,16 +1,18 @@
 """Which ops of a stage's backward the stage before waits for, and which can wait themselves."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.flops import op_cost
+from shardc.analysis.program.flops import heavy_flops, op_cost
 from shardc.analysis.program.fusion import is_fused
 from shardc.cost.model import CostModel
+from shardc.ir.attributes import STAGE, VALUE, arg_attrs, function_kind, get_int, result_attrs
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import dtype_of, num_bytes
 from shardc.ir.walk import body, made_by, ops, terminator
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.work import Work
 from shardc.solver.pipeline.kept_values import Maker, kept_values
 
@@ -33,6 +35,45 @@ class BackwardSplit:
     urgent_results: list[int]
     rest_results: list[int]
     kept: list[ir.Value]
+
+
+def backward_splits(
+    functions: Sequence[ir.Operation], model: CostModel
+) -> dict[ir.Operation, BackwardSplit]:
+    """How the backward function of each stage falls apart; other stages wait for the urgent part.
+
+    Args:
+        functions: all stage functions.
+    """
+    return {
+        each: split_backward(each, _awaited(each, functions), model)
+        for each in functions
+        if function_kind(each) is FunctionKind.BACKWARD
+    }
+
+
+def has_weight_products(splits: Iterable[BackwardSplit]) -> bool:
+    """Whether some product can wait, on a stage that has something urgent: else it is no use to cut
+    the backward in two."""
+    behind = [split for split in splits if split.urgent]
+    return not behind or any(heavy_flops(op) for split in behind for op in split.rest)
+
+
+def _awaited(function: ir.Operation, others: Sequence[ir.Operation]) -> set[int]:
+    """Positions of the results that other stages read for the same microbatch."""
+    stage = get_int(function, STAGE)
+    ids = {
+        attrs[VALUE]
+        for other in others
+        if get_int(other, STAGE) != stage and _is_of_microbatch(other)
+        for attrs in arg_attrs(other)
+    }
+    return {r for r, attrs in enumerate(result_attrs(function)) if attrs[VALUE] in ids}
+
+
+def _is_of_microbatch(function: ir.Operation) -> bool:
+    kind = function_kind(function)
+    return kind is not None and kind.per_microbatch
 
 
 def split_backward(

@@ -197,6 +197,7 @@ FAMILIES = (
         split_backward=True,
         chunks=(1, 2),
         place=place,
+        searches=lambda work: True,
         about="the shortest span that is found in time, with a bound",
     ),
 )

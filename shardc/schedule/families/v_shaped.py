@@ -14,7 +14,7 @@ from shardc.schedule.family import Costs, Lanes, Order, ScheduleFamily, framed
 from shardc.schedule.orders.fill import Filling, fill_weights
 from shardc.schedule.orders.squeeze import Lane, squeeze, with_weights
 from shardc.schedule.placement import zigzag
-from shardc.schedule.simulate import simulate
+from shardc.schedule.simulate import lengths
 from shardc.schedule.tasks import BACKWARD, FORWARD, WEIGHT, Amount, Schedule, Task
 from shardc.schedule.times import durations
 from shardc.schedule.work import Work
@@ -27,6 +27,7 @@ OVERTAKING = (
     *(Filling(loose=True, reserve=reserve) for reserve in (1, 2, 4)),
 )
 MOST_TASKS = 1024  # forwards of a step up to which all of those are tried
+QUICK_TASKS = 256  # forwards of a step up to which that is a matter of a moment
 
 Offsets = Sequence[tuple[int, int, int, int]]
 """Per group, the slots of F and F on the way back, B on the way back and B, of microbatch 0."""
@@ -172,8 +173,7 @@ def _best(orders: Sequence[Lanes], work: Work, costs: Costs) -> Lanes:
 
     def takes(lanes: Lanes) -> tuple[Amount, Amount]:
         schedule = Schedule(framed(lanes, work, zigzag(work)))
-        result = simulate(schedule, graph, of, costs.transfer_s)
-        return result.span_s, result.makespan_s
+        return lengths(schedule, graph, of, costs.transfer_s)
 
     distinct = dict.fromkeys(tuple(map(tuple, lanes)) for lanes in orders)
     return min(distinct, key=takes)
@@ -206,12 +206,36 @@ def _zero_bubble(work: Work) -> Lanes:
     return lanes
 
 
-def _family(name: str, order: Order, about: str, *, split: bool = True) -> ScheduleFamily:
-    return ScheduleFamily(name, order, split_backward=split, chunks=(2,), place=zigzag, about=about)
+def _tries_many(work: Work) -> bool:
+    return work.num_stages * work.num_microbatches > QUICK_TASKS
+
+
+def _family(
+    name: str,
+    order: Order,
+    about: str,
+    *,
+    split: bool = True,
+    searches: Callable[[Work], bool] = _tries_many,
+) -> ScheduleFamily:
+    return ScheduleFamily(
+        name,
+        order,
+        split_backward=split,
+        chunks=(2,),
+        place=zigzag,
+        searches=searches,
+        about=about,
+    )
 
 
 FAMILIES = (
-    _family("zb-v", zero_bubble, "no bubble with 1F1B's memory, on every group the same"),
+    _family(
+        "zb-v",
+        zero_bubble,
+        "no bubble with 1F1B's memory, on every group the same",
+        searches=lambda work: False,
+    ),
     _family(
         "v-half",
         repeating(half, lambda p: (p + 2) // 2),

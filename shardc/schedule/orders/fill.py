@@ -6,10 +6,20 @@ the next of them has not got its inputs yet, or where memory must be freed first
 
 from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heappop, heappush
 
 from shardc.schedule.family import Costs, Lanes
-from shardc.schedule.tasks import BACKWARD, FORWARD, WEIGHT, Amount, Task, common_scale, scaled
+from shardc.schedule.tasks import (
+    BACKWARD,
+    FORWARD,
+    WEIGHT,
+    Amount,
+    Task,
+    TaskGraph,
+    common_scale,
+    scaled,
+)
 from shardc.schedule.times import durations
 from shardc.schedule.work import Placement, Work
 
@@ -55,6 +65,11 @@ def fill_weights(
     return _Filler(work, placement, lanes, costs, limit, filling or Filling()).run()
 
 
+@lru_cache(maxsize=4)
+def _graph(work: Work, placement: Placement) -> TaskGraph:
+    return work.graph(placement)
+
+
 class _Filler:
     """A simulation in which idle groups take their oldest weight gradient."""
 
@@ -72,7 +87,7 @@ class _Filler:
         self.whole = common_scale([work.weight_share])  # what one F takes
         self.late = int(scaled(work.weight_share, self.whole)) if self.splits else self.whole
         self.room = None if limit is None else limit * self.whole // work.share
-        self.graph = work.graph(placement)
+        self.graph = _graph(work, placement)
         duration = durations(work, costs.times)
         kinds = {(t.kind, t.stage, t.slice): duration(t) for t in self.graph.tasks}
         scale = common_scale([*kinds.values(), costs.transfer_s])

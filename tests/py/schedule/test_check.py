@@ -206,7 +206,7 @@ def run_elsewhere(program: dict[int, list[Instruction]]) -> None:
 @pytest.mark.parametrize(
     ("mutate", "code", "said"),
     [
-        (drop(Receive, 1), "SHARDC-247", "add the receive"),
+        (drop(Receive, 1), "SHARDC-247", "is not on device 1 yet"),
         (drop(Send, 0), "SHARDC-247", "add the send"),
         (drop(Free, 0), "SHARDC-246", "is never freed"),
         (drop(Run, 1), "SHARDC-243", "device 1 does not run 1F0"),

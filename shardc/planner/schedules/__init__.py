@@ -1,0 +1,1 @@
+"""The schedule of a pipeline whose stages are planned."""

@@ -1,0 +1,83 @@
+"""Which schedule a pipeline gets: the one with the shortest simulated step, of those that fit.
+
+Shapes are searched for with gpipe and 1f1b (`shardc.planner.shapes`). Here every other family that
+runs is estimated on the shape that won; the best are planned as they will run, and the shortest
+step stays.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+
+from shardc.options import Auto
+from shardc.plan.predicted import JudgedSchedule
+from shardc.planner.attempts import FINAL_EFFORT_S, FINAL_GAP, Attempts
+from shardc.planner.candidate import Candidate
+from shardc.planner.schedules.estimates import Estimates
+from shardc.planner.split_cache import Splits
+from shardc.schedule.family import ScheduleFamily
+from shardc.schedule.registry import built_in
+
+MOST_PLANNED = 2  # schedules that are planned, of those that are estimated to be faster
+WORTH = 0.98  # a schedule must be estimated so much faster: estimates are no closer than that
+CHUNKS = 2  # of a family that takes any number
+
+
+def choose_schedule(
+    tried: Attempts, splits: Splits, chunks: int | Auto, limit_bytes: int
+) -> tuple[JudgedSchedule, ...]:
+    """Plans the best pipeline so far with the schedules that are best for it; `tried` keeps the
+    best plan of all. With a number of `chunks`, only schedules with so many stages per group count.
+
+    Returns:
+        Every schedule that was looked at, the shortest step first: all that run, but for those
+        whose order takes seconds to find. () without a pipeline that trains.
+    """
+    base = tried.best
+    if base is None or len(base.shape.meshes) == 1:
+        return ()
+    estimates = Estimates(base, tried.cluster, splits)
+    if not estimates.work.backward:
+        return ()
+    first = base.shape.schedule, 1
+    estimate_s = estimates.of(built_in()[first[0]], 1).step_time_s
+    judged = {}
+    for family, count in _ways(chunks):
+        if family.searches(replace(estimates.work, chunks=count)):
+            continue
+        found = estimates.of(family, count)
+        if found.peak_bytes > limit_bytes:
+            found = msgspec.structs.replace(found, refusal="does not fit into memory")
+        judged[family.name, count] = found
+    must = first not in judged
+    if not must:
+        judged[first] = _planned(base)
+    ranked = sorted(judged.values(), key=_rank)
+    for number, each in enumerate(ranked[:MOST_PLANNED]):
+        slow = each.step_time_s >= WORTH * estimate_s and not must
+        if each.is_planned or each.refusal or slow or (number and not tried.has_time()):
+            break
+        planned = tried.plan(estimates.proposal(each), FINAL_GAP, FINAL_EFFORT_S)
+        if isinstance(planned, Candidate):
+            judged[each.name, each.chunks] = _planned(planned)
+            if must:
+                tried.best, must = planned, False
+    return tuple(sorted(judged.values(), key=_rank))
+
+
+def _ways(chunks: int | Auto) -> Iterator[tuple[ScheduleFamily, int]]:
+    """Every family that runs, with its number of chunks."""
+    for family in built_in().values():
+        own = family.chunks[0] if family.chunks else CHUNKS if chunks == "auto" else chunks
+        if family.is_executable and chunks in ("auto", own):
+            yield family, own
+
+
+def _rank(each: JudgedSchedule) -> tuple[bool, float, int, str]:
+    return bool(each.refusal), each.step_time_s, each.chunks, each.name
+
+
+def _planned(found: Candidate) -> JudgedSchedule:
+    shape, peak = found.shape, found.peak_bytes
+    return JudgedSchedule(shape.schedule, shape.num_chunks, found.seconds, peak, is_planned=True)

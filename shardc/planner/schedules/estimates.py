@@ -1,0 +1,167 @@
+"""What any schedule would take on a pipeline that is planned with one stage per device group."""
+
+from dataclasses import replace
+
+import msgspec
+
+from shardc.analysis.stages.layers import layer_positions
+from shardc.analysis.stages.refusal import StageRefusal
+from shardc.cluster import Cluster
+from shardc.compiler import outline_shape, work_of
+from shardc.cost.model import CostModel
+from shardc.options import PlanOptions
+from shardc.plan.predicted import JudgedSchedule
+from shardc.planner.candidate import Candidate
+from shardc.planner.proposal import Proposal, in_chunks
+from shardc.planner.schedules.cuts import Cut, cut_of
+from shardc.planner.split_cache import Splits
+from shardc.planner.step_time import stage_times
+from shardc.schedule.family import ScheduleFamily
+from shardc.schedule.registry import executable_schedule
+from shardc.schedule.simulate import simulate
+from shardc.schedule.tasks import (
+    BACKWARD,
+    FORWARD,
+    PROLOGUE,
+    UPDATE,
+    WEIGHT,
+    WHOLE_BACKWARD,
+    Need,
+    Task,
+    TaskGraph,
+)
+from shardc.schedule.work import Work
+
+UNCHUNKED = "1f1b"  # a name for the cut of one stage per group
+
+
+class Estimates:
+    """Simulates schedules with what is known of a planned pipeline.
+
+    The stages of a schedule are cut as they would run; their FLOPs, and the bytes that they keep
+    and send, are their own. A FLOP takes as long as in the planned programs of the same device
+    group, a byte that is kept as much memory there, and the host its time for each program.
+    """
+
+    def __init__(self, base: Candidate, cluster: Cluster, splits: Splits) -> None:
+        shape = base.shape
+        assert shape.num_chunks == 1, "one stage per device group"
+        self._base, self._splits = base, splits
+        self._model = CostModel(cluster)
+        self._action_s = cluster.device.timing.action_s
+        self.work = work_of(base.module, shape)
+        self._cuts: dict[int, Cut | str] = {1: cut_of(base.module, self._model)}
+        self._times = [
+            stage_times(report, mesh, self.work, self._model)
+            for report, mesh in zip(base.reports, shape.meshes, strict=True)
+        ]
+        self._held = executable_schedule(shape.schedule).in_flight(self.work)
+
+    def of(self, family: ScheduleFamily, chunks: int) -> JudgedSchedule:
+        """The step and the memory of a schedule; why it cannot be had, if it cannot."""
+        work = replace(self.work, chunks=chunks, split_backward=family.split_backward)
+        refused = family.refuses(work)
+        cut = self._cut(family, chunks)
+        why = refused[0] if refused else cut if isinstance(cut, str) else ""
+        if isinstance(cut, str) or why:
+            return JudgedSchedule(family.name, chunks, refusal=why)
+        if family.split_backward and not cut.splits:
+            why = "no weight gradient can be computed apart from what a stage sends back"
+            return JudgedSchedule(family.name, chunks, refusal=why)
+        schedule = family.generate(work)
+        graph = family.graph(work, schedule)
+        seconds = self._seconds(cut, graph, split=family.split_backward)
+        result = simulate(
+            schedule,
+            self._with_bytes(cut, graph),
+            lambda task: seconds[task.stage, task.kind],
+            lambda need: self._send_s(cut, need),
+            overlap=self._model.cluster.device.timing.transfers_overlap,
+        )
+        peak = max(
+            report.peak_bytes - report.memory.stash + float(held)
+            for report, held in zip(self._base.reports, result.peak_activations, strict=True)
+        )
+        step_s = float(result.makespan_s) + self._base.host_s
+        return JudgedSchedule(family.name, chunks, step_s, int(peak))
+
+    def _cut(self, family: ScheduleFamily, chunks: int) -> Cut | str:
+        """The stages with so many on each group; why there are none."""
+        if chunks not in self._cuts:
+            self._cuts[chunks] = self._chunked(family.name, chunks)
+        return self._cuts[chunks]
+
+    def _chunked(self, name: str, chunks: int) -> Cut | str:
+        shape = self._base.shape
+        if len({len(mesh.device_ids) for mesh in shape.meshes}) > 1:
+            return "device groups are of unequal size"
+        stages = len(shape.meshes) * chunks
+        module, _ = self._splits.in_even_parts(shape.num_microbatches, stages)
+        with module.context:
+            positions = layer_positions(module.operation, exactly=stages)
+        if isinstance(positions, StageRefusal):
+            return f"{stages} stages are more than the {positions.most} layers"
+        proposal = in_chunks(self._base.proposal, self._splits, name, PlanOptions(chunks=chunks))
+        whole = msgspec.structs.replace(proposal.shape, schedule=UNCHUNKED)
+        outlined = outline_shape(self._splits.of(whole), whole, self._model.cluster)
+        return cut_of(outlined, self._model)
+
+    def _seconds(self, cut: Cut, graph: TaskGraph, *, split: bool) -> dict[tuple[int, str], float]:
+        """Of each stage and kind of task, on the group where the stage stands."""
+        found = {}
+        chunks = len(graph.groups) // len(self._times)
+        base = self._cuts[1]
+        assert isinstance(base, Cut)
+        for (stage, _), group in graph.groups.items():
+            times = self._times[group]
+            for kind, of_kind, known_s in (
+                (FORWARD, FORWARD, times.forward_s),
+                (BACKWARD, BACKWARD if split else WHOLE_BACKWARD, times.backward_s),
+                (WEIGHT, WEIGHT, times.backward_s),
+            ):
+                whole = base.flops.get((group, FORWARD if kind == FORWARD else WHOLE_BACKWARD), 0.0)
+                flops = cut.flops.get((stage, of_kind), 0.0)
+                busy_s = max(float(known_s) - self._action_s, 0.0)
+                takes_s = busy_s * flops / whole if whole else busy_s / chunks
+                found[stage, kind] = takes_s + self._action_s if takes_s else 0.0
+            found[stage, WHOLE_BACKWARD] = found[stage, BACKWARD] + found[stage, WEIGHT]
+            found[stage, PROLOGUE] = float(times.prologue_s) / chunks
+            found[stage, UPDATE] = float(times.update_s) / chunks
+        return found
+
+    def _with_bytes(self, cut: Cut, graph: TaskGraph) -> TaskGraph:
+        """`graph`, its buffers of as many bytes on a device as a stage keeps of a microbatch."""
+        base = self._cuts[1]
+        assert isinstance(base, Cut)
+
+        def num_bytes(maker: Task, group: int) -> float:
+            report, own = self._base.reports[group], cut.stashed.get(maker.stage, 0)
+            known = base.stashed.get(group, 0) * self._held[group]
+            return own * report.memory.stash / known if known else 0.0
+
+        buffers = tuple(
+            each._replace(num_bytes=num_bytes(each.maker, each.group)) for each in graph.buffers
+        )
+        return replace(graph, buffers=buffers)
+
+    def _send_s(self, cut: Cut, need: Need) -> float:
+        kind = FORWARD if need.task.kind == FORWARD else WHOLE_BACKWARD
+        sent = cut.sent.get((need.task.stage, kind), 0)
+        meshes = self._base.shape.meshes
+        return self._model.transfer_s(meshes[need.source], meshes[need.target], sent)
+
+    def proposal(self, judged: JudgedSchedule) -> Proposal:
+        """The pipeline with a schedule, as the compiler takes it."""
+        if judged.chunks > 1:
+            options = PlanOptions(chunks=judged.chunks)
+            return in_chunks(self._base.proposal, self._splits, judged.name, options)
+        return with_schedule(self._base.proposal, judged.name)
+
+
+def with_schedule(proposal: Proposal, name: str) -> Proposal:
+    """The same stages in another order; those that make forward values again do so still."""
+    shape = msgspec.structs.replace(proposal.shape, schedule=name)
+    family = executable_schedule(name)
+    held = family.in_flight(family.work(Work(len(shape.meshes), shape.num_microbatches)))
+    again = tuple(n if old else 0 for n, old in zip(held, shape.recompute, strict=False))
+    return replace(proposal, shape=msgspec.structs.replace(shape, recompute=again))

@@ -1,0 +1,138 @@
+"""What devices hold while a step runs is what the checker and the simulator say of its lanes."""
+
+import functools
+import gc
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shardc
+from shardc.api.compiled import Compiled
+from shardc.plan.function_kind import FunctionKind
+from shardc.plan.program_graph import executable_graph
+from shardc.plan.value_id import is_accumulator, is_computed
+from shardc.runtime.interpreter import Interpreter
+from shardc.runtime.tape.build import build_tape
+from shardc.runtime.tape.instructions import Send
+from shardc.schedule.check import check, peaks
+from shardc.schedule.simulate import simulate
+from shardc.schedule.tasks import Schedule, TaskGraph
+from tests.py.table import CLUSTER
+
+WIDTH, ROWS = 16, 8
+
+
+@functools.cache
+def compiled(schedule: str, groups: int, microbatches: int, layers: int) -> tuple[Compiled, Any]:
+    """Equal layers, spread evenly over device groups of one device each."""
+
+    def step(weights: list[jax.Array], x: jax.Array, t: jax.Array) -> Any:
+        def loss_of(weights: list[jax.Array]) -> jax.Array:
+            h = x
+            for w in weights:
+                h = jnp.tanh(h @ w)
+            return jnp.mean((h - t) ** 2)
+
+        loss, gradients = jax.value_and_grad(loss_of)(weights)
+        return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], loss
+
+    draw = np.random.default_rng(0)
+    weights = [draw.normal(size=(WIDTH, WIDTH)).astype(np.float32) / 4 for _ in range(layers)]
+    rows = ROWS * microbatches
+    x, t = (draw.normal(size=(rows, WIDTH)).astype(np.float32) for _ in range(2))
+    found = shardc.jit(
+        step,
+        cluster=CLUSTER,
+        mesh=(1,),
+        stages=groups,
+        microbatches=microbatches,
+        schedule=schedule,
+        time_limit_s=30,
+    )
+    return found.lower(weights, x, t).compile(), (weights, x, t)
+
+
+def measured_peaks(step: Compiled, args: Any) -> dict[int, int]:
+    """Of each device the most bytes of live arrays that a step makes and lets go of again: all but
+    the caller's, sums over microbatches, and what updates make."""
+    executable, interpreter = step.executable, Interpreter(step.executable, step.programs)
+    made_once = {
+        spec.value
+        for program in executable.programs
+        if program.kind is FunctionKind.UPDATE
+        for spec in program.results
+    }
+    tape = build_tape(executable, step.programs)
+    others = [
+        i
+        for i, slot in enumerate(tape.slots)
+        if not is_computed(slot.value) or is_accumulator(slot.value) or slot.value in made_once
+    ]
+    gc.collect()
+    before: dict[int, jax.Array] = {}  # all that lives when the first action begins
+    peak: dict[int, int] = {}
+
+    instructions = iter(tape.instructions)
+
+    def looked_at(operation: Any) -> Any:
+        def run(env: Any, *rest: Any) -> None:
+            if not before:
+                before.update({id(each): each for each in jax.live_arrays()})
+            operation(env, *rest)
+            if isinstance(next(instructions), Send):
+                return  # what arrives has come before it is received
+            apart = before.keys() | {id(env[i]) for i in others if env[i] is not None}
+            held: dict[int, int] = {}
+            for array in jax.live_arrays():
+                if id(array) not in apart and not array.is_deleted():
+                    piece = math.prod(array.sharding.shard_shape(array.shape))
+                    for device in array.sharding.device_set:
+                        held[device.id] = held.get(device.id, 0) + piece * array.dtype.itemsize
+            for device, num_bytes in held.items():
+                peak[device] = max(peak.get(device, 0), num_bytes)
+
+        return run
+
+    interpreter._before = [looked_at(each) for each in interpreter._before]
+    interpreter._updates = [looked_at(each) for each in interpreter._updates]
+    jax.block_until_ready(interpreter(jax.tree.leaves(args)))
+    return peak
+
+
+def checked_peaks(name: str, groups: int, microbatches: int) -> tuple[Schedule, TaskGraph]:
+    """Two layers per group; asserts that checker, simulator and devices agree on the peaks."""
+    step, args = compiled(name, groups, microbatches, 2 * groups)
+    schedule, graph = executable_graph(step.executable)
+    check(schedule, graph)
+    expected = peaks(schedule, graph)
+    assert simulate(schedule, graph, lambda task: 1).peak_activations == expected
+    assert measured_peaks(step, args) == dict(enumerate(expected))
+    return schedule, graph
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "zb-v"])
+def test_the_measured_peak_of_each_group_is_the_checkers(name: str) -> None:
+    checked_peaks(name, 2, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "most"), [("1f1b-v", 3), ("v-half", 3), ("v-min", 2)])
+def test_v_schedules_keep_so_many_microbatches_on_devices(name: str, most: int) -> None:
+    """ceil(2p / 3), (p + 2) // 2 and (p + 4) // 3 with four groups."""
+    schedule, graph = checked_peaks(name, 4, 8)
+    # Activations count from their own forward on; what arrives before it is on its way.
+    kept = [
+        b._replace(maker=next(u for u in (b.maker, *b.users) if graph.group(u) == b.group))
+        for b in graph.buffers
+        if b.maker.kind == "F" and any(u.kind != "F" for u in b.users)
+    ]
+    of_one = [
+        sum(b.num_bytes for b in kept if b.group == group and b.maker.microbatch == 0)
+        for group in range(4)
+    ]
+    held = peaks(schedule, TaskGraph(graph.needs, graph.groups, tuple(kept)))
+    assert all(most_held <= most * one for most_held, one in zip(held, of_one, strict=True))

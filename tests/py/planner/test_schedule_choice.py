@@ -1,0 +1,78 @@
+"""`schedule="auto"`: the shortest simulated step of all families that run and fit."""
+
+import functools
+from typing import Any
+
+import pytest
+
+import shardc
+from shardc.errors import ScheduleError
+from shardc.plan.decisions import Plan
+from shardc.report.summary import explain
+from shardc.schedule.registry import built_in
+from tests.py.programs import build
+from tests.py.table import CLUSTER
+
+
+@functools.cache
+def plan(**options: Any) -> Plan:
+    """The MLP in two stages of one device and eight microbatches."""
+    program = build("mlp")
+    step = shardc.jit(
+        program.step,
+        donate_argnums=program.donate_argnums,
+        cluster=CLUSTER,
+        stages=2,
+        microbatches=8,
+        mesh=(1,),
+        time_limit_s=30,
+        **options,
+    )
+    return step.lower(*program.args).plan().plan
+
+
+def test_the_plan_has_the_least_step_of_all_that_were_planned() -> None:
+    found = plan()
+    planned = [each for each in found.schedules if each.is_planned]
+    assert found.predicted.step_time_s == min(each.step_time_s for each in planned)
+    assert found.schedule in {each.name for each in planned}
+    assert found.predicted.step_time_s <= plan(schedule="1f1b").predicted.step_time_s
+
+
+def test_every_family_that_runs_is_weighed_and_reported() -> None:
+    found = plan()
+    names = {name for name, family in built_in().items() if family.is_executable}
+    assert {each.name for each in found.schedules} == names - {"optimal"}
+    text = explain(found)
+    assert all(name in text for name in names - {"optimal"})
+    assert all(each.step_time_s > 0 for each in found.schedules if not each.refusal)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "zb-h1", "interleaved-1f1b", "zb-v"])
+def test_estimates_are_near_the_plan(name: str) -> None:
+    estimate = next(each for each in plan().schedules if each.name == name)
+    exact = plan(schedule=name).predicted
+    assert estimate.step_time_s == pytest.approx(exact.step_time_s, rel=0.1)
+    assert estimate.peak_bytes == pytest.approx(exact.peak_bytes_per_device, rel=0.5)
+
+
+def test_what_does_not_fit_is_not_taken() -> None:
+    peaks = {each.name: each.peak_bytes for each in plan().schedules}
+    limit = (peaks["1f1b"] + peaks["gpipe"]) // 2
+    found = plan(memory_limit_bytes=limit)
+    assert found.predicted.peak_bytes_per_device <= limit
+    refused = {each.name for each in found.schedules if each.refusal}
+    assert "gpipe" in refused and found.schedule not in refused
+
+
+def test_chunks_are_as_asked_for() -> None:
+    found = plan(chunks=2)
+    assert found.num_chunks == 2 and len(found.stages) == 4
+    assert {each.chunks for each in found.schedules} == {2}
+    with pytest.raises(ScheduleError, match="runs 1 chunk per device, not 2") as caught:
+        plan(schedule="1f1b", chunks=2)
+    assert caught.value.code == "SHARDC-242"
+
+
+def test_a_schedule_that_is_named_is_not_weighed() -> None:
+    assert plan(schedule="1f1b").schedules == ()
