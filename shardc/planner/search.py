@@ -49,7 +49,7 @@ from shardc.planner.request import check_stages, most_microbatches, state_bytes,
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import WANTED, distinct
 from shardc.planner.split_cache import Splits
-from shardc.schedule.registry import AUTO, executable_schedule
+from shardc.schedule.registry import AUTO
 from shardc.solver.interrupt import finish, poll_between
 from shardc.solver.solve import LimitError
 
@@ -109,8 +109,6 @@ class Planner:
         self.splits = Splits(module, options.batch_args)
         self.tried = Attempts(module, self.splits, cluster, self.options, self.progress)
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
-        if options.schedule != "auto":
-            executable_schedule(options.schedule)
         self.schedules = list(AUTO) if options.schedule == "auto" else [options.schedule]
         self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
         self.asked_chunks = options.chunks
