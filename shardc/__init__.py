@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from shardc.api.jit import jit as jit
     from shardc.api.processes.feeding import batch_sharding as batch_sharding
     from shardc.api.state.reallocate import reallocate as reallocate
+    from shardc.api.telling.tracing import trace as trace
     from shardc.cluster import Cluster as Cluster
     from shardc.errors import RequestWarning as RequestWarning
     from shardc.errors import ShardcError as ShardcError
@@ -23,6 +24,7 @@ _HOMES = {
     "jit": "shardc.api.jit",
     "gather": "shardc.api.jit",
     "reallocate": "shardc.api.state.reallocate",
+    "trace": "shardc.api.telling.tracing",
     "Cluster": "shardc.cluster",
     "Plan": "shardc.plan.decisions",
     "StagesSpec": "shardc.plan.stages_spec",

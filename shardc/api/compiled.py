@@ -11,6 +11,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from shardc.api.signature import printed_plan
 from shardc.api.state.abstract import PlacedSignature, Places, place_of_value
+from shardc.api.telling.told import Told
+from shardc.api.telling.tracing import note_step
 from shardc.backend.programs import CompiledProgram
 from shardc.check.first_step import check_first_step
 from shardc.errors import InputError
@@ -26,7 +28,7 @@ from shardc.runtime.processes.job import is_several
 from shardc.runtime.user_shardings import UserShardings
 
 
-class Compiled(PlacedSignature):
+class Compiled(PlacedSignature, Told):
     """A step ready to run: `compiled(*args, **kwargs)`, without the static arguments.
 
     If a call is left by an exception (Ctrl-C, a NaN under `jax_debug_nans`, an error in a callback)
@@ -110,6 +112,7 @@ class Compiled(PlacedSignature):
             for i in self._keys_in:
                 leaves[i] = jax.random.key_data(leaves[i])
             run, self._run_next = self._run_next or self.interpreter, None
+            note_step(self.plan)
             try:
                 # These are JAX's and XLA's; of a connection that broke XLA says it by a ValueError.
                 but = (RuntimeError, FloatingPointError, *([ValueError] if is_several() else []))

@@ -25,6 +25,7 @@ from shardc.api.request import (
 )
 from shardc.api.signature import Signature, printed_plan
 from shardc.api.state.abstract import PlacedSignature, Places, places_of
+from shardc.api.telling.told import Predicts
 from shardc.backend.stage_text import program_text
 from shardc.cluster import Cluster
 from shardc.importer.program import Imported
@@ -35,7 +36,6 @@ from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.plan.notes import NoteCode
-from shardc.plan.predicted import Memory
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.hand.plan import hand_plan
 from shardc.planner.request import print_request, step_flops
@@ -217,7 +217,7 @@ class Lowered(Signature):
         return self.plan().compile(compiler_options)
 
 
-class Planned(PlacedSignature):
+class Planned(PlacedSignature, Predicts):
     """A program and its plan.
 
     Attributes:
@@ -281,18 +281,6 @@ class Planned(PlacedSignature):
         """
         with self._bugs_while("pricing shardings"):
             return asked_prices(self._prepared, self.plan, self._cluster, self._options)
-
-    def cost_analysis(self) -> dict[str, dict[str, float]]:
-        """What each stage is predicted to take: `flops` of a step over all its devices, `seconds`
-        of one microbatch, forward and backward."""
-        return {
-            f"stage{n}": {"flops": float(stage.num_flops), "seconds": stage.time_s}
-            for n, stage in enumerate(self.plan.stages)
-        }
-
-    def memory_analysis(self) -> dict[str, Memory]:
-        """The bytes that each device of a stage is predicted to hold when there are most."""
-        return {f"stage{n}": stage.memory for n, stage in enumerate(self.plan.stages)}
 
     def as_text(self, stage: int | None = None) -> str:
         """MLIR of the programs of `stage` (of all stages for None)."""

@@ -19,6 +19,7 @@ COMMANDS = {
     "export": "Write a Python function as a StableHLO file.",
     "launch": "Run a script in several processes on this machine.",
     "calibrate": "Measure the devices of this machine as a cluster file.",
+    "report": "Write an HTML page about a plan.",
     "simulate": "Simulate a pipeline schedule without devices.",
 }
 """Name of a module of this package, whose click command is called `command` -> one line of help."""

@@ -27,6 +27,8 @@ from shardc.ir.walk import main_function
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.report.summary import explain
+from shardc.report.trace import measured, predicted, save
+from shardc.runtime.tape.measured import measuring
 
 if TYPE_CHECKING:
     from shardc.ir.context import Module
@@ -44,6 +46,12 @@ CHECK_FAILED = 1
 @click.option("--steps", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--check", is_flag=True, help="Compare every output with one device; exit 1.")
 @click.option("--allow-nonfinite", is_flag=True, help="NaN and infinities are fine if they agree.")
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(dir_okay=False),
+    help="Write a trace for Perfetto: predicted, and measured program by program (slower steps).",
+)
 @click.option("--inputs", help="An .npz file; by default small random values.")
 @click.option("--input-seed", type=int, default=0, show_default=True, help="Of those.")
 @click.option(
@@ -65,6 +73,7 @@ def command(
     steps: int,
     check: bool,
     allow_nonfinite: bool,
+    trace_file: str | None,
     inputs: str | None,
     input_seed: int,
     platform: str,
@@ -96,7 +105,13 @@ def command(
     executable = _lower(sharded, plan, options.lowering)
     compile_time_s = time.perf_counter() - start_s
     values = _inputs(inputs, input_seed, imported, prepared, executable)
-    got = verify.outputs(executable, values, verify.result_names(imported), steps, own)
+    names = verify.result_names(imported)
+    if trace_file is None:
+        got = verify.outputs(executable, values, names, steps, own)
+    else:
+        with measuring() as found:
+            got = verify.outputs(executable, values, names, steps, own)
+        save(trace_file, [predicted(plan), *(measured(s, plan, n) for n, s in enumerate(found))])
 
     answer: dict[str, Any] = {
         **requested(options),

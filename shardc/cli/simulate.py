@@ -1,6 +1,5 @@
 """`shardc simulate`: what a pipeline schedule costs, without devices."""
 
-import json
 from fractions import Fraction
 from typing import Any
 
@@ -8,6 +7,7 @@ import click
 
 from shardc.cli.output import format_option, print_json
 from shardc.errors import InputError
+from shardc.report.trace import save_simulation
 from shardc.schedule.check import check
 from shardc.schedule.family import Costs
 from shardc.schedule.grid import grid
@@ -15,7 +15,6 @@ from shardc.schedule.registry import plan_schedule
 from shardc.schedule.simulate import Simulation, simulate
 from shardc.schedule.tasks import print_lanes
 from shardc.schedule.times import Times, durations
-from shardc.schedule.trace import chrome_trace
 from shardc.schedule.work import Work
 
 TIMES = {
@@ -66,7 +65,11 @@ TIMES = {
 )
 @click.option("--time-limit", type=float, default=60.0, help="Seconds that optimal may search.")
 @click.option("--forward-only", is_flag=True, help="A pipeline without backward.")
-@click.option("--trace", type=click.Path(dir_okay=False), help="Write a Chrome trace here.")
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False),
+    help="Write a trace for Perfetto here (X.json: Chrome's).",
+)
 @format_option
 def command(
     schedule: str,
@@ -120,7 +123,7 @@ def command(
         link=(lambda source, target: (source, target)) if contention else None,
     )
     if trace is not None:
-        _write_trace(trace, result)
+        save_simulation(trace, result)
     if output_format == "json":
         data = _json(result, [list(lane) for lane in print_lanes(planned.schedule)])
         if planned.lower_bound is not None:
@@ -169,19 +172,6 @@ def _parse_times(text: str) -> dict[str, Fraction]:
             )
         given[letter] = _number(f"--times {letter}=", number)
     return given
-
-
-def _write_trace(path: str, result: Simulation) -> None:
-    """Writes the Chrome trace; InputError (SHARDC-180) where `path` cannot be written."""
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(chrome_trace(result), file)
-    except OSError as error:
-        raise InputError(
-            f"the trace cannot be written: {error.strerror}",
-            where=path,
-            help="give another --trace",
-        ) from error
 
 
 def _json(result: Simulation, actions: list[list[str]]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from shardc.runtime.programs import Program
 from shardc.runtime.stacks import Stacks
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.instructions import Message, Slot
+from shardc.runtime.tape.measured import next_step
 from shardc.runtime.tape.places import slot_places
 from shardc.runtime.transfers import Transfers
 from shardc.runtime.transport import InProcess, Move, Route, Transport
@@ -117,7 +118,7 @@ class Interpreter:
         else:
             self._placer = JobPlacer(*places, between, job.agreement())
         self._turn = threading.Lock()
-        self.last_trace: Trace = []
+        self.last_trace = Trace()
         self.unreturned_results: list[jax.Array] | None = None
 
     def user_shardings(self) -> UserShardings:
@@ -151,8 +152,8 @@ class Interpreter:
         checks = wanted_checks()
         with self._turn:
             self.unreturned_results = None
-            trace: Trace = []
-            self.last_trace = trace
+            trace = self.last_trace = Trace()
+            trace.measured = next_step()
             if any(checks):
                 # JAX's own check would look at partial sums, and between two updates.
                 with jax.debug_nans(False), jax.debug_infs(False):

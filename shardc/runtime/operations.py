@@ -11,10 +11,22 @@ from shardc.runtime.nan_checks import check_values
 from shardc.runtime.programs import Program
 from shardc.runtime.tape.check import said
 from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Send, Tape
+from shardc.runtime.tape.measured import MeasuredStep
 from shardc.runtime.transport import Route
 
 Environment = list[Any]
-Trace = list[tuple[str, int]]
+
+
+class Trace(list[tuple[str, int]]):
+    """Actions in the order of their dispatch, and when (`time.perf_counter_ns`).
+
+    Attributes:
+        measured: where each program is waited for; None: nothing is.
+    """
+
+    measured: MeasuredStep | None = None
+
+
 Checks = tuple[bool, bool] | None
 Operation = Callable[[Environment, Trace, Checks], None]
 """Works on the slots of a step; writes what it ran, and when, to the trace."""
@@ -61,6 +73,8 @@ def _run(run: Run, program: Program, tape: Tape) -> Operation:
         for slot, value in zip(results, made, strict=True):
             env[slot] = value
         trace.append((action, time.perf_counter_ns()))
+        if trace.measured is not None:
+            trace.measured.wait(action, made)
         if checks is not None:
             check_values(name, action, list(zip(values, made, strict=True)), checks)
 

@@ -1,0 +1,1 @@
+"""What plans and steps tell of themselves in Python."""

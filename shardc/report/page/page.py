@@ -1,0 +1,144 @@
+"""One HTML file with everything there is to say of a plan, or of two."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from shardc.errors import InputError
+from shardc.plan.alternatives import judged_plan
+from shardc.plan.decisions import Plan
+from shardc.report.alternatives import comparison
+from shardc.report.model import Reading
+from shardc.report.page.tree import Node, tree_of
+from shardc.report.reading import SOURCES, read_plan
+from shardc.report.summary import explain, seconds, size
+from shardc.report.words import in_words
+
+TEMPLATE = "page.html.jinja"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report on one plan, or on two side by side; `str` is the page.
+
+    Args:
+        plans: by name.
+    """
+
+    plans: tuple[tuple[str, Plan], ...]
+
+    @cached_property
+    def html(self) -> str:
+        """The page: it needs no network, and no files beside it."""
+        from bokeh.embed import components
+        from bokeh.resources import Resources
+        from jinja2 import Environment, PackageLoader, select_autoescape
+        from markupsafe import Markup
+
+        parts = [_Part(name, plan) for name, plan in self.plans]
+        script, divs = components([chart for part in parts for chart in part.figures])
+        rest = iter(divs)
+        environment = Environment(
+            loader=PackageLoader("shardc.report.page", "."),
+            autoescape=select_autoescape(default=True, default_for_string=True),
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        page: str = environment.get_template(TEMPLATE).render(
+            title=f"shardc: {' and '.join(part.name for part in parts)}",
+            plans=[
+                {
+                    "name": part.name,
+                    "reading": part.reading,
+                    "words": in_words(part.reading) + explain(part.plan),
+                    "charts": [Markup(next(rest)) for _ in part.figures],
+                    "tree": part.tree,
+                }
+                for part in parts
+            ],
+            difference=_difference([part.reading for part in parts]),
+            comparison=self._comparison(),
+            sources=SOURCES,
+            resources=Markup(Resources(mode="inline", components=["bokeh"]).render_js()),
+            script=Markup(script),
+            size=size,
+            seconds=seconds,
+        )
+        return page
+
+    def save(self, path: str | Path) -> None:
+        """Writes the page; InputError (SHARDC-180) where that cannot be."""
+        try:
+            Path(path).write_text(self.html, encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"the report cannot be written: {error.strerror}",
+                where=str(path),
+                help="give another file",
+            ) from error
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the page in a frame of its own."""
+        from markupsafe import escape
+
+        return (
+            f'<iframe srcdoc="{escape(self.html)}" style="width:100%;height:640px;border:0">'
+            "</iframe>"
+        )
+
+    def _comparison(self) -> str:
+        if len(self.plans) < 2:
+            return ""
+        one, other = (judged_plan(plan, name) for name, plan in self.plans)
+        return "\n".join(comparison(one, other))
+
+
+class _Part:
+    """What the page shows of one plan."""
+
+    def __init__(self, name: str, plan: Plan) -> None:
+        self.name, self.plan = name, plan
+        self.reading = read_plan(plan)
+
+    @cached_property
+    def tree(self) -> Node:
+        return tree_of(self.plan.account.parts if self.plan.account else ())
+
+    @cached_property
+    def figures(self) -> list[Any]:
+        from shardc.report.page import charts
+
+        found = [charts.mesh(self.plan), charts.at_peak(self.reading.stages)]
+        if self.plan.account is not None:
+            found.insert(0, charts.timeline(self.plan.account))
+            found.append(charts.memory(self.plan, self.plan.account))
+        if self.reading.communication:
+            found.append(charts.communication(self.reading.communication))
+        if len(self.reading.judged) > 1:
+            found.append(charts.ranked(self.reading.judged))
+        return found
+
+
+def _difference(readings: Sequence[Reading]) -> list[list[str]]:
+    """Rows of what two plans do not have alike."""
+    if len(readings) < 2:
+        return []
+    columns = [_facts(reading) for reading in readings]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [[name, *(column.get(name, "-") for column in columns)] for name in names]
+    return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def _facts(reading: Reading) -> dict[str, str]:
+    found = {
+        "parallelism": reading.headline,
+        "schedule": f"{reading.schedule}, {reading.num_microbatches} microbatches",
+        "step": seconds(reading.terms.step_time_s),
+        "memory": size(reading.fit.peak_bytes),
+    }
+    found |= {f"stage {n}": f"{s.mesh} on {s.devices}" for n, s in enumerate(reading.stages)}
+    for group in reading.groups:
+        found[group.name] = f"stage {group.stage} {group.lies}, {size(group.num_bytes)}"
+    return found

@@ -1,0 +1,95 @@
+"""The model as a tree of layers, with what each part costs."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shardc.plan.account import Part
+from shardc.plan.layout import ranges
+
+_NUMBERED = re.compile(r"^(.*?)(\d+)$")
+
+
+@dataclass
+class Node:
+    """A part of the model.
+
+    Attributes:
+        seconds: per step on one device, of all that is below it, by kind of function.
+        lies: how results of its largest products lie, by kind of function.
+    """
+
+    name: str
+    num_flops: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    lies: dict[str, str] = field(default_factory=dict)
+    places: list[str] = field(default_factory=list)
+    children: list["Node"] = field(default_factory=list)
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.seconds.values())
+
+
+def tree_of(parts: Sequence[Part]) -> Node:
+    """The tree of all parts; equal numbered siblings are one node, such as `blocks 0-3`."""
+    root = Node("model")
+    for part in parts:
+        node = root
+        _add(node, part)
+        path = (f"stage {part.stage}", *(part.path or ("elsewhere",)))
+        for name in path:
+            child = next((each for each in node.children if each.name == name), None)
+            if child is None:
+                child = Node(name)
+                node.children.append(child)
+            node = child
+            _add(node, part)
+        if part.lies:
+            node.lies[part.kind] = part.lies
+        if part.place and part.place not in node.places:
+            node.places.append(part.place)
+    for stage in root.children:  # stages stay apart
+        _fold(stage)
+    return root
+
+
+def _add(node: Node, part: Part) -> None:
+    node.num_flops += part.num_flops
+    node.seconds[part.kind] = node.seconds.get(part.kind, 0.0) + part.seconds
+
+
+def _fold(node: Node) -> None:
+    for child in node.children:
+        _fold(child)
+    runs: dict[object, list[Node]] = {}
+    for child in node.children:
+        match = _NUMBERED.match(child.name)
+        key: object = (match[1], _shape(child)) if match else (child.name, id(child))
+        runs.setdefault(key, []).append(child)
+    node.children = [_together(own) for own in runs.values()]
+
+
+def _shape(node: Node) -> object:
+    """What equal parts have in common: FLOPs, layouts, and what is below."""
+    below = tuple((each.name, _shape(each)) for each in node.children)
+    return node.num_flops, tuple(sorted(node.lies.items())), below
+
+
+def _together(own: Sequence[Node]) -> Node:
+    first = own[0]
+    if len(own) == 1:
+        return first
+    matches = [_NUMBERED.match(each.name) for each in own]
+    numbers = ranges(tuple(int(match[2]) for match in matches if match))
+    match = _NUMBERED.match(first.name)
+    assert match is not None, "only numbered parts are folded"
+    kinds = first.seconds.keys()
+    return Node(
+        f"{match[1]}{numbers} ({len(own)} equal)",
+        sum(each.num_flops for each in own),
+        {kind: sum(each.seconds.get(kind, 0.0) for each in own) for kind in kinds},
+        first.lies,
+        first.places,
+        first.children,
+    )

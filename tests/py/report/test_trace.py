@@ -1,0 +1,102 @@
+"""Traces for Perfetto: decoded, they say what the simulator said."""
+
+from collections import defaultdict
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+import shardc
+from shardc.report.trace import predicted, serialized
+from shardc.schedule.family import Costs
+from shardc.schedule.registry import plan_schedule
+from shardc.schedule.simulate import simulate
+from shardc.schedule.times import Times, durations
+from shardc.schedule.work import Work
+from tests.py.cli import programs
+from tests.py.report.test_reading import planned
+
+Lanes = dict[str, dict[int, list[tuple[int, int]]]]
+
+
+def decoded(data: bytes) -> tuple[Lanes, dict[int, int], dict[int, list[float]]]:
+    """Process -> lane -> (start, end); flow -> how often; counter -> values."""
+    trace = Trace.FromString(data)
+    process: dict[int, str] = {}
+    parent: dict[int, int] = {}
+    open_at: dict[int, int] = {}
+    lanes: Lanes = defaultdict(lambda: defaultdict(list))
+    flows: dict[int, int] = defaultdict(int)
+    counters: dict[int, list[float]] = defaultdict(list)
+    for packet in trace.packet:
+        if packet.HasField("track_descriptor"):
+            track = packet.track_descriptor
+            if track.HasField("process"):
+                process[track.uuid] = track.process.process_name
+            parent[track.uuid] = track.parent_uuid
+            continue
+        event, at = packet.track_event, packet.timestamp
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+            assert event.track_uuid not in open_at, "slices of a lane do not overlap"
+            open_at[event.track_uuid] = at
+            for flow in event.flow_ids:
+                flows[flow] += 1
+        elif event.type == TrackEvent.TYPE_SLICE_END:
+            start = open_at.pop(event.track_uuid)
+            lanes[process[parent[event.track_uuid]]][event.track_uuid].append((start, at))
+        else:
+            counters[event.track_uuid].append(event.double_counter_value)
+    assert not open_at
+    return lanes, flows, counters
+
+
+def idle_share(lanes: dict[int, list[tuple[int, int]]]) -> Fraction:
+    makespan = max(end for lane in lanes.values() for _, end in lane)
+    busy = sum(end - start for lane in lanes.values() for start, end in lane)
+    return 1 - Fraction(busy, makespan * len(lanes))
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb-h1"])
+def test_idle_time_is_the_simulators(name: str, tmp_path: Path) -> None:
+    costs = Costs(times=Times(forward_s=1, backward_s=2, weight_s=1))
+    found = plan_schedule(name, Work(4, 8), costs, None, None)
+    result = simulate(found.schedule, found.graph, durations(found.work, costs.times), 1)
+    path = tmp_path / "trace.pftrace"
+    given = ["--schedule", name, "--stages", 4, "--microbatches", 8, "--transfer", 1]
+    ran = programs.shardc("simulate", *given, "--times", "F=1,B=2,W=1", "--trace", path)
+    assert ran.exit_code == 0, ran.output
+    lanes, _, _ = decoded(path.read_bytes())
+    assert idle_share(lanes["simulated"]) == result.bubble_ratio
+
+
+def test_a_plan_has_lanes_flows_and_memory() -> None:
+    plan = planned("", 2, 4)
+    assert plan.account is not None
+    lanes, flows, counters = decoded(serialized([predicted(plan)]))
+    assert float(idle_share(lanes["predicted"])) == pytest.approx(
+        plan.predicted.bubble_fraction, abs=1e-3
+    )
+    assert set(flows.values()) == {2}
+    assert len(flows) == len(plan.account.sent)
+    assert [max(values) for values in counters.values()] == [s.peak_bytes for s in plan.stages]
+
+
+def test_real_steps_stand_beside_what_was_predicted(tmp_path: Path) -> None:
+    def step(w: Any, x: Any) -> Any:
+        return w - 0.1 * jax.grad(lambda w: jnp.mean(jnp.tanh(jnp.tanh(x @ w) @ w) ** 2))(w)
+
+    function = shardc.jit(step, donate_argnums=0, stages=2, microbatches=2, mesh=(1,))
+    w, x = np.eye(8, dtype=np.float32), np.ones((4, 8), np.float32)
+    with shardc.trace(tmp_path / "step.pftrace"):
+        w = function(w, x)
+        w = function(w, x)
+    lanes, _, _ = decoded((tmp_path / "step.pftrace").read_bytes())
+    assert set(lanes) == {"predicted", "measured step 0", "measured step 1"}
+    ran = len(function._running().interpreter.last_trace)
+    counts = {name: sum(map(len, own.values())) for name, own in lanes.items()}
+    assert counts["measured step 0"] == counts["measured step 1"] == ran
