@@ -67,4 +67,6 @@ def _config() -> tuple[Any, ...]:
         config.jax_numpy_dtype_promotion,
         config.jax_default_prng_impl,
         config.jax_threefry_partitionable,
+        config.jax_random_seed_offset,
+        config.jax_high_dynamic_range_gumbel,
     )

@@ -14,6 +14,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import shardc
+from shardc.api.call_types import key_of_call
 
 DEVICES = jax.devices()[:2]
 sharded = functools.partial(shardc.jit, devices=DEVICES, stages=1, microbatches=1)
@@ -151,6 +152,28 @@ def test_new_types_are_traced_and_known_ones_are_not() -> None:
     for value in (X, X[:4], jnp.asarray(X), X.astype(np.int32), X[:4], 2.0, 3.0, 2, True):
         f(value)
     assert len(traced) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("jax_default_matmul_precision", "highest"),
+        ("jax_threefry_partitionable", False),
+        ("jax_random_seed_offset", 1),
+        ("jax_high_dynamic_range_gumbel", True),
+    ],
+)
+def test_calls_under_settings_that_change_numbers_are_traced_apart(name: str, value: Any) -> None:
+    def key() -> Any:
+        return key_of_call(jax.tree.structure(0), [1.0], ())
+
+    known, before = key(), getattr(jax.config, name)
+    try:
+        jax.config.update(name, value)
+        assert key() != known
+    finally:
+        jax.config.update(name, before)
+    assert key() == known
 
 
 def test_donation_by_name() -> None:
