@@ -93,6 +93,7 @@ class ArgumentPlacer:
             )
         placed: list[jax.Array | None] = []
         waiting: list[tuple[int, Any, NamedSharding]] = []
+        known = [self._accepted[i] for i in self._donated]
         for i, value in enumerate(values):
             own = checked_array(i, self._arguments[i], value)
             target = self._shardings[i]
@@ -106,7 +107,7 @@ class ArgumentPlacer:
                 placed.append(own)
             else:
                 placed.append(self._bring(i, own, target))
-        self._check_donated_once(values)
+        self._check_donated_once(values, known)
         if waiting:
             copies = self._put(
                 [value for _, value, _ in waiting], [target for _, _, target in waiting]
@@ -136,17 +137,38 @@ class ArgumentPlacer:
             value = self._transfers.reshape(value, shape, target)
         return self._transfers.find(value.sharding, target, shape, value.dtype.name)(value)
 
-    def _check_donated_once(self, values: Sequence[Any]) -> None:
+    def _check_donated_once(self, values: Sequence[Any], known: Sequence[Sharding | None]) -> None:
+        """Refuses donated buffers that are passed twice.
+
+        Where all donated arrays lie as in an earlier call they come from it, each in a buffer of
+        its own, and only the same array can be there twice.
+
+        Args:
+            known: for each donated argument how it lay in an earlier call.
+        """
         if not self._donated:
             return
-        first: dict[int, int] = {}
+        returned = all(
+            isinstance(values[i], jax.Array) and values[i].sharding is sharding
+            for i, sharding in zip(self._donated, known, strict=True)
+        )
+        first: dict[Any, int] = {}
         for i, value in enumerate(values):
-            j = first.setdefault(id(value), i) if isinstance(value, jax.Array) else i
-            donated = self._arguments[i].donated or self._arguments[j].donated
-            if j != i and donated:
-                raise InputError(
-                    f"the same array is passed as argument {j} ('{self._arguments[j].name}') and"
-                    f" as argument {i} ('{self._arguments[i].name}'), and it is donated",
-                    help="pass a copy for one of them, or do not donate",
-                    code="SHARDC-264",
-                )
+            if not isinstance(value, jax.Array):
+                continue
+            for key in [id(value)] if returned else _buffers(value):
+                j = first.setdefault(key, i)
+                if j != i and (self._arguments[i].donated or self._arguments[j].donated):
+                    raise InputError(
+                        f"the same array is passed as argument {j} ('{self._arguments[j].name}')"
+                        f" and as argument {i} ('{self._arguments[i].name}'), and it is donated",
+                        help="pass a copy for one of them, or do not donate",
+                        code="SHARDC-264",
+                    )
+
+
+def _buffers(value: jax.Array) -> list[tuple[jax.Device, int]]:
+    """Where the elements of an array lie: two arrays may share that, such as one and what
+    `jax.device_put` makes of it."""
+    pieces = [shard.data for shard in value.addressable_shards if shard.data.size]
+    return [(piece.device, piece.unsafe_buffer_pointer()) for piece in pieces]

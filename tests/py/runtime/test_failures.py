@@ -142,6 +142,7 @@ def test_debug_infs_is_kept_apart_from_debug_nans(interpreter):
         ("SHARDC-263", lambda values: values.__setitem__(2, values[2][:4])),
         ("SHARDC-263", lambda values: values.__setitem__(2, values[2].astype(np.int32))),
         ("SHARDC-264", lambda values: values.append(values[0])),
+        ("SHARDC-264", lambda values: values.append(jax.device_put(values[0], jax.devices()[0]))),
     ],
 )
 def test_an_unusable_argument_is_refused_before_anything_runs(toy, code, spoil):
