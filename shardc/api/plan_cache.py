@@ -21,6 +21,7 @@ from shardc.errors import PlanError, RequestWarning
 from shardc.files import private_folder, write_whole
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
+from shardc.schedule.registry import identity
 
 
 def directory() -> Path:
@@ -50,7 +51,8 @@ def fingerprint(program: str, cluster: Cluster, options: PlanOptions) -> str:
         program: digest of the prepared module.
     """
     digest = hashlib.sha256(_code_digest())
-    for part in (program.encode(), msgspec.json.encode(cluster), msgspec.json.encode(options)):
+    parts = msgspec.json.encode(cluster), msgspec.json.encode(options)
+    for part in (program.encode(), *parts, identity(options.schedule).encode()):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.hexdigest()

@@ -1,25 +1,24 @@
 """The schedules by name: the families of `shardc.schedule.families`, and the user's own."""
 
 import importlib
-import json
 import pkgutil
-from dataclasses import replace
+import uuid
 from functools import cache
 from pathlib import Path
 
 from shardc.errors import ScheduleError
-from shardc.files import BAD_DATA, read_data
 from shardc.schedule import families
-from shardc.schedule.family import Costs, Order, Planned, ScheduleFamily, graph_of
-from shardc.schedule.grid import parse_grid
+from shardc.schedule.family import Costs, Order, Planned, ScheduleFamily
 from shardc.schedule.placement import both_ways, looped, zigzag
 from shardc.schedule.tasks import Schedule
 from shardc.schedule.work import Work
+from shardc.schedule.written import family_of_file, planned_by_hand, read_schedule
 
 AUTO = ("gpipe", "1f1b")  # what schedule="auto" chooses from
 PLACES = {"looped": looped, "zigzag": zigzag, "both-ways": both_ways}
 
 _own: dict[str, ScheduleFamily] = {}
+_registered: dict[str, str] = {}  # a number that no other registration has
 
 
 @cache
@@ -38,8 +37,26 @@ def names() -> list[str]:
     return [*built_in(), *(name for name in _own if name not in built_in())]
 
 
+def _is_file(name: str) -> bool:
+    return name not in names() and ("." in name or Path(name).is_file())
+
+
+def identity(name: str) -> str:
+    """What makes two schedules of one name differ: the text of a file; a function is the same only
+    while it is registered."""
+    if _is_file(name):
+        return Path(name).read_text(encoding="utf-8")
+    return _registered.get(name, "")
+
+
 def schedule_named(name: str) -> ScheduleFamily:
-    """The family called `name`; ScheduleError (SHARDC-240) if there is none."""
+    """The family called `name`, or that of the one schedule that is written in the file `name`.
+
+    Raises:
+        ScheduleError: SHARDC-240 there is none; of a file as `shardc.schedule.written`.
+    """
+    if _is_file(name):
+        return family_of_file(name)
     found = _own.get(name) or built_in().get(name)
     if found is None:
         raise ScheduleError(
@@ -114,6 +131,7 @@ def register_schedule(
         place=PLACES[place],
         about="registered by the user",
     )
+    _registered[name] = uuid.uuid4().hex
     return _own[name]
 
 
@@ -129,78 +147,9 @@ def plan_schedule(
         ScheduleError: SHARDC-240 there is none; SHARDC-241 the file cannot be read; SHARDC-242 the
             schedule cannot take such counts; SHARDC-243 a stage stands on two groups.
     """
-    path = Path(name)
-    if name in names() or not ("." in name or path.is_file()):
+    if not _is_file(name):
         return schedule_named(name).plan(base, costs, chunks, slices)
-    return planned_by_hand(_read(path), base)
-
-
-def planned_by_hand(schedule: Schedule, base: Work) -> Planned:
-    """A schedule written by hand, with the graph of the step that it is for.
-
-    Its stages stand where their tasks do; their number is what the grid shows.
-
-    Raises:
-        ScheduleError: SHARDC-242 the grid has no such number of rows; SHARDC-243 a stage stands on
-            two groups, or on none.
-    """
-    if sorted(schedule.groups) != list(range(base.num_groups)):
-        raise ScheduleError(
-            f"the grid has rows {', '.join(map(str, schedule.groups))}, but there are"
-            f" {base.num_groups} devices",
-            help=f"write one row for each of 0 to {base.num_groups - 1}, or give another --stages",
-            code="SHARDC-242",
-        )
-    groups: dict[tuple[int, int], int] = {}
-    kinds = set()
-    for row, lane in enumerate(schedule.lanes):
-        for position, task in enumerate(lane):
-            kinds.add(task.kind)
-            home = groups.setdefault((task.stage, task.replica), schedule.groups[row])
-            if home != schedule.groups[row]:
-                raise ScheduleError(
-                    f"{task} stands in row {schedule.groups[row]}, but other actions of its stage"
-                    f" in row {home}",
-                    where=schedule.where(row, position),
-                    help="give all actions of a stage to one device",
-                    code="SHARDC-243",
-                )
-    replicas = max((r for _, r in groups), default=0) + 1
-    num_stages = max((s for s, _ in groups), default=0) + 1
-    missing = [(s, r) for r in range(replicas) for s in range(num_stages) if (s, r) not in groups]
-    if missing or num_stages % base.num_groups:
-        what = f"stage {missing[0][0]}" if missing else f"{num_stages} stages for {base.num_groups}"
-        raise ScheduleError(
-            f"the grid does not give every device as many stages: {what}",
-            help="write the actions of every stage, and as many stages for each device",
-            code="SHARDC-243",
-        )
-    work = replace(
-        base,
-        chunks=num_stages // base.num_groups,
-        replicas=replicas,
-        slices=max(task.slice for lane in schedule.lanes for task in lane) + 1,
-        split_backward="W" in kinds,
-        prologue="P" in kinds,
-        update_rounds=int("U" in kinds),
-    )
-    placement = [[groups[s, r] for s in range(num_stages)] for r in range(replicas)]
-    return Planned(work, schedule, graph_of(schedule, work, placement))
-
-
-def _read(path: Path) -> Schedule:
-    try:
-        text = read_data(path).decode()
-        if path.suffix != ".json":
-            return parse_grid(text, str(path))
-        return Schedule.from_json(json.loads(text))
-    except (*BAD_DATA, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ScheduleError(
-            f"the schedule cannot be read: {error}",
-            where=path,
-            help='give a file with a grid, or with JSON such as {"lanes": [["0F0", "0B0"]]}',
-            code="SHARDC-241",
-        ) from error
+    return planned_by_hand(read_schedule(Path(name)), base)
 
 
 def generate(name: str, work: Work) -> Schedule:

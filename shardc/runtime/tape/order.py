@@ -66,9 +66,13 @@ def dispatch_order(
             if moved:
                 break
         if not moved:
-            heads = [queue[0] for queue in queues if queue]
+            heads = [(row, queue[0]) for row, queue in enumerate(queues) if queue]
+            first = heads[0][0]
+            column = len(executable.actions[first]) - len(queues[first])
             raise ShardcError(
-                "; ".join(f"action {t} waits for {state.missing(own)}" for t, own in heads),
+                "; ".join(f"action {t} waits for {state.missing(own)}" for _, (t, own) in heads),
+                where=f"row {first}, column {column} of the grid ({heads[0][1][0]})",
+                help="move what makes these values before the action that waits",
                 code="SHARDC-260",
             )
     return before, updates

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -52,6 +53,27 @@ def test_numbers_equal_jax_jit_in_float64(schedule: str, name: str, p: int, m: i
     for key, value in expected.items():
         limit = 1e-9 * np.max(np.abs(value), initial=1e-30)
         np.testing.assert_allclose(got[key], value, rtol=0, atol=limit, err_msg=key)
+
+
+@pytest.mark.parametrize("schedule", ["auto", "zb-v", "interleaved-1f1b"])
+def test_a_function_without_gradients_runs_its_forwards_alone(schedule: str) -> None:
+    def infer(weights: list[jax.Array], x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        for weight in weights:
+            x = jnp.tanh(x @ weight)
+        return x, jnp.argmax(x, -1)
+
+    draw = np.random.default_rng(0)
+    weights = [draw.normal(size=(16, 16)).astype(np.float32) / 4 for _ in range(4)]
+    x = draw.normal(size=(16, 16)).astype(np.float32)
+    step = shardc.jit(
+        infer, cluster=CLUSTER, mesh=(1,), stages=2, microbatches=4, schedule=schedule
+    )
+    for got, want in zip(step(weights, x), jax.jit(infer)(weights, x), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+    plan = step.plan
+    assert (plan.num_stages, plan.num_microbatches, plan.unmet) == (2, 4, ())
+    assert {action[1] for lane in plan.lanes for action in lane} <= {"F", "P", "U"}
+    assert sum(action[1] == "F" for lane in plan.lanes for action in lane) == 4 * len(plan.stages)
 
 
 def test_stages_of_one_device_group_lie_on_its_devices_and_share_its_memory() -> None:
