@@ -16,6 +16,7 @@ from shardc.analysis.program.stage_table import (
     donated_arguments,
     next_states,
 )
+from shardc.analysis.shardings.function_facts import function_facts
 from shardc.analysis.shardings.memory_report import memory_at_peak
 from shardc.analysis.shardings.planned_reshards import held_bytes
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
@@ -38,7 +39,6 @@ from shardc.ir.walk import functions, symbol
 from shardc.plan.layout import Mesh, ranges
 from shardc.plan.predicted import StageReport
 from shardc.rewrite.local.planned_shardings import write_shardings
-from shardc.rules.program_rules import rules_of
 from shardc.solver.problem.problem import Ints, Problem, Solution, least_peak
 from shardc.solver.solve import LimitError, solve
 
@@ -85,7 +85,7 @@ class PlanShardings(Pass):
         cluster = Cluster.parse(self.cluster)
         limit = self.memory_limit or cluster.device.memory_bytes
         num_microbatches = get_int(module, NUM_MICROBATCHES) or 1
-        rules = rules_of(module)
+        facts = function_facts(module)
         placed = meshes(module)
         same, asked = next_states(module), asked_values(module)
         donated, arrived = donated_arguments(module), arrivals(module)
@@ -107,7 +107,7 @@ class PlanShardings(Pass):
                 )
             built = ProblemBuilder(
                 stage_functions,
-                rules,
+                facts,
                 placed[f"stage{stage}"],
                 cluster,
                 num_microbatches,

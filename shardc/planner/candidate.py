@@ -75,7 +75,8 @@ def plan_exactly(
         late_sums=options.late_sums,
     )
     step = step_time(module, shape, reports, cluster, family)
-    return Candidate(proposal, module, reports, step, cluster.device.timing.step_s)
+    timing = cluster.device.timing
+    return Candidate(proposal, module, reports, step, timing.step_s, timing.gradient_overlap)
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Candidate:
     reports: tuple[StageReport, ...]
     step: StepTime
     host_s: float = 0.0  # of a step, whatever it does
+    hidden: float = 0.0  # share of the reduction of gradients
 
     @property
     def shape(self) -> Shape:
@@ -101,6 +103,25 @@ class Candidate:
     def peak_bytes(self) -> int:
         """Of the device that holds the most."""
         return int(_of_groups(self.shape, [report.peak_bytes for report in self.reports]))
+
+    @property
+    def objective(self) -> float:
+        """Seconds per step of the busiest device group, without what overlaps in it."""
+        seconds = _of_groups(self.shape, [report.objective for report in self.reports])
+        if self.hidden == 0.0:
+            return seconds
+        busy: dict[int, float] = {}
+        for each in self.step.simulation.timeline:
+            taken = float(each.end_s - each.start_s)
+            busy[each.device] = busy.get(each.device, 0.0) + taken
+        return min(seconds, max(busy.values(), default=math.inf))
+
+    @property
+    def lower_bound(self) -> float:
+        """Proven: no choice of shardings makes a step of this shape shorter. What may be hidden is
+        a share of what is counted."""
+        seconds = _of_groups(self.shape, [report.lower_bound for report in self.reports])
+        return seconds * (1.0 - self.hidden)
 
     def judged(self, name: str) -> Alternative:
         """What it came to; `name` says who proposed it."""
@@ -168,11 +189,11 @@ class Candidate:
                 step_time_s=self.seconds,
                 peak_bytes_per_device=self.peak_bytes,
                 communication_bytes=sent + self.step.sent_bytes,
-                compute_s=_of_groups(shape, [report.objective for report in reports]),
+                compute_s=self.objective,
                 bubble_fraction=float(self.step.simulation.bubble_ratio),
             ),
-            objective=_of_groups(shape, [report.objective for report in reports]),
-            lower_bound=_of_groups(shape, [report.lower_bound for report in reports]),
+            objective=self.objective,
+            lower_bound=self.lower_bound,
             planning_time_s=planning_time_s,
             notes=(
                 *notes,

@@ -13,6 +13,7 @@ import numpy as np
 
 from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.stage_table import asked_values, donated_arguments, next_states
+from shardc.analysis.shardings.function_facts import FunctionFacts, function_facts
 from shardc.analysis.shardings.memory_report import LayerMemory, held_values, layer_memory
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
 from shardc.analysis.shardings.sharding_report import planned_reshards, stage_report
@@ -26,12 +27,11 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.planner.layers import Layers, outlined_samples
 from shardc.planner.split_cache import Splits
-from shardc.rules.op_rule import OpRule
-from shardc.rules.program_rules import rules_of
-from shardc.solver.problem.problem import Floats
+from shardc.solver.problem.problem import Floats, Problem
 from shardc.solver.solve import solve
 
 LESS_KEPT = 0.7  # of the bytes that layers keep, for making values again to be worth pricing
+TIE = 0.01  # of the time of a layer: the price of all that it may hold, where it has no other
 GAP, EFFORT_S = 0.04, 0.5  # of solving one layer
 PER_PROBLEM, PER_COUNT = 50_000, 1_500_000  # pairs of strategies that take as long, about
 
@@ -123,8 +123,9 @@ class LayerCosts:
         self.layers, self.cluster, self.seed = layers, cluster, seed
         self._splits, self._loop_cuts = splits, loop_cuts
         self._outlined: dict[tuple[int, bool], Module | None] = {(outlined[0], False): outlined[1]}
-        self._rules: dict[tuple[int, bool], dict[str, list[OpRule | None]]] = {}
+        self._facts: dict[tuple[int, bool], dict[str, FunctionFacts]] = {}
         self._sends: dict[int, Sends] = {}
+        self._stashed_twice: dict[tuple[int, bool], list[set[str]]] = {}
         self._built: dict[tuple[Mesh, int, bool, int], StageProblem] = {}
         self._costs: dict[tuple[Mesh, int, int, int], LayerCost] = {}
         self.work = 0
@@ -185,12 +186,12 @@ class LayerCosts:
             assert module is not None
             with module.context:
                 operation = module.operation
-                if (count, again) not in self._rules:
-                    self._rules[count, again] = rules_of(operation)
+                if (count, again) not in self._facts:
+                    self._facts[count, again] = function_facts(operation)
                 own = [f for f in functions(operation) if (get_int(f, STAGE) or 0) == sample]
                 self._built[key] = ProblemBuilder(
                     own,
-                    self._rules[count, again],
+                    self._facts[count, again],
                     view,
                     self.cluster,
                     count,
@@ -205,16 +206,20 @@ class LayerCosts:
         price, again = POINTS[point].price, POINTS[point].again
         built = self._problem(view, count, again, sample)
         problem = built.problem
+        per_byte = _tie_breaker(problem)
+        costs = [
+            cost + per_byte * usage
+            for cost, usage in zip(problem.costs, problem.usages, strict=True)
+        ]
         if price > 0.0:
             free = self.cost(view, count, POINTS.index(Point(0.0, again)), sample)
             step_s = count * (free.forward_s + free.backward_s) + free.once_s
             memory = free.memory
-            held = memory.state_bytes + memory.stash_bytes
+            held = memory.state_bytes + memory.stash_bytes + memory.received_bytes
             per_byte = price * step_s / max(held, 1.0)
-            costs = list(problem.costs)
             for node in held_values(built):
                 costs[node] = costs[node] + per_byte * problem.usages[node]
-            problem = replace(problem, costs=costs)
+        problem = replace(problem, costs=costs)
         solution = solve(
             problem,
             effort_s=EFFORT_S,
@@ -231,8 +236,23 @@ class LayerCosts:
             seconds.get(FunctionKind.BACKWARD, 0.0),
             seconds.get(FunctionKind.BEFORE, 0.0) + seconds.get(FunctionKind.UPDATE, 0.0),
             report.ideal_s * len(view.device_ids),
-            layer_memory(built, solution.choice, buffers),
+            layer_memory(built, solution.choice, buffers, self._received(count, again)[sample]),
         )
+
+    def _received(self, count: int, again: bool) -> list[set[str]]:
+        """For each sample the values that it stashes, as one in front of it does."""
+        if (count, again) not in self._stashed_twice:
+            module = self.samples(count, again)
+            assert module is not None
+            self._stashed_twice[count, again] = _stashed_twice(module, len(self.layers.starts))
+        return self._stashed_twice[count, again]
+
+
+def _tie_breaker(problem: Problem) -> float:
+    """A price of a byte that tells choices apart which take equally long, and hardly any others."""
+    least_s = sum(float(cost.min()) for cost in problem.costs)
+    most_bytes = sum(float(usage.max()) for usage in problem.usages)
+    return TIE * least_s / max(most_bytes, 1.0)
 
 
 def _sends(outlined: Module, num_samples: int) -> Sends:
@@ -255,6 +275,18 @@ def _sends(outlined: Module, num_samples: int) -> Sends:
             for between in range(min(source, stage), max(source, stage)):
                 (ahead if source < stage else back)[between] += num_bytes
     return Sends(tuple(ahead), tuple(back))
+
+
+def _stashed_twice(outlined: Module, num_samples: int) -> list[set[str]]:
+    """For each stage of an outlined module what its backward reads, and one in front does, too."""
+    found: list[set[str]] = [set() for _ in range(num_samples)]
+    first: dict[str, int] = {}
+    for each in sorted(function_values(outlined.operation), key=lambda each: each.stage):
+        if each.kind in (FunctionKind.BACKWARD, FunctionKind.WEIGHT):
+            for spec in each.args:
+                if spec.per_microbatch and first.setdefault(spec.value, each.stage) < each.stage:
+                    found[each.stage].add(spec.value)
+    return found
 
 
 def prefix_sums(rows: Sequence[float]) -> Floats:

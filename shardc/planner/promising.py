@@ -18,7 +18,7 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.planner.layer_costs import LayerCosts
 from shardc.planner.layers import find_layers, layer_loops
-from shardc.planner.shapes import WANTED, Found, ShapeSearch
+from shardc.planner.shapes import WANTED, Found, ShapeSearch, by_use
 from shardc.planner.split_cache import Splits
 from shardc.planner.stage_prices import StagePrices
 
@@ -40,10 +40,14 @@ class Promising:
 
 
 def microbatch_counts(
-    module: Module, splits: Splits, loop_cuts: tuple[int, ...]
+    module: Module, splits: Splits, loop_cuts: tuple[int, ...], cluster: Cluster
 ) -> list[int] | MicrobatchRefusal:
     """Every number of microbatches that the batch divides into, rising; why it cannot be cut, if it
-    can be cut into none of `PRIMES`."""
+    can be cut neither into a usual number of them nor into any of `PRIMES`."""
+    counts = _divisors(splits.batch_rows)
+    usual = by_use(counts[1:], cluster)[:1]
+    if usual and isinstance(splits.try_at(usual[0], loop_cuts), Module):
+        return counts
     refusal = None
     for prime in PRIMES:
         split_module = splits.try_at(prime, loop_cuts)
@@ -54,10 +58,15 @@ def microbatch_counts(
             dims = cut_dims(split_module.operation)
         with module.context:
             arguments = body(main_function(module.operation)).arguments
-            batch = math.gcd(*(shape_of(arguments[a])[dim] for a, dim in dims.items()))
-        return [count for count in range(1, batch + 1) if batch % count == 0]
+            return _divisors(math.gcd(*(shape_of(arguments[a])[dim] for a, dim in dims.items())))
     assert refusal is not None
     return refusal
+
+
+def _divisors(number: int) -> list[int]:
+    """Rising."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
 
 
 def promising_shapes(
@@ -87,9 +96,9 @@ def promising_shapes(
     if options.microbatches != "auto":
         counts = [options.microbatches]
     else:
-        found = microbatch_counts(module, splits, loop_cuts)
+        found = microbatch_counts(module, splits, loop_cuts, cluster)
         if isinstance(found, MicrobatchRefusal) and loops:
-            found = microbatch_counts(module, splits, ())
+            found = microbatch_counts(module, splits, (), cluster)
             if not isinstance(found, MicrobatchRefusal):
                 loops, loop_cuts = [], ()
         if isinstance(found, MicrobatchRefusal):
@@ -98,7 +107,7 @@ def promising_shapes(
             counts = found
     if counts == [1] and options.stages not in (1, "auto"):
         return None
-    reference = counts[1] if len(counts) > 1 else counts[0]
+    reference = _reference(splits, counts, loop_cuts, cluster)
     split_module = splits.cut_at(reference, loop_cuts)
     asked = options.stages if isinstance(options.stages, int) else 1
     found_layers = find_layers(split_module, loops, at_least=asked)
@@ -119,6 +128,16 @@ def promising_shapes(
     piped = [c for c in counts if c > 1 and not runs] if options.stages == "auto" else counts
     search = ShapeSearch(prices, splits, cluster, options, piped, counts, schedules, spent, wanted)
     return Promising(search.run(), search)
+
+
+def _reference(
+    splits: Splits, counts: list[int], loop_cuts: tuple[int, ...], cluster: Cluster
+) -> int:
+    """The microbatches in which layers are found: those in which they are priced first."""
+    for count in by_use([n for n in counts if n > 1], cluster):
+        if isinstance(splits.try_at(count, loop_cuts), Module):
+            return count
+    return counts[0]
 
 
 def _views(cluster: Cluster, options: PlanOptions) -> dict[int, list[Mesh]]:

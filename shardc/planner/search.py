@@ -55,7 +55,7 @@ from shardc.solver.solve import LimitError
 
 MOST_PLANNED, MOST_TRIED = 3, 9  # shapes that are planned exactly, if they fit, and if they do not
 RANKED_OPS, UNRANKED_OPS = 12_000, 40_000  # of all these, if estimates order them, and if not
-NEAR = 1.1  # a shape may be estimated so much slower than the best plan so far
+NEAR = 1.05  # a shape may be estimated so much slower than the best plan so far
 MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit, and nothing is estimated
 SEARCHING = 0.7  # share of the time limit after which no more layers are priced in any case
 
@@ -333,7 +333,8 @@ class Planner:
                     proposal = in_chunks(proposal, self.splits, self.schedule, self.options)
                 alone = 2 * self.tried.num_ops(proposal.shape) > RANKED_OPS
                 gap, effort_s = _gap_and_effort(alone)
-                found = self.tried.plan(proposal, gap, effort_s)
+                better_s = math.inf if self.tried.best is None else self.tried.best.seconds
+                found = self.tried.plan(proposal, gap, effort_s, better_s)
                 planned += isinstance(found, Candidate)
 
     # ---- one shape ----

@@ -143,8 +143,7 @@ class ShapeSearch:
         """The microbatches at which layers are priced on a view for the first time."""
         if key.num_stages == 1:
             return key.num_microbatches
-        wanted = PER_ROOT * math.sqrt(self.cluster.num_devices)
-        near = sorted(self.counts, key=lambda count: abs(math.log(count / wanted)))
+        near = by_use(self.counts, self.cluster)
         return next((count for count in near if self.prices.has(count)), near[0])
 
     def _may_ask(self, share: float = 1.0) -> bool:
@@ -316,6 +315,12 @@ class ShapeSearch:
             return None
         layers = tuple(tuple(range(first, last + 1)) for first, last, _ in stages)
         return Proposal(cut, each.pipeline.step_time_s, layers)
+
+
+def by_use(counts: Sequence[int], cluster: Cluster) -> list[int]:
+    """Numbers of microbatches, those first that pipelines on so many devices often have."""
+    wanted = PER_ROOT * math.sqrt(cluster.num_devices)
+    return sorted(counts, key=lambda count: abs(math.log(count / wanted)))
 
 
 def distinct(found: Sequence[Found], most: int) -> list[Found]:

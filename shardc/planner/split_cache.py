@@ -1,5 +1,6 @@
 """A program cut into microbatches, and at its loops over layers, in the ways the planner asks."""
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -10,7 +11,8 @@ from shardc.analysis.program.arguments import first_batch
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.compiler import even_loop_cuts, find, find_batch, try_split
 from shardc.ir.context import Module
-from shardc.ir.walk import main_function
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import body, main_function
 from shardc.plan.shape import Shape
 
 
@@ -35,6 +37,13 @@ class Splits:
         """The user's arguments that hold the batch -> the dim along which its examples lie."""
         with self._marked.context:
             return first_batch(main_function(self._marked.operation))
+
+    @property
+    def batch_rows(self) -> int:
+        """What the batch divides into, before anything is cut; 1 where there is no batch."""
+        with self._marked.context:
+            arguments = body(main_function(self._marked.operation)).arguments
+            return math.gcd(*(shape_of(arguments[a])[d] for a, d in self.examples.items())) or 1
 
     @property
     def counts(self) -> set[int]:

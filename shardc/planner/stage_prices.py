@@ -17,6 +17,8 @@ from shardc.schedule.registry import executable_schedule
 from shardc.schedule.work import Work
 from shardc.solver.problem.problem import Floats, Ints
 
+NEAR = 2.0  # between two known numbers of microbatches, prices so far from one are not asked for
+MARGIN = 1.1  # of memory, within which points that hold less are priced, too
 COVERED = 0.75  # of the layers are of kinds that are priced to see whether a view is worth more
 
 
@@ -48,6 +50,7 @@ class StagePrices:
         # View, point -> kind -> microbatches.
         self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
         self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
+        self._sent: dict[tuple[int, bool, int, int], Floats] = {}
         self._ideal: dict[int, float] = {}  # kind -> seconds of a step on one device
         often = Counter(costs.layers.samples).most_common()
         covered = [sum(n for _, n in often[:k]) for k in range(len(often))]
@@ -123,15 +126,28 @@ class StagePrices:
         view, point = self._choice(size, count, held, first, last)
         new = False
         for each in {0, point}:
-            if not self.costs.is_known(view, count, each):
+            if not self._is_sure(view, count, each):
                 self._ask(view, count, each)
                 new = True
         return new
 
+    def _is_sure(self, view: Mesh, count: int, point: int) -> bool:
+        """Whether all layers are priced in that many microbatches, or drawn between two numbers of
+        them of which one is near: costs are nearly linear in the size of a microbatch."""
+        if self.costs.is_known(view, count, point):
+            return True
+        priced = self._priced.get((view, point), {})
+        known = [priced.get(kind, []) for kind in self.costs.layers.kinds]
+        return all(
+            min(counts, default=count) < count < max(counts, default=count)
+            and min(max(n / count, count / n) for n in counts) <= NEAR
+            for counts in known
+        )
+
     def is_settled(self, size: int, count: int, held: int, first: int, last: int) -> bool:
         """Whether `settle` would have nothing to price."""
         view, point = self._choice(size, count, held, first, last)
-        return all(self.costs.is_known(view, count, each) for each in {0, point})
+        return all(self._is_sure(view, count, each) for each in {0, point})
 
     def _ask(self, view: Mesh, count: int, point: int, kinds: Iterable[int] = ()) -> None:
         """Prices layers: those `kinds`, or all."""
@@ -147,11 +163,16 @@ class StagePrices:
         """Whether an equal share of the layers fits at point 0."""
         stages = max(self.cluster.num_devices // size, 1)
         held = min(stages, count)
-        costs = self._all(view, count, 0)
-        state = sum(c.memory.state_bytes + held * c.memory.stash_bytes for c in costs)
-        update = sum(c.memory.update_bytes for c in costs)
-        body = max(c.memory.body_bytes for c in costs)
-        return 1.1 * (state / stages + max(body, update / stages)) <= self.limit
+        memory = [c.memory for c in self._all(view, count, 0)]
+        state = sum(m.state_bytes for m in memory) / stages
+        stash = held * sum(m.stash_bytes for m in memory) / stages
+        body, update = (
+            max(each)
+            for each in zip(*((m.body_bytes, m.update_bytes) for m in memory), strict=True)
+        )
+        following = sum(m.next_bytes for m in memory) / stages
+        peak = state + max(stash + body, following + update)
+        return bool(MARGIN * peak <= self.limit)
 
     def _cost(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
         """The cost of a layer, exact or drawn through what is known; split evenly if nothing is."""
@@ -226,10 +247,14 @@ class StagePrices:
         costs = self._all(view, count, point)
         seconds = prefix_sums([c.forward_s + c.backward_s + c.once_s / count for c in costs])
         memory = [c.memory for c in costs]
-        state = prefix_sums([m.state_bytes + held * m.stash_bytes for m in memory])
+        state = prefix_sums([m.state_bytes for m in memory])
+        received = np.array([m.received_bytes for m in memory])
+        stash = held * (prefix_sums([m.stash_bytes for m in memory]) + received[:, None])
         body = range_maxima([m.body_bytes for m in memory])
-        update = prefix_sums([m.update_bytes for m in memory])
-        return np.where(state + np.maximum(body, update) <= self.limit, seconds, np.inf)
+        update = range_maxima([m.update_bytes for m in memory])
+        following = prefix_sums([m.next_bytes for m in memory])
+        peak = state + np.maximum(stash + body, following + update)
+        return np.where(peak <= self.limit, seconds, np.inf)
 
     def send_s(self, size: int, crosses: bool, count: int) -> Floats:
         """Per last layer of a stage the seconds in which a microbatch goes to the next stage and
@@ -238,6 +263,14 @@ class StagePrices:
         Args:
             crosses: the stage ends where a node does.
         """
+        known = self._counts_known(count)
+        key = size, crosses, count, known
+        if key not in self._sent:
+            self._sent[key] = self._transfers_s(size, crosses, known, known / count)
+        return self._sent[key]
+
+    def _transfers_s(self, size: int, crosses: bool, known: int, ratio: float) -> Floats:
+        """`send_s` of what is sent in `known` microbatches, times `ratio`."""
         per_node, devices = self.cluster.num_devices_per_node, self.cluster.num_devices
         size = min(size, max(devices // 2, 1))
         start = 0 if not crosses or size >= per_node else per_node - size
@@ -245,8 +278,7 @@ class StagePrices:
             return np.zeros(self.num_layers)
         a, b = (mesh_of((size,), range(d, d + size)) for d in (start, start + size))
         model = CostModel(self.cluster)
-        known = self._counts_known(count)
-        sends, ratio = self.costs.sends(known), known / count
+        sends = self.costs.sends(known)
         each = [
             model.transfer_s(a, b, int(ahead * ratio)) + model.transfer_s(b, a, int(back * ratio))
             for ahead, back in zip(sends.ahead, sends.back, strict=True)

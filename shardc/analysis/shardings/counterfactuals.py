@@ -12,6 +12,7 @@ from shardc.analysis.program.stage_table import (
     donated_arguments,
     next_states,
 )
+from shardc.analysis.shardings.function_facts import function_facts
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.analysis.shardings.strategies import Strategy
@@ -23,7 +24,6 @@ from shardc.ir.walk import functions, planned_ops, symbol, where
 from shardc.plan.decisions import FunctionSharding
 from shardc.plan.layout import TensorSharding
 from shardc.plan.value_id import argument_id
-from shardc.rules.program_rules import rules_of
 
 MOST_ALTERNATIVES = 3
 
@@ -108,7 +108,7 @@ def explain_choices(
         planned: the same shardings.
         stashes: for each stage the microbatches in flight.
     """
-    rules, placed = rules_of(sharded), meshes(sharded)
+    facts, placed = function_facts(sharded), meshes(sharded)
     same, asked = next_states(sharded), asked_values(sharded)
     donated = donated_arguments(sharded)
     found = []
@@ -116,7 +116,7 @@ def explain_choices(
         own = [f for f in functions(sharded) if (get_int(f, STAGE) or 0) == stage]
         mesh = placed[f"stage{stage}"]
         count = get_int(sharded, NUM_MICROBATCHES) or 1
-        builder = ProblemBuilder(own, rules, mesh, cluster, count, in_flight, same, donated, asked)
+        builder = ProblemBuilder(own, facts, mesh, cluster, count, in_flight, same, donated, asked)
         built = builder.build(None)
         scorer = _Scorer(built, _choice(built, planned), batch_dims(sharded))
         for subject, node in _named_nodes(sharded, own, built):

@@ -4,11 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.flops import op_cost
-from shardc.analysis.program.fusion import fused_traffic
-from shardc.analysis.program.liveness import FREE, Liveness, is_in_place
 from shardc.analysis.program.op_work import op_works
 from shardc.analysis.program.trip_count import trip_count
+from shardc.analysis.shardings.function_facts import FunctionFacts
 from shardc.analysis.shardings.problem_graph import Node, ProblemGraph
 from shardc.analysis.shardings.reshard_tables import Column, StrategyColumns
 from shardc.analysis.shardings.stage_problem import OpReduction
@@ -16,10 +14,8 @@ from shardc.analysis.shardings.strategies import (
     Strategy,
     as_asked,
     asked_strategies,
-    can_be_unreduced,
     can_start_sums,
     identity_strategies,
-    op_strategies,
     result_strategies,
     whole_strategy,
 )
@@ -33,7 +29,6 @@ from shardc.ir.walk import (
     RETURN,
     body,
     last_op,
-    made_by,
     ops,
     terminator,
     where,
@@ -55,6 +50,7 @@ class FunctionNodes:
     (one, where they are not known) times themselves; both branches of an `if` count.
 
     Args:
+        facts: of the function.
         ignored: positions of constraints of the user's that are not to hold.
     Attributes:
         nodes: of each of the function's `planned_ops`.
@@ -69,14 +65,14 @@ class FunctionNodes:
         self,
         graph: ProblemGraph,
         model: CostModel,
-        function: ir.Operation,
-        rules: Sequence[OpRule | None],
+        facts: FunctionFacts,
         start: int,
         repeats: int,
         ignored: frozenset[str] = frozenset(),
     ) -> None:
         self.ignored = ignored
-        self.graph, self.model, self.function = graph, model, function
+        self.graph, self.model = graph, model
+        self.facts, self.function = facts, facts.function
         self.start, self.repeats = start, repeats
         self.nodes: list[tuple[int, ...]] = []
         self.options: list[Options] = []
@@ -84,11 +80,8 @@ class FunctionNodes:
         self.constraints: list[int] = []
         self.ruleless: list[int] = []
         self.in_place: list[tuple[int, int]] = []
-        self._rules: Iterator[OpRule | None] = iter(rules)
-        self._live = Liveness(function)
-        self._traffic = fused_traffic(function)
-        returned = terminator(function).operands
-        self._crossing = {*returned, *map(_constrained, returned)}
+        self._rules: Iterator[OpRule | None] = iter(facts.rules)
+        self._live, self._traffic = facts.live, facts.traffic
         self._source: dict[ir.Value, tuple[int, int]] = {}  # node, position among its results
         self._returned: dict[ir.Value, int] = {}  # the node of a result
         self._made: dict[ir.Value, int] = {}  # how often per step
@@ -154,31 +147,28 @@ class FunctionNodes:
         self, op: ir.Operation, rule: OpRule | None, time: int, repeats: int
     ) -> tuple[tuple[int, ...], Options]:
         flags = tuple(self._unreduced[operand] for operand in op.operands)
-        strategies = op_strategies(op, rule, self.graph.mesh, flags)
+        facts = self.facts.of(op, time, rule, flags)
+        cost, strategies = facts.cost, facts.splitting.on(self.graph.mesh)
         if ASKED in op.attributes:
             strategies = as_asked(op, strategies)
         columns = self.graph.reshards.columns(strategies)
         num_result_bytes = _result_bytes(op.results, columns)
-        cost = op_cost(op)
         self.num_flops += cost.flops * repeats
-        free = op.name in FREE or is_in_place(op) or self._live.is_fused(op)
-        keep = not (free or self._crossing.intersection(op.results))
-        live = max((self._live.last_use(result, time) for result in op.results), default=time)
         works = op_works(op, cost, self._traffic[time], strategies, self.graph.mesh)
         index = self.graph.add(
             Node(
                 columns.results,
                 self._op_costs(works, strategies, num_result_bytes, repeats),
-                num_result_bytes if keep else [0] * len(strategies),
-                (self.start + time, self.start + live + 1),
+                num_result_bytes if facts.is_held else [0] * len(strategies),
+                (self.start + time, self.start + facts.until + 1),
                 full_name(op),
                 cost.flops * repeats,
                 works,
                 repeats,
             )
         )
-        if (facts := facts_of(op)) is not None and facts.cost.inner_bytes:
-            inner = [facts.cost.inner_bytes // strategy.num_shards for strategy in strategies]
+        if (inner_facts := facts_of(op)) is not None and inner_facts.cost.inner_bytes:
+            inner = [inner_facts.cost.inner_bytes // strategy.num_shards for strategy in strategies]
             self.graph.add_workspace(index, inner, self.start + time)
         if any(strategy.reduce_axes for strategy in strategies):
             result = op.results[0]
@@ -186,9 +176,8 @@ class FunctionNodes:
             self.graph.op_reductions[index] = reduction
         for position, operand in enumerate(op.operands):
             self._connect(operand, index, columns.operands[position], time)
-        linear = can_be_unreduced(op, rule, flags)
         for position, result in enumerate(op.results):
-            self._define(result, (index, position), repeats, linear)
+            self._define(result, (index, position), repeats, facts.splitting.leaves_sums)
         return (index,), (strategies,)
 
     def _barrier(
@@ -322,12 +311,6 @@ class FunctionNodes:
                 seconds += self.model.all_reduce_s(pairs, bytes_each)
             found.append(seconds * repeats)
         return found
-
-
-def _constrained(value: ir.Value) -> ir.Value:
-    """What a constraint makes `value` of, perhaps in another sharding; else `value`."""
-    op = made_by(value)
-    return op.operands[0] if op is not None and op.name == CONSTRAINT else value
 
 
 def _result_bytes(results: Sequence[ir.Value], columns: StrategyColumns) -> list[int]:

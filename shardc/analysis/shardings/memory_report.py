@@ -1,7 +1,7 @@
 """What a device holds when it holds most, by what it is for; and what one layer holds."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
@@ -89,34 +89,33 @@ class LayerMemory:
 
     Attributes:
         state_bytes: of arguments, gradients and their sums: all layers hold theirs all the time.
-        stash_bytes: from the forward to the backward of one microbatch.
+        stash_bytes: from the forward to the backward of one microbatch; gone when updates run.
         body_bytes: most that forward or backward hold besides, while they run.
-        update_bytes: most that the update holds besides.
+        update_bytes: most that the update holds besides, one parameter after the other.
+        next_bytes: of next states that do not take the place of this one, until all are there.
+        received_bytes: of a stash that the layer in front holds as well: theirs in a stage of both.
     """
 
     state_bytes: float
     stash_bytes: float
     body_bytes: float
     update_bytes: float
+    next_bytes: float = 0.0
+    received_bytes: float = 0.0
 
     def scaled(self, ratio: float) -> "LayerMemory":
         """The same when a microbatch is `ratio` times as large."""
-        return LayerMemory(
-            self.state_bytes, self.stash_bytes * ratio, self.body_bytes * ratio, self.update_bytes
+        return replace(
+            self,
+            stash_bytes=self.stash_bytes * ratio,
+            body_bytes=self.body_bytes * ratio,
+            received_bytes=self.received_bytes * ratio,
         )
 
     def between(self, other: "LayerMemory", share: float) -> "LayerMemory":
         """What lies `share` of the way to `other`, nothing below 0."""
-
-        def mixed(a: float, b: float) -> float:
-            return max(a + share * (b - a), 0.0)
-
-        return LayerMemory(
-            mixed(self.state_bytes, other.state_bytes),
-            mixed(self.stash_bytes, other.stash_bytes),
-            mixed(self.body_bytes, other.body_bytes),
-            mixed(self.update_bytes, other.update_bytes),
-        )
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return LayerMemory(*(max(a + share * (b - a), 0.0) for a, b in pairs))
 
 
 def held_values(built: StageProblem) -> dict[int, bool]:
@@ -141,31 +140,50 @@ def held_values(built: StageProblem) -> dict[int, bool]:
 
 
 def layer_memory(
-    built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer] = ()
+    built: StageProblem,
+    choice: Sequence[int],
+    buffers: Sequence[Buffer] = (),
+    received: Collection[str] = (),
 ) -> LayerMemory:
-    """The parts of what a choice holds; `buffers` are those of its reshards."""
+    """The parts of what a choice holds.
+
+    Args:
+        buffers: of its reshards.
+        received: value ids of what the layer in front holds, too.
+    """
     problem = built.problem
-    state = stash = 0.0
+    state = stash = shared = 0.0
     held = held_values(built)
+    theirs = {built.value_nodes[value] for value in received if value in built.value_nodes}
     for node, is_stash in held.items():
         num_bytes = float(problem.usages[node][choice[node]])
-        if is_stash:
-            stash += num_bytes
-        else:
+        if not is_stash:
             state += num_bytes
+        elif node in theirs:
+            shared += num_bytes
+        else:
+            stash += num_bytes
     end = max((hi for _, hi in problem.intervals), default=0)
+    first = min(
+        (
+            lo
+            for node, (lo, _) in enumerate(problem.intervals)
+            if built.function_kinds.get(built.node_functions[node]) is Kind.UPDATE
+        ),
+        default=end,
+    )
+    values = frozenset(built.value_nodes.values())
+    following = 0.0
     change = np.zeros(end + 1)
     for node, (lo, hi) in enumerate(problem.intervals):
-        if node not in held and lo < hi:
+        if node in values and node not in held and lo >= first:
+            following += float(problem.usages[node][choice[node]])
+        elif node not in held and lo < hi:
             change[lo] += problem.usages[node][choice[node]]
             change[hi] -= problem.usages[node][choice[node]]
     for each in buffers:
         change[each.start] += each.num_bytes
         change[min(each.end, end)] -= each.num_bytes
     live = np.cumsum(change)
-    update = end
-    for node, (lo, _) in enumerate(problem.intervals):
-        if built.function_kinds.get(built.node_functions[node]) is Kind.UPDATE:
-            update = min(update, lo)
-    body, rest = live[:update], live[update:]
-    return LayerMemory(state, stash, float(body.max(initial=0.0)), float(rest.max(initial=0.0)))
+    body, update = (float(each.max(initial=0.0)) for each in (live[:first], live[first:]))
+    return LayerMemory(state, stash, body, update, following, shared)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import AskedValue
+from shardc.analysis.shardings.function_facts import FunctionFacts
 from shardc.analysis.shardings.function_nodes import FunctionNodes
 from shardc.analysis.shardings.problem_graph import Node, ProblemGraph
 from shardc.analysis.shardings.reshard_tables import Column
@@ -34,7 +35,6 @@ from shardc.ir.walk import body, planned_ops, symbol, terminator
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.value_id import is_accumulator, is_argument, is_computed
-from shardc.rules.op_rule import OpRule
 
 STEPS_PER_ARRIVAL = 100  # of state: it is brought once, and comes back as it went
 
@@ -44,7 +44,7 @@ class ProblemBuilder:
 
     Args:
         functions: the stage's functions in the order they run.
-        rules: function name -> sharding rule of each op.
+        facts: function name -> what is known of its ops.
         mesh: the stage's mesh.
         num_microbatches: how often forward and backward run per step.
         stashes: microbatches whose stashed activations are alive at once.
@@ -60,7 +60,7 @@ class ProblemBuilder:
     def __init__(
         self,
         functions: Sequence[ir.Operation],
-        rules: dict[str, list[OpRule | None]],
+        facts: Mapping[str, FunctionFacts],
         mesh: Mesh,
         cluster: Cluster,
         num_microbatches: int,
@@ -73,7 +73,7 @@ class ProblemBuilder:
         late_sums: Sequence[str] = (),
     ) -> None:
         self.functions = list(functions)
-        self.rules = rules
+        self.facts = facts
         self.mesh, self.model = mesh, CostModel(cluster)
         self.num_microbatches, self.stashes = num_microbatches, stashes
         self.ignored, self.arrivals, self.late_sums = ignored, arrivals, late_sums
@@ -146,8 +146,7 @@ class ProblemBuilder:
         nodes = FunctionNodes(
             self.graph,
             self.model,
-            function,
-            self.rules[name],
+            self.facts[name],
             start,
             self._repeats(function),
             self.ignored,

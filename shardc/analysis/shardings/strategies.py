@@ -59,13 +59,41 @@ class Strategy:
     num_shards: int
 
 
-def op_strategies(
-    op: ir.Operation, rule: OpRule | None, mesh: Mesh, unreduced: tuple[bool, ...]
-) -> tuple[Strategy, ...]:
-    """All strategies of `op` on `mesh`; the first is always the replicated one.
+@dataclass(frozen=True)
+class Splitting:
+    """How an op may be split, whatever the mesh.
 
-    An op without a rule or with empty tensors, and factors that the lowering does not allow, are
-    replicated.
+    Attributes:
+        rule: Shardy's; None: the op is run whole.
+        whole: its only strategy where there is no rule.
+        allowed: for each factor whether axes may split it.
+        shares: for each factor whether the devices that split it share the work.
+        by_sum: devices that split a reduction factor are left with partial sums.
+        together: sets of operands that may be partial sums, none if there may be no such sums
+            before the op.
+        leaves_sums: some strategy may leave the result as partial sums.
+    """
+
+    rule: OpRule | None
+    whole: Strategy
+    allowed: tuple[bool, ...] = ()
+    shares: tuple[bool, ...] = ()
+    by_sum: bool = True
+    together: tuple[tuple[int, ...], ...] = ()
+    leaves_sums: bool = False
+
+    def on(self, mesh: Mesh) -> tuple[Strategy, ...]:
+        """All strategies on `mesh`; the first is always the replicated one."""
+        if self.rule is None:
+            return (self.whole,)
+        return _strategies(
+            self.rule, self.allowed, self.shares, mesh.axes, self.by_sum, self.together
+        )
+
+
+def splitting(op: ir.Operation, rule: OpRule | None, unreduced: tuple[bool, ...]) -> Splitting:
+    """How `op` may be split. An op without a rule or with empty tensors, and factors that the
+    lowering does not allow, are whole.
 
     Args:
         rule: Shardy's rule for the op.
@@ -73,19 +101,33 @@ def op_strategies(
     """
     shapes = [_shape(value) for value in op.operands]
     result_shapes = [_shape(value) for value in op.results]
+    whole = Strategy(
+        tuple(TensorSharding.replicated(len(shape)) for shape in shapes),
+        tuple(TensorSharding.replicated(len(shape)) for shape in result_shapes),
+        (),
+        1,
+    )
     if rule is None or any(0 in shape for shape in (*shapes, *result_shapes)):
-        whole = (
-            tuple(TensorSharding.replicated(len(shape)) for shape in shapes),
-            tuple(TensorSharding.replicated(len(shape)) for shape in result_shapes),
-        )
-        return (Strategy(*whole, (), 1),)
+        return Splitting(None, whole)
     allowed = tuple(
         bool(ok) and size > 1
         for ok, size in zip(splittable_factors(op, rule), rule.sizes, strict=True)
     )
     shares = tuple(not by_index for by_index in indexed_factors(op, rule))
-    together = ((),) if is_zero_for_a_loop(op) else _unreduced_together(op, unreduced)
-    return _strategies(rule, allowed, shares, mesh.axes, reduces_by_sum(op), together)
+    starts, by_sum = is_zero_for_a_loop(op), reduces_by_sum(op)
+    together = ((),) if starts else _unreduced_together(op, unreduced)
+    sums = by_sum and any(
+        ok and any(rule.is_summed(r, f) for r in range(len(rule.results)))
+        for f, ok in enumerate(allowed)
+    )
+    return Splitting(rule, whole, allowed, shares, by_sum, together, sums or bool(together))
+
+
+def op_strategies(
+    op: ir.Operation, rule: OpRule | None, mesh: Mesh, unreduced: tuple[bool, ...]
+) -> tuple[Strategy, ...]:
+    """All strategies of `op` on `mesh`; arguments as of `splitting`."""
+    return splitting(op, rule, unreduced).on(mesh)
 
 
 def is_zero_for_a_loop(op: ir.Operation) -> bool:
@@ -178,20 +220,6 @@ def _whole_strategy(rank: int, result: bool) -> tuple[Strategy, ...]:
     return (Strategy(lies, lies if result else (), (), 1),)
 
 
-def can_be_unreduced(op: ir.Operation, rule: OpRule | None, unreduced: tuple[bool, ...]) -> bool:
-    """Whether some strategy of `op` leaves its result as partial sums."""
-    if rule is None:
-        return False
-    if is_zero_for_a_loop(op):
-        return True
-    if reduces_by_sum(op) and any(
-        ok and size > 1 and any(rule.is_summed(r, f) for r in range(len(rule.results)))
-        for f, (ok, size) in enumerate(zip(splittable_factors(op, rule), rule.sizes, strict=True))
-    ):
-        return True
-    return bool(_unreduced_together(op, unreduced))
-
-
 def reduces_by_sum(op: ir.Operation) -> bool:
     """Whether devices that split a reduction factor of `op` are left with partial sums."""
     return op.name != "stablehlo.reduce" or reducer(op) == "add"
@@ -226,8 +254,7 @@ def _strategies(
     by_sum: bool,
     together: tuple[tuple[int, ...], ...],
 ) -> tuple[Strategy, ...]:
-    """`shares`: for each factor whether the devices that split it share the work; `together`: sets
-    of operands that may be partial sums, none if there may be no such sums before the op."""
+    """As `Splitting.on`."""
     found: dict[Strategy, None] = {}
     factors: list[int | None] = [None, *(f for f, ok in enumerate(allowed) if ok)]
     names = [name for name, _ in axes]

@@ -46,11 +46,6 @@ def test_a_slow_link_and_little_memory_make_stages_of_shards() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    reason="layers are priced with 20 to 25 % too much memory, so one stage (60.9 ms) seems not to"
-    " fit, and two are taken (65.5 ms)",
-)
 def test_a_fast_link_removes_the_stages() -> None:
     slow = Cluster.load(CLUSTER)
     inside, outside = slow.levels

@@ -14,8 +14,8 @@ from shardc.plan.shape import Shape
 from shardc.planner.candidate import Candidate, folding_notes, replication_notes, rewriting_notes
 from shardc.planner.proposal import Proposal
 from shardc.planner.step_time import StepTime
-from shardc.schedule.simulate import Simulation
-from shardc.schedule.tasks import Schedule
+from shardc.schedule.simulate import Simulation, TimedAction
+from shardc.schedule.tasks import Schedule, Task
 
 
 def report(*replicated: Replicated) -> StageReport:
@@ -100,6 +100,26 @@ def test_a_bound_above_what_it_bounds_is_a_bug_of_ours(
         plan_of(
             [StageReport({}, 0, 0, 0, 1.0, 1.0), StageReport({}, 0, 0, 0, objective, bound)], step_s
         )
+
+
+def test_the_bound_holds_where_reductions_of_gradients_are_hidden() -> None:
+    """Half of all communication is hidden, so of 4 s, 1.8 of them communication, 3.1 are left."""
+    simulation = Simulation(
+        3.1,
+        0.0,
+        3.1,
+        0.0,
+        (),
+        (TimedAction(Task(0, "F", 0), 0, 0.0, 1.1), TimedAction(Task(0, "B", 0), 0, 1.1, 3.1)),
+    )
+    found = dataclasses.replace(
+        candidate(StageReport({}, 0, 0, 0, 4.0, 3.9)),
+        proposal=Proposal(Shape(1, (), (mesh_of((1,), [0]),), "1f1b"), 0.0, ((),)),
+        step=StepTime(Schedule(()), simulation, 0),
+        hidden=0.5,
+    )
+    assert found.objective == pytest.approx(3.1)
+    assert found.lower_bound == pytest.approx(1.95)
 
 
 def test_a_plan_says_which_stacks_are_read_along_two_dims() -> None:

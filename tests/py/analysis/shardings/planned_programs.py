@@ -8,6 +8,7 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import donated_arguments, next_states
+from shardc.analysis.shardings.function_facts import function_facts
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.cluster import Cluster, Device, Level
@@ -26,7 +27,6 @@ from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.plan.layout import Mesh
 from shardc.rewrite.local.planned_shardings import write_shardings
-from shardc.rules.program_rules import rules_of
 from shardc.solver.problem.problem import Solution
 
 
@@ -63,7 +63,7 @@ def problem(
     with module.context:
         return ProblemBuilder(
             list(functions(module.operation)),
-            rules_of(module.operation),
+            function_facts(module.operation),
             mesh,
             machine,
             microbatches,

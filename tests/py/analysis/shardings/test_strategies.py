@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from shardc.analysis.shardings.strategies import can_be_unreduced, op_strategies, value_shardings
+from shardc.analysis.shardings.strategies import op_strategies, splitting, value_shardings
 from shardc.cost.reshard import is_valid
 from shardc.ir.context import parse
 from shardc.ir.tensor_types import shape_of
@@ -116,7 +116,7 @@ def test_linear_ops_pass_partial_sums_on(name):
     )
     [kept] = [s for s in strategies if s.results[0].unreduced]
     assert tuple(bool(s.unreduced) for s in kept.operands) == unreduced
-    assert can_be_unreduced(op, rule, unreduced)
+    assert splitting(op, rule, unreduced).leaves_sums
 
 
 @pytest.mark.parametrize("name", NOT_LINEAR)
@@ -126,7 +126,7 @@ def test_other_ops_need_whole_values(name):
         function, *[ones(8, 8)] * count, name=name, unreduced=unreduced
     )
     assert not any(s.unreduced for each in strategies for s in (*each.operands, *each.results))
-    assert not can_be_unreduced(op, rule, unreduced)
+    assert not splitting(op, rule, unreduced).leaves_sums
 
 
 def test_partial_sums_are_added_to_each_other_or_to_what_is_whole():
@@ -139,7 +139,7 @@ def test_partial_sums_are_added_to_each_other_or_to_what_is_whole():
         (True, False),
         (True, True),
     ]
-    assert can_be_unreduced(op, rule, (True, True))
+    assert splitting(op, rule, (True, True)).leaves_sums
 
 
 def test_a_product_of_two_partial_sums_takes_only_one_of_them_as_such():
@@ -171,7 +171,7 @@ def test_a_convert_passes_sums_on_if_it_keeps_the_range(source, target, passes):
         _module, [(op, rule, _)] = strategies_of(
             lambda x: x.astype(target), jnp.ones((8, 8), source), name="convert"
         )
-    assert can_be_unreduced(op, rule, (True,)) == passes
+    assert splitting(op, rule, (True,)).leaves_sums == passes
 
 
 def test_a_maximum_over_a_split_dim_reduces_itself():
@@ -181,7 +181,7 @@ def test_a_maximum_over_a_split_dim_reduces_itself():
     [split] = [s for s in strategies if s.reduce_axes]
     assert split.reduce_axes == ("x",)
     assert split.results[0].unreduced == ()
-    assert not can_be_unreduced(op, rule, (False, False))
+    assert not splitting(op, rule, (False, False)).leaves_sums
 
 
 def test_an_op_without_a_rule_is_replicated():
