@@ -204,6 +204,11 @@ class Attempts:
         return error
 
 
+def gap_and_effort(alone: bool) -> tuple[float, float]:
+    """Of planning a shape that no other competes with, or that others do."""
+    return (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
+
+
 def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: int) -> str:
     """What helps a program of which no plan fits: by what fills the devices, cheapest first.
 

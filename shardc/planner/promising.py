@@ -18,7 +18,8 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.planner.layer_costs import LayerCosts
 from shardc.planner.layers import find_layers, layer_loops
-from shardc.planner.shapes import WANTED, Found, ShapeSearch, by_use
+from shardc.planner.proposal import Found, by_use
+from shardc.planner.shapes import WANTED, ShapeSearch
 from shardc.planner.split_cache import Splits
 from shardc.planner.stage_prices import StagePrices
 

@@ -1,5 +1,6 @@
 """A shape of the pipeline that is worth planning, and what its stages send to each other."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,9 @@ from shardc.plan.shape import Shape
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import executable_schedule
 from shardc.schedule.work import Work
+from shardc.solver.pipeline.stages import Pipeline
+
+PER_ROOT = 16  # first guess of the microbatches, per square root of the devices
 
 
 @dataclass(frozen=True)
@@ -185,3 +189,39 @@ def _even_cuts(
         help=f"ask for at most {most} stages, or take {other}" if most > 1 else f"take {other}",
         code="SHARDC-242",
     )
+
+
+@dataclass(frozen=True)
+class Found:
+    """A shape and its stages."""
+
+    key: "Key"
+    pipeline: Pipeline
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """What a pipeline is looked for with: `size` devices in each stage, 0 for any."""
+
+    num_stages: int
+    size: int
+    num_microbatches: int
+    schedule: str
+
+
+def by_use(counts: Sequence[int], cluster: Cluster) -> list[int]:
+    """Numbers of microbatches, those first that pipelines on so many devices often have."""
+    wanted = PER_ROOT * math.sqrt(cluster.num_devices)
+    return sorted(counts, key=lambda count: abs(math.log(count / wanted)))
+
+
+def distinct(found: Sequence[Found], most: int) -> list[Found]:
+    """The first ones that differ in more than the number of microbatches; then the others."""
+    seen: set[object] = set()
+    first: list[Found] = []
+    rest: list[Found] = []
+    for each in found:
+        key = each.key.schedule, tuple(size for *_, size in each.pipeline.stages)
+        (rest if key in seen else first).append(each)
+        seen.add(key)
+    return list(itertools.islice((*first, *rest), most))

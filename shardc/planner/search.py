@@ -27,17 +27,18 @@ from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import Shape
 from shardc.planner.attempts import (
-    CHOOSING_EFFORT_S,
-    CHOOSING_GAP,
     FINAL_EFFORT_S,
     FINAL_GAP,
     Attempts,
     Progress,
+    gap_and_effort,
 )
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising, promising_shapes
 from shardc.planner.proposal import (
+    Found,
     Proposal,
+    distinct,
     even_proposals,
     in_chunks,
     num_chunks,
@@ -47,7 +48,7 @@ from shardc.planner.proposal import (
 from shardc.planner.record.account import recorded
 from shardc.planner.request import check_stages, most_microbatches, state_bytes, too_few_layers
 from shardc.planner.schedules.choice import choose_schedule
-from shardc.planner.shapes import WANTED, distinct
+from shardc.planner.shapes import FAR, WANTED
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import AUTO
 from shardc.solver.interrupt import finish, poll_between
@@ -55,7 +56,6 @@ from shardc.solver.solve import LimitError
 
 MOST_PLANNED, MOST_TRIED = 3, 9  # shapes that are planned exactly, if they fit, and if they do not
 RANKED_OPS, UNRANKED_OPS = 12_000, 40_000  # of all these, if estimates order them, and if not
-NEAR = 1.05  # a shape may be estimated so much slower than the best plan so far
 MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit, and nothing is estimated
 SEARCHING = 0.7  # share of the time limit after which no more layers are priced in any case
 
@@ -232,7 +232,7 @@ class Planner:
 
     def _plan_each(self, proposals: Sequence[Proposal]) -> None:
         """Plans shapes of which nothing is estimated, as long as there is time."""
-        gap, effort_s = _gap_and_effort(len(proposals) == 1)
+        gap, effort_s = gap_and_effort(len(proposals) == 1)
         for proposal in proposals:
             if self.tried.best is not None and not self.tried.may_plan_another(UNRANKED_OPS):
                 break
@@ -240,7 +240,7 @@ class Planner:
 
     def _plan_whole(self, views: list[Mesh]) -> None:
         """Plans one stage on each view, in the fewest microbatches that fit."""
-        gap, effort_s = _gap_and_effort(len(views) == 1)
+        gap, effort_s = gap_and_effort(len(views) == 1)
         count: int | None = self._first_count()
         while count is not None:
             for number, proposal in enumerate(self._whole_proposals(count, views)):
@@ -320,11 +320,21 @@ class Planner:
         return None
 
     def _plan_best(self, promising: Promising) -> None:
-        """Plans the most promising shapes exactly, as long as one may be faster than the best."""
+        """Plans the most promising shapes exactly, as long as one may be faster than the best; if
+        none of them fits, more are looked for."""
+        self._plan_found(promising, promising.found)
+        if self.tried.best is None and promising.found and len(promising.found) < MOST_TRIED:
+            more = promising.search.widened(MOST_TRIED)
+            known = {each.key for each in promising.found}
+            self._plan_found(promising, [each for each in more if each.key not in known])
+
+    def _plan_found(self, promising: Promising, found: Sequence[Found]) -> None:
         planned = 0
-        for each in distinct(promising.found, MOST_TRIED):
+        for each in distinct(found, MOST_TRIED):
+            better_s = math.inf
             if self.tried.best is not None:
-                slow = each.pipeline.step_time_s > NEAR * self.tried.best.seconds
+                better_s = self.tried.best.seconds
+                slow = each.pipeline.step_time_s > FAR * better_s
                 if slow or planned == MOST_PLANNED or not self.tried.may_plan_another(RANKED_OPS):
                     break
             proposal = promising.search.proposal(each)
@@ -332,10 +342,8 @@ class Planner:
                 if self.chunks > 1:
                     proposal = in_chunks(proposal, self.splits, self.schedule, self.options)
                 alone = 2 * self.tried.num_ops(proposal.shape) > RANKED_OPS
-                gap, effort_s = _gap_and_effort(alone)
-                better_s = math.inf if self.tried.best is None else self.tried.best.seconds
-                found = self.tried.plan(proposal, gap, effort_s, better_s)
-                planned += isinstance(found, Candidate)
+                gap, effort_s = gap_and_effort(alone)
+                planned += isinstance(self.tried.plan(proposal, gap, effort_s, better_s), Candidate)
 
     # ---- one shape ----
 
@@ -344,8 +352,3 @@ class Planner:
         if refusal is not None and not self.splits.counts - {1} and not self.tried.notes:
             self._note_fewer("microbatches", 1, refusal)
         return refusal is None
-
-
-def _gap_and_effort(alone: bool) -> tuple[float, float]:
-    """Of planning a shape that no other competes with, or that others do."""
-    return (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)

@@ -8,10 +8,10 @@ were split evenly and nothing were sent; prices in other microbatches are drawn 
 """
 
 import heapq
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+import numpy as np
 
 from shardc.cluster import Cluster
 from shardc.cost.submeshes import mesh_of, place
@@ -20,37 +20,17 @@ from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import Shape
-from shardc.planner.proposal import Proposal
+from shardc.planner.proposal import Found, Key, Proposal, by_use
 from shardc.planner.split_cache import Splits
 from shardc.planner.stage_prices import StagePrices
 from shardc.solver.interrupt import poll_between
 from shardc.solver.pipeline.stages import Line, Pipeline, plan_stages
 
-PER_ROOT = 16  # first guess of the microbatches, per square root of the devices
-# Shapes whose layers are priced exactly: if they are near the best, in any case.
-WANTED, LEAST = 4, 2
-NEAR = 1.005
+WANTED, LEAST = 4, 2  # shapes whose layers are priced exactly, at most; and unless they are FAR
+NEAR, FAR = 1.005, 1.05  # estimated so much slower than the best, a shape is not worth more
 WORTH = 0.97  # unequal stages must be estimated so much faster: estimates are no closer than that
 WORK = 20_000_000  # of pricing, for one search; see `LayerCosts.work`
 OPENING = 0.7  # of the budget, for views not looked at; the rest settles what looks best
-
-
-@dataclass(frozen=True)
-class Found:
-    """A shape and its stages."""
-
-    key: "Key"
-    pipeline: Pipeline
-
-
-@dataclass(frozen=True, order=True)
-class Key:
-    """What a pipeline is looked for with: `size` devices in each stage, 0 for any."""
-
-    num_stages: int
-    size: int
-    num_microbatches: int
-    schedule: str
 
 
 class ShapeSearch:
@@ -100,21 +80,26 @@ class ShapeSearch:
         found: list[Found] = []
         unsure: list[Found] = []  # that rest on prices in other microbatches
         number = len(queue)
-        least = LEAST if self._wanted == WANTED else self._wanted
+        all_of_them = self._wanted != WANTED
+        enough: dict[int, int] = {}  # size of a whole -> microbatches in which it is fastest
         while queue and len(found) < self._wanted:
             poll_between()
             least_s, _, key, rounds = heapq.heappop(queue)
             if least_s == math.inf:
                 break
-            if len(found) >= least and least_s > NEAR * found[0].pipeline.step_time_s:
+            far = NEAR if len(found) >= LEAST else FAR
+            if found and not all_of_them and least_s > far * found[0].pipeline.step_time_s:
                 break
+            if key.num_stages == 1 and key.num_microbatches > enough.get(key.size, math.inf):
+                continue  # more of them only cost more
             number += 1
             if not self.prices.is_open(key.size):
                 self._open(key)
                 if self.prices.is_open(key.size):
                     heapq.heappush(queue, (self._least_s(key), number, key, 0))
                 continue
-            if rounds == 0 and self._may_ask(OPENING):
+            # Without any shape yet, those that hold less are looked at whatever is left.
+            if rounds == 0 and (self._may_ask(OPENING) or not (found or unsure)):
                 self.prices.open_prices(key.size, key.num_microbatches)
             pipeline = self._best(key)
             if pipeline is None:
@@ -135,6 +120,8 @@ class ShapeSearch:
                     heapq.heappush(queue, (pipeline.step_time_s, number, key, rounds + 1))
                 continue
             found.append(Found(key, pipeline))
+            if key.num_stages == 1 and not all_of_them and self._is_fastest(key, pipeline):
+                enough.setdefault(key.size, key.num_microbatches)
         found = found or unsure
         found += self._unequal(found[:2])
         return sorted(found, key=lambda each: each.pipeline.step_time_s)
@@ -180,8 +167,25 @@ class ShapeSearch:
 
     def _least_s(self, key: Key) -> float:
         """Seconds that no split of the layers into equal stages gets below."""
-        all_s = self.prices.least_s(key.size, key.num_microbatches)
-        return all_s * (1.0 + (key.num_microbatches - 1) / key.num_stages)
+        count, hops = key.num_microbatches, key.num_stages - 1
+        all_s = self.prices.least_s(key.size, count)
+        least_s = all_s * (1.0 + (count - 1) / key.num_stages)
+        if hops:
+            sent = [self.prices.send_s(key.size, crosses, count)[:-1] for crosses in (False, True)]
+            least_s += hops * float(np.min(sent))
+        return least_s
+
+    def widened(self, wanted: int) -> list[Found]:
+        """As `run`, for more shapes; what is priced already is not priced again."""
+        self._wanted = wanted
+        return self.run()
+
+    def estimated(self) -> list[Found]:
+        """Every shape of equal stages on the submeshes whose layers are priced, as estimated now:
+        the fastest first. Nothing is priced."""
+        shapes = [(key, self._best(key)) for key in self._keys() if self.prices.is_open(key.size)]
+        found = [Found(key, pipeline) for key, pipeline in shapes if pipeline is not None]
+        return sorted(found, key=lambda each: each.pipeline.step_time_s)
 
     def _line(self, sizes: tuple[int, ...], devices: int, key: Key) -> Line:
         """The numbers for the dynamic program; not kept, as prices come in."""
@@ -205,6 +209,10 @@ class ShapeSearch:
     def _is_settled(self, key: Key, pipeline: Pipeline) -> bool:
         """Whether the stages of a pipeline rest on prices in its own microbatches."""
         return all(self.prices.is_settled(*stage) for stage in self._asked(key, pipeline))
+
+    def _is_fastest(self, key: Key, pipeline: Pipeline) -> bool:
+        """Whether no stage gives up time to hold less."""
+        return all(self.prices.is_fastest(*stage) for stage in self._asked(key, pipeline))
 
     def _settle(self, key: Key, pipeline: Pipeline) -> bool:
         """Asks for the prices that the stages of a pipeline rest on; whether any was new."""
@@ -315,21 +323,3 @@ class ShapeSearch:
             return None
         layers = tuple(tuple(range(first, last + 1)) for first, last, _ in stages)
         return Proposal(cut, each.pipeline.step_time_s, layers)
-
-
-def by_use(counts: Sequence[int], cluster: Cluster) -> list[int]:
-    """Numbers of microbatches, those first that pipelines on so many devices often have."""
-    wanted = PER_ROOT * math.sqrt(cluster.num_devices)
-    return sorted(counts, key=lambda count: abs(math.log(count / wanted)))
-
-
-def distinct(found: Sequence[Found], most: int) -> list[Found]:
-    """The first ones that differ in more than the number of microbatches; then the others."""
-    seen: set[object] = set()
-    first: list[Found] = []
-    rest: list[Found] = []
-    for each in found:
-        key = each.key.schedule, tuple(size for *_, size in each.pipeline.stages)
-        (rest if key in seen else first).append(each)
-        seen.add(key)
-    return list(itertools.islice((*first, *rest), most))

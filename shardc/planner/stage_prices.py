@@ -50,6 +50,7 @@ class StagePrices:
         # View, point -> kind -> microbatches.
         self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
         self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
+        self._of_points: dict[tuple[Mesh, int, int, int], tuple[Floats, Floats]] = {}
         self._sent: dict[tuple[int, bool, int, int], Floats] = {}
         self._ideal: dict[int, float] = {}  # kind -> seconds of a step on one device
         often = Counter(costs.layers.samples).most_common()
@@ -125,11 +126,17 @@ class StagePrices:
         """Prices what the best view of a stage rests on; whether anything was not known."""
         view, point = self._choice(size, count, held, first, last)
         new = False
-        for each in {0, point}:
+        for each in self._rested_on(point):
             if not self._is_sure(view, count, each):
                 self._ask(view, count, each)
                 new = True
         return new
+
+    @staticmethod
+    def _rested_on(point: int) -> set[int]:
+        """The points that a stage at one point takes its layers from."""
+        before = {point - 1} if POINTS[point].price > 0.0 else set()
+        return {0, point} | before
 
     def _is_sure(self, view: Mesh, count: int, point: int) -> bool:
         """Whether all layers are priced in that many microbatches, or drawn between two numbers of
@@ -147,7 +154,7 @@ class StagePrices:
     def is_settled(self, size: int, count: int, held: int, first: int, last: int) -> bool:
         """Whether `settle` would have nothing to price."""
         view, point = self._choice(size, count, held, first, last)
-        return all(self._is_sure(view, count, each) for each in {0, point})
+        return all(self._is_sure(view, count, each) for each in self._rested_on(point))
 
     def _ask(self, view: Mesh, count: int, point: int, kinds: Iterable[int] = ()) -> None:
         """Prices layers: those `kinds`, or all."""
@@ -158,6 +165,7 @@ class StagePrices:
             if count not in counts:
                 counts.append(count)
         self._tables.clear()
+        self._of_points.clear()
 
     def _fits(self, view: Mesh, count: int, size: int) -> bool:
         """Whether an equal share of the layers fits at point 0."""
@@ -220,6 +228,10 @@ class StagePrices:
         """Whether a stage is fastest if it makes forward values again, and does not keep them."""
         return POINTS[self._choice(size, count, held, first, last)[1]].again
 
+    def is_fastest(self, size: int, count: int, held: int, first: int, last: int) -> bool:
+        """Whether a stage takes the point at which layers are fastest."""
+        return self._choice(size, count, held, first, last)[1] == 0
+
     def _choice(self, size: int, count: int, held: int, first: int, last: int) -> tuple[Mesh, int]:
         number = int(self._table(size, count, held)[1][first, last])
         view, point = divmod(number, len(POINTS))
@@ -231,10 +243,16 @@ class StagePrices:
             best = np.full((self.num_layers, self.num_layers), np.inf)
             which = np.zeros(best.shape, np.int64)
             for number, view in enumerate(self._views[size]):
+                looser: tuple[bool, Floats, Floats] | None = None
                 for point in range(len(POINTS)):
                     if (view, point) not in self._priced:
                         continue
-                    seconds = self._seconds(view, count, point, held)
+                    all_s, peak = self._stages(view, count, point, held)
+                    seconds = np.where(peak <= self.limit, all_s, np.inf)
+                    again = POINTS[point].again
+                    if looser is not None and looser[0] == again:
+                        seconds = np.minimum(seconds, self._mixed_s(*looser[1:], seconds, peak))
+                    looser = again, all_s, peak
                     better = seconds < best
                     best = np.where(better, seconds, best)
                     which[better] = number * len(POINTS) + point
@@ -242,19 +260,34 @@ class StagePrices:
             self._tables[key] = best, which
         return self._tables[key]
 
-    def _seconds(self, view: Mesh, count: int, point: int, held: int) -> Floats:
-        """One view at one point."""
-        costs = self._all(view, count, point)
-        seconds = prefix_sums([c.forward_s + c.backward_s + c.once_s / count for c in costs])
-        memory = [c.memory for c in costs]
-        state = prefix_sums([m.state_bytes for m in memory])
-        received = np.array([m.received_bytes for m in memory])
-        stash = held * (prefix_sums([m.stash_bytes for m in memory]) + received[:, None])
-        body = range_maxima([m.body_bytes for m in memory])
-        update = range_maxima([m.update_bytes for m in memory])
-        following = prefix_sums([m.next_bytes for m in memory])
-        peak = state + np.maximum(stash + body, following + update)
-        return np.where(peak <= self.limit, seconds, np.inf)
+    def _stages(self, view: Mesh, count: int, point: int, held: int) -> tuple[Floats, Floats]:
+        """[first, last layer]: seconds of a microbatch and most bytes held, at one point."""
+        key = view, count, point, held
+        if key not in self._of_points:
+            costs = self._all(view, count, point)
+            memory = [c.memory for c in costs]
+            state = prefix_sums([m.state_bytes for m in memory])
+            received = np.array([m.received_bytes for m in memory])
+            stash = held * (prefix_sums([m.stash_bytes for m in memory]) + received[:, None])
+            body = range_maxima([m.body_bytes for m in memory])
+            update = range_maxima([m.update_bytes for m in memory])
+            following = prefix_sums([m.next_bytes for m in memory])
+            self._of_points[key] = (
+                prefix_sums([c.forward_s + c.backward_s + c.once_s / count for c in costs]),
+                state + np.maximum(stash + body, following + update),
+            )
+        return self._of_points[key]
+
+    def _mixed_s(
+        self, looser_s: Floats, looser_peak: Floats, seconds: Floats, peak: Floats
+    ) -> Floats:
+        """Seconds of stages of which as many layers as fit take the point before, and all others
+        the one that fits; inf where it does not. They hold no more than lies between, as peaks are
+        sums and maxima of what layers hold."""
+        apart = np.maximum(looser_peak - peak, 1.0)
+        share = np.clip((self.limit - peak) / apart, 0.0, 1.0)
+        fits = np.isfinite(seconds)
+        return np.where(fits, share * looser_s + (1 - share) * np.where(fits, seconds, 0.0), np.inf)
 
     def send_s(self, size: int, crosses: bool, count: int) -> Floats:
         """Per last layer of a stage the seconds in which a microbatch goes to the next stage and
