@@ -320,12 +320,17 @@ class Planner:
         return None
 
     def _plan_best(self, promising: Promising) -> None:
-        """Plans the most promising shapes exactly, as long as one may be faster than the best; if
-        none of them fits, more are looked for."""
-        self._plan_found(promising, promising.found)
-        if self.tried.best is None and promising.found and len(promising.found) < MOST_TRIED:
-            more = promising.search.widened(MOST_TRIED)
-            known = {each.key for each in promising.found}
+        """Plans the most promising shapes exactly, as long as one may be faster than the best; and
+        more of them if none fits, or the best is slower than others are estimated to be."""
+        found = promising.found
+        self._plan_found(promising, found)
+        best = self.tried.best
+        if best is not None and not self.tried.may_plan_another(RANKED_OPS):
+            return
+        best_s = math.inf if best is None else best.seconds
+        if found and best_s > FAR * found[0].pipeline.step_time_s:
+            more = promising.search.widened(MOST_TRIED, best_s)
+            known = {each.key for each in found}
             self._plan_found(promising, [each for each in more if each.key not in known])
 
     def _plan_found(self, promising: Promising, found: Sequence[Found]) -> None:

@@ -63,7 +63,8 @@ class ShapeSearch:
         self.schedules = list(schedules)
         self.exhausted = False
         self._spent = spent
-        self._wanted = wanted
+        self._wanted, self._ranking = wanted, wanted != WANTED
+        self._until_s = 0.0
 
     def run(self) -> list[Found]:
         """The fastest first; none where nothing fits."""
@@ -80,15 +81,13 @@ class ShapeSearch:
         found: list[Found] = []
         unsure: list[Found] = []  # that rest on prices in other microbatches
         number = len(queue)
-        all_of_them = self._wanted != WANTED
         enough: dict[int, int] = {}  # size of a whole -> microbatches in which it is fastest
         while queue and len(found) < self._wanted:
             poll_between()
             least_s, _, key, rounds = heapq.heappop(queue)
             if least_s == math.inf:
                 break
-            far = NEAR if len(found) >= LEAST else FAR
-            if found and not all_of_them and least_s > far * found[0].pipeline.step_time_s:
+            if found and not self._ranking and least_s > self._far_s(found):
                 break
             if key.num_stages == 1 and key.num_microbatches > enough.get(key.size, math.inf):
                 continue  # more of them only cost more
@@ -120,7 +119,7 @@ class ShapeSearch:
                     heapq.heappush(queue, (pipeline.step_time_s, number, key, rounds + 1))
                 continue
             found.append(Found(key, pipeline))
-            if key.num_stages == 1 and not all_of_them and self._is_fastest(key, pipeline):
+            if key.num_stages == 1 and not self._ranking and self._is_fastest(key, pipeline):
                 enough.setdefault(key.size, key.num_microbatches)
         found = found or unsure
         found += self._unequal(found[:2])
@@ -175,9 +174,15 @@ class ShapeSearch:
             least_s += hops * float(np.min(sent))
         return least_s
 
-    def widened(self, wanted: int) -> list[Found]:
-        """As `run`, for more shapes; what is priced already is not priced again."""
-        self._wanted = wanted
+    def _far_s(self, found: Sequence[Found]) -> float:
+        """Seconds above which another shape is not worth pricing."""
+        far = NEAR if len(found) >= LEAST else FAR
+        return max(far * found[0].pipeline.step_time_s, self._until_s)
+
+    def widened(self, wanted: int, until_s: float) -> list[Found]:
+        """As `run`, for up to so many shapes that are estimated to take no longer than that; what
+        is priced already is not priced again."""
+        self._wanted, self._until_s = max(wanted, self._wanted), until_s
         return self.run()
 
     def estimated(self) -> list[Found]:
