@@ -350,8 +350,6 @@ class Planner:
                 gap, effort_s = gap_and_effort(alone)
                 planned += isinstance(self.tried.plan(proposal, gap, effort_s, better_s), Candidate)
 
-    # ---- one shape ----
-
     def _can_split(self, count: int) -> bool:
         refusal = self.splits.refusal(count)
         if refusal is not None and not self.splits.counts - {1} and not self.tried.notes:
