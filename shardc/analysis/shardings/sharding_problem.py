@@ -1,6 +1,6 @@
 """The intra-operator problem of one stage: its ops and values as nodes, reshards as edges.
 
-A node is either an op of one of the stage's functions (strategies: `op_strategies`) or a value
+A node is either an op of one of the stage's functions (strategies: `splitting`) or a value
 that crosses between functions or comes from the caller: a parameter, an optimizer state, a stashed
 activation, an accumulator (strategies: every even sharding). An edge prices the reshard between
 where a value is made and where it is used, by the same function that will emit it.

@@ -123,13 +123,6 @@ def splitting(op: ir.Operation, rule: OpRule | None, unreduced: tuple[bool, ...]
     return Splitting(rule, whole, allowed, shares, by_sum, together, sums or bool(together))
 
 
-def op_strategies(
-    op: ir.Operation, rule: OpRule | None, mesh: Mesh, unreduced: tuple[bool, ...]
-) -> tuple[Strategy, ...]:
-    """All strategies of `op` on `mesh`; arguments as of `splitting`."""
-    return splitting(op, rule, unreduced).on(mesh)
-
-
 def is_zero_for_a_loop(op: ir.Operation) -> bool:
     """Whether `op` makes the zeros that a loop starts to add to: they are partial sums, too."""
     if op.name not in ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"):

@@ -6,7 +6,7 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.analysis.shardings.sharding_checks import disagreement
-from shardc.analysis.shardings.strategies import Strategy, op_strategies, value_shardings
+from shardc.analysis.shardings.strategies import Strategy, splitting, value_shardings
 from shardc.ir.attributes import REDUCE_AXES, SHARDING, set_arg_attrs, set_result_attrs, str_array
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
@@ -34,8 +34,8 @@ def target_of(module: ir.Module) -> tuple[ir.Operation, OpRule | None]:
 def strategies(op: ir.Operation, rule: OpRule | None, mesh: Mesh = MESH) -> list[Strategy]:
     """Every strategy of the planner, those for arguments that are partial sums included."""
     arguments = tuple(isinstance(v.owner, ir.Block) for v in op.operands)
-    found = dict.fromkeys(op_strategies(op, rule, mesh, (False,) * len(op.operands)))
-    return list(found | dict.fromkeys(op_strategies(op, rule, mesh, arguments)))
+    found = dict.fromkeys(splitting(op, rule, (False,) * len(op.operands)).on(mesh))
+    return list(found | dict.fromkeys(splitting(op, rule, arguments).on(mesh)))
 
 
 def accepted(op: ir.Operation, rule: OpRule | None, mesh: Mesh) -> list[Strategy]:

@@ -5,8 +5,8 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.shardings.strategies import (
     identity_strategies,
-    op_strategies,
     result_strategies,
+    splitting,
     value_shardings,
     whole_strategy,
 )
@@ -41,9 +41,9 @@ def plan_at_random(module: ir.Module, mesh: Mesh, seed: int) -> None:
             incoming = [sums.get(operand, set()) for operand in op.operands]
             options = [
                 strategy
-                for strategy in op_strategies(
-                    op, None if in_condition(op) else rule, mesh, tuple(map(bool, incoming))
-                )
+                for strategy in splitting(
+                    op, None if in_condition(op) else rule, tuple(map(bool, incoming))
+                ).on(mesh)
                 if all(
                     set(w.unreduced) <= s for w, s in zip(strategy.operands, incoming, strict=True)
                 )

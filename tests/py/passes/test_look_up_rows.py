@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax.extend.mlir import ir
 
 import shardc
-from shardc.analysis.shardings.strategies import op_strategies
+from shardc.analysis.shardings.strategies import splitting
 from shardc.backend.single_device import single_device_step
 from shardc.ir.attributes import LOOKUPS, get_int
 from shardc.ir.context import parse
@@ -251,7 +251,7 @@ def test_tables_split_by_rows_and_batches_split_are_both_strategies(axes: Any) -
     for op, rule in zip(ops(main_function(module.operation)), rules, strict=True):
         if op.name not in ("stablehlo.gather", "stablehlo.scatter"):
             continue
-        found = op_strategies(op, rule, mesh, (False,) * len(op.operands))
+        found = splitting(op, rule, (False,) * len(op.operands)).on(mesh)
         assert any(s.operands[0].dims[0] == ("x",) for s in found)  # by rows
         assert any(s.operands[1].dims[0] == ("x",) for s in found)  # by ids
         if len(axes) == 2:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from shardc.analysis.shardings.strategies import op_strategies, splitting, value_shardings
+from shardc.analysis.shardings.strategies import splitting, value_shardings
 from shardc.cost.reshard import is_valid
 from shardc.ir.context import parse
 from shardc.ir.tensor_types import shape_of
@@ -26,7 +26,7 @@ def strategies_of(function, *args, mesh=ONE, name=None, unreduced=None):
         for op, rule in zip(all_ops, main_rules(module.operation)[0], strict=True):
             if name is None or op.name == f"stablehlo.{name}":
                 flags = unreduced or (False,) * len(op.operands)
-                found.append((op, rule, op_strategies(op, rule, mesh, flags)))
+                found.append((op, rule, splitting(op, rule, flags).on(mesh)))
     return module, found
 
 
