@@ -16,9 +16,9 @@ from shardc.analysis.program.stage_table import (
     donated_arguments,
     next_states,
 )
-from shardc.analysis.shardings.function_facts import function_facts
 from shardc.analysis.shardings.memory_report import memory_at_peak
 from shardc.analysis.shardings.planned_reshards import held_bytes
+from shardc.analysis.shardings.problem_graph import function_facts
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
 from shardc.analysis.shardings.sharding_report import planned_reshards, stage_report
 from shardc.analysis.shardings.stage_problem import StageProblem

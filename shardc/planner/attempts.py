@@ -31,7 +31,7 @@ from shardc.solver.solve import LimitError
 # Of solving a stage while shapes compete, and of the shape that won. Stages of more ops get as much
 # more: a look at all of them takes that much longer.
 CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0
-FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0
+FINAL = FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0
 OPS_FOR_EFFORT = 8_000
 FIRST_SHARE, SHARE = 0.25, 0.85  # of the time limit, of what is left: for planning one shape
 SEARCH = "search"  # who proposed a shape
@@ -77,6 +77,11 @@ class Attempts:
     def has_any(self) -> bool:
         """Whether any shape was planned, with or without success."""
         return self._first is not None
+
+    @property
+    def best_s(self) -> float:
+        """Step time of the fastest shape so far; inf where there is none."""
+        return math.inf if self.best is None else self.best.seconds
 
     def seconds_spent(self) -> float:
         return time.monotonic() - self._start_s
@@ -206,7 +211,7 @@ class Attempts:
 
 def gap_and_effort(alone: bool) -> tuple[float, float]:
     """Of planning a shape that no other competes with, or that others do."""
-    return (FINAL_GAP, FINAL_EFFORT_S) if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
+    return FINAL if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
 
 
 def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: int) -> str:

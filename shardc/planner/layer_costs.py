@@ -13,8 +13,8 @@ import numpy as np
 
 from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.stage_table import asked_values, donated_arguments, next_states
-from shardc.analysis.shardings.function_facts import FunctionFacts, function_facts
 from shardc.analysis.shardings.memory_report import LayerMemory, held_values, layer_memory
+from shardc.analysis.shardings.problem_graph import FunctionFacts, function_facts
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
 from shardc.analysis.shardings.sharding_report import planned_reshards, stage_report
 from shardc.analysis.shardings.stage_problem import StageProblem

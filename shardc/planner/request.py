@@ -9,7 +9,7 @@ from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.errors import PlanError, StageError
+from shardc.errors import InfeasibleError, PlanError, StageError
 from shardc.ir.attributes import PHASE, RUNS, get_str
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
@@ -117,3 +117,12 @@ def state_bytes(split_module: Module) -> int:
     """Bytes of the arguments, which every number of microbatches has to hold."""
     arguments = body(main_function(split_module.operation)).arguments
     return sum(num_bytes(argument) for argument in arguments)
+
+
+def no_pipeline(stages: int, limit_bytes: int, cluster: Cluster) -> InfeasibleError:
+    """The error where no pipeline of so many stages fits into memory."""
+    return InfeasibleError(
+        f"no pipeline of {stages} stages fits into {limit_bytes:,} bytes on each of"
+        f" {cluster.num_devices} devices",
+        help="raise the memory limit, or use more devices, stages or microbatches",
+    )

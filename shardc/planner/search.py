@@ -18,7 +18,6 @@ from shardc.analysis.shardings.mesh_fit import check_mesh_divides, on_asked_mesh
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.cost.submeshes import place
-from shardc.errors import InfeasibleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
@@ -26,13 +25,7 @@ from shardc.plan.layout import Mesh
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import Shape
-from shardc.planner.attempts import (
-    FINAL_EFFORT_S,
-    FINAL_GAP,
-    Attempts,
-    Progress,
-    gap_and_effort,
-)
+from shardc.planner.attempts import FINAL, Attempts, Progress, gap_and_effort
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising, promising_shapes
 from shardc.planner.proposal import (
@@ -46,7 +39,13 @@ from shardc.planner.proposal import (
     with_fewer_loop_cuts,
 )
 from shardc.planner.record.account import recorded
-from shardc.planner.request import check_stages, most_microbatches, state_bytes, too_few_layers
+from shardc.planner.request import (
+    check_stages,
+    most_microbatches,
+    no_pipeline,
+    state_bytes,
+    too_few_layers,
+)
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import FAR, WANTED
 from shardc.planner.split_cache import Splits
@@ -138,8 +137,8 @@ class Planner:
                 self._plan_each(self._even(self._first_count()))
             most_ops = UNRANKED_OPS if self.promising is None else RANKED_OPS
             best = self.tried.best if self.tried.may_plan_another(most_ops) else None
-            if best is not None and best.gap > FINAL_GAP:
-                self.tried.plan(best.proposal, FINAL_GAP, FINAL_EFFORT_S)
+            if best is not None and best.gap > FINAL[0]:
+                self.tried.plan(best.proposal, *FINAL)
             if self.options.schedule == "auto":
                 chunks = self.asked_chunks
                 self.weighed = choose_schedule(self.tried, self.splits, chunks, self.limit)
@@ -246,8 +245,7 @@ class Planner:
             for number, proposal in enumerate(self._whole_proposals(count, views)):
                 if number > 0 and not self.tried.may_plan_another(UNRANKED_OPS):
                     break
-                better_s = math.inf if self.tried.best is None else self.tried.best.seconds
-                found = self.tried.plan(proposal, gap, effort_s, better_s)
+                found = self.tried.plan(proposal, gap, effort_s, self.tried.best_s)
                 if isinstance(found, LimitError) and found.peak_bytes is None:
                     break  # however it is split over the devices, it is too much
             count = self._next_count(count) if self.tried.best is None else None
@@ -311,11 +309,7 @@ class Planner:
             if not found.found and stages != "auto" and stages > 1:
                 if self.options.mesh != "auto":
                     place(self.cluster, [math.prod(self.options.mesh)] * stages)
-                raise InfeasibleError(
-                    f"no pipeline of {stages} stages fits into"
-                    f" {self.limit:,} bytes on each of {self.cluster.num_devices} devices",
-                    help="raise the memory limit, or use more devices, stages or microbatches",
-                )
+                raise no_pipeline(stages, self.limit, self.cluster)
             return found
         return None
 
@@ -324,10 +318,9 @@ class Planner:
         more of them if none fits, or the best is slower than others are estimated to be."""
         found = promising.found
         self._plan_found(promising, found)
-        best = self.tried.best
-        if best is not None and not self.tried.may_plan_another(RANKED_OPS):
+        best_s = self.tried.best_s
+        if self.tried.best is not None and not self.tried.may_plan_another(RANKED_OPS):
             return
-        best_s = math.inf if best is None else best.seconds
         if found and best_s > FAR * found[0].pipeline.step_time_s:
             more = promising.search.widened(MOST_TRIED, best_s)
             known = {each.key for each in found}
@@ -336,9 +329,8 @@ class Planner:
     def _plan_found(self, promising: Promising, found: Sequence[Found]) -> None:
         planned = 0
         for each in distinct(found, MOST_TRIED):
-            better_s = math.inf
+            better_s = self.tried.best_s
             if self.tried.best is not None:
-                better_s = self.tried.best.seconds
                 slow = each.pipeline.step_time_s > FAR * better_s
                 if slow or planned == MOST_PLANNED or not self.tried.may_plan_another(RANKED_OPS):
                     break

@@ -6,8 +6,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.op_work import op_works
 from shardc.analysis.program.trip_count import trip_count
-from shardc.analysis.shardings.function_facts import FunctionFacts
-from shardc.analysis.shardings.problem_graph import Node, ProblemGraph
+from shardc.analysis.shardings.problem_graph import FunctionFacts, Node, ProblemGraph
 from shardc.analysis.shardings.reshard_tables import Column, StrategyColumns
 from shardc.analysis.shardings.stage_problem import OpReduction
 from shardc.analysis.shardings.strategies import (

@@ -12,9 +12,8 @@ from types import MappingProxyType
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import AskedValue
-from shardc.analysis.shardings.function_facts import FunctionFacts
 from shardc.analysis.shardings.function_nodes import FunctionNodes
-from shardc.analysis.shardings.problem_graph import Node, ProblemGraph
+from shardc.analysis.shardings.problem_graph import FunctionFacts, Node, ProblemGraph
 from shardc.analysis.shardings.reshard_tables import Column
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.analysis.shardings.strategies import value_shardings

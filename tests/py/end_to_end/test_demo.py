@@ -46,10 +46,6 @@ def test_a_slow_link_and_little_memory_make_stages_of_shards() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    reason="two stages (65.5 ms) are estimated to be faster than one (60.9 ms)",
-)
 def test_a_fast_link_removes_the_stages() -> None:
     slow = Cluster.load(CLUSTER)
     inside, outside = slow.levels

@@ -8,7 +8,7 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import donated_arguments, next_states
-from shardc.analysis.shardings.function_facts import function_facts
+from shardc.analysis.shardings.problem_graph import function_facts
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.cluster import Cluster, Device, Level
