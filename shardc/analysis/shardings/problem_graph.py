@@ -1,4 +1,4 @@
-"""The nodes and edges of a sharding problem while it is being built, and what they are made from."""
+"""The nodes and edges of a sharding problem while it is built, and what they are made from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
