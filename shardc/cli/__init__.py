@@ -20,6 +20,9 @@ COMMANDS = {
     "launch": "Run a script in several processes on this machine.",
     "calibrate": "Measure the devices of this machine as a cluster file.",
     "report": "Write an HTML page about a plan.",
+    "lint": "Say what a program pays for and might not have to.",
+    "what-if": "Plan a program for many machines, as a table.",
+    "doctor": "Say what works on this machine.",
     "simulate": "Simulate a pipeline schedule without devices.",
 }
 """Name of a module of this package, whose click command is called `command` -> one line of help."""
@@ -42,7 +45,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command = importlib.import_module(f"{__name__}.{name}").command
+        command = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").command
         assert isinstance(command, click.Command), f"{name}.py defines no click command"
         return command
 

@@ -3,6 +3,8 @@
 import importlib
 import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +12,8 @@ import click
 from shardc.api.export import export
 from shardc.cli.output import format_option, print_json
 from shardc.errors import InputError
+from shardc.importer.from_file import import_file
+from shardc.importer.program import Imported
 
 
 @click.command()
@@ -25,8 +29,20 @@ def command(function: str, arguments: str, output: str, donate: str, output_form
     arrays may be jax.ShapeDtypeStructs, so nothing has to fit into memory. Functions of jax.jit and
     shardc.jit keep their donated and static arguments.
     """
+    _export(function, arguments, output, donate)
+    if output_format == "json":
+        print_json({"file": output})
+    else:
+        click.echo(output)
+
+
+def _export(
+    function: str, arguments: str, output: str, donate: str, size: int | None = None
+) -> None:
+    """Writes a function of the user's; raises as the command."""
     fun, given = _named(function), _named(arguments)
-    args = _of_the_user(arguments, given) if callable(given) else given
+    sizes = () if size is None else (size,)
+    args = _of_the_user(arguments, given, *sizes) if callable(given) else given
     if not isinstance(args, tuple):
         raise InputError(
             f"'{arguments}' is no tuple of arguments but {type(args).__name__}",
@@ -39,10 +55,22 @@ def command(function: str, arguments: str, output: str, donate: str, output_form
             f"--donate {donate} is no list of positions", help="write --donate 0,1"
         ) from error
     _of_the_user(function, export, fun, *args, path=output, donate_argnums=positions)
-    if output_format == "json":
-        print_json({"file": output})
-    else:
-        click.echo(output)
+
+
+def program(
+    file: str, arguments: str | None, donate: str = "", size: int | None = None
+) -> Imported:
+    """A StableHLO file, or a function (`module:name`) for arguments of the same kind.
+
+    Args:
+        size: that the function which makes the arguments is called with, if any.
+    """
+    if arguments is None:
+        return import_file(file)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "step.mlir")
+        _export(file, arguments, path, donate, size)
+        return import_file(path)
 
 
 def _named(name: str) -> Any:

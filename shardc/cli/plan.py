@@ -21,10 +21,13 @@ from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import Note, NoteCode
 from shardc.plan.stages_spec import StagesSpec
+from shardc.planner.hand.beside import with_usual_plans
 from shardc.planner.user_shardings import asked_prices
 from shardc.report.alternatives import comparison, comparison_json, ranking_json, ranking_table
 from shardc.report.counterfactuals import explained_choices
+from shardc.report.reading import read_plan
 from shardc.report.summary import explain, printed
+from shardc.report.words import in_words
 
 WIDE = 150  # columns of the ranking
 
@@ -52,6 +55,7 @@ WIDE = 150  # columns of the ranking
 @click.option(
     "--compare", nargs=2, type=click.Path(), help="Say why one of two plan files is faster."
 )
+@click.option("--usual", is_flag=True, help="Plan what people write by hand, too, and rank it.")
 @click.option("--no-cache", is_flag=True, help="Plan anew, whatever was planned before.")
 @format_option
 def command(
@@ -63,6 +67,7 @@ def command(
     spec_files: tuple[str, ...],
     top: int | None,
     compare: tuple[str, str] | None,
+    usual: bool,
     no_cache: bool,
     output_format: str,
     **flags: Any,
@@ -92,6 +97,8 @@ def command(
         plan = plan_as_given(
             imported.module, machine, options, spec, use_cache=not no_cache, signals=SIGNALS
         )
+    if usual:
+        plan = with_usual_plans(imported.module, plan, machine, options)
     if output is not None:
         save_plan(plan, output)
     costs = asked_prices(imported.module, plan, machine, options) if prices else {}
@@ -106,7 +113,7 @@ def command(
             more["explained"] = reasons.splitlines()
         print_json({**plan_summary(plan, options), **more})
         return
-    click.echo(explain(plan), nl=False)
+    click.echo(in_words(read_plan(plan)) + explain(plan), nl=False)
     if ranked is not None and top is not None:
         click.echo(printed([ranking_table(ranked, top)], width=WIDE), nl=False)
         if not ranked.all_priced:

@@ -1,0 +1,130 @@
+"""`shardc doctor`: what works on this machine, and what mends the rest."""
+
+import importlib.metadata
+import platform as machine
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from shardc import __version__
+from shardc.cli.devices import default_platform, start_devices
+from shardc.cli.output import format_option, print_json
+
+PACKAGES = ("jax", "jaxlib", "numpy", "ortools", "msgspec", "rich", "bokeh", "jinja2", "perfetto")
+FAILED = 1
+
+
+@click.command()
+@click.option(
+    "--platform",
+    type=click.Choice(["cpu", "gpu"]),
+    default=default_platform,
+    help="Virtual CPU devices, or GPUs; by default what JAX_PLATFORMS says, or cpu.",
+)
+@format_option
+@click.pass_context
+def command(context: click.Context, platform: str, output_format: str) -> None:
+    """Say what is installed, which devices there are, and what works; text to paste into an issue.
+
+    Exit code 1 if anything does not work. `shardc calibrate` measures the links.
+    """
+    facts: dict[str, Any] = {
+        "shardc": __version__,
+        "python": sys.version.split()[0],
+        "machine": f"{machine.system()} {machine.machine()}",
+        **{name: _version(name) for name in PACKAGES},
+    }
+    checks = _checks(platform, facts)
+    if output_format == "json":
+        print_json({"facts": facts, "checks": checks})
+    else:
+        for name, value in facts.items():
+            click.echo(f"{name:10} {value or 'missing: pip install ' + name}")
+        for check in checks:
+            words = "works" if check["works"] else f"fails: {check['error']}\n    {check['help']}"
+            click.echo(f"{check['name']}: {words}")
+    if not all(check["works"] for check in checks) or None in facts.values():
+        context.exit(FAILED)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _checks(platform: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was tried, in order; facts about the devices are added to `facts`."""
+    own: list[Any] = []
+
+    def devices() -> None:
+        own.extend(start_devices(2, platform))
+        facts["devices"] = ", ".join(f"{each.device_kind} {each.id}" for each in own)
+
+    tries: list[tuple[str, Callable[[], None], str]] = [
+        ("two devices", devices, "use --platform cpu, or see that JAX finds the GPUs"),
+        ("a collective of two devices", lambda: _collective(own), "set NCCL_DEBUG=INFO and see"),
+        ("a transfer", lambda: _transfer(own), "try --platform cpu"),
+        ("donation", lambda: _donation(own), "update jaxlib; without it steps hold state twice"),
+        ("the parser's child process", _parser, "see that this Python may start processes"),
+    ]
+    return [_tried(*each) for each in tries]
+
+
+def _tried(name: str, check: Callable[[], None], help: str) -> dict[str, Any]:
+    try:
+        check()
+    except Exception as error:  # noqa: BLE001 - whatever fails here is what the doctor reports
+        said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        return {"name": name, "works": False, "error": said, "help": help}
+    return {"name": name, "works": True, "error": "", "help": ""}
+
+
+def _need(works: bool, words: str) -> None:
+    if not works:
+        raise RuntimeError(words)
+
+
+def _collective(devices: list[Any]) -> None:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    mesh = Mesh(np.array(devices), ("x",))
+    split = jax.device_put(np.arange(4.0), NamedSharding(mesh, PartitionSpec("x")))
+    total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))(split)
+    _need(float(total) == 6.0, f"the sum of 0 to 3 over two devices is {float(total)}")
+
+
+def _transfer(devices: list[Any]) -> None:
+    import jax
+    import numpy as np
+
+    there = jax.device_put(jax.device_put(np.arange(3), devices[0]), devices[1])
+    _need(np.array_equal(np.asarray(there), np.arange(3)), "numbers changed on the way")
+
+
+def _donation(devices: list[Any]) -> None:
+    import jax
+    import numpy as np
+
+    given = jax.device_put(np.ones(8), devices[0])
+    jax.jit(lambda x: x + 1, donate_argnums=0)(given).block_until_ready()
+    _need(given.is_deleted(), "a donated array is still there")
+
+
+def _parser() -> None:
+    import tempfile
+    from pathlib import Path
+
+    from shardc.importer.from_file import import_file
+
+    text = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "step.mlir"
+        path.write_text(text)
+        import_file(str(path))

@@ -1,0 +1,68 @@
+"""`shardc lint`: what a program pays for on a cluster and might not have to."""
+
+from typing import Any
+
+import click
+import msgspec
+
+from shardc import compiler
+from shardc.api.stages import plan_as_given
+from shardc.cli import SIGNALS
+from shardc.cli.export import program
+from shardc.cli.output import format_option, print_json
+from shardc.cli.plan_options import from_flags, plan_options
+from shardc.cluster import Cluster
+from shardc.plan.decisions import Plan
+from shardc.report.lint import lint
+from shardc.report.summary import seconds, size
+
+FOUND = 1
+
+
+@click.command(name="lint")
+@click.argument("file", metavar="FILE|MODULE:FUNCTION")
+@click.argument("arguments", required=False)
+@click.option("--cluster", required=True, help="A built-in cluster by name, or a JSON file.")
+@click.option("--plan", "plan_file", type=click.Path(), help="Look at this plan, made for FILE.")
+@click.option("--donate", default="", help="Of a function: positions of donated arguments, as 0,1.")
+@plan_options
+@click.option("--strict", is_flag=True, help="Exit 1 if anything is found.")
+@format_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    file: str,
+    arguments: str | None,
+    cluster: str,
+    plan_file: str | None,
+    donate: str,
+    strict: bool,
+    output_format: str,
+    **flags: Any,
+) -> None:
+    """Plan FILE, or a function called with ARGUMENTS (train:step train:example), and say what it
+    pays for and might not have to, each finding with its price per step.
+
+    Large values that lie whole, idle axes, an unsharded optimizer, a batch that is not found, dims
+    that just fail to divide, collectives in loops, upcasts before collectives.
+    """
+    options = from_flags(flags)
+    machine = Cluster.load(cluster)
+    imported = program(file, arguments, donate)
+    compiler.prepare(imported.module)
+    if plan_file is not None:
+        plan = Plan.load(plan_file)
+    else:
+        plan = plan_as_given(imported.module, machine, options, None, signals=SIGNALS)
+    found = lint(imported.module, plan)
+    if output_format == "json":
+        print_json({"findings": msgspec.to_builtins(found), "step_s": plan.predicted.step_time_s})
+    else:
+        for each in found:
+            price = f"{seconds(each.seconds)}, {size(each.num_bytes)}"
+            place = f" at {each.place}" if each.place else ""
+            click.echo(f"{each.kind} [{price}]{place}: {each.words}\n    {each.help}")
+        click.echo(f"{len(found)} found; a step takes {seconds(plan.predicted.step_time_s)}")
+    if strict and found:
+        context.exit(FOUND)

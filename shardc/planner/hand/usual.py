@@ -1,0 +1,108 @@
+"""The plans that a person would write by hand, made for a program from what its plan says of it."""
+
+from collections.abc import Iterator, Sequence
+
+from shardc.cluster import Cluster
+from shardc.plan.account import Account, ArgumentKind, PlacedArgument
+from shardc.plan.decisions import Plan
+from shardc.plan.stages_spec import Patterns, StageSpec, StagesSpec
+
+DATA, MODEL = "data", "model"
+
+
+def usual_plans(plan: Plan, cluster: Cluster) -> tuple[StagesSpec, ...]:
+    """Data parallelism, ZeRO, FSDP, tensor parallelism, and these in two axes and in stages.
+
+    Arguments lie as it is usual; how ops are split then is for the solver, as it is for XLA's
+    propagation. What the program does not allow (a batch that does not divide) is left out.
+
+    Args:
+        plan: of the same program; its account names the arguments.
+    """
+    account = plan.account
+    if account is None or cluster.num_devices == 1:
+        return ()
+    return tuple(_specs(account, plan, cluster))
+
+
+def _specs(account: Account, plan: Plan, cluster: Cluster) -> Iterator[StagesSpec]:
+    count = cluster.num_devices
+    own = account.arguments
+    batch = _batch(own, plan)
+    if _divides(batch, count):
+        yield _one("data parallel", own, batch, {DATA: count}, whole=True)
+        yield _one("ZeRO-1", own, batch, {DATA: count}, whole=True, split_optimizer=True)
+        yield _one("FSDP", own, batch, {DATA: count})
+    yield _one("tensor parallel", own, {}, {MODEL: count}, free=True, keep=batch)
+    node = cluster.num_devices_per_node
+    inner = node if node < count else count // 2
+    if 1 < inner < count and _divides(batch, count // inner):
+        mesh = {DATA: count // inner, MODEL: inner}
+        yield _one("data x tensor parallel", own, batch, mesh, free=True)
+    microbatches = plan.num_microbatches if plan.num_microbatches > 1 else 4
+    if count >= 4 and plan.batch_arguments and _divides(batch, 2 * microbatches):
+        mesh = {DATA: 2, MODEL: count // 4} if count > 4 else {DATA: 2}
+        yield StagesSpec(
+            1,
+            (StageSpec(), StageSpec()),
+            microbatches,
+            "1f1b",
+            mesh=mesh,
+            name="two stages, data x tensor parallel",
+        )
+
+
+def _batch(arguments: Sequence[PlacedArgument], plan: Plan) -> dict[str, tuple[int, int]]:
+    """Name of each argument that holds the batch -> its batch dim and the size of that."""
+    dims = dict(zip(plan.batch_arguments, plan.batch_dims, strict=True))
+    if dims:
+        return {
+            arguments[a].name: (d, arguments[a].shape[d])
+            for a, d in dims.items()
+            if a < len(arguments)
+        }
+    inputs = [a for a in arguments if a.kind is ArgumentKind.INPUTS and a.shape]
+    return {a.name: (0, a.shape[0]) for a in inputs}
+
+
+def _divides(batch: dict[str, tuple[int, int]], count: int) -> bool:
+    return bool(batch) and all(size % count == 0 for _, size in batch.values())
+
+
+def _one(
+    name: str,
+    arguments: Sequence[PlacedArgument],
+    batch: dict[str, tuple[int, int]],
+    mesh: dict[str, int],
+    *,
+    whole: bool = False,
+    split_optimizer: bool = False,
+    free: bool = False,
+    keep: dict[str, tuple[int, int]] | None = None,
+) -> StagesSpec:
+    """A plan of one stage.
+
+    Args:
+        whole: parameters are whole on each device; else split along a dim that divides.
+        free: the solver chooses how state lies.
+        keep: arguments that lie whole on each device.
+    """
+    found: Patterns = {}
+    for each in arguments:
+        rank = len(each.shape)
+        if each.name in batch:
+            d = batch[each.name][0]
+            found[each.name] = ",".join(DATA if n == d else "-" for n in range(rank))
+        elif keep is not None and each.name in keep:
+            found[each.name] = ",".join("-" * rank)
+        elif each.kind is not ArgumentKind.INPUTS and not free and rank:
+            split = not whole or (split_optimizer and each.kind is ArgumentKind.OPTIMIZER)
+            found[each.name] = _words(each.shape, mesh[DATA] if split else 0)
+    return StagesSpec(1, (StageSpec(),), mesh=mesh, shardings=found, name=name)
+
+
+def _words(shape: Sequence[int], count: int) -> str:
+    """The longest dim that divides into `count` parts split, all others whole."""
+    fits = [n for n, size in enumerate(shape) if count and size % count == 0]
+    best = max(fits, key=lambda n: shape[n], default=-1)
+    return ",".join(DATA if n == best else "-" for n in range(len(shape)))
