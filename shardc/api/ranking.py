@@ -4,7 +4,6 @@ import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shardc.api.stages import terminal_progress
 from shardc.cluster import Cluster
 from shardc.ir.bugs import bugs_while
 from shardc.options import PlanOptions
@@ -13,6 +12,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.hand.ranking import ranked_plans
 from shardc.planner.request import print_request
+from shardc.progress import say, shown_progress
 from shardc.solver.interrupt import stoppable
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ def rank_plans(
         specs: pipelines by hand that are judged, too.
         signals: that end the search.
     """
-    progress, wipe = terminal_progress()
-    try:
-        with stoppable(signals), bugs_while("planning", prepared, print_request(cluster, options)):
-            return ranked_plans(prepared, cluster, options, most, specs, progress)
-    finally:
-        wipe()
+    request = print_request(cluster, options)
+    with shown_progress("planning"), stoppable(signals), bugs_while("planning", prepared, request):
+        return ranked_plans(prepared, cluster, options, most, specs, say)

@@ -2,8 +2,7 @@
 
 import functools
 import signal
-import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +40,7 @@ from shardc.planner.hand.plan import hand_plan
 from shardc.planner.request import print_request, step_flops
 from shardc.planner.search import plan_program
 from shardc.planner.user_shardings import asked_prices
+from shardc.progress import say, shown_progress
 from shardc.report.counterfactuals import explained_choices
 from shardc.report.reading import read_plan
 from shardc.report.summary import explain
@@ -51,24 +51,6 @@ from shardc.solver.interrupt import stoppable
 
 if TYPE_CHECKING:
     from shardc.ir.context import Module
-
-Progress = Callable[[str], None]
-
-
-def terminal_progress() -> tuple[Progress, Callable[[], None]]:
-    """A line on standard error that rewrites itself, and what wipes it; silent off a terminal."""
-    if not sys.stderr.isatty():
-        return (lambda text: None), (lambda: None)
-
-    def show(text: str) -> None:
-        sys.stderr.write(f"\r\x1b[2Kshardc: {text[:100]}")
-        sys.stderr.flush()
-
-    def wipe() -> None:
-        sys.stderr.write("\r\x1b[2K")
-        sys.stderr.flush()
-
-    return show, wipe
 
 
 def find_plan(
@@ -89,13 +71,9 @@ def find_plan(
     digest = plan_cache.fingerprint(module_digest(prepared), cluster, options)
     if use_cache and (kept := plan_cache.load(digest)) is not None:
         return kept
-    progress, wipe = terminal_progress()
-    try:
-        request = print_request(cluster, options)
-        with stoppable(signals), bugs_while("planning", prepared, request):
-            plan = plan_program(prepared, cluster, options, progress)
-    finally:
-        wipe()
+    request = print_request(cluster, options)
+    with shown_progress("planning"), stoppable(signals), bugs_while("planning", prepared, request):
+        plan = plan_program(prepared, cluster, options, say)
     plan = msgspec.structs.replace(plan, fingerprint=digest)
     if use_cache and NoteCode.INTERRUPTED not in {note.code for note in plan.notes}:
         plan_cache.store(plan)
@@ -303,7 +281,7 @@ class Planned(PlacedSignature, Predicts):
             check_programs(self.executable)
         # What XLA says of the user's compiler options is no bug of ours.
         but = (Exception,) if compiler_options or self._compiler_options else ()
-        with self._bugs_while("compiling", but), no_context_mesh():
+        with shown_progress("compiling"), self._bugs_while("compiling", but), no_context_mesh():
             programs = compile_as_planned(
                 self.executable,
                 self.plan,

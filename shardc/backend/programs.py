@@ -28,6 +28,7 @@ from shardc.errors import InputError
 from shardc.plan.executable import Executable, StageProgram, ValueSpec
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.value_id import argument_id
+from shardc.progress import say
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,10 @@ def compile_programs(
         check_room_for(len(jobs))
     compile_one = functools.partial(_compile, compiler_options)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        calls = list(pool.map(compile_one, jobs))
+        calls = []
+        for number, call in enumerate(pool.map(compile_one, jobs), 1):
+            calls.append(call)
+            say(f"compiling: {number} of {len(jobs)} programs")
     return tuple(
         _bundle(
             program,

@@ -150,6 +150,7 @@ class Attempts:
         sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.meshes)
         self.progress(
             f"planning {len(shape.meshes)} stages on {sizes}, {shape.num_microbatches} microbatches"
+            f"{self._best_so_far()}"
         )
         try:
             found = self._planned(proposal, gap=gap, effort_s=effort_s, cutoff_s=cutoff_s)
@@ -168,6 +169,12 @@ class Attempts:
             best, found = best.with_bounds_of(found), found.with_bounds_of(best)
         self.best = found if best is None or found.seconds < best.seconds else best
         return found
+
+    def _best_so_far(self) -> str:
+        best = self.best
+        if best is None:
+            return ""
+        return f"; best so far {1e3 * best.seconds:.3g} ms, gap {best.gap:.0%}"
 
     def _planned(
         self,
