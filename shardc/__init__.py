@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shardc.errors import ShardcError as ShardcError
     from shardc.plan.decisions import Plan as Plan
     from shardc.plan.stages_spec import StagesSpec as StagesSpec
+    from shardc.runtime.processes.orbax_arrays import use_orbax as use_orbax
     from shardc.schedule.registry import register_schedule as register_schedule
 
 _HOMES = {
@@ -29,6 +30,7 @@ _HOMES = {
     "Plan": "shardc.plan.decisions",
     "StagesSpec": "shardc.plan.stages_spec",
     "register_schedule": "shardc.schedule.registry",
+    "use_orbax": "shardc.runtime.processes.orbax_arrays",
     "RequestWarning": "shardc.errors",
     "ShardcError": "shardc.errors",
 }

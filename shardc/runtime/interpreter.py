@@ -25,6 +25,7 @@ from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.instructions import Message, Slot
 from shardc.runtime.tape.measured import next_step
 from shardc.runtime.tape.places import slot_places
+from shardc.runtime.tape.ranks import check_meetings
 from shardc.runtime.transfers import Transfers
 from shardc.runtime.transport import InProcess, Move, Route, Transport
 from shardc.runtime.user_shardings import (
@@ -76,6 +77,8 @@ class Interpreter:
         own = {slot.group for slot, here in zip(tape.slots, self._here, strict=True) if here}
         own_groups = own | {tape.groups[group] for group in own}
         groups = [tape.groups[program.program.stage] for program in programs]
+        if job is not None:
+            check_meetings(tape, groups, _ranks(tape.slots, self._shardings))
         before, updates = tape.part(groups, own_groups.__contains__)
         routes = {
             number: self._route(between or local, message, tape.slots)
@@ -230,6 +233,14 @@ class Interpreter:
                 for source, target in message.moves
             ]
         )
+
+
+def _ranks(slots: list[Slot], shardings: list[NamedSharding]) -> dict[int, frozenset[int]]:
+    """By device group, the processes of its devices."""
+    devices: dict[int, Any] = {
+        slot.group: lies.device_set for slot, lies in zip(slots, shardings, strict=True)
+    }
+    return {group: frozenset(d.process_index for d in own) for group, own in devices.items()}
 
 
 def _zeros_program(slots: list[Slot], shardings: list[NamedSharding]) -> jax.stages.Compiled:

@@ -2,7 +2,8 @@
 
     shardc launch -n 2 tests/py/end_to_end/process_worker.py --stages 2 --schedule 1f1b
 
-Compares every loss and its part of the state with `jax.jit`, in this process, and prints `OK`.
+Compares every loss and its part of the state with `jax.jit`, in this process, and prints `OK`. With
+`--checkpoints` it goes on behind the last step that any plan saved there, and saves its own state.
 """
 
 import argparse
@@ -53,6 +54,24 @@ def fed(batch):
     return jax.make_array_from_process_local_data(shardc.batch_sharding(), rows)
 
 
+def orbax():
+    """Loaded where it is needed: it takes a second."""
+    import orbax.checkpoint
+
+    return orbax.checkpoint
+
+
+def restored(folder, trained, state, rows):
+    """The manager of the checkpoints, the last step there, and its state under this plan."""
+    shardc.use_orbax()
+    manager = orbax().CheckpointManager(folder)
+    found = manager.latest_step()
+    if found is None:
+        return manager, 0, state
+    abstract = trained.lower(state, batches(1, rows)[0]).plan().abstract_state()
+    return manager, found, manager.restore(found, args=orbax().args.StandardRestore(abstract))
+
+
 def hurt(how, when, at):
     """Does what `--fault` says to this process, when it comes to `when`."""
     if how is None or at != when:
@@ -82,6 +101,7 @@ def main():
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--feed", action="store_true")
     parser.add_argument("--plan")
+    parser.add_argument("--checkpoints", help="a folder")
     parser.add_argument("--fault", help="HOW:RANK:WHEN, WHEN of start, compile, or a step's number")
     options = parser.parse_args()
     jax.distributed.initialize()
@@ -113,7 +133,13 @@ def main():
         lowered = trained.lower(state, batches(1, rows)[0])
         lowered.plan()
         hurt(how, when, "compile")
-    for number, batch in enumerate(batches(options.steps, rows)):
+    manager, begin = None, 0
+    if options.checkpoints is not None:
+        manager, begin, state = restored(options.checkpoints, trained, state, rows)
+    every = batches(begin + options.steps, rows)
+    for batch in every[:begin]:
+        reference, _ = whole(reference, batch)
+    for number, batch in enumerate(every[begin:]):
         hurt(how, when, str(number))
         state, loss = trained(state, fed(batch) if options.feed else batch)
         reference, wanted = whole(reference, batch)
@@ -124,6 +150,10 @@ def main():
         for piece in got.addressable_shards:
             np.testing.assert_allclose(piece.data, np.asarray(value)[piece.index], atol=2e-6)
             pieces += 1
+    if manager is not None:
+        manager.save(begin + options.steps, args=orbax().args.StandardSave(state))
+        manager.close()
+        print(f"went on behind step {begin}", flush=True)
     compiled = next(iter(trained._compiled.values()))
     ran = [action for action, _ in compiled.interpreter.last_trace]
     lanes = [lane for lane in compiled.executable.actions if set(ran) & set(lane)]

@@ -7,6 +7,11 @@ from tests.py.end_to_end.launched import launch
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    return tmp_path_factory.mktemp("checkpoints")
+
+
 @pytest.mark.parametrize(
     ("processes", "devices", "arguments"),
     [
@@ -18,11 +23,16 @@ pytestmark = pytest.mark.slow
     ids=["a stage each", "two stages each", "a stage over two", "one stage over both"],
 )
 def test_numbers_are_those_of_one_process_and_lanes_those_of_the_schedule(
-    processes, devices, arguments
+    processes, devices, arguments, checkpoints
 ):
+    """Also of a state that another of these jobs has saved, under another plan."""
+    before = sorted(int(path.name) for path in checkpoints.iterdir())
+    arguments = [*arguments, "--checkpoints", str(checkpoints)]
     done = launch(processes, devices, *arguments, limit=60)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("OK rank") == processes
+    assert done.stdout.count(f"went on behind step {max(before, default=0)}") == processes
+    assert len(list(checkpoints.iterdir())) == len(before) + 1
 
 
 @pytest.mark.parametrize(

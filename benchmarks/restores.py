@@ -1,0 +1,160 @@
+"""A state saved under one plan and restored into another: equal values, and the memory it takes.
+
+    python -m benchmarks.restores              12 pairs of 9 plans, one process, 8 CPU devices
+    python -m benchmarks.restores --memory 1   1 GiB of parameters and momentum
+
+The plans have 1, 2 or 4 stages of two devices that share the batch (data), the parameters (fsdp) or
+the products (tensor). Devices are virtual, so the state itself is in the host's memory: the share
+that is printed is the peak of resident memory, above what the process had before, over the bytes
+that its devices hold.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+
+import shardc
+from tests.py.api.state.scanned_step import KINDS, LAYERS, initial, laid_out, planned, step
+
+PLANS = [(stages, kind) for stages in (1, 2, 4) for kind in KINDS]
+# Each plan once as source, each once as target, and three pairs of the same number of stages.
+PAIRS = [(PLANS[n], PLANS[(4 * n + 5) % 9]) for n in range(9)]
+PAIRS += [((1, "data"), (1, "tensor")), ((2, "tensor"), (2, "fsdp")), ((4, "fsdp"), (4, "data"))]
+
+
+def pairs() -> list[dict[str, Any]]:
+    """Saves and restores, and reallocates, each of the pairs."""
+    rows = []
+    for source, target in PAIRS:
+        a, b = planned(*source), planned(*target)
+        with tempfile.TemporaryDirectory() as folder, ocp.CheckpointManager(folder) as manager:
+            state = laid_out(a)
+            manager.save(0, args=ocp.args.StandardSave(state))
+            manager.wait_until_finished()
+            into = ocp.args.StandardRestore(b.abstract_state())
+            found = {"restored": manager.restore(0, args=into)}
+        found["reallocated"] = shardc.reallocate(state, a, b)
+        equal = {
+            how: all(
+                np.array_equal(x, y)
+                for x, y in zip(jax.tree.leaves(each), jax.tree.leaves(initial()), strict=True)
+            )
+            for how, each in found.items()
+        }
+        rows.append({"from": source, "to": target, **equal})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def large(gib: float, stages: int, kind: str) -> Any:
+    """The plan of a step with so many GiB of parameters and momentum."""
+    width = int((gib * 2**30 / 8 / LAYERS) ** 0.5) // 64 * 64
+    shapes = {
+        "w": jax.ShapeDtypeStruct((LAYERS, width, width), np.float32),
+        "head": jax.ShapeDtypeStruct((width, 4), np.float32),
+    }
+    state = {"p": shapes, "m": shapes, "n": jax.ShapeDtypeStruct((), np.int32)}
+    mesh, shardings = KINDS[kind]
+    f = shardc.jit(
+        step,
+        donate_argnums=0,
+        stages=stages,
+        microbatches=4 if stages > 1 else 1,
+        mesh=mesh,
+        shardings=shardings,
+        devices=jax.devices()[: 2 * stages],
+    )
+    return f.lower(state, jax.ShapeDtypeStruct((16, width), np.float32)).plan()
+
+
+def resident(field: str) -> int:
+    """VmRSS or VmHWM in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+def measured(folder: str, gib: float, stages: int, kind: str, saves: bool) -> dict[str, Any]:
+    """Saves or restores the large state in this process."""
+    abstract = large(gib, stages, kind).abstract_state()
+    held = sum(
+        int(np.prod(a.sharding.shard_shape(a.shape)))
+        * a.dtype.itemsize
+        * len(a.sharding.device_set)
+        for a in jax.tree.leaves(abstract)
+    )
+    with ocp.CheckpointManager(folder) as manager:
+        state = None
+        if saves:
+            places = jax.tree.map(lambda a: a.sharding, abstract)
+            zeros: Any = jax.tree.map(
+                lambda a, place: jax.jit(
+                    lambda: jnp.ones(a.shape, a.dtype) / 3, out_shardings=place
+                )(),
+                abstract,
+                places,
+            )
+            state = jax.block_until_ready(zeros)
+        before = resident("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")
+        start_s = time.monotonic()
+        if saves:
+            manager.save(0, args=ocp.args.StandardSave(state))
+            manager.wait_until_finished()
+        else:
+            state = manager.restore(0, args=ocp.args.StandardRestore(abstract))
+            jax.block_until_ready(state)
+        seconds = time.monotonic() - start_s
+    above = resident("VmHWM") - before
+    return {
+        "what": "save" if saves else "restore",
+        "plan": [stages, kind],
+        "state_bytes": held,
+        "peak_above_start_bytes": above,
+        "share": round(above / held, 3),
+        "seconds": round(seconds, 1),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memory", type=float, metavar="GIB")
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    jax.config.update("jax_num_cpu_devices", 8)
+    if options.measure is not None:
+        folder, stages, kind, what = options.measure
+        print(json.dumps(measured(folder, options.memory, int(stages), kind, what == "save")))
+        return 0
+    if options.memory is None:
+        rows = pairs()
+        bad = [row for row in rows if not (row["restored"] and row["reallocated"])]
+        print(f"{len(rows)} pairs, {len(bad)} unequal")
+    else:
+        bad, rows = [], []
+        folder = tempfile.mkdtemp()
+        for stages, kind, what in ((1, "fsdp", "save"), (2, "tensor", "restore")):
+            command = [sys.executable, "-m", "benchmarks.restores", "--memory", str(options.memory)]
+            command += ["--measure", folder, str(stages), kind, what]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            rows.append(json.loads(done.stdout.splitlines()[-1]))
+            print(rows[-1], flush=True)
+        shutil.rmtree(folder)
+    if options.output is not None:
+        options.output.write_text(json.dumps(rows, indent=1) + "\n")
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

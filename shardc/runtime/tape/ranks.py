@@ -1,0 +1,99 @@
+"""Proves that the processes of a job cannot wait for each other in a circle.
+
+A program over devices of several processes, and a message between such, are collectives: each
+process that takes part waits there for the others. Every process does its own part of one tape.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from shardc.errors import ShardcError
+from shardc.runtime.tape.instructions import Receive, Run, Send, Tape
+
+
+class Meeting(NamedTuple):
+    """One collective: `said`, as the instructions print it, and where in the tape it began."""
+
+    said: str
+    number: int
+
+
+def check_meetings(tape: Tape, groups: Sequence[int], ranks: Mapping[int, frozenset[int]]) -> None:
+    """Nothing, if all collectives of a step come to their end, whatever takes how long.
+
+    Every process is followed to its next collective; that is over when all who take part stand
+    there. Processes of the same device groups do the same, so they are followed as one: the time is
+    that of the tape times the processes per message, not of the job.
+
+    Args:
+        groups: by program, its device group.
+        ranks: by device group, the processes that its devices belong to.
+    Raises:
+        ShardcError: SHARDC-266, two processes come to their common collectives in different orders,
+            or one does not come.
+    """
+    lanes, wanted = _lanes(tape, groups, _classes(ranks))
+    at = dict.fromkeys(lanes, 0)
+    come: dict[Meeting, set[int]] = {}
+    ready = list(lanes)
+    while ready:
+        who = ready.pop()
+        if at[who] == len(lanes[who]):
+            continue
+        meeting = lanes[who][at[who]]
+        come.setdefault(meeting, set()).add(who)
+        if come[meeting] == wanted[meeting]:
+            for each in come.pop(meeting):
+                at[each] += 1
+                ready.append(each)
+    stuck = {who: lanes[who][i] for who, i in at.items() if i < len(lanes[who])}
+    if stuck:
+        waits = [f"rank {who} waits in '{meeting.said}'" for who, meeting in stuck.items()]
+        raise ShardcError(
+            f"the processes wait for each other: {', '.join(waits[:4])}",
+            code="SHARDC-266",
+            help="this is a bug in the order of the step's instructions; report the plan and"
+            " schedule",
+        )
+
+
+def _classes(ranks: Mapping[int, frozenset[int]]) -> dict[int, frozenset[int]]:
+    """By device group, the first rank of each class of ranks that are in the same groups."""
+    member: dict[int, list[int]] = {}
+    for group, own in ranks.items():
+        for rank in own:
+            member.setdefault(rank, []).append(group)
+    first: dict[tuple[int, ...], int] = {}
+    for rank in sorted(member):
+        first.setdefault(tuple(member[rank]), rank)
+    stands_for = {rank: first[tuple(of)] for rank, of in member.items()}
+    return {group: frozenset(stands_for[rank] for rank in own) for group, own in ranks.items()}
+
+
+def _lanes(
+    tape: Tape, groups: Sequence[int], ranks: Mapping[int, frozenset[int]]
+) -> tuple[dict[int, list[Meeting]], dict[Meeting, frozenset[int]]]:
+    """What each rank meets others in, in its order; and who is to come to it.
+
+    A sender waits where it sends, who only receives where it receives.
+    """
+    lanes: dict[int, list[Meeting]] = {rank: [] for own in ranks.values() for rank in sorted(own)}
+    wanted: dict[Meeting, frozenset[int]] = {}
+    for position, instruction in enumerate(tape.instructions):
+        match instruction:
+            case Run(_, program, _, _):
+                all_ = here = ranks[groups[program]]
+                meeting = Meeting(str(instruction), position)
+            case Send(number) | Receive(number):
+                source, target, _ = tape.messages[number]
+                all_ = ranks[source] | ranks[target]
+                sends = isinstance(instruction, Send)
+                here = ranks[source] if sends else ranks[target] - ranks[source]
+                meeting = Meeting(f"message {number}", -1 - number)
+            case _:
+                continue
+        if len(all_) > 1:
+            wanted[meeting] = all_
+            for rank in here:
+                lanes[rank].append(meeting)
+    return lanes, wanted
