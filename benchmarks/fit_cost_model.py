@@ -36,22 +36,18 @@ from shardc.schedule.work import Work
 
 # Constant -> bounds. Those of the device stand in its timing, the others in a level of links.
 DEVICE = {
-    "product_efficiency": (0.3, 1.0),
-    "half_side": (1.0, 1000.0),
     "half_depth": (1.0, 2000.0),
     "unaligned": (0.1, 1.0),
-    "memory_efficiency": (0.3, 1.0),
     "launch_s": (1e-7, 3e-5),
     "dispatch_s": (1e-7, 1e-3),
     "wait_s": (1e-7, 1e-3),
     "action_s": (1e-7, 1e-2),
-    "gradient_overlap": (1e-3, 1.0),
     "transfer_efficiency": (0.03, 1.0),
 }
 LINKS = {
     ("node", "launch_s"): (1e-6, 1e-3),
-    ("network", "launch_s"): (1e-6, 1e-2),
     ("network", "efficiency"): (0.2, 1.0),
+    ("network", "shared"): (0.1, 1.0),
 }
 
 

@@ -1,7 +1,7 @@
 """A plain JAX GPT with Megatron's shardings: the training step that the measured runs ran.
 
 Float32 master weights, products in 16-bit floats, Adam, learned positions, a tied output layer,
-layers under `lax.scan`, each computed again in the backward pass (`jax.checkpoint`). bfloat16
+layers under `lax.scan`, each computed again in the backward pass. bfloat16
 stands for the runs' float16: it is as fast and as large, and its sums over devices and microbatches
 may be taken in any order, which shardc does not do to float16 (docs/proofs.md).
 """
@@ -88,8 +88,8 @@ def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
 
     stays.defvjp(lambda w: (stays(w), None), lambda _, g: (g,))
 
-    def layer(x: jax.Array, w: Any, key: jax.Array) -> jax.Array:
-        w = stays(w)
+    def layer(x: jax.Array, w: Any) -> jax.Array:
+        w, key = stays(w), jax.random.key(0)
         y = jnp.einsum("bsh,hkad->bskad", norm(x, w["norm1"]), w["qkv"])
         y = plus(lies(y, "data", None, None, "tensor", None), w["qkv_bias"])
         q, k, v = y[:, :, 0], y[:, :, 1], y[:, :, 2]
@@ -105,15 +105,27 @@ def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
         y = lies(jnp.einsum("bsf,fh->bsh", y, w["down"]), "data", None, None)
         return lies(x + dropped(plus(y, w["down_bias"]), key, 2), "data", None, None)
 
+    @jax.custom_vjp
+    def recomputed(x: jax.Array, w: Any) -> jax.Array:
+        """A layer that is computed again as a whole on the way back, as Megatron's checkpoints do;
+        `jax.checkpoint` leaves out what nothing reads: its last product and sum over devices."""
+        return layer(x, w)
+
+    def again(kept: tuple[jax.Array, Any], g: jax.Array) -> tuple[jax.Array, Any]:
+        y, pull = jax.vjp(layer, *jax.lax.optimization_barrier(kept))
+        dx, dw = pull(g)
+        return dx + 0 * y, dw
+
+    recomputed.defvjp(lambda x, w: (layer(x, w), (x, w)), again)
+
     def loss_of(params: Any, batch: Any) -> jax.Array:
         params = jax.tree_util.tree_map_with_path(
             lambda path, w: w if any(n in str(path) for n in WHOLE) else w.astype(HALF), params
         )
-        key = jax.random.key(0)
-        run = jax.checkpoint(layer) if gpt.recompute else layer
+        run = recomputed if gpt.recompute else layer
         x = plus(params["embedding"][batch["tokens"]], params["positions"])
         x = lies(x, "data", None, None)
-        x, _ = jax.lax.scan(lambda x, w: (run(x, w, key), None), x, params["layers"])
+        x, _ = jax.lax.scan(lambda x, w: (run(x, w), None), x, params["layers"])
         y = jnp.einsum("bsh,vh->bsv", norm(x, params["norm"]), params["embedding"])
         logits = lies(y, "data", None, "tensor").astype(jnp.float32)
         target = batch["targets"][..., None] == jnp.arange(gpt.padded)

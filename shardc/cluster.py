@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +15,23 @@ from shardc.files import BAD_DATA, read_data, write_whole
 BUILT_IN = Path(__file__).parent / "clusters"
 
 
-def _require_positive(owner: str, **numbers: float) -> None:
+def _require(owner: str, low: float, high: float, wanted: str, numbers: dict[str, float]) -> None:
     for name, number in numbers.items():
-        if not 0 < number < math.inf:
-            raise ClusterError(f"{name} of {owner} is {number}", help=f"give a {name} above 0")
+        if not low <= number <= high:
+            raise ClusterError(f"{name} of {owner} is {number}", help=f"give a {name} {wanted}")
+
+
+def _require_positive(owner: str, **numbers: float) -> None:
+    _require(owner, sys.float_info.min, sys.float_info.max, "above 0", numbers)
 
 
 def _require_not_negative(owner: str, **numbers: float) -> None:
-    for name, number in numbers.items():
-        if not 0 <= number < math.inf:
-            raise ClusterError(f"{name} of {owner} is {number}", help=f"give a {name} of 0 or more")
+    _require(owner, 0, sys.float_info.max, "of 0 or more", numbers)
 
 
 def _require_shares(owner: str, **numbers: float) -> None:
-    """Shares of what can be had: more than none of it, and not more than all."""
-    for name, number in numbers.items():
-        if not 0 < number <= 1:
-            raise ClusterError(
-                f"{name} of {owner} is {number}",
-                help=f"give a {name} above 0 and at most 1: a share of the peak",
-            )
+    wanted = "above 0 and at most 1: a share of the peak"
+    _require(owner, sys.float_info.min, 1, wanted, numbers)
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,6 +134,7 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             card has 25e9 / 8 bits / 8 devices.
         latency_s: of one message.
         efficiency: share of the bandwidth that a collective of many devices reaches.
+        shared: share of that where several rings leave one unit side by side.
         half_group: devices beyond the first of a group at which it reaches half of that.
         launch_s: of a collective, whatever it sends.
         source: field name -> where its number comes from.
@@ -146,6 +145,7 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bandwidth_bytes_per_s: float
     latency_s: float
     efficiency: float = 1.0
+    shared: float = 1.0
     half_group: float = 0.0
     launch_s: float = 0.0
     source: dict[str, str] = {}
@@ -153,7 +153,7 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         owner = f"level '{self.name}'"
         _require_positive(owner, size=self.size, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s)
-        _require_shares(owner, efficiency=self.efficiency)
+        _require_shares(owner, efficiency=self.efficiency, shared=self.shared)
         _require_not_negative(
             owner, latency_s=self.latency_s, half_group=self.half_group, launch_s=self.launch_s
         )

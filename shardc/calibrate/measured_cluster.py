@@ -137,10 +137,10 @@ def described(
             len(devices),
             sends.bandwidth_bytes_per_s,
             sends.latency_s,
-            sends.efficiency,
-            sends.half_group,
-            sends.launch_s,
-            dict.fromkeys(
+            efficiency=sends.efficiency,
+            half_group=sends.half_group,
+            launch_s=sends.launch_s,
+            source=dict.fromkeys(
                 ("bandwidth_bytes_per_s", "latency_s", "efficiency", "half_group", "launch_s"), made
             ),
         )

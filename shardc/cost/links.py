@@ -15,7 +15,7 @@ class Link(msgspec.Struct, frozen=True):
 
     Attributes:
         bandwidth_bytes_per_s: from one device to the next of the ring.
-        latency_s: of one message.
+        latency_s: of one message, the mean over the hops of its ring.
         launch_s: of a collective, whatever it sends.
         all_to_all_bandwidth_bytes_per_s: of one device when it sends to all others of its group;
             less than the ring's where a group has several devices behind one slow link.
@@ -70,7 +70,11 @@ def axis_links(cluster: Cluster, mesh: Mesh) -> dict[str, Link]:
 
 
 def _group_link(cluster: Cluster, groups: np.ndarray) -> Link:
-    """Link of groups (one per row) that all communicate at once; an idle one where n = 1."""
+    """Link of groups (one per row) that all communicate at once; an idle one where n = 1.
+
+    The latency is the mean over the hops of a ring that leaves each unit once.
+    Source: NCCL, src/graph/tuning.cc (steps inside nodes and between them).
+    """
     n = groups.shape[1]
     ring, all_to_all, latency_s, launch_s = float("inf"), float("inf"), 0.0, 0.0
     for i, level in enumerate(cluster.levels):
@@ -82,14 +86,22 @@ def _group_link(cluster: Cluster, groups: np.ndarray) -> Link:
             rings = int(((inside > 0) & (inside < in_outer)).sum())
             if rings:
                 reached = level.bandwidth_bytes_per_s * level.reached(n)
+                reached *= level.shared if rings > 1 else 1.0
                 share = reached * int(inside.sum())
                 ring = min(ring, share / rings)
                 # Each device inside sends 1/n of its data to each of the others at this level.
                 messages_out = int((inside * (in_outer - inside)).sum())
                 all_to_all = min(all_to_all, share * (n - 1) / messages_out)
-                latency_s = max(latency_s, level.latency_s)
                 launch_s = max(launch_s, level.launch_s)
+        hops = _crossings(units) - _crossings(outer)
+        latency_s += hops / n * level.latency_s
     return Link(ring, latency_s, all_to_all, launch_s)
+
+
+def _crossings(units: np.ndarray) -> int:
+    """Hops of a ring between units, at most in any group: none where one unit holds all of it."""
+    most = max(len(set(row)) for row in units.tolist())
+    return most if most > 1 else 0
 
 
 def transfer_link(cluster: Cluster, source: Mesh, target: Mesh) -> Link:

@@ -155,7 +155,7 @@ def test_device_without_memory_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.01, 7])
-@pytest.mark.parametrize("field", ["product_efficiency", "memory_efficiency"])
+@pytest.mark.parametrize("field", ["product_efficiency", "memory_efficiency", "unaligned"])
 def test_efficiency_that_is_no_share_is_refused(tmp_path, field, share):
     error = refusal(tmp_path, lambda data: data["device"].update(timing={field: share}))
     assert error.message == f"{field} of the device's timing is {float(share)}"

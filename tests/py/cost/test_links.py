@@ -1,5 +1,6 @@
 """What an axis of a mesh gets from the links of a cluster, counted by hand."""
 
+import msgspec
 import pytest
 
 from shardc.cluster import Cluster, Device, Level
@@ -30,11 +31,13 @@ def test_axis_across_nodes_shares_the_way_out_between_its_four_rings():
 
 
 def test_one_ring_over_both_nodes_has_the_whole_way_out():
-    assert links(8) == [(8.0, 1e-3)]
+    [(bandwidth, latency_s)] = links(8)
+    assert bandwidth == 8.0
+    assert latency_s == pytest.approx((6 * 1e-6 + 2 * 1e-3) / 8)  # two of its hops leave a node
 
 
 def test_two_rings_over_both_nodes_have_half_each():
-    assert links(4, 2) == [(4.0, 1e-3), (100.0, 1e-6)]
+    assert links(4, 2) == [(4.0, pytest.approx((2 * 1e-6 + 2 * 1e-3) / 4)), (100.0, 1e-6)]
 
 
 def test_all_to_all_over_both_nodes_is_bound_by_what_leaves_a_node():
@@ -73,3 +76,11 @@ def test_mesh_that_does_not_fit_is_refused(ids):
     with pytest.raises(ClusterError) as caught:
         axis_links(TWO_NODES, Mesh((("x", 2),), ids))
     assert caught.value.code == "SHARDC-101"
+
+
+def test_rings_that_leave_a_node_side_by_side_reach_less():
+    network = msgspec.structs.replace(TWO_NODES.levels[1], shared=0.5)
+    cluster = msgspec.structs.replace(TWO_NODES, levels=(TWO_NODES.levels[0], network))
+    for shape, bandwidth in (((2, 4), 1.0), ((4, 2), 2.0), ((8,), 8.0)):
+        found = axis_links(cluster, mesh_of(shape, range(8)))
+        assert next(iter(found.values())).bandwidth_bytes_per_s == bandwidth
