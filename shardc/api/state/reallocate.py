@@ -30,8 +30,8 @@ def reallocate(state: Any, plan_a: Any, plan_b: Any, *, donate: bool = False) ->
             function of `shardc.jit` that was called, or what `abstract_state` gave. None: unknown.
         plan_b: where it is to lie, likewise. Of a function that only reads the state, give
             `abstract_state(argnums=0)`.
-        donate: the buffers of leaves that move are freed. Leaves that stay are returned as they
-            are, also without.
+        donate: the buffers of leaves that move are freed; leaves that are one array stay one.
+            Leaves that stay are returned as they are, also without.
     Raises:
         InputError: SHARDC-263, the state is not of the structure, a shape or a dtype of a plan;
             188, a function that was not called yet.
@@ -42,11 +42,15 @@ def reallocate(state: Any, plan_a: Any, plan_b: Any, *, donate: bool = False) ->
     _check(state, wanted, "plan_b")
     mover = Mover()
     leaves, tree = jax.tree.flatten(state)
+    first: dict[int, jax.Array] = {}  # what became of an array whose buffers may be gone
+    moved = []
     with no_context_mesh():
-        moved = [
-            _bring(mover, leaf, target, donate)
-            for leaf, target in zip(leaves, jax.tree.leaves(wanted), strict=True)
-        ]
+        for leaf, target in zip(leaves, jax.tree.leaves(wanted), strict=True):
+            if donate and id(leaf) in first:
+                moved.append(_bring(mover, first[id(leaf)], target, donate=False))
+            else:
+                moved.append(_bring(mover, leaf, target, donate))
+                first[id(leaf)] = moved[-1]
     return jax.tree.unflatten(tree, moved)
 
 

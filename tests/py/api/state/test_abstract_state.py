@@ -142,3 +142,17 @@ def test_without_donation_the_state_is_what_comes_again_and_keys_lie_whole():
     loss = shardc.jit(lambda x: jnp.sum(x), stages=1, microbatches=1).lower(args[2]).plan()
     with pytest.raises(shardc.ShardcError, match="none is state"):
         loss.abstract_state()
+
+
+def test_an_array_that_is_several_leaves_is_donated_once():
+    mesh = jax.make_mesh((2,), ("x",), devices=jax.devices()[2:4])
+    weights, numbers = jnp.arange(8.0), np.arange(8.0)
+    layout = [
+        jax.ShapeDtypeStruct((8,), weights.dtype, sharding=jax.NamedSharding(mesh, spec))
+        for spec in (jax.P("x"), jax.P(), jax.P("x"))
+    ]
+    moved = shardc.reallocate([weights] * 3, None, layout, donate=True)
+    assert weights.is_deleted()
+    for leaf, wanted in zip(moved, layout, strict=True):
+        assert leaf.sharding == wanted.sharding
+        np.testing.assert_array_equal(leaf, numbers)
