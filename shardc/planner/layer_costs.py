@@ -206,7 +206,7 @@ class LayerCosts:
         price, again = POINTS[point].price, POINTS[point].again
         built = self._problem(view, count, again, sample)
         problem = built.problem
-        per_byte = _tie_breaker(problem)
+        per_byte = tie_breaker(problem)
         costs = [
             cost + per_byte * usage
             for cost, usage in zip(problem.costs, problem.usages, strict=True)
@@ -248,7 +248,7 @@ class LayerCosts:
         return self._stashed_twice[count, again]
 
 
-def _tie_breaker(problem: Problem) -> float:
+def tie_breaker(problem: Problem) -> float:
     """A price of a byte that tells choices apart which take equally long, and hardly any others."""
     least_s = sum(float(cost.min()) for cost in problem.costs)
     most_bytes = sum(float(usage.max()) for usage in problem.usages)

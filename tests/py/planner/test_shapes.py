@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shardc.analysis.shardings.memory_report import LayerMemory
@@ -13,10 +14,11 @@ from shardc.cluster import Cluster, Device, Level
 from shardc.cost.submeshes import mesh_views, submesh_sizes
 from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
-from shardc.planner.layer_costs import POINTS, LayerCost, Sends
+from shardc.planner.layer_costs import POINTS, LayerCost, Sends, tie_breaker
 from shardc.planner.layers import Layers
 from shardc.planner.shapes import ShapeSearch
 from shardc.planner.stage_prices import StagePrices
+from shardc.solver.problem.problem import Problem
 
 GB = 1 << 30
 
@@ -154,6 +156,24 @@ def test_values_are_made_again_where_keeping_them_does_not_fit(stash: float, aga
     looked = search(MadeUp(stash=stash), cluster(1, 1), [1])
     found = looked.run()[0]
     assert looked.prices.makes_again(1, 1, 1, *found.pipeline.stages[0][:2]) is again
+
+
+def test_a_stage_gives_up_time_for_memory_only_as_far_as_it_must() -> None:
+    """Four layers hold 1.2 GB of 1 GB, or 0.6 for a tenth more time: a third of them does."""
+    looked = search(MadeUp(state=0.3 * GB), cluster(1, 1), [1])
+    found = looked.run()[0]
+    assert found.pipeline.step_time_s == pytest.approx(4.0 * (1 + 0.1 / 3))
+
+
+@pytest.mark.parametrize("usages", [(8, 2), (2, 8)])
+def test_of_choices_that_take_equally_long_the_smaller_one_is_priced(
+    usages: tuple[int, int],
+) -> None:
+    costs, held = np.array([3.0, 3.0]), np.array(usages)
+    problem = Problem([costs], [], [], [held], [(0, 1)], None)
+    priced = costs + tie_breaker(problem) * held
+    assert int(priced.argmin()) == usages.index(2)
+    assert priced.max() <= 1.01 * costs.max()
 
 
 def test_no_shape_is_found_where_nothing_fits() -> None:

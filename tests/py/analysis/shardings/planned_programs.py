@@ -8,7 +8,7 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import donated_arguments, next_states
-from shardc.analysis.shardings.problem_graph import function_facts
+from shardc.analysis.shardings.problem_graph import FunctionFacts, function_facts
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.cluster import Cluster, Device, Level
@@ -58,12 +58,13 @@ def problem(
     *,
     microbatches: int = 1,
     usage_limit: int | None = None,
+    facts: dict[str, FunctionFacts] | None = None,
 ) -> StageProblem:
-    """The sharding problem of the only stage of `module`."""
+    """The sharding problem of the only stage of `module`; `facts` are those of its functions."""
     with module.context:
         return ProblemBuilder(
             list(functions(module.operation)),
-            function_facts(module.operation),
+            facts or function_facts(module.operation),
             mesh,
             machine,
             microbatches,

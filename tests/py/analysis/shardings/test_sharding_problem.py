@@ -12,6 +12,7 @@ import pytest
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.program.fusion import fused_traffic
 from shardc.analysis.program.stage_table import next_states
+from shardc.analysis.shardings.problem_graph import function_facts
 from shardc.cost.collectives import all_reduce_over_s
 from shardc.cost.links import axis_links
 from shardc.cost.reshard import reshard
@@ -337,3 +338,15 @@ def test_state_keeps_its_sharding_from_step_to_step():
     assert len(pairs) == 2
     for value, argument in pairs.items():
         assert at[value] == at[argument]
+
+
+def test_facts_that_meshes_share_give_each_the_problem_that_it_has_alone():
+    module = mlp(2, 16, 8)
+    with module.context:
+        facts = function_facts(module.operation)
+    for mesh in (LINE, SQUARE, LINE):
+        alone, shared = (problem(module, mesh, SLOW, facts=each).problem for each in (None, facts))
+        assert alone.edges == shared.edges
+        for name in ("costs", "edge_costs", "usages", "intervals"):
+            for one, other in zip(getattr(alone, name), getattr(shared, name), strict=True):
+                np.testing.assert_array_equal(one, other)
