@@ -125,6 +125,7 @@ class LayerCosts:
         self._outlined: dict[tuple[int, bool], Module | None] = {(outlined[0], False): outlined[1]}
         self._facts: dict[tuple[int, bool], dict[str, FunctionFacts]] = {}
         self._sends: dict[int, Sends] = {}
+        self._keeps_less: bool | None = None
         self._stashed_twice: dict[tuple[int, bool], list[set[str]]] = {}
         self._built: dict[tuple[Mesh, int, bool, int], StageProblem] = {}
         self._costs: dict[tuple[Mesh, int, int, int], LayerCost] = {}
@@ -143,9 +144,12 @@ class LayerCosts:
         return self._outlined[count, again]
 
     def keeps_less(self, count: int) -> bool:
-        """Whether layers keep clearly less if they make values again, in `count` microbatches."""
-        kept, less = (self._kept_bytes(count, again) for again in (False, True))
-        return less < LESS_KEPT * kept
+        """Whether layers keep clearly less if they make values again: asked in `count` microbatches
+        and taken to hold in all numbers of them."""
+        if self._keeps_less is None:
+            kept, less = (self._kept_bytes(count, again) for again in (False, True))
+            self._keeps_less = less < LESS_KEPT * kept
+        return self._keeps_less
 
     def _kept_bytes(self, count: int, again: bool) -> int:
         """Of one microbatch, over all layers: what forward functions leave to backward ones."""

@@ -18,6 +18,7 @@ from shardc.schedule.work import Work
 from shardc.solver.problem.problem import Floats, Ints
 
 NEAR = 2.0  # between two known numbers of microbatches, prices so far from one are not asked for
+ENOUGH = (1, 3)  # points behind which no other is looked at, if layers fit
 MARGIN = 1.1  # of memory, within which points that hold less are priced, too
 COVERED = 0.75  # of the layers are of kinds that are priced to see whether a view is worth more
 
@@ -104,18 +105,21 @@ class StagePrices:
 
     def open_prices(self, size: int, count: int) -> bool:
         """Prices layers at the points at which they hold less, on views on which an equal share of
-        them would not fit; whether there were any. What fits at point 0 is fastest there."""
+        them would not fit; whether there were any new ones. What fits at a point is not asked for
+        at a higher price; values are made again where it does not fit at a low one."""
         new = False
         for view in self._views[size]:
-            if (view, 0) not in self._priced or (view, 1) in self._priced:
+            if (view, 0) not in self._priced or self._fits(view, count, size, 0):
                 continue
-            if not self._fits(view, count, size):
-                new = True
-                near = self._counts_known(count)
-                again = self.backward and self.costs.keeps_less(near)
-                for number, point in enumerate(POINTS):
-                    if number > 0 and (again or not point.again):
-                        self._ask(view, near, number, self._main)
+            near = self._counts_known(count)
+            for point in range(1, len(POINTS)):
+                if POINTS[point].again and not (self.backward and self.costs.keeps_less(near)):
+                    break
+                if (view, point) not in self._priced:
+                    self._ask(view, near, point, self._main)
+                    new = True
+                if point in ENOUGH and self._fits(view, count, size, point):
+                    break
         return new
 
     def open_sizes(self) -> tuple[int, ...]:
@@ -135,8 +139,7 @@ class StagePrices:
     @staticmethod
     def _rested_on(point: int) -> set[int]:
         """The points that a stage at one point takes its layers from."""
-        before = {point - 1} if POINTS[point].price > 0.0 else set()
-        return {0, point} | before
+        return {point - 1, point} if POINTS[point].price > 0.0 else {point}
 
     def _is_sure(self, view: Mesh, count: int, point: int) -> bool:
         """Whether all layers are priced in that many microbatches, or drawn between two numbers of
@@ -167,11 +170,11 @@ class StagePrices:
         self._tables.clear()
         self._of_points.clear()
 
-    def _fits(self, view: Mesh, count: int, size: int) -> bool:
-        """Whether an equal share of the layers fits at point 0."""
+    def _fits(self, view: Mesh, count: int, size: int, point: int) -> bool:
+        """Whether an equal share of the layers fits at a point."""
         stages = max(self.cluster.num_devices // size, 1)
         held = min(stages, count)
-        memory = [c.memory for c in self._all(view, count, 0)]
+        memory = [c.memory for c in self._all(view, count, point)]
         state = sum(m.state_bytes for m in memory) / stages
         stash = held * sum(m.stash_bytes for m in memory) / stages
         body, update = (
