@@ -4,10 +4,14 @@ import os
 import signal
 import tempfile
 
-# Eight devices share few cores here: a device that waits for a collective is slow, not stuck.
+# Eight devices share few cores here: a device that waits for a collective is slow, not stuck. And
+# programs of tests take longer to compile than to run: without LLVM's optimisations half as long.
+# XLA's own passes all run.
 os.environ["XLA_FLAGS"] = " ".join(
     [
         os.environ.get("XLA_FLAGS", ""),
+        "--xla_backend_optimization_level=0",
+        "--xla_llvm_disable_expensive_passes=true",
         "--xla_cpu_collective_call_warn_stuck_timeout_seconds=120",
         "--xla_cpu_collective_call_terminate_timeout_seconds=600",
     ]

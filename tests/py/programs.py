@@ -5,6 +5,7 @@ same program with `dtype="float64"` computes everything in float64, the referenc
 contract; it needs JAX's x64 mode when it runs.
 """
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -54,7 +55,20 @@ class Program(NamedTuple):
 
 def build(name: str, dtype: str = "float32", batch: int | None = None) -> Program:
     """The program called `name`, computing in `dtype`, on `batch` rows."""
-    return PROGRAMS[name](dtype, BATCH if batch is None else batch)
+    program = _built(name, dtype, BATCH if batch is None else batch)
+    return program._replace(args=jax.tree.map(_copy, program.args))
+
+
+@functools.cache
+def _built(name: str, dtype: str, rows: int) -> Program:
+    return PROGRAMS[name](dtype, rows)
+
+
+def _copy(leaf: Any) -> Any:
+    """A leaf that the caller may write to or donate."""
+    if isinstance(leaf, np.ndarray):
+        return leaf.copy()
+    return jax.random.wrap_key_data(np.asarray(jax.random.key_data(leaf)))
 
 
 def leaves(tree: Any) -> dict[str, np.ndarray]:
@@ -174,8 +188,16 @@ def conv(dtype: str, rows: int) -> Program:
 # ---- GPTs ---------------------------------------------------------------------------------------
 
 
+@functools.cache
+def _gpt_leaves() -> Params:
+    params: Params = jax.tree.map(np.asarray, gpt_model.init(jax.random.key(0), SIZES))
+    return params
+
+
 def _gpt_params() -> Params:
-    return gpt_model.init(jax.random.key(0), SIZES)
+    """A tree of its own, of leaves that all share."""
+    params: Params = jax.tree.map(lambda leaf: leaf, _gpt_leaves())
+    return params
 
 
 def _gpt_batch(rows: int) -> dict[str, np.ndarray]:
