@@ -19,7 +19,8 @@ from examples import gpt_model
 from examples.gpt_model import Batch, Params, Sizes, State
 
 BATCH = 16
-SIZES = Sizes()
+SIZES = Sizes()  # of gpt_sgd: a whole block for each of four stages
+FEW = Sizes(layers=2)  # of the other GPTs: half as much to compile
 
 
 class Program(NamedTuple):
@@ -189,14 +190,14 @@ def conv(dtype: str, rows: int) -> Program:
 
 
 @functools.cache
-def _gpt_leaves() -> Params:
-    params: Params = jax.tree.map(np.asarray, gpt_model.init(jax.random.key(0), SIZES))
+def _gpt_leaves(sizes: Sizes) -> Params:
+    params: Params = jax.tree.map(np.asarray, gpt_model.init(jax.random.key(0), sizes))
     return params
 
 
-def _gpt_params() -> Params:
+def _gpt_params(sizes: Sizes = FEW) -> Params:
     """A tree of its own, of leaves that all share."""
-    params: Params = jax.tree.map(lambda leaf: leaf, _gpt_leaves())
+    params: Params = jax.tree.map(lambda leaf: leaf, _gpt_leaves(sizes))
     return params
 
 
@@ -227,15 +228,15 @@ def _adamw() -> optax.GradientTransformation:
 
 
 def gpt(dtype: str, rows: int) -> Program:
-    """Four layers, tied embeddings, adamw."""
+    """Two layers, tied embeddings, adamw."""
     return _training(_adamw(), gpt_model.loss_fn, _gpt_params(), _gpt_batch(rows), dtype)
 
 
 def gpt_sgd(dtype: str, rows: int) -> Program:
-    """With momentum SGD: the program of examples/gpt.mlir."""
+    """Four layers, momentum SGD: the program of examples/gpt.mlir."""
     optimizer = optax.sgd(0.1, momentum=0.9)
-    batch = _gpt_batch(rows)
-    return _training(optimizer, gpt_model.loss_fn, _gpt_params(), batch, dtype, direct="all")
+    params, batch = _gpt_params(SIZES), _gpt_batch(rows)
+    return _training(optimizer, gpt_model.loss_fn, params, batch, dtype, direct="all")
 
 
 def gpt_clip(dtype: str, rows: int) -> Program:
@@ -294,7 +295,7 @@ def _dropout(key: jax.Array, x: jax.Array, rate: float = 0.1) -> jax.Array:
 
 def _dropout_loss(params: Params, batch: Batch, key: jax.Array) -> jax.Array:
     x = gpt_model.embed(params, batch["tokens"])
-    for block, block_key in zip(params["blocks"], jax.random.split(key, SIZES.layers), strict=True):
+    for block, block_key in zip(params["blocks"], jax.random.split(key, FEW.layers), strict=True):
         key1, key2 = jax.random.split(block_key)
         mixed = gpt_model.attention(block, gpt_model.layer_norm(block["norm1"], x))
         x = x + _dropout(key1, mixed)

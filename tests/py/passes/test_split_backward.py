@@ -42,7 +42,7 @@ def test_the_parts_together_do_what_the_whole_did(name):
 
 def test_products_of_a_middle_stage_fall_apart_as_in_the_zero_bubble_paper():
     """W is 6 / (6 + s / h) of half of X: attention's own products have no weights."""
-    program = programs.build("gpt")
+    program = programs.build("gpt_sgd")
     module, _ = outlined(program.step, program.args, program.donate_argnums, 4, 4)
     whole = flops(module, heavy_flops)
     run_passes(module, [SplitBackward()])

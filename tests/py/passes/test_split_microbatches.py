@@ -25,7 +25,7 @@ from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import body, main_function, ops, terminator
 from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
-from tests.py.programs import PROGRAMS, Program, build
+from tests.py.programs import FEW, PROGRAMS, Program, build
 from tests.py.split_evaluator import (
     Arrays,
     copy_of,
@@ -170,7 +170,7 @@ def test_random_bits_are_drawn_once_for_the_whole_batch() -> None:
         for op in ops(main_function(result.operation))
         if op.name == "stablehlo.dynamic_slice" and get_str(op, PHASE) == "body"
     ]
-    assert sorted(slices) == ["i1"] * 8 + ["i32"] * 2
+    assert sorted(slices) == ["i1"] * (2 * FEW.layers) + ["i32"] * 2
 
 
 def test_mask_normaliser_is_summed_before() -> None:
