@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.cloned_ops import HEAVY, cloneable_ops
+from shardc.analysis.program.cloned_ops import cloneable_ops
 from shardc.analysis.program.def_use import Dataflow, StepFacts, dataflow, step_facts
+from shardc.analysis.program.op_classes import NEVER_TWICE
 from shardc.analysis.program.state import state_aliases
 from shardc.analysis.stages.forward_backward import forward_ops
 from shardc.analysis.stages.refusal import StageRefusal
@@ -145,7 +146,7 @@ def _partial_operands(
 ) -> set[int]:
     """The operands of op `i` in which it is linear, if no microbatch changes the others."""
     op = flow.ops[i]
-    if op.name in HEAVY:
+    if op.name in NEVER_TWICE:
         return set()
     home: dict[ir.Value, int] = {
         result: j for j in flow.op_inputs[i] for result in flow.ops[j].results

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardc.analysis.program.flops import HEAVY
+from shardc.analysis.program.op_classes import PRODUCTS
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import CONSTRAINT
@@ -17,7 +17,7 @@ from shardc.rules.allowed_factors import COUNTED_ONCE
 SUMS = frozenset(COUNTED_ONCE)
 HAND_ON = frozenset(f"stablehlo.{n}" for n in ("negate", "reshape", "transpose", "convert"))
 # Users that take all of an activation in, wherever its parts lie.
-TAKE_IN = HEAVY | {"stablehlo.reduce"}
+TAKE_IN = PRODUCTS | {"stablehlo.reduce"}
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class ShareReshards(Pass):
                     continue
                 result = op.results[0]
                 handed_on = op.name in HAND_ON and op.operands[0] in summed
-                if op.name in HEAVY or handed_on or _adds_up(op, summed):
+                if op.name in PRODUCTS or handed_on or _adds_up(op, summed):
                     summed.add(result)
-                _share(result, summed=result in summed and op.name in HEAVY | SUMS)
+                _share(result, summed=result in summed and op.name in PRODUCTS | SUMS)
 
 
 def _adds_up(op: ir.Operation, summed: set[ir.Value]) -> bool:
@@ -77,7 +77,7 @@ def _share(value: ir.Value, summed: bool = False) -> None:
         return
     users = [user for user in users if user.block == block]
     if not summed:
-        several = sum(user.name in HEAVY for user in users) > 1
+        several = sum(user.name in PRODUCTS for user in users) > 1
         users = [user for user in users if several and user.name in TAKE_IN]
     if len(users) < 2:
         return

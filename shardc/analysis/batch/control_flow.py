@@ -17,8 +17,8 @@ from shardc.analysis.batch.batch_state import (
     most_parts,
     to_factor,
 )
-from shardc.analysis.batch.step_program import IDENTITIES
 from shardc.analysis.batch.strip_mining import Share, share
+from shardc.analysis.program.op_classes import IDENTITIES
 from shardc.ir.clone import inputs
 from shardc.ir.constants import is_zero
 from shardc.ir.walk import CONTROL_FLOW, is_inside, last_op

@@ -23,7 +23,8 @@ from shardc.analysis.batch.batch_state import (
 )
 from shardc.analysis.batch.control_flow import Inside, take_parts
 from shardc.analysis.batch.control_flow import analyse as analyse_control_flow
-from shardc.analysis.batch.step_program import IDENTITIES, Program
+from shardc.analysis.batch.step_program import Program
+from shardc.analysis.program.op_classes import IDENTITIES
 from shardc.analysis.program.value_graph import ARGUMENT
 from shardc.ir.walk import CONTROL_FLOW
 from shardc.rules.partial_sums import keeps_partial

@@ -22,34 +22,13 @@ from shardc.analysis.batch.phase_plan import (
     PhasePlan,
     Source,
 )
-from shardc.analysis.batch.step_program import HEAVY, IDENTITIES
+from shardc.analysis.program.op_classes import CHEAP, IDENTITIES, NEVER_TWICE, ONCE
 from shardc.analysis.program.value_graph import ARGUMENT
 from shardc.ir.attributes import get_int
 from shardc.ir.constants import splat_text
 from shardc.ir.tensor_types import num_bytes
 from shardc.rules.op_rule import FactorKind
 
-# Ops that cannot be computed in parts: they run once per step.
-ONCE = HEAVY | {"stablehlo.rng_bit_generator", "stablehlo.rng", "stablehlo.sort"}
-# Ops that are not computed again in every microbatch, whatever their size.
-COSTLY = ONCE | {
-    "stablehlo.dot_general",
-    "stablehlo.convolution",
-    "stablehlo.scatter",
-    "stablehlo.reduce_window",
-    "stablehlo.select_and_scatter",
-}
-# Ops that are computed again in every microbatch, whatever their size.
-CHEAP = {
-    "stablehlo.constant",
-    "stablehlo.iota",
-    "stablehlo.broadcast_in_dim",
-    "stablehlo.convert",
-    "stablehlo.reshape",
-    "stablehlo.transpose",
-    "stablehlo.slice",
-    "stablehlo.bitcast_convert",
-}
 SMALL = 1 << 14  # elements up to which every other op is computed again
 
 
@@ -191,7 +170,7 @@ class _Planner:
 
     def _costly(self, i: int) -> bool:
         op = self.graph.ops[i]
-        if op.name in COSTLY:
+        if op.name in NEVER_TWICE:
             return True
         if op.name in CHEAP:
             return False

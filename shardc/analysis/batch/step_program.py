@@ -7,6 +7,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.batch.batch_state import Cut, FactorCut, Kind, may_cut
 from shardc.analysis.program.flops import heavy_flops
+from shardc.analysis.program.op_classes import IDENTITIES, OPAQUE
 from shardc.analysis.program.trip_count import trip_count
 from shardc.analysis.program.value_graph import ARGUMENT, ValueGraph, value_graph
 from shardc.ir.constants import is_zero
@@ -15,18 +16,6 @@ from shardc.rules.blocks import with_blocks
 from shardc.rules.op_rule import OpRule
 from shardc.rules.program_rules import main_rules
 
-# Results are operands, one by one.
-IDENTITIES = {"stablehlo.optimization_barrier"}
-# Ops that may stand before or after the microbatches only if they do not work on the batch.
-HEAVY = {
-    "stablehlo.while",
-    "stablehlo.case",
-    "stablehlo.if",
-    "stablehlo.custom_call",
-    "stablehlo.fft",
-    "stablehlo.cholesky",
-    "stablehlo.triangular_solve",
-}
 # A matrix product counts as light below this share of all FLOPs, if it is also below this part of
 # the largest one: in a deep model every product is a small share of all.
 LIGHT_SHARE, LIGHT_PART = 0.002, 0.1
@@ -128,7 +117,7 @@ class Program:
         largest = max(self.heavy_flops, default=0)
         least = min(LIGHT_SHARE * sum(self.heavy_flops), LIGHT_PART * largest)
         return [
-            op.name in HEAVY or flops > least
+            op.name in OPAQUE or flops > least
             for op, flops in zip(self.graph.ops, self.heavy_flops, strict=True)
         ]
 

@@ -5,7 +5,8 @@ from itertools import accumulate
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import ZERO, heavy_flops, op_cost
-from shardc.analysis.program.liveness import FREE, Liveness, is_in_place
+from shardc.analysis.program.liveness import Liveness, is_in_place
+from shardc.analysis.program.op_classes import ON_THE_FLY
 from shardc.ir.calls import CallCost, facts_of
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import ops, planned_ops, terminator
@@ -30,7 +31,7 @@ def _inner_bytes(function: ir.Operation) -> int:
         if facts is not None:
             changes[time] += facts.cost.inner_bytes
             changes[time + 1] -= facts.cost.inner_bytes
-        if op.name in FREE or is_in_place(op):
+        if op.name in ON_THE_FLY or is_in_place(op):
             continue
         for result in op.results:
             if result not in returned:

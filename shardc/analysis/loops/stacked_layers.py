@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from jax.extend.mlir import ir
 
 from shardc.analysis.loops.iterations import Iterations, iterations, row_read
-from shardc.analysis.program.cloned_ops import HEAVY
 from shardc.analysis.program.flops import is_heavy, op_cost
+from shardc.analysis.program.op_classes import NEVER_TWICE
 from shardc.ir.attributes import SHARDING
 from shardc.ir.constants import splat
 from shardc.ir.walk import body, made_by, main_function, ops, terminator
@@ -226,7 +226,7 @@ def _is_worthwhile(op: ir.Operation, rule: OpRule, factor: int) -> bool:
             any(factor in factors for factors in mapping)
             for mapping in (*rule.operands, *rule.results)
         )
-    return op.name not in HEAVY and op.name != "stablehlo.gather"
+    return op.name not in NEVER_TWICE and op.name != "stablehlo.gather"
 
 
 def even_cuts(flow: RowFlow, pieces: int) -> tuple[int, ...]:

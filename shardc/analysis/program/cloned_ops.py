@@ -1,17 +1,9 @@
 """Which ops are copied to every stage that uses them, instead of living on one."""
 
 from shardc.analysis.program.def_use import Dataflow, StepFacts
+from shardc.analysis.program.op_classes import NEVER_TWICE
 from shardc.ir.attributes import MICROBATCH_INDEX, call_target
 from shardc.ir.tensor_types import num_elements
-
-# Too costly to compute twice, or not sure to give the same twice.
-HEAVY = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "dot_general dot convolution while case if sort scatter select_and_scatter reduce_window"
-        " rng rng_bit_generator custom_call fft cholesky triangular_solve"
-    ).split()
-)
 
 
 def cloneable_ops(flow: Dataflow, facts: StepFacts, state_args: set[int]) -> set[int]:
@@ -54,7 +46,7 @@ def argument_size(flow: Dataflow, arg: int) -> int:
 
 def _is_light(flow: Dataflow, i: int) -> bool:
     op = flow.ops[i]
-    return op.name not in HEAVY or call_target(op) == MICROBATCH_INDEX
+    return op.name not in NEVER_TWICE or call_target(op) == MICROBATCH_INDEX
 
 
 def _body_clones(

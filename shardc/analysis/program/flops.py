@@ -8,6 +8,7 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.analysis.program.op_classes import MOVES, PRODUCTS, WITHOUT_COST
 from shardc.analysis.program.trip_count import trip_count
 from shardc.ir.attributes import ACCUMULATE, call_target
 from shardc.ir.calls import CALL, facts_of
@@ -31,26 +32,7 @@ class OpCost(NamedTuple):
 
 ZERO = OpCost(0, 0, 0)
 
-# Ops that only name or reinterpret a value: no arithmetic and no traffic.
-FREE = frozenset(
-    "stablehlo.constant stablehlo.reshape stablehlo.bitcast_convert stablehlo.tuple"
-    " stablehlo.get_tuple_element stablehlo.optimization_barrier stablehlo.return"
-    " stablehlo.create_token stablehlo.after_all func.return sdy.mesh sdy.return"
-    " sdy.sharding_constraint".split()
-)
-
-# Ops that move elements without arithmetic.
-MOVES = frozenset(
-    "stablehlo.broadcast_in_dim stablehlo.transpose stablehlo.slice stablehlo.concatenate"
-    " stablehlo.pad stablehlo.iota stablehlo.reverse stablehlo.gather stablehlo.dynamic_slice"
-    " stablehlo.dynamic_update_slice stablehlo.real stablehlo.imag stablehlo.custom_call"
-    " stablehlo.infeed stablehlo.outfeed sdy.reshard func.call".split()
-)
-
 RUNNING_WINDOW = 16  # length of the windows into which XLA takes a running sum apart
-
-# Ops whose arithmetic is worth more than their traffic; layers are clustered around them.
-HEAVY = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
 
 
 def op_cost(op: ir.Operation) -> OpCost:
@@ -67,7 +49,7 @@ def op_cost(op: ir.Operation) -> OpCost:
         return inside[0].plus(inside[1]).times(1 if count is None else count)
     if op.name in ("stablehlo.case", "stablehlo.if"):
         return max((_inside(region) for region in op.regions), default=ZERO)
-    if op.name in FREE:
+    if op.name in WITHOUT_COST:
         return ZERO
     if (facts := facts_of(op)) is not None:
         return OpCost(*facts.cost[:3])
@@ -85,7 +67,7 @@ def _inside(region: ir.Region) -> OpCost:
 def is_heavy(op: ir.Operation) -> bool:
     """Whether `op` is, or has inside, a matrix product or a convolution."""
     return any(
-        each.name in HEAVY or (each.name == CALL and heavy_flops(each) > 0)
+        each.name in PRODUCTS or (each.name == CALL and heavy_flops(each) > 0)
         for each in (op, *walk(op))
     )
 
@@ -93,7 +75,7 @@ def is_heavy(op: ir.Operation) -> bool:
 def heavy_flops(op: ir.Operation) -> int:
     """FLOPs of the matrix products and convolutions alone, loops counted as in `op_cost`."""
     op = op.operation
-    if op.name in HEAVY:
+    if op.name in PRODUCTS:
         return op_cost(op).flops
     if op.name == CALL:
         facts = facts_of(op)

@@ -14,14 +14,15 @@ from typing import NamedTuple
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import op_cost
-from shardc.analysis.program.liveness import FREE, FUSED, is_in_place
+from shardc.analysis.program.liveness import is_in_place
+from shardc.analysis.program.op_classes import FUSED, ON_THE_FLY
 from shardc.ir.tensor_types import num_bytes as bytes_of
 from shardc.ir.tensor_types import num_elements, shape_of
 from shardc.ir.walk import CONTROL_FLOW, RETURN, body, made_by, ops_of
 from shardc.rules.allowed_factors import BARRIER
 
 # Ops whose results are read through: what uses them reads what they were made of.
-THROUGH = (FREE - {"stablehlo.constant", "stablehlo.iota"}) | {"stablehlo.dynamic_slice"}
+THROUGH = (ON_THE_FLY - {"stablehlo.constant", "stablehlo.iota"}) | {"stablehlo.dynamic_slice"}
 MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
 MOVED = frozenset(("stablehlo.pad", "stablehlo.concatenate", "stablehlo.reverse"))
 CALLS_ALONE = frozenset(("stablehlo.tuple", "stablehlo.get_tuple_element", BARRIER))

@@ -2,19 +2,11 @@
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.program.op_classes import FUSED, ON_THE_FLY
 from shardc.ir.attributes import function_kind
-from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import CONTROL_FLOW, body, ops
 from shardc.plan.function_kind import FunctionKind
-from shardc.rules.allowed_factors import BARRIER, ELEMENTWISE
-
-# Ops that XLA makes on the fly inside their users: they take no time and no memory of their own.
-FREE = frozenset(
-    f"stablehlo.{name}"
-    for name in "constant iota broadcast_in_dim reshape transpose convert slice".split()
-) | {CONSTRAINT}
-
-FUSED = frozenset(f"stablehlo.{name}" for name in ELEMENTWISE) - {BARRIER}
+from shardc.rules.allowed_factors import BARRIER
 
 
 class Liveness:
@@ -40,7 +32,7 @@ class Liveness:
             self._use(value, self._ends[around[-1]], around)
         for time in reversed(range(len(self._ops))):
             op, around = self._ops[time]
-            if op.name in FREE or op.name == BARRIER or is_in_place(op) or self.is_fused(op):
+            if op.name in ON_THE_FLY or op.name == BARRIER or is_in_place(op) or self.is_fused(op):
                 last = [self.last_use(result, time) for result in op.results]
                 self._until[time] = max(last, default=time)
             for operand in op.operands:

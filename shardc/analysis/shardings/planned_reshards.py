@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardc.analysis.program.flops import HEAVY
-from shardc.analysis.program.liveness import FREE
+from shardc.analysis.program.op_classes import ON_THE_FLY, PRODUCTS
 from shardc.analysis.shardings.stage_problem import EdgeReshard, StageProblem
 from shardc.cost.model import CostModel
 from shardc.cost.reshard import Reshard, reshard
@@ -142,13 +141,13 @@ class PlannedReshards:
         at = min((start for start, _ in spans), default=lo)
         heavy = any(user in self.heavy for user, _ in each.users)
         slices = all(step.kind == "all_slice" for step in each.found.steps)
-        if slices and not (heavy if spans else op in HEAVY):
+        if slices and not (heavy if spans else op in PRODUCTS):
             return
         if spans:
             yield Buffer(sizes[-1], at, max(end for _, end in spans))
         if op and not self.built.problem.usages[source][self.choice[source]]:
             # Nothing is held for it: the function returns it, or it is made inside its users.
-            yield Buffer(sizes[0], at, at + 1 if op in FREE else max(hi, at + 1))
+            yield Buffer(sizes[0], at, at + 1 if op in ON_THE_FLY else max(hi, at + 1))
         most = 0
         for number, step in enumerate(each.found.steps, 1):
             needs = sizes[number - 1] if number > 1 else 0
@@ -199,6 +198,6 @@ class PlannedReshards:
 
 def _heavy_nodes(built: StageProblem) -> set[int]:
     """Ops that read their operands from memory, and what only hands these on to them."""
-    heavy = {node for node, (op, _) in enumerate(built.node_ops) if op in HEAVY}
+    heavy = {node for node, (op, _) in enumerate(built.node_ops) if op in PRODUCTS}
     edges = built.problem.edges[: len(built.edge_reshards)]
     return heavy | {u for u, v in edges if v in heavy and u in built.constraints}

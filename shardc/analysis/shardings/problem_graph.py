@@ -10,7 +10,8 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import OpCost, op_cost
 from shardc.analysis.program.fusion import Traffic, fused_traffic
-from shardc.analysis.program.liveness import FREE, Liveness, is_in_place
+from shardc.analysis.program.liveness import Liveness, is_in_place
+from shardc.analysis.program.op_classes import ON_THE_FLY
 from shardc.analysis.shardings.reshard_tables import Column, reshard_tables
 from shardc.analysis.shardings.stage_problem import EdgeReshard, OpReduction
 from shardc.analysis.shardings.strategies import Splitting, splitting
@@ -182,7 +183,7 @@ class FunctionFacts:
         """The op at position `time`; `rule` and `unreduced` as of `splitting`."""
         key = time, unreduced
         if key not in self._ops:
-            free = op.name in FREE or is_in_place(op) or self.live.is_fused(op)
+            free = op.name in ON_THE_FLY or is_in_place(op) or self.live.is_fused(op)
             self._ops[key] = OpFacts(
                 splitting(op, rule, unreduced),
                 op_cost(op),
