@@ -12,6 +12,7 @@ os.environ["XLA_FLAGS"] = " ".join(
         os.environ.get("XLA_FLAGS", ""),
         "--xla_backend_optimization_level=0",
         "--xla_llvm_disable_expensive_passes=true",
+        "--xla_cpu_parallel_codegen_split_count=1",  # small programs are one piece
         "--xla_cpu_collective_call_warn_stuck_timeout_seconds=120",
         "--xla_cpu_collective_call_terminate_timeout_seconds=600",
     ]

@@ -51,7 +51,7 @@ def test_text_is_a_table_and_the_batch_may_be_named(tmp_path: Path) -> None:
         (["--schedule", "zigzag"], "SHARDC-240", 2),
         (["--batch-args", "12"], "SHARDC-186", 2),
         (["--stages", "1", "--memory-limit", "1KiB"], "SHARDC-220", 3),
-        (["--stages", "1", "-o", "/nowhere/plan.json"], "SHARDC-180", 2),
+        (["--stages", "1", "--microbatches", "1", "-o", "/nowhere/plan.json"], "SHARDC-180", 2),
     ],
 )
 def test_refusals(tmp_path: Path, options: list[str], code: str, exit_code: int) -> None:
@@ -111,7 +111,7 @@ def test_choices_are_explained(tmp_path: Path) -> None:
 
 
 def test_equal_layers_can_be_tied(tmp_path: Path) -> None:
-    options = ["--stages", 1, "--mesh", "8", "--no-cache", "--format", "json"]
+    options = ["--stages", 1, "--microbatches", 1, "--mesh", "8", "--no-cache", "--format", "json"]
     found = {}
     for how in ("free", "tied"):
         how_asked = [*options, "--equal-layers", how]

@@ -25,7 +25,7 @@ from tests.py.fuzz.training import random_training
 
 
 @hypothesis.given(st.randoms(use_true_random=False), st.integers(3, 8), st.integers(0, 1 << 16))
-@hypothesis.settings(max_examples=16, derandomize=True, database=None)
+@hypothesis.settings(max_examples=10, derandomize=True, database=None)
 def test_any_strategies_of_any_program(random: Random, num_lines: int, seed: int) -> None:
     with jax.enable_x64(True):
         source = random_source(random, num_lines)

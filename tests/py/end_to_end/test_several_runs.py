@@ -22,7 +22,7 @@ KINDS = [kind for kind in SEVERAL_RUNS_OF if kind is not loss_in_bfloat16]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stages", "microbatches", "seed"), [(1, 2, 0), (1, 4, 1), (2, 4, 2)])
+@pytest.mark.parametrize(("stages", "microbatches", "seed"), [(1, 4, 1), (2, 4, 2)])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_results(kind: Callable[..., Any], stages: int, microbatches: int, seed: int) -> None:
     args, _ = SEVERAL_RUNS_OF[kind]

@@ -109,19 +109,25 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("mlp", 2), ("mlp", 8), ("gpt_mask", 2)]
-    + [(name, 4) for name in PROGRAMS if name != "mlp_batch_norm"],
+    [
+        *(("mlp", 2), ("mlp", 8), ("gpt_mask", 4), ("gpt_dropout", 4), ("gpt_checkpoint", 2)),
+        *(("gpt_bf16", 2), ("moe", 4), ("conv", 4)),  # the others: end_to_end/test_table.py
+    ],
 )
 def test_programs_compute_the_same(name: str, count: int) -> None:
     module, args = table(name)
-    result = split(module, count)
-    assert_close(run_split(result, args), run_module(module, args))
-    # Every microbatch does its share of the matrix products, and nothing else does any.
-    assert flops_of(result, "body") * count == pytest.approx(flops_of(module), rel=0.02)
+    assert_close(run_split(split(module, count), args), run_module(module, args))
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "mlp_batch_norm"])
+def test_every_microbatch_does_its_share_of_the_products(name: str) -> None:
+    module, _ = table(name)
+    result = split(module, 4)
+    assert flops_of(result, "body") * 4 == pytest.approx(flops_of(module), rel=0.02)
     assert flops_of(result, "before") + flops_of(result, "after") == 0
 
 
-@pytest.mark.parametrize("name", ["gpt_sgd", "mlp_batch_norm"])
+@pytest.mark.parametrize("name", ["gpt_clip", "mlp_batch_norm"])
 def test_one_microbatch_is_always_possible(name: str) -> None:
     module, args = table(name)
     result = split(module, 1)
