@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.flops import FREE, HEAVY, op_cost
+from shardc.analysis.program.flops import op_cost
 from shardc.analysis.program.fusion import Traffic, fused_traffic
+from shardc.analysis.program.op_classes import PRODUCTS, WITHOUT_COST
 from shardc.analysis.program.op_work import op_works
 from shardc.analysis.program.stage_table import argument_names, argument_rows
 from shardc.analysis.program.trip_count import trip_count
@@ -164,7 +165,7 @@ class _Reader:
 
     def _weight_name(self, op: ir.Operation) -> str:
         """The user's name of the parameters in a product; "" where it has none, or several."""
-        if op.name not in HEAVY or (position := self.taint.weight_of(op)) is None:
+        if op.name not in PRODUCTS or (position := self.taint.weight_of(op)) is None:
             return ""
         made_of = self.taint.of(op.operands[position]) or frozenset()
         if len(made_of) != 1:
@@ -181,7 +182,7 @@ class _Reader:
         key: tuple[int, FunctionKind, tuple[str, ...]],
         times: int,
     ) -> None:
-        if op.name in FREE and not traffic.num_bytes:
+        if op.name in WITHOUT_COST and not traffic.num_bytes:
             return
         cost = op_cost(op)
         (work,) = op_works(op, cost, traffic, [strategy], mesh)
@@ -190,7 +191,7 @@ class _Reader:
         if cost.flops > self.largest.get(key, -1):
             self.largest[key] = cost.flops
             place = where(op)
-            lies = describe(strategy.results[0]) if op.name in HEAVY else lies
+            lies = describe(strategy.results[0]) if op.name in PRODUCTS else lies
         self.parts[key] = Part(
             *key,
             known.num_ops + 1,
@@ -209,8 +210,8 @@ class _Reader:
         kind: FunctionKind,
         times: int,
     ) -> None:
-        heavy = op.name in HEAVY
-        if not heavy and (op.name in FREE or not op.results or _is_made_of_nothing(op)):
+        heavy = op.name in PRODUCTS
+        if not heavy and (op.name in WITHOUT_COST or not op.results or _is_made_of_nothing(op)):
             return
         if not heavy and self.taint.of(op.results[0]) is not None:
             return  # of parameters alone
@@ -223,7 +224,7 @@ class _Reader:
             (use.flops if heavy else use.num_bytes)[role] += amount * times
 
     def _add_product(self, op: ir.Operation, strategy: Strategy, stage: int, name: str) -> None:
-        if op.name not in HEAVY or (position := self.taint.weight_of(op)) is None:
+        if op.name not in PRODUCTS or (position := self.taint.weight_of(op)) is None:
             return
         shape = shape_of(op.operands[position])
         lies = describe(strategy.operands[position])

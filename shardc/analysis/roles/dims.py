@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.program.flops import HEAVY
+from shardc.analysis.program.op_classes import PRODUCTS
 from shardc.analysis.roles.taint import Taint
 from shardc.ir.attributes import VALUE, arg_attrs, result_attrs
 from shardc.ir.tensor_types import shape_of
@@ -50,7 +50,7 @@ class Dims:
                     self._join_control_flow(op)
                 elif rule is not None:
                     self._join_factors(op, rule)
-                if op.name in HEAVY and (weight := taint.weight_of(op)) is not None:
+                if op.name in PRODUCTS and (weight := taint.weight_of(op)) is not None:
                     value = op.operands[weight]
                     shared = batching_dims(op)[weight]
                     for dim in range(len(shape_of(value))):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.flops import HEAVY
+from shardc.analysis.program.op_classes import PRODUCTS
 from shardc.analysis.roles.dims import Dims, batching_dims, contracting_dims
 from shardc.analysis.roles.taint import Taint
 from shardc.plan.account import Role
@@ -36,7 +36,7 @@ def role_of(
         return Role.WHOLE
     if any(dims.is_batch(value, dim) for value, dim in split):
         return Role.DATA
-    if op.name in HEAVY and (weight := taint.weight_of(op)) is not None:
+    if op.name in PRODUCTS and (weight := taint.weight_of(op)) is not None:
         value = op.operands[weight]
         own = [dim for dim, axes in enumerate(operands[weight].dims) if axis in axes]
         if any(dim in batching_dims(op)[weight] for dim in own):
