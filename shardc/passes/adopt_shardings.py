@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardc.analysis.program.state import argument_names
+from shardc.analysis.program.arguments import argument_names
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
     SHARDING,

@@ -9,8 +9,12 @@ from jax.extend.mlir import ir
 from shardc.analysis.loops.iterations import Iterations, row_read
 from shardc.analysis.loops.row_arguments import row_arguments
 from shardc.analysis.loops.stacked_layers import LoopGroup, RowFlow, boundaries, row_flow
-from shardc.analysis.program.arguments import state_arguments
-from shardc.analysis.program.state import ALIASING, STATE_RESULT, argument_names
+from shardc.analysis.program.arguments import (
+    ALIASING,
+    STATE_RESULT,
+    argument_names,
+    state_arguments,
+)
 from shardc.ir.attributes import (
     NAME,
     ORIGIN,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
+from shardc.analysis.program.arguments import argument_names, donated_args, state_aliases
 from shardc.analysis.program.stage_table import (
     ARGUMENTS,
     RESULT_PIECES,
@@ -13,7 +14,6 @@ from shardc.analysis.program.stage_table import (
     RESULT_TYPES,
     RESULTS,
 )
-from shardc.analysis.program.state import argument_names, donated_args, state_aliases
 from shardc.analysis.stages.stage_functions import StageFunction, is_per_microbatch, stage_functions
 from shardc.errors import PlanError
 from shardc.ir.attributes import (

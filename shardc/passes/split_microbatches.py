@@ -12,7 +12,7 @@ from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
 from shardc.analysis.batch.phases import plan_phases, plan_sums
 from shardc.analysis.batch.refusal import MicrobatchRefusal, uneven_parts
-from shardc.analysis.program.state import ALIASING, STATE_RESULT
+from shardc.analysis.program.arguments import ALIASING, STATE_RESULT
 from shardc.ir.attributes import (
     BATCH_AXIS,
     BATCH_DIM,

@@ -11,9 +11,8 @@ from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.partition import BatchPartition, find_partition, named_partition
 from shardc.analysis.batch.refusal import Hindrance, MicrobatchRefusal
 from shardc.analysis.batch.step_program import Program, program_of
-from shardc.analysis.program.arguments import state_arguments
+from shardc.analysis.program.arguments import argument_names, donated_args, state_arguments
 from shardc.analysis.program.op_classes import IDENTITIES
-from shardc.analysis.program.state import argument_names, donated_args
 from shardc.errors import MicrobatchError
 from shardc.ir.attributes import BATCH_AXIS, arg_attrs
 from shardc.ir.walk import body, main_function, where, where_step, where_used

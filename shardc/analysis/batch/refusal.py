@@ -5,7 +5,7 @@ from enum import Enum
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.state import argument_names
+from shardc.analysis.program.arguments import argument_names
 from shardc.errors import MicrobatchError
 from shardc.ir.attributes import NUM_MICROBATCHES, SHARDING, arg_attrs, get_int
 from shardc.ir.shardings import meshes

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.program.arguments import state_aliases
 from shardc.analysis.program.cloned_ops import cloneable_ops
 from shardc.analysis.program.def_use import dataflow, step_facts
 from shardc.analysis.program.stage_table import asked_values, donated_arguments, next_states
-from shardc.analysis.program.state import state_aliases
 from shardc.analysis.stages.forward_backward import forward_ops
 from shardc.analysis.stages.refusal import StageRefusal, nothing_to_cut, too_few_layers
 from shardc.analysis.stages.stage_cuts import (

@@ -104,8 +104,6 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-# ---- the programs of the table ------------------------------------------------------------------
-
 RUN = "gpt_mask gpt_dropout gpt_checkpoint gpt_bf16 moe conv".split()  # the others: test_table.py
 
 
@@ -118,10 +116,9 @@ def test_programs_compute_the_same(name: str, count: int) -> None:
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "mlp_batch_norm"])
 def test_every_microbatch_does_its_share_of_the_products(name: str) -> None:
     module, _ = table(name)
-    before, body, after = map(
-        functools.partial(flops_of, split(module, 4)), ("before", "body", "after")
-    )
-    assert body * 4 == pytest.approx(flops_of(module), rel=0.02) and before + after == 0
+    result = split(module, 4)
+    assert flops_of(result, "body") * 4 == pytest.approx(flops_of(module), rel=0.02)
+    assert flops_of(result, "before") + flops_of(result, "after") == 0
 
 
 @pytest.mark.parametrize("name", ["gpt_clip", "mlp_batch_norm"])
