@@ -6,7 +6,7 @@
 What each stage of each run asks of its devices is priced by the cost model of a candidate cluster
 and its schedule is simulated, as the planner does it. The logarithms of the constants are fitted to
 the logarithms of predicted over measured, robustly (soft L1 from 5 % on). --leave-out fits once for
-each model (layers and hidden size), without its runs, and scores it on them.
+each hidden size, without its runs, and scores it on them.
 """
 
 import argparse
@@ -245,7 +245,9 @@ def main() -> int:
     parser.add_argument("--cluster", default="a100-megatron")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--keep", action="append", default=[], help="a constant not to fit")
-    parser.add_argument("--leave-out", action="store_true", help="fit without each model in turn")
+    parser.add_argument(
+        "--leave-out", action="store_true", help="fit without each hidden size in turn"
+    )
     parser.add_argument("-o", "--output", type=Path)
     asked = parser.parse_args()
     cluster, runs = Cluster.load(asked.cluster), load(asked.features)
@@ -269,12 +271,12 @@ def main() -> int:
 
     show("before", runs, cluster)
     if asked.leave_out:
-        models: dict[tuple[int, ...], list[Features]] = defaultdict(list)
+        models: dict[int, list[Features]] = defaultdict(list)
         for run in runs:
-            models[run.alike[:2]].append(run)
-        for sizes, own in models.items():
-            others = [run for run in runs if run.alike[:2] != sizes]
-            show(f"held out {sizes}", own, fit(others, cluster, names, asked.rounds))
+            models[run.alike[1]].append(run)
+        for hidden, own in models.items():
+            others = [run for run in runs if run.alike[1] != hidden]
+            show(f"held out hidden {hidden}", own, fit(others, cluster, names, asked.rounds))
     fitted = fit(runs, cluster, names, asked.rounds)
     show("after", runs, fitted)
     for name, value in zip(names, constants_of(fitted, names), strict=True):

@@ -53,8 +53,7 @@ def main() -> int:
     asked = parser.parse_args()
     try:
         cluster = _cluster(asked)
-        with asked.file.open(newline="") as file:
-            rows = list(csv.DictReader(file, skipinitialspace=True))
+        rows = rows_of(asked.file)
     except (ShardcError, OSError, UnicodeDecodeError, csv.Error) as error:
         print(error, file=sys.stderr)
         return 2
@@ -76,6 +75,19 @@ def main() -> int:
     else:
         print(" ".join(f"{name} {value}" for name, value in result.items() if name != "runs"))
     return 0 if any("predicted_ms" in run for run in runs) else 1
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, by the names of its columns; spaces around names and a mark of the byte
+    order in front of them count for nothing.
+
+    Raises:
+        OSError, UnicodeDecodeError, csv.Error: it cannot be read as such a file.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, skipinitialspace=True)
+        names = [name.strip() for name in next(reader, [])]
+        return [dict(zip(names, row, strict=False)) for row in reader if any(row)]
 
 
 def _cluster(asked: argparse.Namespace) -> Cluster:

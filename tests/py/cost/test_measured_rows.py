@@ -1,0 +1,84 @@
+"""Files of measured runs: what a row says, and what is said of one that cannot be."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+ROW = {
+    "num_devices": "8",
+    "global_batch": "16",
+    "microbatch_size": "1",
+    "hidden": "256",
+    "heads": "4",
+    "layers": "8",
+    "sequence": "128",
+    "tensor": "2",
+    "data": "2",
+    "pipeline": "2",
+    "iteration_time_ms": "12.5",
+}
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """benchmarks/measured.py, a script whose neighbours are found beside it."""
+    place = str(Path(__file__).parents[3] / "benchmarks")
+    sys.path.insert(0, place)
+    yield importlib.import_module("measured")
+    sys.path.remove(place)
+
+
+def test_a_row_is_the_run_it_describes(measured):
+    run = measured.read(ROW)
+    assert (run.num_devices, run.pipeline, run.chunks, run.num_microbatches) == (8, 2, 1, 8)
+    assert (run.gpt.tensor, run.gpt.data, run.gpt.vocabulary) == (2, 2, 50257)
+    assert run.measured_ms == 12.5
+
+
+def test_what_may_be_missing_or_blank(measured):
+    run = measured.read({**ROW, "iteration_time_ms": " ", "chunks": "", "vocabulary": None})
+    assert (run.measured_ms, run.chunks, run.gpt.vocabulary) == (None, 1, 50257)
+    run = measured.read({**ROW, "chunks": "2", "vocabulary": "51200.0"})
+    assert (run.chunks, run.gpt.vocabulary) == (2, 51200)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"hidden": ""}, "hidden is '', not a number"),
+        ({"layers": "x"}, "layers is 'x', not a number"),
+        ({"tensor": "0"}, "tensor is 0, not a whole number"),
+        ({"num_devices": "16"}, "tensor x data x pipeline is 8, and num_devices 16"),
+        ({"heads": "3"}, "hidden 256 does not divide into heads 3"),
+        ({"microbatch_size": "3"}, "global_batch 16 is not microbatches of 3"),
+        ({"chunks": "5"}, "8 layers are fewer than the stages"),
+        ({"iteration_time_ms": "-1"}, "iteration_time_ms is -1"),
+        ({"iteration_time_ms": "nan"}, "iteration_time_ms is nan"),
+    ],
+)
+def test_a_row_that_cannot_be_says_why(measured, change, why):
+    with pytest.raises(ValueError, match=why):
+        measured.read({**ROW, **change})
+
+
+def test_marks_and_spaces_of_a_file_count_for_nothing(measured, tmp_path):
+    path = tmp_path / "runs.csv"
+    names, values = ", ".join(ROW), ", ".join(ROW.values())
+    path.write_text(f"\ufeff{names} \r\n{values}\r\n\r\n", encoding="utf-8")
+    assert measured.rows_of(path) == [ROW]
+    path.write_text("")
+    assert measured.rows_of(path) == []
+
+
+def test_scores_are_among_runs_of_one_model_devices_and_batch(measured):
+    def run(predicted, actual, hidden=256):
+        sizes = dict.fromkeys(measured.SIZES, 1) | {"hidden": hidden}
+        error = predicted / actual - 1
+        return sizes | {"predicted_ms": predicted, "measured_ms": actual, "relative_error": error}
+
+    found = measured.score([run(1.0, 2.0), run(2.0, 1.0), run(3.0, 4.0), run(9.0, 1.0, hidden=512)])
+    assert (found["num_pairs"], found["num_runs"]) == (3, 4)
+    assert found["pairs_in_order"] == pytest.approx(2 / 3)
+    assert found["mean_regret"] == 1.0  # the first is chosen, the second is twice as fast
