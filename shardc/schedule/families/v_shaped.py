@@ -9,6 +9,7 @@ Sources: Qi et al., "Pipeline Parallelism with Controllable Memory", NeurIPS 202
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from shardc.schedule.family import Costs, Lanes, Order, ScheduleFamily, framed
 from shardc.schedule.orders.fill import Filling, fill_weights
@@ -22,6 +23,7 @@ from shardc.schedule.work import Work
 PERIOD = 6  # slots: F of two chunks, B and W of two chunks (or X of two slots each)
 
 FILLINGS = (Filling(), Filling(level=True), Filling(patience=1))
+BETWEEN = tuple(Filling(patience=Fraction(n, 10)) for n in (2, 4, 7))
 OVERTAKING = (
     Filling(by_kind=True),
     *(Filling(loose=True, reserve=reserve) for reserve in (1, 2, 4)),
@@ -94,7 +96,7 @@ def repeating(offsets_of: Callable[[int], Iterator[Offsets]], most: Callable[[in
         tight = (_in_order(each) for own in patterns for each in _squeezed(work, own, limit))
         few = work.num_stages * work.num_microbatches > MOST_TASKS
         overtaking = OVERTAKING[:1] if few else OVERTAKING
-        fillings = FILLINGS if work.split_backward else FILLINGS[:1]
+        fillings = (*FILLINGS, *BETWEEN) if work.split_backward else FILLINGS[:1]
         found = [
             *_filled(work, tight, costs, limit, fillings),
             *_filled(work, map(_in_order, patterns), costs, limit, overtaking),

@@ -142,6 +142,13 @@ def test_zb_v_is_at_or_below_the_public_one(number: int) -> None:
     assert max(found.peaks) <= int(p)
 
 
+def test_v_half_is_below_the_public_one_of_the_larger_model() -> None:
+    p, m, f, b, w, transfer, *_ = ZERO_BUBBLE_PAPER[3].split()
+    found = run("v-half", int(p), int(m), times=Times(Fr(f), Fr(b), Fr(w)), transfer=Fr(transfer))
+    assert float(found.result.span_bubble_ratio) < 0.1447
+    assert max(found.peaks) <= 5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 3])
 def test_optimal_is_at_or_below_the_papers_own_search(number: int) -> None:
