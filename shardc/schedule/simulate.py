@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from heapq import heappop, heappush
 from typing import Any
 
@@ -235,7 +236,8 @@ def _extent(schedule: Schedule, times: _Times) -> tuple[Amount, Amount]:
 
 
 def _summary(schedule: Schedule, graph: TaskGraph, times: _Times) -> Simulation:
-    tasks, start, end, exact = times.tasks, times.start, times.end, times.exact
+    tasks, start, end = times.tasks, times.start, times.end
+    exact = cache(times.exact)  # many tasks start where another ends
     makespan, span = _extent(schedule, times)
     timeline = []
     at = 0
