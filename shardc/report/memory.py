@@ -39,23 +39,23 @@ def memory_curve(plan: Plan, account: Account, group: int) -> Curve:
     a part for each microbatch in flight. Temporaries count while an action runs. What a stage holds
     at its peak (`StagePlan.memory`) says how large these are.
     """
-    found: list[tuple[float, int, float]] = []  # time, stage, bytes
+    found: list[tuple[float, int, float, int]] = []  # time, stage, bytes that stay, temporaries
     for stage in stages_of_groups(plan)[group]:
         memory = plan.stages[stage].memory
         state = memory.parameters + memory.optimizer_state + memory.inputs
         moments = list(in_flight(account.timeline, stage))
         most = max((live for _, live, _ in moments), default=0) or 1
         backward = min((s for s, _, task in moments if task.kind in _LAST), default=float("inf"))
-        found.append((0.0, stage, float(state)))
+        found.append((0.0, stage, float(state), 0))
         for start_s, live, _ in moments:
             gradients = memory.gradients if start_s >= backward else 0
-            held = state + gradients + memory.stash * live / most + memory.temporaries
-            found.append((start_s, stage, held))
+            held = state + gradients + memory.stash * live / most
+            found.append((start_s, stage, held, memory.temporaries))
     now: dict[int, float] = {}
     curve: Curve = []
-    for start_s, stage, held in sorted(found):
+    for start_s, stage, held, temporaries in sorted(found):
         now[stage] = held
-        curve.append((start_s, sum(now.values())))
+        curve.append((start_s, sum(now.values()) + temporaries))
     return curve
 
 

@@ -110,7 +110,8 @@ def _judged(judged: Sequence[Alternative]) -> Iterator[str]:
     for each in judged:
         why = loses_by(each, judged[0])
         lines.append(
-            f"  {each.name}: {mesh_words(each.meshes)}, {each.num_microbatches} microbatches,"
+            f"  {each.name}: {mesh_words(each.meshes)},"
+            f" {each.num_microbatches} microbatch{'es' * (each.num_microbatches > 1)},"
             f" {each.schedule}: {step_words(each)}{f' ({why})' if why else ''}"
         )
     yield from _cut(lines)

@@ -4,6 +4,7 @@ An exception that a signal handler raises is lost where Python runs it inside a 
 (JAX has one that collects garbage), and leaves half-written data anywhere else.
 """
 
+import _thread
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,12 +13,15 @@ from types import FrameType
 
 _wanted = threading.Event()
 _finishing = threading.Event()
+_asked = [False]  # for a stop that no poll has answered
+GRACE_S = 0.5  # after which what does not poll is interrupted where it stands
 _inside = [0]  # how many `stoppable`s and `remembered`s the main thread is in
 
 
 def poll() -> None:
     """Raises KeyboardInterrupt on the main thread if planning shall stop; in every long loop."""
     if _wanted.is_set() and threading.current_thread() is threading.main_thread():
+        _asked[0] = False
         raise KeyboardInterrupt
 
 
@@ -27,6 +31,7 @@ def finish() -> None:
     if not _inside[0] or threading.current_thread() is not threading.main_thread():
         return
     _wanted.clear()
+    _asked[0] = False
     _finishing.set()
 
 
@@ -44,7 +49,8 @@ def poll_between() -> None:
 
 @contextmanager
 def stoppable(signals: Sequence[signal.Signals] = (signal.SIGINT,)) -> Iterator[None]:
-    """Inside, `signals` make `poll` raise; a second one raises by itself, wherever that is.
+    """Inside, `signals` make `poll` raise. A second signal, or `GRACE_S` without a poll, raises
+    wherever that is: long loops of analyses do not all poll. C++ code is never interrupted.
 
     On other threads, where Python handles no signals, and for signals that are ignored, nothing
     changes. Afterwards the handlers are those of before.
@@ -69,6 +75,7 @@ def _handled(signals: Sequence[signal.Signals], *, raising: bool) -> Iterator[No
     def stop(number: int, frame: FrameType | None) -> None:
         again = _wanted.is_set() or _finishing.is_set()
         _wanted.set()
+        _asked[0] = True
         if raising or again:
             raise KeyboardInterrupt
 
@@ -77,12 +84,27 @@ def _handled(signals: Sequence[signal.Signals], *, raising: bool) -> Iterator[No
         if handler not in (signal.SIG_IGN, None):
             signal.signal(each, stop)
     _inside[0] += 1
+    done = threading.Event()
+    if not raising:
+        threading.Thread(target=_insist, args=(done,), name="shardc-stop", daemon=True).start()
     try:
         yield
     finally:
+        done.set()
         _inside[0] -= 1
         for each, handler in previous.items():
             if handler not in (signal.SIG_IGN, None):
                 signal.signal(each, handler)
         _wanted.clear()
+        _asked[0] = False
         _finishing.clear()
+
+
+def _insist(done: threading.Event) -> None:
+    """Signals again, as if by the user, until a poll answers or somebody has caught it."""
+    waited = 0
+    while not done.wait(GRACE_S / 2):
+        waited = waited + 1 if _asked[0] else 0
+        if waited >= 2:
+            _thread.interrupt_main()
+            waited = 0

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import threading
+import time
 from typing import Any
 
 import jax.numpy as jnp
@@ -90,6 +91,19 @@ def test_a_second_interrupt_does_not_wait_for_a_poll() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     interrupt.poll()
+
+
+def test_what_does_not_poll_is_interrupted_where_it_stands() -> None:
+    """As the loops of analyses, of which not all poll."""
+
+    def deaf() -> None:
+        with interrupt.stoppable():
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(3000):  # a minute at most
+                time.sleep(0.02)
+
+    with pytest.raises(KeyboardInterrupt):
+        deaf()
 
 
 def test_what_was_lost_before_planning_stops_it() -> None:

@@ -1,0 +1,113 @@
+"""Where the time from a cold call to the end of the first step goes, beside jax.jit.
+
+    python benchmarks/first_step.py [--layers 4] [--width 128] [--devices 8]
+
+Each row is a process of its own, with its own caches: cold (no plan kept), cached (the plan kept,
+XLA's programs too), and jax.jit with data parallelism. Prints a table in Markdown for docs; seconds
+by the clock, so nothing else should run.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+PHASES = ("import", "trace", "plan", "lower", "compile", "first run")
+
+
+def measured(kind: str, layers: int, width: int, devices: int) -> dict[str, float]:
+    """Seconds of each phase, in this process."""
+    start_s = time.perf_counter()
+    found: dict[str, float] = {}
+
+    def done(phase: str) -> None:
+        nonlocal start_s
+        now_s = time.perf_counter()
+        found[phase] = now_s - start_s
+        start_s = now_s
+
+    import jax
+    import numpy as np
+    import optax
+    from gpt_model import Sizes, init, make_train_step
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+    import shardc
+
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", devices)
+    sizes = Sizes(512, 64, width, 8, 4 * width, layers)
+    optimizer = optax.adamw(1e-3)
+    step = make_train_step(optimizer)
+    params = init(jax.random.key(0), sizes)
+    state = {"params": params, "optimizer": optimizer.init(params)}
+    batch = {name: np.zeros((32, 64), np.int32) for name in ("tokens", "targets")}
+    jax.block_until_ready(state)
+    done("import")
+    if kind == "jax.jit":
+        mesh = jax.make_mesh((devices,), ("x",), axis_types=(AxisType.Auto,))
+        rows = NamedSharding(mesh, PartitionSpec("x"))
+        state = jax.device_put(state, NamedSharding(mesh, PartitionSpec()))
+        lowered = jax.jit(step, donate_argnums=0).lower(state, jax.device_put(batch, rows))
+        done("trace")
+        compiled = lowered.compile()
+        done("compile")
+        jax.block_until_ready(compiled(state, jax.device_put(batch, rows)))
+    else:
+        traced = shardc.jit(step, donate_argnums=0).lower(state, batch)
+        done("trace")
+        planned = traced.plan()
+        done("plan")
+        assert planned.executable
+        done("lower")
+        ready = planned.compile()
+        done("compile")
+        jax.block_until_ready(ready(state, batch))
+    done("first run")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--kind", help="run one row in this process, and print it as JSON")
+    given = parser.parse_args()
+    sizes = (given.layers, given.width, given.devices)
+    if given.kind:
+        print(json.dumps(measured(given.kind, *sizes)))
+        return
+    print(f"| | {' | '.join(PHASES)} | all |\n|---|{'---:|' * (len(PHASES) + 1)}")
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in ("jax.jit", "cold", "cached"):
+            own = Path(folder) / ("jax" if kind == "jax.jit" else "shardc")
+            environment = {
+                **os.environ,
+                "SHARDC_CACHE_DIR": str(own),
+                "JAX_COMPILATION_CACHE_DIR": str(own / "xla"),
+                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                "SHARDC_PROGRESS": "0",
+            }
+            numbers = ["--layers", "--width", "--devices"]
+            options = [text for pair in zip(numbers, map(str, sizes), strict=True) for text in pair]
+            output = subprocess.run(
+                [sys.executable, __file__, "--kind", kind, *options],
+                env=environment,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+            row = json.loads(output.splitlines()[-1])
+            cells = [f"{row[phase]:.1f}" if phase in row else "" for phase in PHASES]
+            print(f"| {kind} | {' | '.join(cells)} | {sum(row.values()):.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
