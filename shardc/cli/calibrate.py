@@ -105,7 +105,8 @@ def text(made: "Calibration", output: str) -> str:
         f" {made.load:.1f} per core, repeats differ by {made.busy:.0%};"
         f" the model is off by {made.mean_residual:.0%} on average",
     ]
-    lines += [f"  {name:12} +- {error:.0%}" for name, error in made.errors.items()]
+    for name, error in made.errors.items():
+        lines.append(f"  {name:12} {f'+- {error:.0%}' if error < 1 else 'hardly told by this'}")
     lines.append("furthest off:")
     worst = sorted(made.residuals, key=lambda each: -abs(each.relative))[:WORST]
     for each in worst:
