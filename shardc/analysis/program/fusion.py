@@ -16,6 +16,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.program.liveness import is_in_place
 from shardc.analysis.program.op_classes import FUSED, ON_THE_FLY
+from shardc.ir.constants import splat_text
 from shardc.ir.tensor_types import num_bytes as bytes_of
 from shardc.ir.tensor_types import num_elements, shape_of
 from shardc.ir.walk import CONTROL_FLOW, RETURN, body, made_by, ops_of
@@ -194,7 +195,11 @@ def _is_made_of_nothing(value: ir.Value, depth: int = 8) -> bool:
     if maker is None or depth == 0:
         return False
     if maker.name in MADE_OF_NOTHING:
-        return maker.name == "stablehlo.iota" or num_elements(value) <= 1 or _is_splat(maker)
+        return (
+            maker.name == "stablehlo.iota"
+            or num_elements(value) <= 1
+            or splat_text(maker) is not None
+        )
     if maker.name not in THROUGH and maker.name not in FUSED:
         return False
     return all(_is_made_of_nothing(operand, depth - 1) for operand in maker.operands)
@@ -204,11 +209,6 @@ def _is_nothing(op: ir.Operation) -> bool:
     return op.name in MADE_OF_NOTHING or (
         op.name in FUSED and len(op.results) == 1 and _is_made_of_nothing(op.results[0])
     )
-
-
-def _is_splat(op: ir.Operation) -> bool:
-    value = op.attributes["value"]
-    return isinstance(value, ir.DenseElementsAttr) and value.is_splat
 
 
 def _fuses(op: ir.Operation) -> bool:

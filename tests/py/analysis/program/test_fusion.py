@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from shardc.analysis.program.fusion import Traffic, fused_traffic
 from shardc.ir.context import make_context, parse
@@ -89,3 +90,10 @@ def test_loops_have_kernels_of_their_own():
     inside = [t for name, t in kernels(function, X) if name in ("tanh", "multiply")]
     assert sum(t.num_bytes for t in inside) == 2 * SIZE
     assert sum(t.launches for t in inside) == 1
+
+
+def test_a_table_of_complex_numbers_is_read():
+    x = jnp.ones((64, 32), jnp.complex64)
+    table = np.exp(1j * np.arange(64 * 32).reshape(64, 32)).astype(np.complex64)
+    assert total(lambda x: x * table, x) == (3 * 2 * SIZE, 1)
+    assert total(lambda x: x * np.full_like(table, 1j), x) == (2 * 2 * SIZE, 1)
