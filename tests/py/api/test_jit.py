@@ -12,7 +12,7 @@ import pytest
 
 import shardc
 from shardc.api import function, jax_version, stages
-from shardc.errors import ClusterError, InputError
+from shardc.errors import ClusterError, InputError, RequestWarning
 from shardc.plan.decisions import Plan
 from tests.py.table import CLUSTER
 
@@ -190,7 +190,8 @@ def test_plans_are_kept_on_disk_and_damage_is_mended(
     assert len(planned) == 1
     (kept,) = (tmp_path / "plans").iterdir()
     kept.write_text("{")
-    again = sharded(step).lower(*args).plan().plan
+    with pytest.warns(RequestWarning, match="is damaged and is made again"):
+        again = sharded(step).lower(*args).plan().plan
     assert len(planned) == 2
     assert msgspec.json.decode(kept.read_bytes(), type=Plan) == again
     # Another request is another plan.
