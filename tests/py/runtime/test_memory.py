@@ -1,7 +1,5 @@
 """What a device holds while each program of a step runs."""
 
-import math
-
 import jax
 import msgspec
 import pytest
@@ -74,10 +72,18 @@ def test_devices_hold_what_the_tape_says_after_every_instruction(toy, schedule):
 
 
 def bytes_by_device(others: set[int]) -> list[int]:
+    """Of all buffers, each once: several arrays may show the same one."""
+    alive = [each for each in jax.live_arrays() if not each.is_deleted()]
+    known = {place for each in alive if id(each) in others for place, _ in buffers(each)}
     held = [0] * 8
-    for array in jax.live_arrays():
-        if id(array) not in others and not array.is_deleted():
-            piece = math.prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize
-            for device in array.sharding.device_set:
-                held[device.id] += piece
+    for (device, _), num_bytes in dict(
+        found for each in alive for found in buffers(each) if found[0] not in known
+    ).items():
+        held[device] += num_bytes
     return held
+
+
+def buffers(array):
+    """Where the pieces of an array lie, and their sizes in bytes."""
+    pieces = [each.data for each in array.addressable_shards if each.data.size]
+    return [((each.device.id, each.unsafe_buffer_pointer()), each.nbytes) for each in pieces]
