@@ -98,9 +98,10 @@ class ShapeSearch:
                     heapq.heappush(queue, (self._least_s(key), number, key, 0))
                 continue
             # Without any shape yet, those that hold less are looked at whatever is left.
-            if rounds == 0 and (self._may_ask(OPENING) or not (found or unsure)):
-                self.prices.open_prices(key.size, key.num_microbatches)
-            pipeline = self._best(key)
+            may_open = self._may_ask(OPENING) or not (found or unsure)
+            if rounds == 0 and may_open:
+                self._open_prices(key)
+            pipeline = self._best_that_fits(key, may_open)
             if pipeline is None:
                 continue
             if rounds == 0 or pipeline.step_time_s > least_s * (1.0 + 1e-9):
@@ -114,7 +115,7 @@ class ShapeSearch:
                 if not self.prices.has(key.num_microbatches):
                     continue
             if self._price(key, pipeline):
-                pipeline = self._best(key)
+                pipeline = self._best_that_fits(key, may_open)
                 if pipeline is not None:
                     heapq.heappush(queue, (pipeline.step_time_s, number, key, rounds + 1))
                 continue
@@ -144,6 +145,11 @@ class ShapeSearch:
         first = self._first(key)
         if self.prices.has(first):
             self.prices.open_size(key.size, first)
+
+    def _open_prices(self, key: Key) -> None:
+        """Prices layers where they hold less, if a shape may need that."""
+        held = self._held(key, key.num_stages - 1)
+        self.prices.open_prices(key.size, key.num_microbatches, held)
 
     def _keys(self) -> Iterator[Key]:
         """Every shape of equal stages, or those asked for."""
@@ -211,6 +217,14 @@ class ShapeSearch:
         line = self._line((key.size,), key.num_stages * key.size, key)
         return plan_stages(line, num_stages=key.num_stages)
 
+    def _best_that_fits(self, key: Key, may_open: bool) -> Pipeline | None:
+        """As `_best`; where nothing fits, with prices at every point, if they may be asked for."""
+        pipeline = self._best(key)
+        if pipeline is not None or not may_open:
+            return pipeline
+        new = self.prices.open_prices(key.size, key.num_microbatches, None)
+        return self._best(key) if new else None
+
     def _is_settled(self, key: Key, pipeline: Pipeline) -> bool:
         """Whether the stages of a pipeline rest on prices in its own microbatches."""
         return all(self.prices.is_settled(*stage) for stage in self._asked(key, pipeline))
@@ -243,7 +257,7 @@ class ShapeSearch:
             return False
         new = self.prices.open_doubtful(key.size, self._first(key))
         if new:
-            self.prices.open_prices(key.size, key.num_microbatches)
+            self._open_prices(key)
         return new
 
     def _held(self, key: Key, behind: int) -> int:

@@ -103,13 +103,18 @@ class StagePrices:
         for view in views:
             self._ask(view, count, 0, self._main)
 
-    def open_prices(self, size: int, count: int) -> bool:
+    def open_prices(self, size: int, count: int, held: int | None) -> bool:
         """Prices layers at the points at which they hold less, on views on which an equal share of
         them would not fit; whether there were any new ones. What fits at a point is not asked for
-        at a higher price; values are made again where it does not fit at a low one."""
+        at a higher price; values are made again where it does not fit at a low one.
+
+        Args:
+            held: microbatches that the stage holds at once that holds most of them; None where an
+                equal share is no measure, as no stages of the layers fit: at every point.
+        """
         new = False
         for view in self._views[size]:
-            if (view, 0) not in self._priced or self._fits(view, count, size, 0):
+            if (view, 0) not in self._priced or self._fits(view, count, size, 0, held):
                 continue
             near = self._counts_known(count)
             for point in range(1, len(POINTS)):
@@ -118,7 +123,7 @@ class StagePrices:
                 if (view, point) not in self._priced:
                     self._ask(view, near, point, self._main)
                     new = True
-                if point in ENOUGH and self._fits(view, count, size, point):
+                if point in ENOUGH and self._fits(view, count, size, point, held):
                     break
         return new
 
@@ -170,10 +175,11 @@ class StagePrices:
         self._tables.clear()
         self._of_points.clear()
 
-    def _fits(self, view: Mesh, count: int, size: int, point: int) -> bool:
+    def _fits(self, view: Mesh, count: int, size: int, point: int, held: int | None) -> bool:
         """Whether an equal share of the layers fits at a point."""
+        if held is None:
+            return False
         stages = max(self.cluster.num_devices // size, 1)
-        held = min(stages, count)
         memory = [c.memory for c in self._all(view, count, point)]
         state = sum(m.state_bytes for m in memory) / stages
         stash = held * sum(m.stash_bytes for m in memory) / stages
