@@ -1,5 +1,9 @@
 """Every error a user can meet, each with a stable code, a place and a way out."""
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
 CODES: dict[str, str] = {
     "SHARDC-100": "a cluster description is malformed",
     "SHARDC-101": "a mesh does not fit the cluster or the devices",
@@ -111,6 +115,19 @@ class InputError(ShardcError):
 
     code = "SHARDC-180"
     exit_code = 2
+
+
+@contextlib.contextmanager
+def writing(what: str, path: str | Path) -> Iterator[None]:
+    """Turns an OSError of writing `what` to `path` into an InputError (SHARDC-180)."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{what} cannot be written: {error.strerror or error}",
+            where=str(path),
+            help="give another path",
+        ) from error
 
 
 class ClusterError(InputError):

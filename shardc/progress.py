@@ -62,7 +62,7 @@ def _on_terminal() -> Iterator[Sink]:
 @contextlib.contextmanager
 def _in_notebook() -> Iterator[Sink]:
     """A line below the cell that rewrites itself, and is empty afterwards."""
-    from IPython.display import display  # type: ignore[import-not-found, unused-ignore]
+    from IPython.display import display  # type: ignore[import-not-found, unused-ignore]  # there in notebooks
 
     line = display({"text/plain": "shardc"}, raw=True, display_id=True)
     yield lambda text: line.update({"text/plain": f"shardc: {text}"}, raw=True)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from shardc.api.function import ShardedFunction
-from shardc.errors import InputError
+from shardc.errors import writing
 from shardc.files import write_whole
 from shardc.importer.from_jax import abstract, importing
 
@@ -43,11 +43,5 @@ def export(
     with importing():
         lowered = jitted.trace(*map(abstract, args), **{k: abstract(v) for k, v in kwargs.items()})
     text = lowered.lower().as_text(debug_info=True)
-    try:
+    with writing("the program", path):
         write_whole(path, text.encode())
-    except OSError as error:
-        raise InputError(
-            f"the program cannot be written: {error.strerror}",
-            where=str(path),
-            help="give another path",
-        ) from error

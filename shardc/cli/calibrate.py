@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardc.cli.devices import default_platform, start_devices
+from shardc.cli.devices import platform_option, start_devices
 from shardc.cli.output import format_option, print_json
-from shardc.errors import InputError
+from shardc.errors import writing
 
 if TYPE_CHECKING:
     from shardc.calibrate.measured_cluster import Calibration
@@ -17,14 +17,14 @@ WORST = 8  # residuals that the text shows
 @click.command()
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The file.")
 @click.option("--devices", type=click.IntRange(1), help="How many; by default all that are there.")
-@click.option("--platform", type=click.Choice(["cpu", "gpu"]), help="By default JAX_PLATFORMS.")
+@platform_option
 @click.option("--name", default="calibrated", show_default=True, help="What the cluster is called.")
 @click.option("--quick", is_flag=True, help="Fewer sizes: about 20 seconds instead of 2 minutes.")
 @format_option
 def command(
     output: str,
     devices: int | None,
-    platform: str | None,
+    platform: str,
     name: str,
     quick: bool,
     output_format: str,
@@ -40,7 +40,6 @@ def command(
 
     from shardc.calibrate.measured_cluster import calibrate
 
-    platform = platform or default_platform()
     found = start_devices(devices or _count(platform), platform)
     as_json = output_format == "json"
 
@@ -50,14 +49,8 @@ def command(
 
     made = calibrate(found, quick=quick, say=say)
     cluster = msgspec.structs.replace(made.cluster, name=name)
-    try:
+    with writing("the cluster", output):
         cluster.save(output)
-    except OSError as error:
-        raise InputError(
-            f"the cluster cannot be written: {error.strerror}",
-            where=output,
-            help="give another path",
-        ) from error
     if as_json:
         print_json(summary(made, output))
     else:

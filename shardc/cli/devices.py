@@ -1,7 +1,10 @@
 """The devices that `shardc run` runs on: virtual CPU devices, or the machine's GPUs."""
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from shardc.errors import ClusterError
 
@@ -67,6 +70,16 @@ def _too_few(wanted: int, found: int) -> ClusterError:
         help="ask for as many, or use virtual CPU devices: --platform cpu",
         code="SHARDC-101",
     )
+
+
+def platform_option[Command: Callable[..., Any]](command: Command) -> Command:
+    """Adds `--platform cpu|gpu` as the parameter `platform`."""
+    return click.option(
+        "--platform",
+        type=click.Choice(["cpu", "gpu"]),
+        default=default_platform,
+        help="Virtual CPU devices, or GPUs; by default what JAX_PLATFORMS says, or cpu.",
+    )(command)
 
 
 def default_platform() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from shardc import __version__
-from shardc.cli.devices import default_platform, start_devices
+from shardc.cli.devices import platform_option, start_devices
 from shardc.cli.output import format_option, print_json
 
 PACKAGES = ("jax", "jaxlib", "numpy", "ortools", "msgspec", "rich", "bokeh", "jinja2", "perfetto")
@@ -17,12 +17,7 @@ FAILED = 1
 
 
 @click.command()
-@click.option(
-    "--platform",
-    type=click.Choice(["cpu", "gpu"]),
-    default=default_platform,
-    help="Virtual CPU devices, or GPUs; by default what JAX_PLATFORMS says, or cpu.",
-)
+@platform_option
 @format_option
 @click.pass_context
 def command(context: click.Context, platform: str, output_format: str) -> None:

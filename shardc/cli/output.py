@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from shardc.errors import InputError
+from shardc.errors import writing
 from shardc.plan.decisions import Plan
 
 
@@ -40,9 +40,5 @@ def _finite(data: Any) -> Any:
 
 def save_plan(plan: Plan, path: str) -> None:
     """Writes the plan; InputError (SHARDC-180) where `path` cannot be written."""
-    try:
+    with writing("the plan", path):
         plan.save(path)
-    except OSError as error:
-        raise InputError(
-            f"the plan cannot be written: {error.strerror}", where=path, help="give another path"
-        ) from error

@@ -14,7 +14,7 @@ from shardc.api.stages import plan_as_given
 from shardc.check import verify
 from shardc.check.inputs import Array, load_inputs, seeded_inputs
 from shardc.cli import SIGNALS
-from shardc.cli.devices import default_platform, start_devices
+from shardc.cli.devices import platform_option, start_devices
 from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
 from shardc.cli.summary import check_batch_args, requested
@@ -54,12 +54,7 @@ CHECK_FAILED = 1
 )
 @click.option("--inputs", help="An .npz file; by default small random values.")
 @click.option("--input-seed", type=int, default=0, show_default=True, help="Of those.")
-@click.option(
-    "--platform",
-    type=click.Choice(["cpu", "gpu"]),
-    default=default_platform,
-    help="Virtual CPU devices, or GPUs; by default what JAX_PLATFORMS says, or cpu.",
-)
+@platform_option
 @format_option
 @click.pass_context
 def command(

@@ -16,7 +16,7 @@ from shardc.cli.export import program
 from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import from_flags, num_bytes, plan_options
 from shardc.cluster import Cluster
-from shardc.errors import InfeasibleError, InputError
+from shardc.errors import InfeasibleError, InputError, writing
 from shardc.importer.program import Imported
 from shardc.options import PlanOptions
 from shardc.plan.account import ArgumentKind
@@ -179,12 +179,10 @@ def _table(rows: list[Row], cheapest: int | None) -> Table:
 
 
 def _write_csv(path: str, rows: list[Row]) -> None:
-    try:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(rows)
-    except OSError as error:
-        raise InputError(
-            f"the table cannot be written: {error.strerror}", where=path, help="give another path"
-        ) from error
+    with (
+        writing("the table", path),
+        open(path, "w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)

@@ -27,12 +27,23 @@ class StepTime:
     """A schedule with the times that its programs are predicted to take.
 
     Attributes:
-        sent_bytes: what stages send to each other in a step.
+        graph: what the tasks of the schedule need of each other.
     """
 
     schedule: Schedule
     simulation: Simulation
-    sent_bytes: int
+    graph: TaskGraph
+
+    @property
+    def sent_bytes(self) -> int:
+        """What crosses between device groups in a step, each message once."""
+        sent = {
+            (need.task, need.target): int(need.num_bytes)
+            for needs in self.graph.needs.values()
+            for need in needs
+            if need.source != need.target
+        }
+        return sum(sent.values())
 
 
 def step_time(
@@ -92,7 +103,7 @@ def _simulated(
 
     overlap = cluster.device.timing.transfers_overlap
     simulation = simulate(schedule, graph, durations(work, times), send_s, overlap=overlap)
-    return StepTime(schedule, simulation, _sent_bytes(graph))
+    return StepTime(schedule, simulation, graph)
 
 
 def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -> Times:
@@ -123,14 +134,3 @@ def _costs(times: Sequence[Times]) -> Costs:
             fmean(each.weight_s for each in times),
         )
     )
-
-
-def _sent_bytes(graph: TaskGraph) -> int:
-    """What crosses between device groups, each message once."""
-    sent = {
-        (need.task, need.target): int(need.num_bytes)
-        for needs in graph.needs.values()
-        for need in needs
-        if need.source != need.target
-    }
-    return sum(sent.values())

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardc.errors import InputError
+from shardc.errors import InputError, writing
+from shardc.files import write_whole
 from shardc.plan.decisions import Plan
 from shardc.report.memory import memory_curve, stages_of_groups
 from shardc.runtime.tape.measured import MeasuredStep
@@ -178,11 +179,5 @@ def save_simulation(path: str | Path, result: Simulation) -> None:
 
 
 def _write(path: str | Path, data: bytes) -> None:
-    try:
-        Path(path).write_bytes(data)
-    except OSError as error:
-        raise InputError(
-            f"the trace cannot be written: {error.strerror}",
-            where=str(path),
-            help="give another --trace",
-        ) from error
+    with writing("the trace", path):
+        write_whole(path, data)

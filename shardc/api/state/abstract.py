@@ -1,5 +1,6 @@
 """Shapes and shardings of the state of a plan: what a checkpoint is restored into."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,12 +20,12 @@ from shardc.runtime.tape.places import places_of_arguments
 Places = Sequence[Sharding | None]
 
 
-class PlacedSignature(Signature):
+class PlacedSignature(Signature, ABC):
     """A signature of which it is known where each argument lies."""
 
+    @abstractmethod
     def _argument_places(self) -> Places:
         """By flat argument where it is used without a copy; None where no program reads it."""
-        raise NotImplementedError
 
     def abstract_state(self, argnums: int | Sequence[int] | None = None) -> Any:
         """Shapes, dtypes and shardings of the state, as `jax.ShapeDtypeStruct`s.

@@ -2,18 +2,13 @@
 
 import msgspec
 
-from shardc.analysis.program.stage_table import result_values
 from shardc.analysis.roles.account import account_of
-from shardc.backend.extract import function_values
-from shardc.compiler import work_of
 from shardc.cost.model import CostModel
 from shardc.plan.account import Account, Sent, Timed
 from shardc.plan.alternatives import Alternative, rank
 from shardc.plan.decisions import Plan
-from shardc.plan.program_graph import program_graph
 from shardc.planner.candidate import Candidate
 from shardc.planner.split_cache import Splits
-from shardc.schedule.registry import executable_schedule
 
 
 def recorded(
@@ -56,17 +51,7 @@ def recorded(
 
 def _sent(made_of: Candidate) -> list[Sent]:
     """What goes from one device group to another, each message once, in the order of the lanes."""
-    shape, module, schedule = made_of.shape, made_of.module, made_of.step.schedule
-    family = executable_schedule(shape.schedule)
-    work = family.work(work_of(module, shape), shape.num_chunks)
-    with module.context:
-        graph = program_graph(
-            function_values(module.operation),
-            schedule,
-            family.graph(work, schedule),
-            shape.meshes,
-            result_values(module.operation),
-        )
+    schedule, graph = made_of.step.schedule, made_of.step.graph
     found: dict[tuple[str, int], Sent] = {}
     for lane in schedule.lanes:
         for task in lane:

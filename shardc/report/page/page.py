@@ -6,7 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from shardc.errors import InputError
+from shardc.errors import writing
+from shardc.files import write_whole
 from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
 from shardc.report.alternatives import comparison
@@ -70,14 +71,8 @@ class Report:
 
     def save(self, path: str | Path) -> None:
         """Writes the page; InputError (SHARDC-180) where that cannot be."""
-        try:
-            Path(path).write_text(self.html, encoding="utf-8")
-        except OSError as error:
-            raise InputError(
-                f"the report cannot be written: {error.strerror}",
-                where=str(path),
-                help="give another file",
-            ) from error
+        with writing("the report", path):
+            write_whole(path, self.html.encode())
 
     def _repr_html_(self) -> str:
         """In a notebook: the page in a frame of its own."""

@@ -15,7 +15,9 @@ from shardc.planner.candidate import Candidate, folding_notes, replication_notes
 from shardc.planner.proposal import Proposal
 from shardc.planner.step_time import StepTime
 from shardc.schedule.simulate import Simulation, TimedAction
-from shardc.schedule.tasks import Schedule, Task
+from shardc.schedule.tasks import Schedule, Task, TaskGraph
+
+NOTHING = TaskGraph({}, {})
 
 
 def report(*replicated: Replicated) -> StageReport:
@@ -27,7 +29,7 @@ def candidate(*reports: StageReport) -> Candidate:
     """A shape with these stages."""
     proposal = Proposal(Shape(1, tuple(range(1, len(reports))), (), "1f1b"), 0.0, ())
     simulation = Simulation(5.0, 0.0, 5.0, 0.0, (), ())
-    return Candidate(proposal, parse(""), reports, StepTime(Schedule(()), simulation, 0))
+    return Candidate(proposal, parse(""), reports, StepTime(Schedule(()), simulation, NOTHING))
 
 
 def test_notes_tell_why_and_what_it_costs_over_all_stages() -> None:
@@ -82,7 +84,7 @@ def plan_of(reports: list[StageReport], step_s: float) -> Plan:
     found = dataclasses.replace(
         candidate(*reports),
         proposal=Proposal(Shape(1, (0,) * (len(reports) - 1), meshes, "1f1b"), 0.0, ((),) * 2),
-        step=StepTime(Schedule(()), Simulation(step_s, 0.0, step_s, 0.0, (), ()), 0),
+        step=StepTime(Schedule(()), Simulation(step_s, 0.0, step_s, 0.0, (), ()), NOTHING),
     )
     return found.plan(module, Cluster.load("cpu8"), [], 0.0)
 
@@ -115,7 +117,7 @@ def test_the_bound_holds_where_reductions_of_gradients_are_hidden() -> None:
     found = dataclasses.replace(
         candidate(StageReport({}, 0, 0, 0, 4.0, 3.9)),
         proposal=Proposal(Shape(1, (), (mesh_of((1,), [0]),), "1f1b"), 0.0, ((),)),
-        step=StepTime(Schedule(()), simulation, 0),
+        step=StepTime(Schedule(()), simulation, NOTHING),
         hidden=0.5,
     )
     assert found.objective == pytest.approx(3.1)

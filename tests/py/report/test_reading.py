@@ -182,7 +182,9 @@ def test_layers_repeat_only_where_their_shardings_do() -> None:
 
 def test_arguments_of_other_layouts_are_apart() -> None:
     def argument(n: int, axes: tuple[str, ...]) -> PlacedArgument:
-        kind = planned("megatron").account.arguments[0].kind  # type: ignore[union-attr]
+        account = planned("megatron").account
+        assert account is not None
+        kind = account.arguments[0].kind
         return PlacedArgument(f"w[{n}]", kind, 0, (4,), "float32", TensorSharding((axes,)), 16)
 
     groups = fold_arguments([argument(n, ("x",) if n % 2 else ()) for n in range(4)])
