@@ -21,18 +21,18 @@ _MEMORY = "mhlo.memory_kind"
 
 
 @dataclass(frozen=True)
-class Argument:
-    """One flat argument of `@main`.
+class Leaf:
+    """One flat argument or result of `@main`.
 
     Attributes:
         name: the user's name, such as "state['w']", or "argument 3".
         shape, dtype: of the physical array (a PRNG key is uint32[..., 2 or 4] here).
         weak_type: the type of a Python scalar, which gives way to an array's.
-        key_impl: for PRNG keys their implementation ("threefry2x32"), else None: give the program
-            `jax.random.key_data(key)`.
-        donated: the caller gives the buffer away.
-        aliased_result: flat result that JAX found may reuse the buffer, or None.
-        memory_kind: the memory that it comes from, such as "pinned_host"; None: the device's own.
+        key_impl: for PRNG keys their implementation ("threefry2x32"), else None. A program takes
+            `jax.random.key_data(key)` and gives what `jax.random.wrap_key_data(data, impl=...)`
+            makes a key.
+        memory_kind: the memory that it comes from or goes to, such as "pinned_host"; None: the
+            device's own.
     """
 
     name: str
@@ -40,24 +40,25 @@ class Argument:
     dtype: str
     weak_type: bool = False
     key_impl: str | None = None
-    donated: bool = False
-    aliased_result: int | None = None
     memory_kind: str | None = None
 
 
 @dataclass(frozen=True)
-class Result:
-    """One flat result of `@main`; fields as of `Argument`, `memory_kind` where it is to go.
+class Argument(Leaf):
+    """One flat argument of `@main`.
 
-    A result with a `key_impl` becomes a key by `jax.random.wrap_key_data(data, impl=key_impl)`.
+    Attributes:
+        donated: the caller gives the buffer away.
+        aliased_result: flat result that JAX found may reuse the buffer, or None.
     """
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    weak_type: bool = False
-    key_impl: str | None = None
-    memory_kind: str | None = None
+    donated: bool = False
+    aliased_result: int | None = None
+
+
+@dataclass(frozen=True)
+class Result(Leaf):
+    """One flat result of `@main`."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
 """What verifiers of forms share: a violation, and how one is stated."""
 
+from collections.abc import Iterator
+
 from jax.extend.mlir import ir
 
 from shardc.errors import ShardcError
-from shardc.ir.walk import where
+from shardc.ir.attributes import arg_attrs, result_attrs
+from shardc.ir.walk import body, terminator, where
 
 
 class FormError(ShardcError):
@@ -21,3 +24,9 @@ def expect(holds: bool, form: str, what: str, op: ir.Operation | None = None) ->
     """Raises FormError where `holds` is false."""
     if not holds:
         raise FormError(form, what, op)
+
+
+def edges(function: ir.Operation) -> Iterator[tuple[ir.DictAttr, ir.Value]]:
+    """Each argument and each result of a function, with its attributes."""
+    yield from zip(arg_attrs(function), body(function).arguments, strict=True)
+    yield from zip(result_attrs(function), terminator(function).operands, strict=True)

@@ -2,12 +2,12 @@
 
 from jax.extend.mlir import ir
 
-from shardc.ir.attributes import IN_SHARDINGS, SHARDING, STAGE, arg_attrs, get_int, result_attrs
+from shardc.ir.attributes import IN_SHARDINGS, SHARDING, STAGE, get_int
 from shardc.ir.shardings import from_attr, mesh_name, meshes, result_shardings
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import body, functions, planned_ops, symbol, terminator
+from shardc.ir.walk import functions, planned_ops, symbol
 from shardc.plan.layout import Mesh, TensorSharding
-from shardc.specs.form import expect
+from shardc.specs.form import edges, expect
 
 FORM = "sharded"
 
@@ -26,14 +26,9 @@ def verify(module: ir.Operation) -> None:
         name = f"stage{get_int(function, STAGE)}"
         expect(name in known, FORM, f"@{symbol(function)} has no mesh @{name}", function)
         mesh = known[name]
-        edges = (
-            (arg_attrs(function), body(function).arguments),
-            (result_attrs(function), terminator(function).operands),
-        )
-        for attrs, values in edges:
-            for named, value in zip(attrs, values, strict=True):
-                expect(SHARDING in named, FORM, "an argument or result has no sharding", function)
-                _check(named[SHARDING], value, name, mesh, function)
+        for named, value in edges(function):
+            expect(SHARDING in named, FORM, "an argument or result has no sharding", function)
+            _check(named[SHARDING], value, name, mesh, function)
         for op in planned_ops(function):
             if len(op.results) > 0:
                 _check_op(op, name, mesh)

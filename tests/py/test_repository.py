@@ -320,6 +320,32 @@ def test_kinds_of_functions_are_compared_as_such() -> None:
     assert found == set()
 
 
+def own_lines(path: Path) -> list[tuple[int, str]]:
+    """Lines of a file by number: no blank ones, no imports, no heads of functions, no texts."""
+    text = path.read_text()
+    skipped: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            skipped.update(range(node.lineno, (node.end_lineno or 0) + 1))
+        elif isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            skipped.update(range(first, node.body[0].lineno))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.update(range(node.lineno, (node.end_lineno or 0) + 1))
+    lines = enumerate(text.splitlines(), 1)
+    return [(n, line.strip()) for n, line in lines if line.strip() and n not in skipped]
+
+
+def test_no_block_of_six_lines_stands_twice() -> None:
+    places: dict[tuple[str, ...], list[str]] = {}
+    for path in sorted((ROOT / "shardc").rglob("*.py")):
+        lines = own_lines(path)
+        for k in range(len(lines) - 5):
+            block = tuple(line for _, line in lines[k : k + 6])
+            places.setdefault(block, []).append(f"{relative(path)}:{lines[k][0]}")
+    assert [found for found in places.values() if len(found) > 1] == []
+
+
 def test_nothing_is_unpickled_or_run_that_came_as_data() -> None:
     forbidden = (
         r"^\s*(?:import|from) (?:c?[pP]ickle|dill|cloudpickle|marshal|shelve|joblib)\b"
