@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from shardc.api.jit import jit as jit
     from shardc.api.processes.feeding import batch_sharding as batch_sharding
     from shardc.api.state.reallocate import reallocate as reallocate
+    from shardc.api.state.view import view as view
     from shardc.api.telling.tracing import trace as trace
     from shardc.cluster import Cluster as Cluster
     from shardc.errors import RequestWarning as RequestWarning
@@ -26,6 +27,7 @@ _HOMES = {
     "gather": "shardc.api.jit",
     "reallocate": "shardc.api.state.reallocate",
     "trace": "shardc.api.telling.tracing",
+    "view": "shardc.api.state.view",
     "Cluster": "shardc.cluster",
     "Plan": "shardc.plan.decisions",
     "StagesSpec": "shardc.plan.stages_spec",

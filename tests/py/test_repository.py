@@ -168,12 +168,10 @@ def test_passes_at_the_top_is_a_link_and_no_package_of_its_own() -> None:
     assert project["tool"]["setuptools"]["packages"]["find"]["include"] == ["shardc*"]
 
 
-def test_readme_names_every_room_and_every_make_target() -> None:
-    readme = (ROOT / "README.md").read_text()
-    rooms = [path.parent.name for path in (ROOT / "shardc").glob("*/__init__.py")]
-    assert [room for room in rooms if f"shardc/{room}/" not in readme] == []
+def test_contributing_names_every_make_target() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert [target for target in targets if f"make {target}" not in readme] == []
+    assert [target for target in targets if f"make {target} " not in text] == []
 
 
 @pytest.mark.parametrize("document", ["README.md", "CHANGELOG.md"])

@@ -47,17 +47,22 @@ def reallocate(state: Any, plan_a: Any, plan_b: Any, *, donate: bool = False) ->
     with no_context_mesh():
         for leaf, target in zip(leaves, jax.tree.leaves(wanted), strict=True):
             if donate and id(leaf) in first:
-                moved.append(_bring(mover, first[id(leaf)], target, donate=False))
+                moved.append(bring(mover, first[id(leaf)], _place(target)))
             else:
-                moved.append(_bring(mover, leaf, target, donate))
+                moved.append(bring(mover, leaf, _place(target), donate=donate))
                 first[id(leaf)] = moved[-1]
     return jax.tree.unflatten(tree, moved)
 
 
-def _bring(mover: Mover, leaf: Any, target: jax.ShapeDtypeStruct, donate: bool) -> jax.Array:
+def _place(target: jax.ShapeDtypeStruct) -> NamedSharding:
     place = target.sharding
     assert isinstance(place, NamedSharding), "a plan places arrays on meshes"
-    if not jax.numpy.issubdtype(target.dtype, jax.dtypes.prng_key):
+    return place
+
+
+def bring(mover: Mover, leaf: Any, place: NamedSharding, *, donate: bool = False) -> jax.Array:
+    """`leaf` at `place`, keys of random numbers too; see `Mover.bring`."""
+    if not jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.dtypes.prng_key):
         return mover.bring(leaf, place, donate=donate)
     # JAX has no program that moves keys: their numbers lie as they do, whole in the last dim.
     numbers = mover.bring(jax.random.key_data(leaf), place)
