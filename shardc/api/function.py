@@ -203,6 +203,24 @@ class ShardedFunction:
             imported, cluster, devices, options, running, self._compiler_options, program
         )
 
+    def warm_up(self, *args: Any, **kwargs: Any) -> Compiled:
+        """Plans and compiles for arguments of these types, so that such a call runs at once.
+
+        The plan is kept on disk, and where JAX has a persistent compilation cache
+        (`jax_compilation_cache_dir`), so are the programs: the next process finds both.
+
+        Args:
+            args, kwargs: of a call; nothing is read but their types, and where arrays lie that a
+                plan has placed. `jax.ShapeDtypeStruct`s (`jax.eval_shape`, `abstract_state`) do.
+        Returns:
+            What such calls run.
+        Raises:
+            ShardcError: what the first call would raise.
+        """
+        call = self._dynamic(args, kwargs)
+        leaves, tree = jax.tree.flatten((call.args, call.kwargs))
+        return self._find(key_of_call(tree, leaves, call.static), args, kwargs)
+
     @property
     def plan(self) -> Plan:
         """The plan that runs now: of the program that was called last.

@@ -15,6 +15,7 @@ COMMANDS = {
     "plan": "Plan a StableHLO file for a cluster.",
     "run": "Run a StableHLO file on the devices of this machine.",
     "compile": "Write the programs of a plan's stages.",
+    "warm": "Plan and compile ahead, for starts without waiting.",
     "explain": "Say in words what a plan does.",
     "export": "Write a Python function as a StableHLO file.",
     "launch": "Run a script in several processes on this machine.",

@@ -20,11 +20,12 @@ _PATIENCE = (
 MOST_VIRTUAL = 1024
 
 
-def start_devices(count: int, platform: str) -> "tuple[jax.Device, ...]":
+def start_devices(count: int, platform: str, *, patient: bool = True) -> "tuple[jax.Device, ...]":
     """`count` devices; must come before anything starts a JAX backend.
 
     Args:
         platform: "cpu": virtual devices; "gpu": real ones.
+        patient: virtual devices wait for each other for as long as a busy machine needs.
     Raises:
         ClusterError: SHARDC-101, the machine has fewer.
     """
@@ -36,9 +37,11 @@ def start_devices(count: int, platform: str) -> "tuple[jax.Device, ...]":
                 help="run on fewer, and plan for more: shardc plan --cluster",
                 code="SHARDC-101",
             )
+        flags = _PATIENCE if patient else ()
         given = os.environ.get("XLA_FLAGS", "")
-        added = [flag for flag in _PATIENCE if flag.partition("=")[0] not in given]
-        os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
+        added = [flag for flag in flags if flag.partition("=")[0] not in given]
+        if added:
+            os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
     import jax
 
     if platform == "cpu":

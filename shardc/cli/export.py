@@ -40,21 +40,14 @@ def _export(
     function: str, arguments: str, output: str, donate: str, size: int | None = None
 ) -> None:
     """Writes a function of the user's; raises as the command."""
-    fun, given = _named(function), _named(arguments)
-    sizes = () if size is None else (size,)
-    args = _of_the_user(arguments, given, *sizes) if callable(given) else given
-    if not isinstance(args, tuple):
-        raise InputError(
-            f"'{arguments}' is no tuple of arguments but {type(args).__name__}",
-            help="write (state, batch), or (x,) for a single argument",
-        )
+    fun, args = named(function), example(arguments, size)
     try:
         positions = tuple(int(position) for position in donate.split(",") if position)
     except ValueError as error:
         raise InputError(
             f"--donate {donate} is no list of positions", help="write --donate 0,1"
         ) from error
-    _of_the_user(function, export, fun, *args, path=output, donate_argnums=positions)
+    of_the_user(function, export, fun, *args, path=output, donate_argnums=positions)
 
 
 def program(
@@ -73,14 +66,31 @@ def program(
         return import_file(path)
 
 
-def _named(name: str) -> Any:
+def example(arguments: str, size: int | None = None) -> tuple[Any, ...]:
+    """The tuple that `module:name` stands for, or that it returns.
+
+    Args:
+        size: that it is called with, if any.
+    """
+    args = named(arguments)
+    if callable(args):
+        args = of_the_user(arguments, args, *(() if size is None else (size,)))
+    if not isinstance(args, tuple):
+        raise InputError(
+            f"'{arguments}' is no tuple of arguments but {type(args).__name__}",
+            help="write (state, batch), or (x,) for a single argument",
+        )
+    return args
+
+
+def named(name: str) -> Any:
     """What `module:name` stands for, with the current directory first on the path."""
     module, colon, path = name.partition(":")
     if not (module and colon and path):
         raise InputError(f"'{name}' names no object of a module", help="write module:name")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    found = _of_the_user(name, importlib.import_module, module)
+    found = of_the_user(name, importlib.import_module, module)
     for part in path.split("."):
         if not hasattr(found, part):
             raise InputError(
@@ -90,7 +100,7 @@ def _named(name: str) -> Any:
     return found
 
 
-def _of_the_user(name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
+def of_the_user(name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
     """Calls what runs code of the user's; InputError (SHARDC-180) says what that raised."""
     try:
         return call(*args, **kwargs)

@@ -56,12 +56,16 @@ _WHY = {
 }
 
 
+def _time(seconds: float) -> str:
+    return f"{1e6 * seconds:.3g} us" if 0 < seconds < 1e-4 else f"{1e3 * seconds:.3g} ms"
+
+
 def _replicated(
     op: str, why: str, count: int, seconds: float, time_share: float, flops_share: float
 ) -> str:
     times = f" ({count} times)" if count > 1 else ""
     return (
-        f"replicated {_WHY[why]}: {op}{times}, {1e3 * seconds:.3g} ms per step"
+        f"replicated {_WHY[why]}: {op}{times}, {_time(seconds)} per step"
         f" ({time_share:.1%}), {flops_share:.1%} of the FLOPs"
     )
 

@@ -110,9 +110,21 @@ def _of_axes(plan: Plan, account: Account) -> Iterator[Finding]:
                 "idle-axis",
                 f"axis {use.axis} ({use.size} devices) of stage {use.stage} does the same work"
                 f" {use.size} times for {share:.0%} of the FLOPs",
-                "use a smaller mesh, or a batch and features that divide by it",
+                _help_of_idle_axis(plan),
                 price_s,
             )
+
+
+def _help_of_idle_axis(plan: Plan) -> str:
+    """By what kept most of the FLOPs whole: their dims, or what splitting them would cost."""
+    shares = {"choice": 0.0, "dims": 0.0}
+    for note in plan.notes:
+        if note.code is NoteCode.REPLICATED:
+            kind = "choice" if note.data["why"] == "choice" else "dims"
+            shares[kind] += float(note.data["flops_share"])
+    if shares["choice"] > shares["dims"]:
+        return "splitting costs more than it saves here: use fewer devices, or a larger batch"
+    return "use a smaller mesh, or a batch and features that divide by it"
 
 
 def _of_state(plan: Plan, account: Account) -> Iterator[Finding]:

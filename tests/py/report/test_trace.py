@@ -100,3 +100,23 @@ def test_real_steps_stand_beside_what_was_predicted(tmp_path: Path) -> None:
     ran = len(function._running().interpreter.last_trace)
     counts = {name: sum(map(len, own.values())) for name, own in lanes.items()}
     assert counts["measured step 0"] == counts["measured step 1"] == ran
+
+
+def test_a_run_from_the_command_has_predicted_and_measured_lanes(tmp_path: Path) -> None:
+    file, plan_file, path = (
+        programs.write_mlp(tmp_path),
+        tmp_path / "p.json",
+        tmp_path / "t.pftrace",
+    )
+    shape = ["--stages", 2, "--microbatches", 4, "--schedule", "1f1b", "--mesh", 2]
+    ran = programs.shardc("plan", file, "--cluster", "cpu8", *shape, "-o", plan_file)
+    assert ran.exit_code == 0, ran.output
+    given = ["--devices", 4, "--plan", plan_file, "--steps", 2, "--trace", path]
+    ran = programs.shardc("run", file, *given)
+    assert ran.exit_code == 0, ran.output
+    lanes, flows, _ = decoded(path.read_bytes())
+    assert list(lanes) == ["predicted", "measured step 0", "measured step 1"]
+    simulated = shardc.Plan.load(plan_file).predicted.bubble_fraction
+    assert float(idle_share(lanes["predicted"])) == pytest.approx(simulated, abs=1e-3)
+    assert {len(own) for own in lanes.values()} == {2}
+    assert set(flows.values()) == {2}

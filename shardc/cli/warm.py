@@ -1,0 +1,102 @@
+"""`shardc warm`: plan and compile ahead, so that the program itself starts without waiting."""
+
+from typing import Any
+
+import click
+import jax
+
+from shardc import compiler
+from shardc.api import plan_cache
+from shardc.api.function import ShardedFunction
+from shardc.api.request import check_devices, resolve_devices
+from shardc.api.signature import printed_plan
+from shardc.api.stages import plan_as_given
+from shardc.backend.programs import compile_programs
+from shardc.cli import SIGNALS
+from shardc.cli.devices import platform_option, start_devices
+from shardc.cli.export import example, named
+from shardc.cli.output import format_option, print_json
+from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
+from shardc.cluster import Cluster
+from shardc.errors import InputError
+from shardc.importer.from_file import import_file
+from shardc.importer.user_shardings import ask_by_patterns
+from shardc.ir.copy import copy_module
+from shardc.plan.decisions import Plan
+
+
+@click.command()
+@click.argument("program", metavar="FILE|MODULE:FUNCTION")
+@click.argument("arguments", required=False)
+@click.option("--devices", type=click.IntRange(1), required=True, help="How many it will run on.")
+@click.option("--cluster", help="Of FILE: what to plan for; by default these devices.")
+@plan_options
+@platform_option
+@format_option
+def command(
+    program: str,
+    arguments: str | None,
+    devices: int,
+    cluster: str | None,
+    platform: str,
+    output_format: str,
+    **flags: Any,
+) -> None:
+    """Plan and compile what a program will run, and keep it for when it does.
+
+    FUNCTION (train:step) is one of shardc.jit, whose options count; ARGUMENTS (train:example) is a
+    tuple of what it will be called with, or a function that returns one; jax.ShapeDtypeStructs do.
+    FILE is warmed for `shardc run` with the same options. Plans are kept as always; programs in
+    JAX's persistent compilation cache, where JAX_COMPILATION_CACHE_DIR says where that is.
+    """
+    # Programs that compile fast are kept as well: many of them are long, too.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    if arguments is None:
+        plan, count = _warm_file(program, devices, cluster, platform, flags)
+    else:
+        if cluster is not None or any(flags.values()):
+            raise click.UsageError("options of plans stand in FUNCTION's own shardc.jit")
+        plan, count = _warm_function(program, arguments, devices, platform)
+    kept = jax.config.jax_compilation_cache_dir if jax.config.jax_enable_compilation_cache else None
+    file = plan_cache.directory() / f"{plan.fingerprint}.json"
+    if output_format == "json":
+        print_json({"plan": str(file), "programs": count, "programs_kept_in": kept})
+        return
+    click.echo(f"plan: {printed_plan(plan)}, kept as {file}")
+    if kept:
+        click.echo(f"programs: {count} compiled, kept in {kept}")
+    else:
+        help_ = "set JAX_COMPILATION_CACHE_DIR here and where the program runs"
+        click.echo(f"programs: {count} compiled and not kept; {help_}")
+
+
+def _warm_function(name: str, arguments: str, devices: int, platform: str) -> tuple[Plan, int]:
+    # No flags of XLA's are set: they are a part of what JAX finds kept programs by.
+    start_devices(devices, platform, patient=False)
+    function = named(name)
+    if not isinstance(function, ShardedFunction):
+        raise InputError(
+            f"'{name}' is no function of shardc.jit",
+            help="name what the program calls, such as step = shardc.jit(train_step,"
+            " donate_argnums=0): its options decide the plan",
+        )
+    compiled = function.warm_up(*example(arguments))
+    return compiled.plan, len(compiled.programs)
+
+
+def _warm_file(
+    file: str, devices: int, cluster: str | None, platform: str, flags: dict[str, Any]
+) -> tuple[Plan, int]:
+    options = from_flags(flags)
+    own = start_devices(devices, platform)
+    jax.config.update("jax_enable_x64", True)  # as `shardc run` has it
+    machine, own = resolve_devices(Cluster.load(cluster) if cluster else None, own)
+    check_devices(machine, own)
+    imported = import_file(file)
+    ask_by_patterns(imported, argument_shardings(flags["sharding"]), mesh_axes(flags["mesh"]))
+    prepared = copy_module(imported.module)
+    compiler.prepare(prepared)
+    plan = plan_as_given(prepared, machine, options, None, signals=SIGNALS)
+    sharded = compiler.replay(prepared, plan)
+    executable = compiler.lower(sharded, plan, lowering=options.lowering)
+    return plan, len(compile_programs(executable, own))
