@@ -41,8 +41,10 @@ def arrival_s(
     if lacking == 0:
         return 0.0
     devices = (*arrival.mesh.device_ids, *mesh.device_ids)
-    slowest = _outermost_level(tuple(level.size for level in cluster.levels), devices)
-    crossed = cluster.levels[: slowest + 1]
+    home, first = cluster.home(devices)
+    sizes = tuple(level.size for level in home.levels)
+    slowest = _outermost_level(sizes, tuple(device - first for device in devices))
+    crossed = home.levels[: slowest + 1]
     bandwidth = min((level.bandwidth_bytes_per_s for level in crossed), default=math.inf)
     latency_s = max((level.latency_s for level in crossed), default=0.0)
     return messages * latency_s + lacking * itemsize / bandwidth

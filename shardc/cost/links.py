@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from shardc.cluster import Cluster
+from shardc.cluster import Cluster, Island
+from shardc.cluster.islands import crossing
 from shardc.errors import ClusterError
 from shardc.plan.layout import Mesh
 
@@ -61,15 +62,16 @@ def axis_links(cluster: Cluster, mesh: Mesh) -> dict[str, Link]:
         ClusterError: SHARDC-101, the mesh does not fit the cluster.
     """
     check_fits(cluster, mesh)
-    grid = np.array(mesh.device_ids).reshape(mesh.shape)
+    home, first = cluster.home(mesh.device_ids)
+    grid = np.array(mesh.device_ids).reshape(mesh.shape) - first
     links = {}
     for position, (axis, size) in enumerate(mesh.axes):
         groups = np.moveaxis(grid, position, -1).reshape(-1, size)
-        links[axis] = _group_link(cluster, groups)
+        links[axis] = _group_link(home, groups)
     return links
 
 
-def _group_link(cluster: Cluster, groups: np.ndarray) -> Link:
+def _group_link(cluster: Island, groups: np.ndarray) -> Link:
     """Link of groups (one per row) that all communicate at once; an idle one where n = 1.
 
     The latency is the mean over the hops of a ring that leaves each unit once.
@@ -117,10 +119,16 @@ def transfer_link(cluster: Cluster, source: Mesh, target: Mesh) -> Link:
     check_fits(cluster, source)
     check_fits(cluster, target)
     pairs = min(len(source.device_ids), len(target.device_ids))
+    homes = [cluster.home(mesh.device_ids)[0] for mesh in (source, target)]
+    if homes[0] != homes[1] and cluster not in homes:
+        way = crossing(cluster.bridges, homes[0].name, homes[1].name)
+        assert way is not None, "bridges join all islands of a cluster"
+        return Link(way[0] * pairs, way[1], way[0] * pairs)
     bandwidth, latency_s = float("inf"), 0.0
-    first, second = np.array(source.device_ids), np.array(target.device_ids)
-    for i, level in enumerate(cluster.levels):
-        if set(first // cluster.unit_size(i)) != set(second // cluster.unit_size(i)):
+    home, start = cluster.home((*source.device_ids, *target.device_ids))
+    first, second = np.array(source.device_ids) - start, np.array(target.device_ids) - start
+    for i, level in enumerate(home.levels):
+        if set(first // home.unit_size(i)) != set(second // home.unit_size(i)):
             bandwidth = min(bandwidth, level.bandwidth_bytes_per_s * pairs)
             latency_s = max(latency_s, level.latency_s)
     return Link(bandwidth, latency_s, bandwidth)

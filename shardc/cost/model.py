@@ -6,7 +6,7 @@ another model. docs/costs.md is the model on one page.
 
 from collections.abc import Sequence
 
-from shardc.cluster import Cluster
+from shardc.cluster import Cluster, Device
 from shardc.cost.arrivals import Arrival, arrival_s
 from shardc.cost.collectives import all_reduce_over_s, collective_s, transfer_s
 from shardc.cost.links import Link, Links, axis_links, transfer_link
@@ -21,14 +21,20 @@ class CostModel:
 
     Attributes:
         cluster: the data it is made of.
+        device: what computes: the cluster's own, or with `on` that of an island.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, device: Device | None = None) -> None:
         self.cluster = cluster
+        self.device = device or cluster.device
+
+    def on(self, mesh: Mesh) -> "CostModel":
+        """The same for what runs on a mesh, at the pace of the island that it lies on."""
+        return CostModel(self.cluster, self.cluster.home(mesh.device_ids)[0].device)
 
     def op_s(self, work: Work) -> float:
         """Seconds that one device takes for an op."""
-        return op_time_s(work, self.cluster.device)
+        return op_time_s(work, self.device)
 
     def links(self, mesh: Mesh) -> Links:
         """What each axis of `mesh` has; with it, `shardc.cost.reshard` prices reshards.
@@ -43,7 +49,7 @@ class CostModel:
 
         shardc sends 16-bit sums as float32; a model of programs that do not says so.
         """
-        return itemsize, itemsize if self.cluster.device.timing.half_sums else sum_itemsize
+        return itemsize, itemsize if self.device.timing.half_sums else sum_itemsize
 
     def all_reduce_s(self, axes: Sequence[tuple[int, Link]], num_bytes: float) -> float:
         """Seconds of an all-reduce over axes of (size, link), of `num_bytes` on one device."""
@@ -57,7 +63,7 @@ class CostModel:
     def host_s(self, asked: Asked, mesh: Mesh) -> float:
         """Seconds of the host for one call: it runs ahead of the device, which waits where there
         is less to compute than to ask for."""
-        timing = self.cluster.device.timing
+        timing = self.device.timing
         starts = sum(count * work.launches for work, count in asked.work)
         waits = sum(each.count * (mesh.num_shards(each.axes) - 1) for each in asked.sent)
         return starts * timing.dispatch_s + waits * timing.wait_s
@@ -77,7 +83,7 @@ class CostModel:
         Raises:
             ClusterError: SHARDC-101, a mesh does not fit the cluster.
         """
-        reached = num_bytes / self.cluster.device.timing.transfer_efficiency
+        reached = num_bytes / self.device.timing.transfer_efficiency
         return transfer_s(transfer_link(self.cluster, source, target), reached)
 
     def arrival_s(

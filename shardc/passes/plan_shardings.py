@@ -83,7 +83,6 @@ class PlanShardings(Pass):
 
     def apply(self, module: ir.Operation) -> None:
         cluster = Cluster.parse(self.cluster)
-        limit = self.memory_limit or cluster.device.memory_bytes
         num_microbatches = get_int(module, NUM_MICROBATCHES) or 1
         facts = function_facts(module)
         placed = meshes(module)
@@ -96,6 +95,7 @@ class PlanShardings(Pass):
         for function in functions(module):
             by_stage.setdefault(get_int(function, STAGE) or 0, []).append(function)
         problems: dict[int, StageProblem] = {}
+        limits: dict[int, int] = {}
         for stage, stage_functions in sorted(by_stage.items()):
             if not stage_functions:  # a program that only passes arguments on
                 continue
@@ -105,10 +105,13 @@ class PlanShardings(Pass):
                     help="run shardc-assign-meshes first",
                     code="SHARDC-101",
                 )
+            mesh = placed[f"stage{stage}"]
+            home, _ = cluster.home(mesh.device_ids)
+            limits[stage] = self.memory_limit or home.device.memory_bytes
             built = ProblemBuilder(
                 stage_functions,
                 facts,
-                placed[f"stage{stage}"],
+                mesh,
                 cluster,
                 num_microbatches,
                 self.stashes[stage] if self.stashes else num_microbatches,
@@ -118,12 +121,12 @@ class PlanShardings(Pass):
                 frozenset(self.ignored),
                 arrived,
                 self.late_sums,
-            ).build(limit)
+            ).build(limits[stage])
             problems[stage] = built
             beside = _beside(stage, problems, placed)
             least = sum(least_peak(problems[each].problem) for each in beside)
-            if least > limit:  # at once: a search would find nothing
-                raise _of_stage(LimitError(limit, None, least), stage, placed[f"stage{stage}"])
+            if least > limits[stage]:  # at once: a search would find nothing
+                raise _of_stage(LimitError(limits[stage], None, least), stage, mesh)
         solutions: dict[int, Solution] = {}
         held: dict[int, int] = {}
         deadline_s = time.monotonic() + self.time_limit
@@ -131,7 +134,7 @@ class PlanShardings(Pass):
         # From the end: the last stages hold the least, and what fits there may fit further ahead.
         for stage, built in reversed(problems.items()):
             mesh = placed[f"stage{stage}"]
-            room = _room(stage, problems, placed, held, limit)
+            room = _room(stage, problems, placed, held, limits[stage])
             built = replace(built, problem=replace(built.problem, usage_limit=room))
             alike = known.setdefault(_digest(built), [])
             solution = self._known(built, alike, mesh, cluster, room)

@@ -63,7 +63,7 @@ def plan_exactly(
         shape.meshes,
         cluster,
         stashes=family.in_flight(work),
-        memory_limit_bytes=options.memory_limit_bytes or cluster.device.memory_bytes,
+        memory_limit_bytes=options.memory_limit_bytes,
         time_limit_s=time_limit_s,
         effort_s=effort_s,
         seed=options.seed,

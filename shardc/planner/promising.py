@@ -16,12 +16,13 @@ from shardc.ir.walk import body, functions, main_function
 from shardc.options import PlanOptions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
-from shardc.planner.layer_costs import LayerCosts
+from shardc.planner.islands import IslandSearch
 from shardc.planner.layers import find_layers, layer_loops
-from shardc.planner.proposal import Found, by_use
+from shardc.planner.prices.layer_costs import LayerCosts
+from shardc.planner.prices.stage_prices import StagePrices
+from shardc.planner.proposal import Found, Proposal, by_use
 from shardc.planner.shapes import WANTED, ShapeSearch
 from shardc.planner.split_cache import Splits
-from shardc.planner.stage_prices import StagePrices
 
 LEAST_SHARE = 1 / 16  # of the FLOPs, in a loop over layers that is cut for stages
 PRIMES = (2, 3, 5, 7, 11, 13)  # microbatches that are tried to see whether the batch can be cut
@@ -34,10 +35,12 @@ class Promising:
     Attributes:
         found: the fastest first.
         search: which has found them.
+        across: pipelines over islands of unlike devices, the fastest first.
     """
 
     found: list[Found]
     search: ShapeSearch
+    across: Sequence[Proposal] = ()
 
 
 def microbatch_counts(
@@ -97,15 +100,15 @@ def promising_shapes(
     if options.microbatches != "auto":
         counts = [options.microbatches]
     else:
-        found = microbatch_counts(module, splits, loop_cuts, cluster)
-        if isinstance(found, MicrobatchRefusal) and loops:
-            found = microbatch_counts(module, splits, (), cluster)
-            if not isinstance(found, MicrobatchRefusal):
+        possible = microbatch_counts(module, splits, loop_cuts, cluster)
+        if isinstance(possible, MicrobatchRefusal) and loops:
+            possible = microbatch_counts(module, splits, (), cluster)
+            if not isinstance(possible, MicrobatchRefusal):
                 loops, loop_cuts = [], ()
-        if isinstance(found, MicrobatchRefusal):
-            note(found)
+        if isinstance(possible, MicrobatchRefusal):
+            note(possible)
         else:
-            counts = found
+            counts = possible
     if counts == [1] and options.stages not in (1, "auto"):
         return None
     reference = _reference(splits, counts, loop_cuts, cluster)
@@ -119,16 +122,29 @@ def promising_shapes(
     if runs and options.microbatches == "auto" and options.stages not in (1, "auto"):
         return None
     kinds = {function_kind(f) for f in functions(outlined.operation)}
-    costs = LayerCosts(splits, loop_cuts, layers, (reference, outlined), cluster, options.seed)
-    views = _views(cluster, options)
-    doubtful = frozenset(v for each in views.values() for v in each if _is_doubtful(v, cluster))
-    limit = options.memory_limit_bytes or cluster.device.memory_bytes
-    prices = StagePrices(costs, views, doubtful, cluster, limit, FunctionKind.BACKWARD in kinds)
+
+    def prices_on(equal: Cluster) -> StagePrices:
+        costs = LayerCosts(splits, loop_cuts, layers, (reference, outlined), equal, options.seed)
+        views = _views(equal, options)
+        doubtful = frozenset(v for each in views.values() for v in each if _is_doubtful(v, equal))
+        limit = options.memory_limit_bytes or equal.device.memory_bytes
+        return StagePrices(costs, views, doubtful, equal, limit, FunctionKind.BACKWARD in kinds)
+
     # Without microbatches a pipeline gains no time; with several runs its first stage would go
     # through all of them alone before the others begin.
     piped = [c for c in counts if c > 1 and not runs] if options.stages == "auto" else counts
-    search = ShapeSearch(prices, splits, cluster, options, piped, counts, schedules, spent, wanted)
-    return Promising(search.run(), search)
+
+    def search_on(equal: Cluster) -> ShapeSearch:
+        prices = prices_on(equal)
+        return ShapeSearch(prices, splits, equal, options, piped, counts, schedules, spent, wanted)
+
+    search = search_on(cluster.least)
+    found = search.run()
+    if not cluster.islands:
+        return Promising(found, search)
+    alone = [search_on(Cluster(i.name, i.device, i.levels)) for i in cluster.islands]
+    across = IslandSearch(cluster, alone, splits, options, piped, schedules, spent)
+    return Promising(found, search, across.run())
 
 
 def _reference(

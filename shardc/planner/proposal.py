@@ -2,13 +2,14 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
+from shardc.analysis.stages.stage_cuts import Origin
 from shardc.cluster import Cluster
 from shardc.compiler import origins
 from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
@@ -207,6 +208,23 @@ class Key:
     size: int
     num_microbatches: int
     schedule: str
+
+
+def proposal_of(
+    shape: Shape, pipeline: Pipeline, splits: Splits, origin: Callable[[int], Origin]
+) -> Proposal | None:
+    """The stages of a pipeline as the compiler takes them; None if they do not begin where layers
+    do, or the batch cannot be cut then.
+
+    Args:
+        shape: all of it but the cuts.
+        origin: what begins a layer.
+    """
+    cut = splits.shape_at(shape, [origin(first) for first, _, _ in pipeline.stages[1:]])
+    if cut is None:
+        return None
+    layers = tuple(tuple(range(first, last + 1)) for first, last, _ in pipeline.stages)
+    return Proposal(cut, pipeline.step_time_s, layers)
 
 
 def by_use(counts: Sequence[int], cluster: Cluster) -> list[int]:

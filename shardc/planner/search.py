@@ -68,8 +68,7 @@ def plan_program(
     """The best plan that was found for a prepared module; `module` is not changed.
 
     Where the program cannot be cut into the microbatches or stages that were asked for, the plan
-    has the most that are possible, and says so in `unmet`.
-    Ctrl-C returns the best plan so far.
+    has the most that are possible, and says so in `unmet`. Ctrl-C returns the best plan so far.
 
     Raises:
         MicrobatchError: SHARDC-141, the batch arguments that were named cannot be the batch.
@@ -230,12 +229,13 @@ class Planner:
         raise AssertionError("there are as many stages as there are layers")
 
     def _plan_each(self, proposals: Sequence[Proposal]) -> None:
-        """Plans shapes of which nothing is estimated, as long as there is time."""
+        """Plans shapes that are not estimated to be slower than the best, while there is time."""
         gap, effort_s = gap_and_effort(len(proposals) == 1)
         for proposal in proposals:
-            if self.tried.best is not None and not self.tried.may_plan_another(UNRANKED_OPS):
-                break
-            self.tried.plan(proposal, gap, effort_s)
+            slow = proposal.step_time_s > FAR * self.tried.best_s
+            full = self.tried.best is not None and not self.tried.may_plan_another(UNRANKED_OPS)
+            if not (slow or full):
+                self.tried.plan(proposal, gap, effort_s)
 
     def _plan_whole(self, views: list[Mesh]) -> None:
         """Plans one stage on each view, in the fewest microbatches that fit."""
@@ -306,7 +306,7 @@ class Planner:
             if found.search.exhausted:
                 self.tried.notes.append(Note(NoteCode.NOT_ALL_PRICED))
             stages = self.options.stages
-            if not found.found and stages != "auto" and stages > 1:
+            if not (found.found or found.across) and stages != "auto" and stages > 1:
                 if self.options.mesh != "auto":
                     place(self.cluster, [math.prod(self.options.mesh)] * stages)
                 raise no_pipeline(stages, self.limit, self.cluster)
@@ -316,6 +316,7 @@ class Planner:
     def _plan_best(self, promising: Promising) -> None:
         """Plans the most promising shapes exactly, as long as one may be faster than the best; and
         more of them if none fits, or the best is slower than others are estimated to be."""
+        self._plan_each(promising.across)
         found = promising.found
         self._plan_found(promising, found)
         best_s = self.tried.best_s

@@ -20,11 +20,11 @@ from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import Shape
-from shardc.planner.proposal import Found, Key, Proposal, by_use
+from shardc.planner.prices.stage_prices import StagePrices
+from shardc.planner.proposal import Found, Key, Proposal, by_use, proposal_of
 from shardc.planner.split_cache import Splits
-from shardc.planner.stage_prices import StagePrices
 from shardc.solver.interrupt import poll_between
-from shardc.solver.pipeline.stages import Line, Pipeline, plan_stages
+from shardc.solver.pipeline.stages import INSIDE, Line, Pipeline, Place, plan_stages
 
 WANTED, LEAST = 4, 2  # shapes whose layers are priced exactly, at most; and unless they are FAR
 NEAR, FAR = 1.005, 1.05  # estimated so much slower than the best, a shape is not worth more
@@ -201,15 +201,15 @@ class ShapeSearch:
     def _line(self, sizes: tuple[int, ...], devices: int, key: Key) -> Line:
         """The numbers for the dynamic program; not kept, as prices come in."""
         count, name = key.num_microbatches, key.schedule
+        per_node = self.cluster.num_devices_per_node
         return Line(
             num_layers=self.prices.num_layers,
             num_devices=devices,
-            sizes=sizes,
+            places=tuple(Place(size, 0, devices, per_node) for size in sizes),
             num_microbatches=count,
             stage_s=lambda m, held: self.prices.stage_s(sizes[m], count, held),
-            send_s=lambda m, crosses: self.prices.send_s(sizes[m], crosses, count),
+            send_s=lambda m, end: self.prices.send_s(sizes[m], end != INSIDE, count),
             in_flight=lambda behind: self.prices.in_flight(name, behind, count),
-            devices_per_host=self.cluster.num_devices_per_node,
         )
 
     def _best(self, key: Key) -> Pipeline | None:
@@ -336,9 +336,4 @@ class ShapeSearch:
             self.options.batch_args,
             recompute=recompute if any(recompute) else (),
         )
-        origins = [self.prices.origin(first) for first, _, _ in stages[1:]]
-        cut = self.splits.shape_at(shape, origins)
-        if cut is None:
-            return None
-        layers = tuple(tuple(range(first, last + 1)) for first, last, _ in stages)
-        return Proposal(cut, each.pipeline.step_time_s, layers)
+        return proposal_of(shape, each.pipeline, self.splits, self.prices.origin)

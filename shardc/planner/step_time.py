@@ -65,7 +65,7 @@ def step_time(
     work = family.work(work_of(module, shape), shape.num_chunks)
     model = CostModel(cluster)
     times = [
-        stage_times(report, mesh, work, model)
+        stage_times(report, mesh, work, model.on(mesh))
         for report, mesh in zip(reports, shape.meshes, strict=True)
     ]
     first = _simulated(module, shape, family.generate(work), family, work, times, cluster)
@@ -99,7 +99,9 @@ def _simulated(
     model = CostModel(cluster)
 
     def send_s(need: Need) -> float:
-        return model.transfer_s(meshes[need.source], meshes[need.target], int(need.num_bytes))
+        return model.on(meshes[need.source]).transfer_s(
+            meshes[need.source], meshes[need.target], int(need.num_bytes)
+        )
 
     overlap = cluster.device.timing.transfers_overlap
     simulation = simulate(schedule, graph, durations(work, times), send_s, overlap=overlap)
@@ -109,7 +111,7 @@ def _simulated(
 def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -> Times:
     """Of a whole device group, of which a chunk takes its part: what functions take, and the host
     for each; some of the reduction of gradients may be hidden behind the last backward."""
-    timing = model.cluster.device.timing
+    timing = model.device.timing
     seconds = {kind: s + timing.action_s for kind, s in report.seconds.items()}
     sent = report.asked.get(FunctionKind.UPDATE, Asked()).sent
     if timing.gradient_overlap and sent:

@@ -105,7 +105,8 @@ def _fit(plan: Plan) -> Fit:
     peak = plan.predicted.peak_bytes_per_device
     account = plan.account
     if account is None:
-        limit = 0 if plan.cluster is None else plan.cluster.device.memory_bytes
+        home = plan.cluster and plan.cluster.home(plan.stages[stage].mesh.device_ids)[0]
+        limit = 0 if home is None else home.device.memory_bytes
         return Fit(limit, peak, stage, "")
     worst = next((each for each in account.worst if each.stage == stage), None)
     when = "" if worst is None else _when(account, worst, plan.num_microbatches)

@@ -196,7 +196,7 @@ class _Reader:
             *key,
             known.num_ops + 1,
             known.num_flops + cost.flops * times,
-            known.seconds + self.model.op_s(work) * times,
+            known.seconds + self.model.on(mesh).op_s(work) * times,
             lies,
             place,
         )

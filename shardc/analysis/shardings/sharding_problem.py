@@ -73,7 +73,7 @@ class ProblemBuilder:
     ) -> None:
         self.functions = list(functions)
         self.facts = facts
-        self.mesh, self.model = mesh, CostModel(cluster)
+        self.mesh, self.model = mesh, CostModel(cluster).on(mesh)
         self.num_microbatches, self.stashes = num_microbatches, stashes
         self.ignored, self.arrivals, self.late_sums = ignored, arrivals, late_sums
         self.arrival_costs: dict[str, list[float]] = {}

@@ -54,7 +54,7 @@ def stage_report(
     if returned_s:
         update = FunctionKind.UPDATE
         by_kind[update] = by_kind.get(update, 0.0) + returned_s
-    asked, model = _asked(built, choice, found), CostModel(cluster)
+    asked, model = _asked(built, choice, found), CostModel(cluster).on(mesh)
     by_kind = {
         kind: max(total, model.host_s(asked.get(kind, Asked()), mesh))
         for kind, total in by_kind.items()
@@ -107,7 +107,7 @@ def planned_reshards(
     built: StageProblem, choice: Sequence[int], mesh: Mesh, cluster: Cluster
 ) -> PlannedReshards:
     """The reshards that a choice means, on the links of a cluster."""
-    return PlannedReshards(built, choice, mesh, CostModel(cluster))
+    return PlannedReshards(built, choice, mesh, CostModel(cluster).on(mesh))
 
 
 def _ideal_s(built: StageProblem) -> float:

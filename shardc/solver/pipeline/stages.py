@@ -20,30 +20,47 @@ CELLS = 1 << 22  # of one table of choices: first layer x last layer x devices
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a stage may lie.
+
+    Attributes:
+        size: devices that it has.
+        first, end: it lies on devices first .. end - 1 of the line, which are of one kind.
+        host: devices of a host, counted from `first`: a submesh that fits into one never straddles
+            two, and a larger one starts at a host.
+    """
+
+    size: int
+    first: int
+    end: int
+    host: int = 1
+
+
+INSIDE, HOST, END = 0, 1, 2  # where the devices of a stage end: inside a host, with one, or `end`
+
+
+@dataclass(frozen=True)
 class Line:
     """The layers and devices in a row, and what stages of them cost.
 
     Attributes:
         num_layers, num_devices: both are used up, in order.
-        sizes: numbers of devices that a stage may have.
+        places: where a stage may lie.
         num_microbatches: that pass each stage.
-        stage_s: (which size, microbatches in flight) -> [first layer, last layer] seconds of a
+        stage_s: (which place, microbatches in flight) -> [first layer, last layer] seconds of a
             microbatch, forward and backward; inf: it does not fit.
-        send_s: (which size, whether the stage ends where a host does) -> per last layer the seconds
-            in which a microbatch goes to the next stage and its gradient comes back.
+        send_s: (which place, `INSIDE`, `HOST` or `END`) -> per last layer the seconds in which a
+            microbatch goes to the next stage and its gradient comes back.
         in_flight: stages behind a stage -> microbatches that it holds at most.
-        devices_per_host: a submesh that fits into a host never straddles two, and a larger one
-            starts at a host.
     """
 
     num_layers: int
     num_devices: int
-    sizes: tuple[int, ...]
+    places: tuple[Place, ...]
     num_microbatches: int
     stage_s: Callable[[int, int], Floats]
-    send_s: Callable[[int, bool], Floats]
+    send_s: Callable[[int, int], Floats]
     in_flight: Callable[[int], int]
-    devices_per_host: int = 1
 
 
 @dataclass(frozen=True)
@@ -52,6 +69,7 @@ class Pipeline:
 
     Attributes:
         stages: (first layer, last layer, devices) in order; devices are taken in order too.
+        places: which place each of them has.
         step_time_s: round trip of the first microbatch + (microbatches - 1) * period.
         period_s: between two microbatches: the slowest stage, the slowest transfer one way, or
             the longest round trip from a stage to the last one and back, divided by the
@@ -61,6 +79,7 @@ class Pipeline:
     stages: tuple[tuple[int, int, int], ...]
     step_time_s: float
     period_s: float
+    places: tuple[int, ...] = ()
 
 
 def plan_stages(
@@ -115,12 +134,12 @@ class _Table:
 
     def __init__(self, line: Line, num_stages: int | None) -> None:
         self.line, self.num_stages = line, num_stages
-        self.unit = math.gcd(line.num_devices, *line.sizes)
+        sizes = [place.size for place in line.places]
+        self.unit = math.gcd(line.num_devices, *sizes, *(place.first for place in line.places))
         self.devices = line.num_devices // self.unit
-        self.sizes = [size // self.unit for size in line.sizes]
-        most = min(line.num_layers, line.num_devices // min(line.sizes))
+        self.sizes = [size // self.unit for size in sizes]
+        most = min(line.num_layers, line.num_devices // min(sizes))
         self.most = most if num_stages is None else min(num_stages, most)
-        self.reach = self._fillable()
 
     def cheapest(self, bound_s: float) -> Pipeline | None:
         """The shortest round trip of any pipeline whose period is at most `bound_s`."""
@@ -138,7 +157,7 @@ class _Table:
             for m, size in enumerate(self.sizes):
                 columns = np.flatnonzero(np.isfinite(ahead).any(axis=0))
                 columns = columns[columns + size <= devices]
-                columns = columns[[self._placeable(size, int(d) + size) for d in columns]]
+                columns = columns[[self._placeable(m, int(d) + size) for d in columns]]
                 if not len(columns):
                     continue
                 stage_s = line.stage_s(m, in_flight)
@@ -174,50 +193,46 @@ class _Table:
         self, m: int, columns: npt.NDArray[np.int64], bound_s: float
     ) -> npt.NDArray[np.float64]:
         """[last layer, devices behind] seconds there and back; 0 behind the last layer."""
-        ends = np.array([self._ends_host(int(d)) for d in columns])
-        tables = [self.line.send_s(m, crosses) for crosses in (False, True)]
-        sent = np.where(ends[None], tables[1][:, None], tables[0][:, None])
+        ends = np.array([self._end(m, int(d)) for d in columns])
+        tables = np.stack([self.line.send_s(m, end) for end in (INSIDE, HOST, END)], axis=1)
+        sent = tables[:, ends]
         sent = np.where(sent / 2 <= bound_s, sent, np.inf)
         sent[-1] = 0.0
         return sent
 
-    def _ends_host(self, behind: int) -> bool:
-        return (self.devices - behind) * self.unit % self.line.devices_per_host == 0
+    def _end(self, m: int, behind: int) -> int:
+        """How a stage ends in front of the last `behind` devices."""
+        place, position = self.line.places[m], (self.devices - behind) * self.unit
+        if position == place.end:
+            return END
+        return HOST if (position - place.first) % place.host == 0 else INSIDE
 
-    def _placeable(self, size: int, left: int) -> bool:
-        """Whether a stage on the first of the `left` last devices respects the hosts."""
-        host, size = self.line.devices_per_host, size * self.unit
-        inside = (self.devices - left) * self.unit % host
-        return inside + size <= host or (inside == 0 and size % host == 0)
+    def _placeable(self, m: int, left: int) -> bool:
+        """Whether a stage on the first of the `left` last devices keeps to its place and hosts."""
+        place, start = self.line.places[m], (self.devices - left) * self.unit
+        if start < place.first or start + place.size > place.end:
+            return False
+        inside = (start - place.first) % place.host
+        return inside + place.size <= place.host or (inside == 0 and place.size % place.host == 0)
 
     def _pipeline(self, picks: list[npt.NDArray[np.int64]], count: int, trip_s: float) -> Pipeline:
         line = self.line
         stages: list[tuple[int, int, int]] = []
         layer, left, period_s, ahead_s = 0, self.devices, 0.0, 0.0
-        trips = []
+        trips, places = [], []
         for stage in range(count, 0, -1):
             m, last = divmod(int(picks[stage - 1][layer, left]), line.num_layers)
             left -= self.sizes[m]
             own_s = float(line.stage_s(m, line.in_flight(stage - 1))[layer, last])
             sent_s = 0.0
             if stage > 1:
-                sent_s = float(line.send_s(m, self._ends_host(left))[last])
+                sent_s = float(line.send_s(m, self._end(m, left))[last])
             trips.append((own_s, sent_s))
-            stages.append((layer, last, line.sizes[m]))
+            stages.append((layer, last, line.places[m].size))
+            places.append(m)
             layer = last + 1
         for behind, (own_s, sent_s) in enumerate(reversed(trips)):
             ahead_s += own_s + sent_s
             period_s = max(period_s, own_s, sent_s / 2, ahead_s / line.in_flight(behind))
         step_s = trip_s + (line.num_microbatches - 1) * period_s
-        return Pipeline(tuple(stages), step_s, period_s)
-
-    def _fillable(self) -> npt.NDArray[np.bool_]:
-        """[stages, devices]: whether that many stages can fill that many last devices."""
-        reach = np.zeros((self.most + 1, self.devices + 1), bool)
-        reach[0, 0] = True
-        for count in range(1, self.most + 1):
-            for size in self.sizes:
-                for left in range(size, self.devices + 1):
-                    if reach[count - 1, left - size] and self._placeable(size, left):
-                        reach[count, left] = True
-        return reach
+        return Pipeline(tuple(stages), step_s, period_s, tuple(places))

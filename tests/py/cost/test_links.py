@@ -3,11 +3,13 @@
 import msgspec
 import pytest
 
-from shardc.cluster import Cluster, Device, Level
+from shardc.cluster import Bridge, Cluster, Device, Island, Level
 from shardc.cost.links import axis_links, transfer_link
+from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
 from shardc.errors import ClusterError
 from shardc.plan.layout import Mesh
+from shardc.plan.work import Work
 
 DEVICE = Device("d", 1 << 30, {"default": 1e12}, 1e11)
 TWO_NODES = Cluster("two", DEVICE, (Level("node", 4, 100.0, 1e-6), Level("network", 2, 2.0, 1e-3)))
@@ -84,3 +86,42 @@ def test_rings_that_leave_a_node_side_by_side_reach_less():
     for shape, bandwidth in (((2, 4), 1.0), ((4, 2), 2.0), ((8,), 8.0)):
         found = axis_links(cluster, mesh_of(shape, range(8)))
         assert next(iter(found.values())).bandwidth_bytes_per_s == bandwidth
+
+
+SLOW = Device("slow", 1 << 28, {"default": 1e11}, 1e10)
+ISLANDS = Cluster.of_islands(
+    "islands",
+    [
+        Island("a", SLOW, (Level("node", 2, 10.0, 1e-5),)),
+        Island("b", DEVICE, TWO_NODES.levels),
+        Island("c", DEVICE, (Level("node", 2, 10.0, 1e-5),)),
+    ],
+    [Bridge(("a", "b"), 0.5, 1e-2), Bridge(("b", "c"), 0.25, 1e-2)],
+)
+
+
+def test_mesh_on_an_island_has_the_links_of_the_island():
+    found = axis_links(ISLANDS, mesh_of((2, 4), range(2, 10)))
+    assert found == axis_links(TWO_NODES, mesh_of((2, 4), range(8)))
+    here, there = (mesh_of((4,), range(d, d + 4)) for d in (2, 6))
+    own = [mesh_of((4,), range(d, d + 4)) for d in (0, 4)]
+    assert transfer_link(ISLANDS, here, there) == transfer_link(TWO_NODES, *own)
+
+
+def test_mesh_over_islands_has_the_least_links():
+    [link] = axis_links(ISLANDS, mesh_of((4,), range(4))).values()
+    # One ring leaves each of two units of two devices, over the narrowest link of all.
+    assert link.bandwidth_bytes_per_s == 2 * 0.25
+
+
+def test_transfer_between_islands_takes_the_bridges():
+    a, b, c = (mesh_of((2,), range(d, d + 2)) for d in (0, 2, 10))
+    direct, over_b = transfer_link(ISLANDS, a, b), transfer_link(ISLANDS, a, c)
+    assert (direct.bandwidth_bytes_per_s, direct.latency_s) == (2 * 0.5, 1e-2)
+    assert (over_b.bandwidth_bytes_per_s, over_b.latency_s) == (2 * 0.25, 2e-2)
+
+
+def test_ops_run_at_the_pace_of_their_island():
+    work = Work("float32", 10**12, 0)
+    on = [CostModel(ISLANDS).on(mesh_of((2,), (d, d + 1))).op_s(work) for d in (0, 2, 1)]
+    assert on == [10.0, 1.0, 10.0]

@@ -14,10 +14,10 @@ from shardc.cluster import Cluster, Device, Level
 from shardc.cost.submeshes import mesh_views, submesh_sizes
 from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
-from shardc.planner.layer_costs import POINTS, LayerCost, Sends, tie_breaker
 from shardc.planner.layers import Layers
+from shardc.planner.prices.layer_costs import POINTS, LayerCost, Sends, tie_breaker
+from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.shapes import ShapeSearch
-from shardc.planner.stage_prices import StagePrices
 from shardc.solver.problem.problem import Problem
 
 GB = 1 << 30

@@ -12,7 +12,13 @@ from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
 from shardc.plan.layout import Mesh
-from shardc.planner.layer_costs import POINTS, LayerCost, LayerCosts, prefix_sums, range_maxima
+from shardc.planner.prices.layer_costs import (
+    POINTS,
+    LayerCost,
+    LayerCosts,
+    prefix_sums,
+    range_maxima,
+)
 from shardc.schedule.registry import executable_schedule
 from shardc.schedule.work import Work
 from shardc.solver.problem.problem import Floats, Ints
@@ -319,10 +325,19 @@ class StagePrices:
         if start + 2 * size > devices:
             return np.zeros(self.num_layers)
         a, b = (mesh_of((size,), range(d, d + size)) for d in (start, start + size))
-        model = CostModel(self.cluster)
+        return self._between_s(CostModel(self.cluster), a, b, known, ratio)
+
+    def sent_s(self, count: int, model: CostModel, source: Mesh, target: Mesh) -> Floats:
+        """`send_s` between two meshes of any cluster."""
+        known = self._counts_known(count)
+        return self._between_s(model, source, target, known, known / count)
+
+    def _between_s(self, model: CostModel, a: Mesh, b: Mesh, known: int, ratio: float) -> Floats:
         sends = self.costs.sends(known)
+        there, back_again = model.on(a), model.on(b)
         each = [
-            model.transfer_s(a, b, int(ahead * ratio)) + model.transfer_s(b, a, int(back * ratio))
+            there.transfer_s(a, b, int(ahead * ratio))
+            + back_again.transfer_s(b, a, int(back * ratio))
             for ahead, back in zip(sends.ahead, sends.back, strict=True)
         ]
         return np.array([each[sample] for sample in self.costs.layers.behind])

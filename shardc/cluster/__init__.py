@@ -1,0 +1,8 @@
+"""The machine a program is planned for: devices, and the links between them."""
+
+from shardc.cluster.cluster import Cluster as Cluster
+from shardc.cluster.devices import Device as Device
+from shardc.cluster.devices import Level as Level
+from shardc.cluster.devices import Timing as Timing
+from shardc.cluster.islands import Bridge as Bridge
+from shardc.cluster.islands import Island as Island

@@ -1,0 +1,271 @@
+"""The machine a program is planned for: devices, and the links between them."""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shardc.cluster.devices import Device, Level
+from shardc.cluster.islands import Bridge, Island, check_joined, least_device, least_levels
+from shardc.errors import ClusterError
+from shardc.files import BAD_DATA, read_data, write_whole
+
+BUILT_IN = Path(__file__).parents[1] / "clusters"
+
+
+class Cluster(Island, frozen=True, forbid_unknown_fields=True):
+    """Equal devices joined by levels of links, or several islands of them, joined by bridges.
+
+    The devices of an island come behind those of the islands before it. What devices of several
+    islands do together takes `device` and `levels`, which are then the least that all islands have.
+
+    Attributes:
+        islands: () where all devices are equal.
+        bridges: they join every island to every other, directly or over others.
+    """
+
+    islands: tuple[Island, ...] = ()
+    bridges: tuple[Bridge, ...] = ()
+
+    @staticmethod
+    def of_islands(
+        name: str, islands: Sequence[Island], bridges: Sequence[Bridge] = ()
+    ) -> "Cluster":
+        """The cluster of several islands.
+
+        Raises:
+            ClusterError: SHARDC-100, two have one name, or no bridge joins them.
+        """
+        if not islands:
+            raise ClusterError(
+                f"cluster '{name}' has no device and no islands",
+                help="give a device and levels, or islands that have them",
+            )
+        check_joined(islands, bridges)
+        device, levels = least_device(islands), least_levels(islands, bridges)
+        return Cluster(name, device, levels, tuple(islands), tuple(bridges))
+
+    def home(self, device_ids: Iterable[int]) -> tuple[Island, int]:
+        """The island that holds all these devices, and its first one; where they lie on several,
+        or all devices are equal, the cluster itself and 0."""
+        if not self.islands:
+            return self, 0
+        first, ids = 0, set(device_ids)
+        for island in self.islands:
+            behind = first + island.num_devices
+            if all(first <= device < behind for device in ids):
+                return island, first
+            first = behind
+        return self, 0
+
+    @property
+    def least(self) -> "Cluster":
+        """As many equal devices, each of them the least that all islands have."""
+        return Cluster(self.name, self.device, self.levels)
+
+    def with_devices(self, num_devices: int) -> "Cluster":
+        """The same machine with the first `num_devices` devices, or with more outermost units.
+
+        Raises:
+            ClusterError: SHARDC-101, `num_devices` is not a whole number of the units it reaches.
+        """
+        if num_devices < 1:
+            raise ClusterError(
+                f"cluster '{self.name}' cannot have {num_devices} devices",
+                help="ask for 1 device or more",
+                code="SHARDC-101",
+            )
+        if self.islands:
+            if num_devices == self.num_devices:
+                return self
+            raise ClusterError(
+                f"cluster '{self.name}' has islands of {self.num_devices} devices, not"
+                f" {num_devices}",
+                help="change the levels of its islands",
+                code="SHARDC-101",
+            )
+        levels: list[Level] = []
+        left = num_devices
+        for i, level in enumerate(self.levels):
+            outermost = i + 1 == len(self.levels)
+            size = left if outermost or left <= level.size else level.size
+            if left % size != 0:
+                raise ClusterError(
+                    f"{num_devices} devices are not whole units of {self.unit_size(i + 1)} devices"
+                    f" in cluster '{self.name}'",
+                    help=f"ask for a multiple of {self.unit_size(i + 1)} devices, or fewer",
+                    code="SHARDC-101",
+                )
+            levels.append(msgspec.structs.replace(level, size=size))
+            left //= size
+            if left == 1:
+                break
+        if left != 1:
+            raise ClusterError(
+                f"cluster '{self.name}' has one device and no links, not {num_devices}",
+                help="describe the links between its devices as levels",
+                code="SHARDC-101",
+            )
+        return msgspec.structs.replace(self, levels=tuple(levels))
+
+    def with_memory(self, memory_bytes: int) -> "Cluster":
+        """The same machine with `memory_bytes` per device."""
+        device = msgspec.structs.replace(self.device, memory_bytes=memory_bytes)
+        islands = tuple(
+            msgspec.structs.replace(
+                each, device=msgspec.structs.replace(each.device, memory_bytes=memory_bytes)
+            )
+            for each in self.islands
+        )
+        return msgspec.structs.replace(self, device=device, islands=islands)
+
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        """Names of the built-in clusters; `load` knows others of their kinds, too."""
+        return tuple(sorted(path.stem for path in BUILT_IN.glob("*.json")))
+
+    @staticmethod
+    def load(source: "str | Path") -> "Cluster":
+        """Reads a built-in cluster by name, or a JSON file by path.
+
+        `a100-8x48` is 48 nodes of 8 devices like those of the built-in clusters whose names begin
+        with `a100`, `a100-384` as many devices in their usual nodes.
+
+        Raises:
+            ClusterError: SHARDC-100, there is no such cluster or the file does not describe one.
+        """
+        built_in = str(source) in Cluster.names()
+        path = BUILT_IN / f"{source}.json" if built_in else Path(source)
+        if not built_in and not path.exists() and (sized := _of_kind(str(source))) is not None:
+            return sized
+        try:
+            return _decoded(read_data(path))
+        except FileNotFoundError as error:
+            raise ClusterError(
+                f"there is no cluster file '{source}' and no built-in cluster of that name",
+                where=source,
+                help=f"give a JSON file, one of {', '.join(Cluster.names())}, or nodes of such"
+                " a kind: h100-8x128",
+            ) from error
+        except BAD_DATA as error:
+            raise ClusterError(
+                f"'{source}' does not describe a cluster: {error}",
+                where=source,
+                help="give name, device and levels as the built-in clusters in shardc/clusters do",
+            ) from error
+        except ClusterError as error:
+            error.where = source
+            raise
+
+    @staticmethod
+    def parse(text: str) -> "Cluster":
+        """A built-in cluster by name, a file by path, or the JSON text itself.
+
+        Raises:
+            ClusterError: SHARDC-100, as `load`.
+        """
+        if not text.lstrip().startswith("{"):
+            return Cluster.load(text)
+        try:
+            return _decoded(text)
+        except BAD_DATA as error:
+            raise ClusterError(
+                f"the text does not describe a cluster: {error}",
+                help="give name, device and levels as the built-in clusters in shardc/clusters do",
+            ) from error
+
+    def save(self, path: "str | Path") -> None:
+        """Writes the cluster as JSON that `load` reads."""
+        write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
+
+    @staticmethod
+    def local() -> "Cluster":
+        """The JAX devices of this job; CPU devices share the machine's memory evenly.
+
+        A GPU is looked up among the built-in clusters by its name; one that is not known is
+        described by its own memory and the numbers of an A100.
+        """
+        import jax
+
+        devices = jax.devices()
+        if devices[0].platform == "cpu":
+            memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            cluster = Cluster.load("cpu8").with_memory(memory_bytes // len(devices))
+        else:
+            cluster = _gpu_cluster(devices[0])
+        local = cluster.with_devices(len(devices))
+        return msgspec.structs.replace(local, name="local")
+
+
+class _Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file says of a cluster: that of islands may leave out what follows from them."""
+
+    name: str
+    device: Device | None = None
+    levels: tuple[Level, ...] = ()
+    islands: tuple[Island, ...] = ()
+    bridges: tuple[Bridge, ...] = ()
+
+
+def _decoded(text: bytes | str) -> Cluster:
+    """The cluster that JSON describes.
+
+    Raises:
+        msgspec.MsgspecError: it describes none.
+        ClusterError: SHARDC-100, its parts do not make one.
+    """
+    found = msgspec.json.decode(text, type=_Described)
+    if found.device is not None and not found.islands:
+        return Cluster(found.name, found.device, found.levels, (), found.bridges)
+    cluster = Cluster.of_islands(found.name, found.islands, found.bridges)
+    if found.device not in (None, cluster.device) or found.levels not in ((), cluster.levels):
+        raise ClusterError(
+            f"cluster '{found.name}' has islands, and a device or levels that are not theirs",
+            help="leave out the device and the levels; each island has its own",
+        )
+    return cluster
+
+
+_KINDS = {"v100": "alpa"}  # kind -> the built-in cluster, where it does not bear its name
+
+
+def _of_kind(name: str) -> Cluster | None:
+    """The cluster called `<kind>-<devices of a node>x<nodes>` or `<kind>-<devices>`; None if that
+    is no such name.
+
+    Raises:
+        ClusterError: SHARDC-101, the devices are not whole nodes, or more than a node joins.
+    """
+    match = re.fullmatch(r"([a-z0-9]+)-(\d+)(?:x(\d+))?", name)
+    if match is None:
+        return None
+    like = [
+        each for each in Cluster.names() if each == f"{match[1]}-64" or each == _KINDS.get(match[1])
+    ]
+    if not like:
+        return None
+    base = Cluster.load(like[0])
+    if match[3] is None:
+        return msgspec.structs.replace(base.with_devices(int(match[2])), name=name)
+    node, *outer = base.levels
+    per_node, nodes = int(match[2]), int(match[3])
+    if per_node > node.size or per_node < 1:
+        raise ClusterError(
+            f"'{name}' has nodes of {per_node} devices, and '{base.name}' has nodes of {node.size}",
+            help=f"give nodes of 1 to {node.size} devices, or describe others in a file",
+            code="SHARDC-101",
+        )
+    small = msgspec.structs.replace(node, size=per_node)
+    cluster = msgspec.structs.replace(base, name=name, levels=(small, *outer))
+    return msgspec.structs.replace(cluster.with_devices(per_node * nodes), name=name)
+
+
+def _gpu_cluster(device: Any) -> Cluster:
+    kinds = {"H200": "h200-64", "H100": "h100-64", "A100": "a100-64", "V100": "alpa"}
+    name = next((kinds[kind] for kind in kinds if kind in device.device_kind), "a100-64")
+    cluster = Cluster.load(name)
+    stats = device.memory_stats() or {}
+    return cluster.with_memory(stats.get("bytes_limit", cluster.device.memory_bytes))

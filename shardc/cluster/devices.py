@@ -1,0 +1,156 @@
+"""What a cluster is made of: devices, and levels of links."""
+
+import sys
+
+import msgspec
+
+from shardc.errors import ClusterError
+
+
+def _require(owner: str, low: float, high: float, wanted: str, numbers: dict[str, float]) -> None:
+    for name, number in numbers.items():
+        if not low <= number <= high:
+            raise ClusterError(f"{name} of {owner} is {number}", help=f"give a {name} {wanted}")
+
+
+def require_positive(owner: str, **numbers: float) -> None:
+    _require(owner, sys.float_info.min, sys.float_info.max, "above 0", numbers)
+
+
+def require_not_negative(owner: str, **numbers: float) -> None:
+    _require(owner, 0, sys.float_info.max, "of 0 or more", numbers)
+
+
+def require_shares(owner: str, **numbers: float) -> None:
+    wanted = "above 0 and at most 1: a share of the peak"
+    _require(owner, sys.float_info.min, 1, wanted, numbers)
+
+
+class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a device stays behind its peaks; with the defaults it reaches them.
+
+    Attributes:
+        product_efficiency: share of the peak FLOP/s that a large product reaches.
+        half_side: rows, or columns, of a product at which it reaches half of that.
+        half_depth: elements that are summed up at which it reaches half of that.
+        unaligned: share of that for products with a side or depth that is no multiple of 16 bytes.
+        memory_efficiency: share of the memory bandwidth that a large kernel reaches.
+        launch_s: from one kernel to the next.
+        dispatch_s: of the host, for each kernel, ahead of the device.
+        wait_s: of the host, for each further device of a collective's group: the last one counts.
+        action_s: of the host, for each action of the schedule.
+        step_s: of the host, for each step.
+        gradient_overlap: share of the reduction of gradients that is hidden behind the backward.
+        transfer_efficiency: share of the links' bandwidth that a transfer between stages reaches.
+        transfers_overlap: a transfer between stages runs beside what its sender computes.
+        half_sums: 16-bit partial sums travel between devices as they are, not as float32.
+        source: field name -> where its number comes from.
+    """
+
+    product_efficiency: float = 1.0
+    half_side: float = 0.0
+    half_depth: float = 0.0
+    unaligned: float = 1.0
+    memory_efficiency: float = 1.0
+    launch_s: float = 0.0
+    dispatch_s: float = 0.0
+    wait_s: float = 0.0
+    action_s: float = 0.0
+    step_s: float = 0.0
+    gradient_overlap: float = 0.0
+    transfer_efficiency: float = 1.0
+    transfers_overlap: bool = True
+    half_sums: bool = False
+    source: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        owner = "the device's timing"
+        require_shares(
+            owner,
+            product_efficiency=self.product_efficiency,
+            unaligned=self.unaligned,
+            memory_efficiency=self.memory_efficiency,
+            transfer_efficiency=self.transfer_efficiency,
+        )
+        numbers = {name: getattr(self, name) for name in self.__struct_fields__ if name != "source"}
+        require_not_negative(owner, **numbers)
+        if self.gradient_overlap > 1:
+            raise ClusterError(
+                f"gradient_overlap of {owner} is {self.gradient_overlap}",
+                help="give a gradient_overlap from 0 to 1",
+            )
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One device; all devices of a cluster are alike.
+
+    Attributes:
+        memory_bytes: what a program may use on one device.
+        flops_per_s: peak FLOP/s by dtype name ("float32", "bfloat16", ...); "default" for the rest.
+        memory_bandwidth_bytes_per_s: between the device and its own memory.
+        timing: how far it stays behind these.
+        source: field name -> where its number comes from.
+    """
+
+    name: str
+    memory_bytes: int
+    flops_per_s: dict[str, float]
+    memory_bandwidth_bytes_per_s: float
+    timing: Timing = Timing()
+    source: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        require_positive(
+            f"device '{self.name}'",
+            memory_bytes=self.memory_bytes,
+            memory_bandwidth_bytes_per_s=self.memory_bandwidth_bytes_per_s,
+            **{f"flops_per_s['{dtype}']": peak for dtype, peak in self.flops_per_s.items()},
+        )
+        if "default" not in self.flops_per_s:
+            raise ClusterError(
+                f"flops_per_s of device '{self.name}' has no entry 'default'",
+                help='add "default": the FLOP/s for every dtype that is not listed',
+            )
+
+    def peak_flops_per_s(self, dtype: str) -> float:
+        """Peak FLOP/s for `dtype`, or the default one."""
+        return self.flops_per_s.get(dtype, self.flops_per_s["default"])
+
+
+class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One level of links: `size` units of the level below, joined alike.
+
+    Attributes:
+        size: how many units it joins (devices at the innermost level, then nodes, then racks).
+        bandwidth_bytes_per_s: one way, per *device*; a node of 8 devices behind one 25 Gbit/s
+            card has 25e9 / 8 bits / 8 devices.
+        latency_s: of one message.
+        efficiency: share of the bandwidth that a collective of many devices reaches.
+        shared: share of that where several rings leave one unit side by side.
+        half_group: devices beyond the first of a group at which it reaches half of that.
+        launch_s: of a collective, whatever it sends.
+        source: field name -> where its number comes from.
+    """
+
+    name: str
+    size: int
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    efficiency: float = 1.0
+    shared: float = 1.0
+    half_group: float = 0.0
+    launch_s: float = 0.0
+    source: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        owner = f"level '{self.name}'"
+        require_positive(owner, size=self.size, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s)
+        require_shares(owner, efficiency=self.efficiency, shared=self.shared)
+        require_not_negative(
+            owner, latency_s=self.latency_s, half_group=self.half_group, launch_s=self.launch_s
+        )
+
+    def reached(self, size: int) -> float:
+        """Share of the bandwidth that a collective of a group of `size` devices reaches."""
+        others = size - 1
+        return self.efficiency * (others / (others + self.half_group) if self.half_group else 1.0)

@@ -1,0 +1,248 @@
+"""Pipelines over islands of unlike devices: each stage on one of them, at its pace.
+
+Two islands or more lie in a line, in any order. Layers are priced on each island, and
+the dynamic program (`shardc.solver.pipeline.stages`) cuts them into stages that fill the line.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from shardc.cluster import Cluster
+from shardc.cost.model import CostModel
+from shardc.cost.submeshes import mesh_of
+from shardc.options import PlanOptions
+from shardc.plan.layout import Mesh
+from shardc.plan.shape import Shape
+from shardc.planner.proposal import Proposal, by_use, proposal_of
+from shardc.planner.shapes import ShapeSearch
+from shardc.planner.split_cache import Splits
+from shardc.solver.interrupt import poll_between
+from shardc.solver.pipeline.stages import END, INSIDE, Line, Pipeline, Place, plan_stages
+from shardc.solver.problem.problem import Floats
+
+MOST_ORDERED = 3  # islands that are tried in every order; more, only as they are and reversed
+WANTED, COUNTS = 2, 8  # pipelines, and numbers of microbatches that are looked at
+WORK = 40_000_000  # of pricing, on all islands together; see `LayerCosts.work`
+OPENING = 0.7  # of it, to price layers on submeshes; the rest settles what looks best
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question to the dynamic program: islands by number, in the order of their stages."""
+
+    order: tuple[int, ...]
+    num_microbatches: int
+    schedule: str
+
+
+class IslandSearch:
+    """The pipelines of one program over the islands of a cluster, or on one of them.
+
+    Args:
+        alone: of each island, the search for shapes on it alone.
+        counts: numbers of microbatches to try.
+        spent: share of the time for the search that is gone.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        alone: Sequence[ShapeSearch],
+        splits: Splits,
+        options: PlanOptions,
+        counts: Sequence[int],
+        schedules: Sequence[str],
+        spent: Callable[[], float],
+    ) -> None:
+        self.cluster, self._alone = cluster, list(alone)
+        self.prices = [search.prices for search in alone]
+        self._splits, self._options = splits, options
+        usual = by_use([count for count in counts if count > 1], cluster)
+        self._counts = [*_apart(usual)[:COUNTS], 1]
+        self._schedules, self._spent = list(schedules), spent
+        self._model = CostModel(cluster)
+        sizes = [island.num_devices for island in cluster.islands]
+        self._firsts = [0, *itertools.accumulate(sizes)]
+
+    def run(self) -> list[Proposal]:
+        """The fastest first; none where nothing fits."""
+        own = [self._on_one(number) for number in range(len(self._alone))]
+        proposals = [each for each in (*own, *self._across()) if each is not None]
+        return sorted(proposals, key=lambda each: each.step_time_s)
+
+    def _on_one(self, number: int) -> Proposal | None:
+        """The fastest on one island alone."""
+        search, first = self._alone[number], self._firsts[number]
+        proposal = next((search.proposal(each) for each in search.run()[:1]), None)
+        if proposal is None:
+            return None
+        meshes = tuple(
+            Mesh(mesh.axes, tuple(first + device for device in mesh.device_ids))
+            for mesh in proposal.shape.meshes
+        )
+        return replace(proposal, shape=msgspec.structs.replace(proposal.shape, meshes=meshes))
+
+    def _across(self) -> list[Proposal | None]:
+        """The fastest on two islands or more."""
+        self._open()
+        found: list[tuple[Asked, Pipeline]] = []
+        left = list(self._questions())
+        best = self._best_of(left)
+        while best is not None and len(found) < WANTED:
+            poll_between()
+            asked, pipeline = best
+            left.remove(asked)
+            if self._may_ask(1.0) and self._settle(asked, pipeline):
+                left.insert(0, asked)  # likely still the fastest: others are soon told to be slower
+            else:
+                found.append(best)
+            best = self._best_of(left)
+        return [self._proposal(*each) for each in found]
+
+    def _best_of(self, asked: Sequence[Asked]) -> tuple[Asked, Pipeline] | None:
+        """The fastest pipeline by what is known, and the question that it answers."""
+        best = None
+        for each in asked:
+            pipeline = self._best(each, math.inf if best is None else best[1].step_time_s)
+            best = best if pipeline is None else (each, pipeline)
+        return best
+
+    def _may_ask(self, share: float) -> bool:
+        work = sum(prices.work for prices in self.prices)
+        return work < share * WORK and self._spent() < share
+
+    def _open(self) -> None:
+        """Prices the layers on submeshes of every island, whole ones first."""
+        for number, prices in enumerate(self.prices):
+            for size in reversed(prices.sizes):
+                share = OPENING * (number + 1) / len(self.prices)
+                if self._may_ask(share) or not prices.open_sizes():
+                    prices.open_size(size, self._first(number))
+
+    def _questions(self) -> Iterator[Asked]:
+        numbers = [n for n, prices in enumerate(self.prices) if prices.open_sizes()]
+        orders: Iterator[tuple[int, ...]] = (
+            order
+            for length in range(2, len(numbers) + 1)
+            for order in itertools.permutations(numbers, length)
+        )
+        if len(numbers) > MOST_ORDERED:
+            orders = iter([tuple(numbers), tuple(reversed(numbers))])
+        for order in orders:
+            for count in self._counts:
+                for name in self._schedules:
+                    yield Asked(order, count, name)
+
+    def _places(self, order: Sequence[int]) -> list[tuple[int, Place]]:
+        """Where stages may lie on the line of some islands, with the number of the island."""
+        found, at = [], 0
+        for number in order:
+            island = self.cluster.islands[number]
+            end, host = at + island.num_devices, island.num_devices_per_node
+            sizes = self.prices[number].open_sizes()
+            found += [(number, Place(size, at, end, host)) for size in sizes]
+            at = end
+        return found
+
+    def _best(self, asked: Asked, below_s: float) -> Pipeline | None:
+        """The best stages by what is known, if they are faster than that."""
+        places, count = self._places(asked.order), asked.num_microbatches
+        after = dict(itertools.pairwise(asked.order))
+
+        def stage_s(m: int, held: int) -> Floats:
+            number, place = places[m]
+            return self.prices[number].stage_s(place.size, count, held)
+
+        def send_s(m: int, end: int) -> Floats:
+            number, place = places[m]
+            if end != END:
+                return self.prices[number].send_s(place.size, end != INSIDE, count)
+            if number not in after:
+                return np.zeros(self.prices[number].num_layers)
+            return self._crossing_s(number, after[number], place.size, count)
+
+        line = Line(
+            num_layers=self.prices[0].num_layers,
+            num_devices=sum(self.cluster.islands[n].num_devices for n in asked.order),
+            places=tuple(place for _, place in places),
+            num_microbatches=count,
+            stage_s=stage_s,
+            send_s=send_s,
+            in_flight=lambda behind: self.prices[0].in_flight(asked.schedule, behind, count),
+        )
+        stages = None if self._options.stages == "auto" else self._options.stages
+        return plan_stages(line, num_stages=stages, below_s=below_s)
+
+    def _crossing_s(self, number: int, following: int, size: int, count: int) -> Floats:
+        """As `StagePrices.send_s`, from the end of an island to the beginning of another."""
+        behind, first = self._firsts[number + 1], self._firsts[following]
+        size_there = min(size, self.cluster.islands[following].num_devices)
+        source = mesh_of((size,), range(behind - size, behind))
+        target = mesh_of((size_there,), range(first, first + size_there))
+        return self.prices[number].sent_s(count, self._model, source, target)
+
+    def _stages(
+        self, asked: Asked, pipeline: Pipeline
+    ) -> Iterator[tuple[int, tuple[int, int, int, int, int]]]:
+        """The island of each stage, and what `StagePrices.settle` takes of it."""
+        places, count = self._places(asked.order), asked.num_microbatches
+        behind = len(pipeline.stages) - 1
+        for stage, ((first, last, size), m) in enumerate(
+            zip(pipeline.stages, pipeline.places, strict=True)
+        ):
+            held = self.prices[0].in_flight(asked.schedule, behind - stage, count)
+            yield places[m][0], (size, count, held, first, last)
+
+    def _settle(self, asked: Asked, pipeline: Pipeline) -> bool:
+        """Asks for the prices that the stages rest on, then for those on views of their submeshes
+        that are not looked at; whether any was new."""
+        stages = list(self._stages(asked, pipeline))
+        new = False
+        for number, stage in stages:
+            prices = self.prices[number]
+            new |= prices.has(asked.num_microbatches) and prices.settle(*stage)
+        for number, (size, *_) in stages if not new and self._may_ask(OPENING) else ():
+            new |= self.prices[number].open_doubtful(size, self._first(number))
+        return new
+
+    def _first(self, number: int) -> int:
+        """The microbatches in which layers are priced first on an island."""
+        has = self.prices[number].has
+        return next((count for count in self._counts if has(count)), 1)
+
+    def _proposal(self, asked: Asked, pipeline: Pipeline) -> Proposal | None:
+        """The pipeline as the compiler takes it; None if its stages cannot be cut so."""
+        meshes: list[Mesh] = []
+        recompute = []
+        used = dict.fromkeys(asked.order, 0)
+        for number, stage in self._stages(asked, pipeline):
+            size, _, held, *_ = stage
+            first = self._firsts[number] + used[number]
+            used[number] += size
+            view = self.prices[number].view(*stage)
+            devices = range(first, first + size)
+            meshes.append(mesh_of(view.shape, devices, self._options.mesh_axes))
+            recompute.append(held if self.prices[number].makes_again(*stage) else 0)
+        shape = Shape(
+            asked.num_microbatches,
+            (),
+            tuple(meshes),
+            asked.schedule,
+            self._options.batch_args,
+            recompute=tuple(recompute) if any(recompute) else (),
+        )
+        return proposal_of(shape, pipeline, self._splits, self.prices[0].origin)
+
+
+def _apart(counts: Sequence[int]) -> list[int]:
+    """Those that are at least twice, or at most half of, any before them."""
+    found: list[int] = []
+    for count in counts:
+        if all(max(count / other, other / count) >= 2 for other in found):
+            found.append(count)
+    return found

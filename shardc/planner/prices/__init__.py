@@ -1,0 +1,1 @@
+"""What layers cost, and stages put together of them."""

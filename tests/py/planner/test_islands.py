@@ -1,0 +1,82 @@
+"""Plans over islands of unlike devices."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import pytest
+
+import shardc
+from shardc.cluster import Bridge, Cluster, Device, Island, Level
+from shardc.errors import InfeasibleError
+from shardc.plan.decisions import Plan
+
+FAST = Device("fast", 1 << 34, {"default": 3e12}, 3e11)
+THIRD = Device("third", 1 << 34, {"default": 1e12}, 1e11)
+NODE = (Level("node", 2, 1e10, 1e-6),)
+LAYERS = 8
+
+
+def islands(fast: Device = FAST, slow: Device = THIRD, bridge: float = 1e10) -> Cluster:
+    own = [Island("fast", fast, NODE), Island("slow", slow, NODE)]
+    return Cluster.of_islands("mixed", own, [Bridge(("fast", "slow"), bridge, 1e-6)])
+
+
+def step(state: list[jax.Array], x: jax.Array) -> tuple[list[jax.Array], jax.Array]:
+    def loss(state: list[jax.Array]) -> jax.Array:
+        h = x
+        for w in state:
+            h = jnp.tanh(h @ w)
+        return jnp.mean(h**2)
+
+    value, gradients = jax.value_and_grad(loss)(state)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, state, gradients), value
+
+
+def planned(cluster: Cluster, **options: Any) -> Plan:
+    state = [jax.ShapeDtypeStruct((512, 512), jnp.float32)] * LAYERS
+    x = jax.ShapeDtypeStruct((8192, 512), jnp.float32)
+    options = {"schedule": "1f1b", "microbatches": 16} | options
+    return (
+        shardc.jit(step, cluster=cluster, donate_argnums=0, **options).lower(state, x).plan().plan
+    )
+
+
+def test_the_faster_island_gets_the_more_layers() -> None:
+    plan = planned(islands())
+    work: dict[str, int] = {"fast": 0, "slow": 0}
+    for stage in plan.stages:
+        home, _ = islands().home(stage.mesh.device_ids)
+        work[home.name] += stage.num_flops
+    assert 2.0 <= work["fast"] / work["slow"] <= 4.0
+    own = [Cluster("alone", device, NODE) for device in (FAST, THIRD)]
+    assert plan.predicted.step_time_s < 0.9 * min(
+        planned(each).predicted.step_time_s for each in own
+    )
+
+
+def test_an_island_behind_a_slow_bridge_is_left_out() -> None:
+    plan = planned(islands(bridge=1e5))
+    assert {d for stage in plan.stages for d in stage.mesh.device_ids} <= {0, 1}
+
+
+def test_a_stage_fits_its_own_island() -> None:
+    """Only the first island holds the state, however slow the other makes it look."""
+    small = msgspec.structs.replace(THIRD, memory_bytes=1 << 20)
+    plan = planned(islands(slow=small))
+    assert {d for stage in plan.stages for d in stage.mesh.device_ids} == {0, 1}
+    with pytest.raises(InfeasibleError):
+        planned(islands(msgspec.structs.replace(FAST, memory_bytes=1 << 20), small))
+
+
+def test_a_plan_over_islands_gives_the_numbers_of_jit() -> None:
+    key = jax.random.key(0)
+    state = [jax.random.normal(k, (16, 16)) / 4 for k in jax.random.split(key, LAYERS)]
+    x = jax.random.normal(key, (32, 16))
+    run = shardc.jit(step, cluster=islands(), stages=2, microbatches=4, schedule="1f1b")
+    for got, want in zip(
+        jax.tree.leaves(run(state, x)), jax.tree.leaves(jax.jit(step)(state, x)), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
