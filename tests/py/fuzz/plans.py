@@ -26,12 +26,15 @@ from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import Pass, run_passes
 from shardc.ir.walk import main_function
 from shardc.passes import plan_shardings
+from shardc.passes.accumulate_in_loops import AccumulateInLoops
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE
+from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.share_reshards import ShareReshards
+from shardc.passes.split_backward import SplitBackward
 from shardc.plan.layout import Mesh
 from tests.py.fuzz.kinds import step_of
 from tests.py.fuzz.layers import Step
@@ -44,13 +47,20 @@ CLUSTER_TEXT = msgspec.json.encode(CLUSTER).decode()
 
 
 class Plan(NamedTuple):
-    """A shape of a pipeline, and the seed of its shardings."""
+    """A shape of a pipeline, and the seed of its shardings.
+
+    Attributes:
+        held: microbatches that a stage holds at once, which then makes values again; 0: keeps all.
+        split_backward: whether weight gradients are functions of their own.
+    """
 
     stages: int
     microbatches: int
     mesh: tuple[int, ...]
     cut_loops: bool
     seed: int
+    held: int = 0
+    split_backward: bool = False
 
 
 class Result(NamedTuple):
@@ -74,10 +84,14 @@ class Result(NamedTuple):
 
 
 def random_plan(random: Random) -> Plan:
-    """One or two stages, up to four microbatches, meshes of two or four devices."""
+    """Up to four stages and microbatches, meshes of two or four devices."""
     mesh = random.choice([(2,), (2,), (2, 2)])
-    stages, microbatches = random.choice([(1, 2), (1, 4), (2, 1), (2, 2), (2, 2), (2, 4), (1, 1)])
-    return Plan(stages, microbatches, mesh, random.random() < 0.5, random.randrange(1 << 16))
+    shapes = [(1, 2), (1, 4), (2, 1), (2, 2), (2, 2), (2, 4), (1, 1), (3, 2), (4, 4)]
+    stages, microbatches = random.choice(shapes)
+    mesh = (2,) if stages > 2 else mesh
+    cut_loops, seed = random.random() < 0.5, random.randrange(1 << 16)
+    held = random.choice([0, 0, 1, 2])
+    return Plan(stages, microbatches, mesh, cut_loops, seed, held, random.random() < 0.4)
 
 
 class Engines:
@@ -139,8 +153,10 @@ class Checked:
                 module = None
                 if isinstance(refusal, MicrobatchError) and ran.microbatches > 1:
                     ran = ran._replace(microbatches=1)
+                elif ran.split_backward:
+                    ran = ran._replace(split_backward=False)
                 elif ran.stages > 1:
-                    ran = ran._replace(stages=1)
+                    ran = ran._replace(stages=ran.stages // 2)
                 else:
                     return Result(plan, refused, ran, str(refusal))
         engines = Engines(frugal)
@@ -181,7 +197,10 @@ class Checked:
         count = int(np.prod(plan.mesh))
         axes = tuple(zip("xy", plan.mesh, strict=False))
         placed = [Mesh(axes, tuple(range(count * s, count * (s + 1)))) for s in range(plan.stages)]
-        passes: list[Pass] = [PlanStages(stages=plan.stages), OutlineStages(), ShareReshards()]
+        held = (plan.held,) * plan.stages if plan.held else ()
+        passes: list[Pass] = [PlanStages(plan.stages), PlanResidency(held), OutlineStages()]
+        passes += [SplitBackward(CLUSTER_TEXT)] if plan.split_backward else []
+        passes += [AccumulateInLoops(), ShareReshards()]
         run_passes(module, [*passes, AssignMeshes(print_meshes(tuple(placed)))])
         with mock.patch.object(plan_shardings, "solve", random_solver(plan.seed)):
             run_passes(module, [PlanShardings(cluster=CLUSTER_TEXT)])
