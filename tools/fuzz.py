@@ -7,6 +7,8 @@
     python tools/fuzz.py factors 0 1000        sums over the batch that meet factors, on the same
     python tools/fuzz.py steps 0 125           steps of every kind of tests/py/fuzz/kinds.py, each
                                                in several plans, run by StableHLO's interpreter
+    python tools/fuzz.py runs 0 20             the same steps through shardc.jit, one plan of each:
+                                               schedules, chunks, lowerings, what is made again
     python tools/fuzz.py steps 0 125 --only narrow --values nonfinite --plans 4 --results FILE
 
 Chunks run in child processes, so that a crash of a library costs one seed. Exit code 1 if a program
@@ -19,6 +21,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -85,18 +88,22 @@ def run_steps(seeds: range, options: argparse.Namespace) -> int:
     """Runs plans of steps of every kind in this process; the number of failures."""
     from tests.py.fuzz.kinds import KINDS
     from tests.py.fuzz.plans import check_seed
+    from tests.py.fuzz.runs import check_run
 
     counts: collections.Counter[str] = collections.Counter()
     num_plans, start_s = 0, time.monotonic()
     for seed in seeds:
         for kind in [options.only] if options.only else KINDS:
             print(f"seed {seed} {kind}", file=sys.stderr, flush=True)
-            lines = list(check_seed(kind, seed, options.plans, options.values))
+            if options.kind == "runs":
+                lines = [check_run(kind, seed, options.values)]
+            else:
+                lines = list(check_seed(kind, seed, options.plans, options.values))
             num_plans += len(lines)
             for line in lines:
                 counts[line["outcome"]] += 1
                 counts["plans of several devices not run"] += bool(line.get("skipped"))
-                if line["outcome"] in ("differs", "failed"):
+                if line["outcome"].startswith(("differs", "failed")):
                     print(json.dumps(line), flush=True)
             if options.results:
                 with Path(options.results).open("a") as file:
@@ -106,12 +113,12 @@ def run_steps(seeds: range, options: argparse.Namespace) -> int:
     print(
         f"seeds {seeds.start} to {seeds.stop - 1}: {dict(counts)}, {rate:.0f} plans/min", flush=True
     )
-    return counts["differs"] + counts["failed"]
+    return sum(n for outcome, n in counts.items() if outcome.startswith(("differs", "failed")))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    kinds = ["shardings", "extremes", "training", "sums", "factors", "steps"]
+    kinds = ["shardings", "extremes", "training", "sums", "factors", "steps", "runs"]
     parser.add_argument("kind", choices=kinds)
     parser.add_argument("first", type=int)
     parser.add_argument("end", type=int)
@@ -128,9 +135,12 @@ def main() -> int:
 
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", 8)
+        os.environ["SHARDC_CACHE_DIR"] = tempfile.mkdtemp(prefix="shardc-fuzz-")
         seeds = range(options.first, options.end)
         failures = (
-            run_steps(seeds, options) if options.kind == "steps" else run(options.kind, seeds)
+            run_steps(seeds, options)
+            if options.kind in ("steps", "runs")
+            else run(options.kind, seeds)
         )
         return int(failures > 0)
     more = ["--plans", str(options.plans), "--values", options.values]

@@ -112,14 +112,15 @@ def _widen_accumulators(main: ir.Operation) -> None:
 
 
 def _finish_sums(main: ir.Operation) -> None:
-    """Gives a sum that leaves its stage, or the step, a value of its own.
+    """Gives what was accumulated and leaves its stage, or the step, a value of its own.
 
     The accumulator itself may hold partial sums on each device, which only the functions of its
-    stage can read; the value that the update makes of it is whole.
+    stage can read, rows that were put together as well; the value that the update makes of it is
+    whole.
     """
     returned = terminator(main)
     for op in ops(main):
-        if call_target(op) != ACCUMULATE or get_str(op, KIND) != "sum":
+        if call_target(op) != ACCUMULATE:
             continue
         stage = get_int(op, STAGE)
         leaving = [

@@ -2,7 +2,13 @@
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import ARGUMENTS, RESULT_STAGES, RESULT_TYPES, RESULTS
+from shardc.analysis.program.stage_table import (
+    ARGUMENTS,
+    RESULT_STAGES,
+    RESULT_TYPES,
+    RESULTS,
+    result_values,
+)
 from shardc.ir.attributes import (
     KIND,
     ROUND,
@@ -25,7 +31,8 @@ def verify(module: ir.Operation) -> None:
     """Checks a module behind `shardc-outline-stages`.
 
     Each function says whose it is and what for; each of its arguments and results has an id, once;
-    what one function takes, another gives or the caller does; one id has one type.
+    what one function takes, another gives or the caller does; one id has one type. An accumulator,
+    which may hold partial sums, stays in its stage.
 
     Raises:
         FormError: SHARDC-999.
@@ -37,6 +44,7 @@ def verify(module: ir.Operation) -> None:
     }
     types: dict[str, ir.Type] = {}
     taken: dict[str, ir.Operation] = {}
+    homes: dict[str, int] = {}  # of accumulators
     for function in functions(module):
         expect(get_int(function, STAGE) is not None, FORM, "a function has no stage", function)
         expect(get_int(function, ROUND) is not None, FORM, "a function has no round", function)
@@ -46,9 +54,15 @@ def verify(module: ir.Operation) -> None:
         wanted = _ids(function, arg_attrs(function), body(function).arguments, types)
         known.update(given)
         taken.update(dict.fromkeys(wanted, function))
+        stage = get_int(function, STAGE) or 0
+        for value in filter(is_accumulator, (*given, *wanted)):
+            stays = homes.setdefault(value, stage) == stage
+            expect(stays, FORM, f"{value} belongs to two stages", function)
     for value, function in taken.items():
         is_sum = is_accumulator(value)  # starts from zeros that the runtime makes
         expect(value in known or is_sum, FORM, f"nobody gives {value}", function)
+    leaving = next(filter(is_accumulator, result_values(module)), None)
+    expect(leaving is None, FORM, f"{leaving} is a result of the step")
 
 
 def _ids(

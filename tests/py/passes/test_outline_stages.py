@@ -205,3 +205,28 @@ def test_a_sum_of_bfloat16_is_accumulated_in_float32():
     with module.context:
         types = str(module.operation.attributes["shardc.result_types"])
     assert types == "[tensor<4x4xbf16>, tensor<bf16>]"
+
+
+def test_rows_that_are_put_together_stay_with_the_stage_that_makes_them():
+    """The last stage marks rows, and the first one picks those of its own by the marks: what
+    crosses is a value, since an accumulator may hold partial sums that nobody else can read."""
+
+    def step(weights, x, y):
+        def loss(weights):
+            h = jnp.tanh(jnp.tanh(x @ weights[0]) @ weights[1])
+            marked = (y < 3)[:, None]
+            picked = jnp.where(marked, h[::-1], 0)
+            h = h * jnp.where(marked, 1.0, 2.0)
+            for weight in weights[2:]:
+                h = jnp.tanh(h @ weight)
+            return jnp.mean((h - x) ** 2), picked
+
+        (value, picked), gradient = jax.value_and_grad(loss, has_aux=True)(weights)
+        return jax.tree.map(jnp.subtract, weights, gradient), value, picked
+
+    args = [jnp.ones((8, 8))] * 5, jnp.ones((16, 8)), jnp.arange(16)
+    module, _ = outlined(step, args, (0,), 2, 2)
+    table = stage_functions(module)
+    homes = {name: f.stage for f in table for name, _ in f.gives if name.startswith("acc")}
+    taken = [f.stage == homes[name] for f in table for name, _ in f.takes if name in homes]
+    assert taken and all(taken)

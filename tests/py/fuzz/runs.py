@@ -1,0 +1,102 @@
+"""Random steps through `shardc.jit`: the schedules, chunks and lowerings that there are, for real.
+
+`plans.py` runs the programs of a plan one after the other in the interpreter. Here XLA compiles
+them, and the runtime runs two steps in the order of a schedule.
+"""
+
+import warnings
+from random import Random
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+
+import shardc
+from shardc.check.differences import by_roundings, differing, narrowest_float
+from shardc.check.values import Kind, with_special_values
+from shardc.errors import RequestWarning, ShardcError
+from shardc.ir.context import parse
+from shardc.passes import plan_shardings
+from shardc.plan.stages_spec import StageSpec, StagesSpec
+from tests.py.fuzz.kinds import step_of
+from tests.py.fuzz.random_solver import random_solver
+from tests.py.table import CLUSTER
+
+WHOLE = ("gpipe", "1f1b", "zb-h1", "zb-h2", "2bp-1f1b")
+CHUNKED = ("zb-v", "v-half", "v-min", "hanayo", "1f1b-v", "dualpipe-v", "breadth-first")
+# What a random step may not have: so many layers, or products that can wait.
+ALLOWED = ("SHARDC-163", "SHARDC-242")
+
+Arrays = list[np.ndarray]
+
+
+def random_options(random: Random) -> dict[str, Any]:
+    """Options of `shardc.jit` that fix a pipeline of one or two device groups."""
+    way = random.choice(["whole", "chunked", "interleaved", "xla", "again", "auto"])
+    mesh = random.choice([(2,), (2, 2)])
+    microbatches = random.choice([2, 4])
+    shape: dict[str, Any] = {"stages": 2, "microbatches": microbatches, "mesh": mesh}
+    if way == "again":
+        held = tuple(StageSpec(recompute=True) for _ in range(2))
+        schedule = random.choice(["gpipe", "1f1b"])
+        spec = StagesSpec(1, held, microbatches=microbatches, schedule=schedule, mesh=mesh)
+        return {"plan": spec}
+    if way == "auto":
+        return {"microbatches": random.choice(["auto", 2])}
+    if way == "xla":
+        shape["stages"] = random.choice([1, 2])
+        schedule = random.choice(WHOLE) if shape["stages"] == 2 else "gpipe"
+        return shape | {"schedule": schedule, "lowering": "xla"}
+    if way == "interleaved":
+        return shape | {"schedule": "interleaved-1f1b", "chunks": 2, "microbatches": 4}
+    schedule = random.choice(WHOLE if way == "whole" else CHUNKED)
+    return shape | {"schedule": schedule, "microbatches": 4}
+
+
+def check_run(kind: str, seed: int, values: Kind = "ordinary") -> dict[str, Any]:
+    """Two steps of what a seed gives, by `jax.jit` and by a random plan, as a line of results."""
+    random = Random(f"run {kind} {seed}")
+    options = random_options(random)
+    said = {name: str(value) for name, value in options.items() if name != "plan"}
+    line: dict[str, Any] = {"kind": kind, "seed": seed, "values": values, "options": said}
+    with jax.enable_x64(True), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RequestWarning)
+        step = step_of(kind, seed)
+        numbers = np.random.default_rng(seed)
+        tree = jax.tree.structure(step.args)
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(step.args)]
+        leaves = [with_special_values(leaf, values, numbers) for leaf in leaves]
+        jitted = jax.jit(step.function)
+        try:
+            text = jitted.lower(*step.args).as_text()
+        except NotImplementedError:
+            return line | {"outcome": "JAX has no derivative"}
+
+        def two_steps(function: Any, flat: Arrays) -> Arrays:
+            state, *batch = jax.tree.unflatten(tree, flat)
+            found: Arrays = []
+            for _ in range(2):
+                state, *more = function(state, *batch)
+                found += [np.array(leaf) for leaf in jax.tree.leaves((state, more))]
+            return found
+
+        wrapped = shardc.jit(step.function, donate_argnums=0, cluster=CLUSTER, **options)
+        want = two_steps(jitted, leaves)
+        try:
+            with mock.patch.object(plan_shardings, "solve", random_solver(seed)):
+                got = two_steps(wrapped, leaves)
+        except ShardcError as error:
+            allowed = "refused" if error.code in ALLOWED else "failed"
+            return line | {"outcome": f"{allowed} {error.code}", "detail": str(error)}
+        except Exception as error:  # noqa: BLE001 - every failure is a result
+            return line | {"outcome": "failed", "detail": repr(error), "step": step.text}
+        width = narrowest_float(parse(text).operation)
+        found = differing(want, got, width)
+        real = by_roundings(lambda args: two_steps(jitted, args), leaves, want, found, width)
+    plan = wrapped.plan
+    line["plan"] = [len(plan.stages), plan.num_microbatches, plan.schedule]
+    if real:
+        detail = "; ".join(f"result {i}: {text}" for i, text in real.items())
+        return line | {"outcome": "differs", "detail": detail, "step": step.text}
+    return line | {"outcome": "roundings decide" if found else "held"}
