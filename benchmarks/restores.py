@@ -1,7 +1,8 @@
 """A state saved under one plan and restored into another: equal values, and the memory it takes.
 
     python -m benchmarks.restores              12 pairs of 9 plans, one process, 8 CPU devices
-    python -m benchmarks.restores --memory 1   1 GiB of parameters and momentum
+    python -m benchmarks.restores --memory 1   1 GiB of parameters and momentum, by orbax alone and
+                                               by the handler of shardc.use_orbax()
 
 The plans have 1, 2 or 4 stages of two devices that share the batch (data), the parameters (fsdp) or
 the products (tensor). Devices are virtual, so the state itself is in the host's memory: the share
@@ -11,7 +12,7 @@ that its devices hold.
 
 import argparse
 import json
-import shutil
+import math
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,8 @@ PLANS = [(stages, kind) for stages in (1, 2, 4) for kind in KINDS]
 # Each plan once as source and once as target, and three more pairs of equally many stages.
 PAIRS = [(PLANS[n], PLANS[(4 * n + 5) % 9]) for n in range(9)]
 PAIRS += [((1, "data"), (1, "tensor")), ((2, "tensor"), (2, "fsdp")), ((4, "tensor"), (4, "fsdp"))]
+
+MOST_SHARE = 1.3  # of the state that a process keeps
 
 
 def pairs() -> list[dict[str, Any]]:
@@ -78,6 +81,12 @@ def large(gib: float, stages: int, kind: str) -> Any:
     return f.lower(state, jax.ShapeDtypeStruct((16, width), np.float32)).plan()
 
 
+def _noise(shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """Numbers that hardly compress."""
+    number = jax.lax.iota(jnp.uint32, math.prod(shape)) * jnp.uint32(2654435761)
+    return (number ^ (number >> 15)).astype(dtype).reshape(shape)
+
+
 def resident(field: str) -> int:
     """VmRSS or VmHWM in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -98,9 +107,7 @@ def measured(folder: str, gib: float, stages: int, kind: str, saves: bool) -> di
         if saves:
             places = jax.tree.map(lambda a: a.sharding, abstract)
             zeros: Any = jax.tree.map(
-                lambda a, place: jax.jit(
-                    lambda: jnp.ones(a.shape, a.dtype) / 3, out_shardings=place
-                )(),
+                lambda a, place: jax.jit(lambda: _noise(a.shape, a.dtype), out_shardings=place)(),
                 abstract,
                 places,
             )
@@ -126,15 +133,35 @@ def measured(folder: str, gib: float, stages: int, kind: str, saves: bool) -> di
     }
 
 
+def in_processes(gib: float, handler: str) -> list[dict[str, Any]]:
+    """Saves, and restores under other plans, each in a process of its own."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for stages, kind, what in (
+            (1, "fsdp", "save"),
+            (2, "tensor", "restore"),
+            (4, "data", "restore"),
+            (1, "tensor", "restore"),
+        ):
+            command = [sys.executable, "-m", "benchmarks.restores", "--memory", str(gib)]
+            command += ["--measure", folder, str(stages), kind, what, handler]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            rows.append({"handler": handler, **json.loads(done.stdout.splitlines()[-1])})
+            print(rows[-1], flush=True)
+    return rows
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memory", type=float, metavar="GIB")
-    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", 8)
     if options.measure is not None:
-        folder, stages, kind, what = options.measure
+        folder, stages, kind, what, handler = options.measure
+        if handler == "shardc":
+            shardc.use_orbax()
         print(json.dumps(measured(folder, options.memory, int(stages), kind, what == "save")))
         return 0
     if options.memory is None:
@@ -142,15 +169,10 @@ def main() -> int:
         bad = [row for row in rows if not (row["restored"] and row["reallocated"])]
         print(f"{len(rows)} pairs, {len(bad)} unequal")
     else:
-        bad, rows = [], []
-        folder = tempfile.mkdtemp()
-        for stages, kind, what in ((1, "fsdp", "save"), (2, "tensor", "restore")):
-            command = [sys.executable, "-m", "benchmarks.restores", "--memory", str(options.memory)]
-            command += ["--measure", folder, str(stages), kind, what]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            rows.append(json.loads(done.stdout.splitlines()[-1]))
-            print(rows[-1], flush=True)
-        shutil.rmtree(folder)
+        rows = [
+            row for handler in ("orbax", "shardc") for row in in_processes(options.memory, handler)
+        ]
+        bad = [row for row in rows if row["handler"] == "shardc" and row["share"] > MOST_SHARE]
     if options.output is not None:
         options.output.write_text(json.dumps(rows, indent=1) + "\n")
     return int(bool(bad))

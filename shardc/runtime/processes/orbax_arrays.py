@@ -1,11 +1,13 @@
-"""Lets orbax save and restore arrays that lie on some processes of a job and not on others.
+"""Lets orbax save and restore the state of a pipeline, in one process or in several.
 
 orbax wants every array in every process: it refuses one whose devices all belong to this process
 (it might be a local one) and fails where a process holds no piece of one. The state of a pipeline
 is full of both. Here each process writes and reads the pieces that it has; files, commits and
-metadata stay orbax's own.
+metadata stay orbax's own. Large arrays are saved in chunks and read one chunk at a time.
 """
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -17,19 +19,24 @@ from jax.sharding import NamedSharding
 
 from shardc.errors import InputError
 from shardc.runtime.processes.arrays import assembled, is_here, nowhere_here, pieces_of
+from shardc.runtime.processes.reading import read_by_chunks
+
+CHUNK_BYTES = 1 << 23  # of what is saved; larger arrays are read one chunk at a time
+GROUP_BYTES = 1 << 25  # of smaller arrays, which are read together
 
 
 def use_orbax() -> None:
-    """Lets orbax save and restore the state of a job of several processes; all call it, first.
+    """Lets orbax save and restore the state of any plan; every process calls it, first.
 
-    Replaces orbax's handler of `jax.Array`. Without effect in a job of one process.
+    Replaces orbax's handler of `jax.Array`. A process that restores a large array holds at most
+    two of its chunks beside the pieces that it keeps; chunks of what was saved by this handler have
+    at most 8 MiB, unless `SaveArgs` say otherwise.
 
     Raises:
         ImportError: orbax-checkpoint is not installed.
     """
-    if jax.process_count() > 1:
-        handlers: Any = import_module("orbax.checkpoint").type_handlers
-        handlers.register_type_handler(jax.Array, _handler(handlers), override=True)
+    handlers: Any = import_module("orbax.checkpoint").type_handlers
+    handlers.register_type_handler(jax.Array, _handler(handlers), override=True)
 
 
 class JobSharding(NamedSharding):
@@ -42,6 +49,8 @@ class JobSharding(NamedSharding):
 
 
 def _handler(handlers: Any) -> Any:
+    store: Any = import_module("tensorstore")
+
     class JobArrays(handlers.ArrayHandler):  # type: ignore[misc]  # orbax is no dependency
         """orbax's own, of the arrays that this process has pieces of."""
 
@@ -52,18 +61,39 @@ def _handler(handlers: Any) -> Any:
             if not here:
                 return []
             own = [_of_the_job(values[i]) for i in here]
-            chosen = None if args is None else [args[i] for i in here]
-            return await super().serialize(own, [infos[i] for i in here], chosen)
+            chosen = [handlers.SaveArgs() if args is None else args[i] for i in here]
+            return await super().serialize(
+                own, [infos[i] for i in here], [_in_chunks(arg) for arg in chosen]
+            )
 
         async def deserialize(self, infos: Sequence[Any], args: Any = None) -> Any:
-            places = [getattr(arg, "sharding", None) for arg in args or ()]
-            here = [i for i, place in enumerate(places) if place is None or is_here(place)]
-            read: list[jax.Array] = []
-            if here:
-                read = await super().deserialize([infos[i] for i in here], [args[i] for i in here])
-            known = dict(zip(here, read, strict=True))
-            return [known[i] if i in known else _elsewhere(arg) for i, arg in enumerate(args)]
+            if args is None:
+                return await super().deserialize(infos)
+            known: dict[int, jax.Array] = {}
+            rest = []
+            for i, (info, arg) in enumerate(zip(infos, args, strict=True)):
+                place = getattr(arg, "sharding", None)
+                if place is not None and not is_here(place):
+                    known[i] = _elsewhere(arg)
+                elif not _is_large(arg) or (array := await self._by_chunks(info, arg)) is None:
+                    rest.append(i)
+                else:
+                    known[i] = array
+            for group in _groups(rest, [_bytes_here(arg) for arg in args]):
+                own, asked = [infos[i] for i in group], [args[i] for i in group]
+                known |= zip(group, await super().deserialize(own, asked), strict=True)
+            return [known[i] for i in range(len(known))]
 
+        async def _by_chunks(self, info: Any, arg: Any) -> jax.Array | None:
+            """None where another shape was saved: orbax pads, or says what is wrong."""
+            spec = handlers.get_json_tspec_read(info, use_ocdbt=info.is_ocdbt_checkpoint)
+            found = await store.open(store.Spec(spec), open=True, context=info.ts_context)
+            if tuple(found.shape) != tuple(arg.global_shape):
+                return None
+            return await read_by_chunks(found, arg.sharding, np.dtype(arg.dtype))
+
+    if jax.process_count() == 1:
+        return JobArrays()
     # Who has an array describes it, and all might write the one file of shardings at once; that
     # would serve to restore without saying where to, which is of no use for another plan.
     return JobArrays(
@@ -71,9 +101,46 @@ def _handler(handlers: Any) -> Any:
     )
 
 
+def _in_chunks(arg: Any) -> Any:
+    if arg.chunk_byte_size is not None:
+        return arg
+    return dataclasses.replace(arg, chunk_byte_size=CHUNK_BYTES)
+
+
+def _is_large(arg: Any) -> bool:
+    """Whether an array of numbers, whose place is known, has more than a chunk in this process."""
+    place = getattr(arg, "sharding", None)
+    if type(place) is not NamedSharding or _bytes_here(arg) <= CHUNK_BYTES or _is_key(arg.dtype):
+        return False
+    own: Any = place.addressable_devices
+    return all(device.default_memory().kind == place.memory_kind for device in own)
+
+
+def _bytes_here(arg: Any) -> int:
+    """What this process is to hold of an array, as far as `arg` tells."""
+    place, shape, dtype = (getattr(arg, n, None) for n in ("sharding", "global_shape", "dtype"))
+    if not isinstance(place, NamedSharding) or shape is None or dtype is None:
+        return 0
+    piece: int = math.prod(place.shard_shape(tuple(shape))) * dtype.itemsize
+    return piece * len(place.addressable_devices)
+
+
+def _groups(numbers: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
+    """Runs of numbers whose sizes come to `GROUP_BYTES`, or of one number."""
+    groups: list[list[int]] = []
+    filled = GROUP_BYTES
+    for number in numbers:
+        if filled + sizes[number] > GROUP_BYTES:
+            groups.append([])
+            filled = 0
+        groups[-1].append(number)
+        filled += sizes[number]
+    return groups
+
+
 def _of_the_job(value: jax.Array) -> jax.Array:
     lies = value.sharding
-    if not isinstance(lies, NamedSharding) or _is_key(value.dtype):
+    if not isinstance(lies, NamedSharding) or _is_key(value.dtype) or jax.process_count() == 1:
         return value
     named: Any = JobSharding
     return assembled(value.shape, named(lies.mesh, lies.spec), pieces_of(value), value.dtype)

@@ -1,0 +1,65 @@
+"""orbax with the handler of shardc: large arrays in chunks, small ones in groups."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import shardc
+from shardc.runtime.processes import orbax_arrays
+from tests.py.api.state.scanned_step import initial, laid_out, planned
+
+CHUNK_BYTES = 1 << 10
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The arrays that were read by chunks."""
+    found = []
+    by_chunks = orbax_arrays.read_by_chunks
+
+    async def counted(store, place, dtype):
+        found.append(store)
+        return await by_chunks(store, place, dtype)
+
+    monkeypatch.setattr(orbax_arrays, "read_by_chunks", counted)
+    monkeypatch.setattr(orbax_arrays, "CHUNK_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr(orbax_arrays, "GROUP_BYTES", CHUNK_BYTES)
+    shardc.use_orbax()
+    yield found
+    handlers = ocp.type_handlers
+    handlers.register_type_handler(jax.Array, handlers.ArrayHandler(), override=True)
+
+
+def test_a_state_is_restored_into_another_plan(read, tmp_path):
+    with ocp.CheckpointManager(tmp_path) as manager:
+        manager.save(0, args=ocp.args.StandardSave(laid_out(planned(1, "fsdp"))))
+        manager.wait_until_finished()
+        wanted = planned(2, "tensor").abstract_state()
+        restored = manager.restore(0, args=ocp.args.StandardRestore(wanted))
+    assert [store.shape for store in read] == [(4, 32, 32)] * 2
+    assert all(np.prod(store.chunk_layout.read_chunk.shape) <= CHUNK_BYTES // 4 for store in read)
+    for got, value, want in zip(*map(jax.tree.leaves, (restored, initial(), wanted)), strict=True):
+        assert got.sharding.is_equivalent_to(want.sharding, got.ndim)
+        np.testing.assert_array_equal(got, value)
+
+
+@pytest.mark.parametrize("spec", [P(), P(None, "b"), P("b", "a"), P("a", None, "b")], ids=str)
+def test_any_layout_and_dtype_is_read_from_any_chunks(read, tmp_path, spec):
+    mesh = jax.make_mesh((4, 2), ("a", "b"))
+    values = np.random.default_rng(0).normal(size=(24, 40, 6)).astype(np.float32)
+    saved = jax.device_put(values, NamedSharding(mesh, P(None, ("a", "b"))))
+    with ocp.CheckpointManager(tmp_path) as manager:
+        manager.save(0, args=ocp.args.StandardSave({"x": saved}))
+        manager.wait_until_finished()
+        place = NamedSharding(mesh, spec)
+        into = {"x": jax.ShapeDtypeStruct(values.shape, jnp.bfloat16, sharding=place)}
+        got = manager.restore(0, args=ocp.args.StandardRestore(into))["x"]
+    assert len(read) == 1 and got.sharding == place
+    np.testing.assert_array_equal(got, values.astype(jnp.bfloat16))
+    into["x"] = jax.ShapeDtypeStruct((24, 40, 8), jnp.float32, sharding=place)
+    with ocp.CheckpointManager(tmp_path) as manager, pytest.raises(ValueError, match="not compat"):
+        manager.restore(0, args=ocp.args.StandardRestore(into))
