@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import jax
@@ -20,8 +21,10 @@ from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, main_function, ops
 from shardc.passes.cse import Cse
 from shardc.passes.pipeline import NORMALIZE, PASSES
+from shardc.passes.split_backward import SplitBackward
 from shardc.passes.widen_floats import WidenFloats
 from tests.py.fuzz.every_pass import check_every_pass
+from tests.py.fuzz.generate import random_source
 from tests.py.fuzz.kinds import KINDS, step_of
 
 
@@ -164,6 +167,21 @@ def test_every_pass_keeps_what_a_step_computes(kind: str) -> None:
         )
     assert [str(check) for check in found if check.differences or check.not_compared] == []
     assert sum(check.compared for check in found) >= 10
+    assert set(PASSES) - {check.name for check in found} <= {SplitBackward.name}
+
+
+@pytest.mark.parametrize("first", range(0, 200, 10))
+def test_every_pass_keeps_what_random_programs_compute(first: int) -> None:
+    """200 programs in all, small ones; `tools/check_passes.py` takes thousands of larger ones."""
+    wrong: list[str] = []
+    for seed in range(first, first + 10):
+        with jax.enable_x64(True):
+            source = random_source(Random(seed), 2)
+            lowered = jax.jit(source.function(), keep_unused=True).lower(*source.values())
+            inputs = [(("ordinary", "extremes")[seed % 2], seed)]
+            found = check_every_pass(parse(lowered.as_text()), run_here, seed=seed, inputs=inputs)
+            wrong += [f"{source}\n{each}" for each in found if each.differences]
+    assert wrong == []
 
 
 OPT = """func.func @main(%a: tensor<300x2xf32>) -> tensor<300x2xf32> {

@@ -10,6 +10,8 @@ import pytest
 from jax import lax
 
 import shardc
+from tests.py.fuzz.kinds import KINDS
+from tests.py.fuzz.runs import check_plan
 from tests.py.table import CLUSTER
 
 RANDOM = np.random.default_rng(0)
@@ -186,3 +188,8 @@ def test_their_numbers(step: Any) -> None:
     got = shardc.jit(step, cluster=CLUSTER, stages=2, microbatches=1)(W, X)
     for ours, theirs in zip(*map(jax.tree.leaves, (got, jax.jit(step)(W, X))), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_plans_of_random_steps(kind: str) -> None:
+    check_plan(kind, 1)

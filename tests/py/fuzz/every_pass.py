@@ -15,16 +15,21 @@ from shardc.errors import MicrobatchError, StageError
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import Pass, run_passes
 from shardc.passes import plan_shardings
+from shardc.passes.accumulate_in_loops import AccumulateInLoops
 from shardc.passes.annotate_for_xla import AnnotateForXla
 from shardc.passes.apply_shardings import ApplyShardings
+from shardc.passes.ask_shardings import AskShardings
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.cut_loops import CutLoops
+from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE
+from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.share_reshards import ShareReshards
+from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.widen_floats import WidenFloats
 from shardc.plan.layout import Mesh
@@ -59,18 +64,21 @@ def check_every_pass(
 
     yield from run(module, NORMALIZE)
     yield from run(copy_module(module), [WidenFloats()])
-    yield from run(module, [FissionLoops(*batch)])
+    yield from run(module, [FindBatch(*batch), FissionLoops(*batch)])
     yield from run(module, [CutLoops(compiler.even_loop_cuts(module, stages))])
     splits = SplitMicrobatches(microbatches, *batch), SplitMicrobatches(1)
     split = splits[0] if _accepts(module, [splits[0]]) else splits[1]
     yield from run(module, [split])
     plans = PlanStages(stages=stages), PlanStages(stages=1)
     wanted = plans[0] if _accepts(module, [plans[0]]) else plans[1]
-    yield from run(module, [wanted, OutlineStages(), ShareReshards()])
+    yield from run(module, [wanted, PlanResidency((seed % 3,) * wanted.stages), OutlineStages()])
+    if _accepts(module, [SplitBackward(CLUSTER_TEXT)]):
+        yield from run(module, [SplitBackward(CLUSTER_TEXT)])
+    yield from run(module, [AccumulateInLoops(), ShareReshards()])
     meshes = tuple(
         Mesh((("x", 2), ("y", 2)), tuple(range(4 * s, 4 * s + 4))) for s in range(wanted.stages)
     )
-    yield from run(module, [AssignMeshes(print_meshes(meshes))])
+    yield from run(module, [AssignMeshes(print_meshes(meshes)), AskShardings()])
     unplanned = copy_module(module)
     yield from run(module, [PlanShardings(cluster=CLUSTER_TEXT)])
     text = msgspec.json.encode(compiler.shardings_of(module)).decode()

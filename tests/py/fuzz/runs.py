@@ -1,4 +1,4 @@
-"""Random steps through `shardc.jit`: the schedules, chunks and lowerings that there are, for real.
+"""Random steps through `shardc.jit`, in the schedules, chunks and lowerings that there are.
 
 `plans.py` runs the programs of a plan one after the other in the interpreter. Here XLA compiles
 them, and the runtime runs two steps in the order of a schedule.
@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 import shardc
+from shardc.api.state.abstract import places_of
 from shardc.check.differences import by_roundings, differing, narrowest_float
 from shardc.check.values import Kind, with_special_values
 from shardc.errors import RequestWarning, ShardcError
@@ -52,6 +53,33 @@ def random_options(random: Random) -> dict[str, Any]:
         return shape | {"schedule": "interleaved-1f1b", "chunks": 2, "microbatches": 4}
     schedule = random.choice(WHOLE if way == "whole" else CHUNKED)
     return shape | {"schedule": schedule, "microbatches": 4}
+
+
+def check_plan(kind: str, seed: int) -> str:
+    """Makes a random plan of what a seed gives, lowers it and orders its step; nothing runs.
+
+    Returns:
+        "accepted", "JAX has no derivative", or "refused" with a code that is allowed.
+
+    Raises:
+        ShardcError: the plan is refused, for another reason than `ALLOWED` ones.
+    """
+    options = random_options(Random(f"plan {kind} {seed}"))
+    with jax.enable_x64(True), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RequestWarning)
+        step = step_of(kind, seed)
+        wrapped = shardc.jit(step.function, donate_argnums=0, cluster=CLUSTER, **options)
+        try:
+            with mock.patch.object(plan_shardings, "solve", random_solver(seed)):
+                planned = wrapped.lower(*step.args).plan()
+            places_of(planned.executable, jax.devices())
+        except NotImplementedError:
+            return "JAX has no derivative"
+        except ShardcError as error:
+            if error.code not in ALLOWED:
+                raise
+            return f"refused {error.code}"
+    return "accepted"
 
 
 def check_run(kind: str, seed: int, values: Kind = "ordinary") -> dict[str, Any]:
