@@ -41,6 +41,7 @@ from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE, XLA_LOWERING
 from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
+from shardc.passes.replicate_stages import ReplicateStages
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_microbatches import SplitMicrobatches
@@ -167,12 +168,16 @@ def outline_shape(split_module: Module, shape: Shape, cluster: Cluster | None) -
     Args:
         cluster: its device prices what a backward that is cut in two computes twice.
     Raises:
-        StageError: SHARDC-163, the schedule runs weight gradients apart, and there are none.
+        StageError: SHARDC-163, the schedule runs weight gradients apart, and there are none; 164,
+            it has two copies of each stage, and there is one microbatch.
     """
     passes = _stages(shape.cuts, shape.recompute)
-    if executable_schedule(shape.schedule).split_backward:
+    family = executable_schedule(shape.schedule)
+    if family.split_backward:
         text = SplitBackward.cluster if cluster is None else msgspec.json.encode(cluster).decode()
         passes.append(SplitBackward(text))
+    if shape.num_replicas > 1:
+        passes.append(ReplicateStages())
     return _after(split_module, [*passes, *_SHARED])
 
 
@@ -193,9 +198,10 @@ def work_of(module: Module, shape: Shape) -> Work:
     kinds = {function_kind(f) for f in own}
     updates = [f for f in own if function_kind(f) is FunctionKind.UPDATE]
     return Work(
-        num_groups=len(shape.meshes) // shape.num_chunks,
+        num_groups=shape.num_stages // shape.num_chunks,
         num_microbatches=shape.num_microbatches,
         chunks=shape.num_chunks,
+        replicas=shape.num_replicas,
         backward=FunctionKind.BACKWARD in kinds or FunctionKind.WEIGHT in kinds,
         prologue=FunctionKind.BEFORE in kinds,
         update_rounds=max(((get_int(f, ROUND) or 0) + 1 for f in updates), default=0),
@@ -327,12 +333,13 @@ def lower(
     with module.context:
         placed = meshes(module.operation)
         return Executable(
-            meshes=tuple(placed[f"stage{s}"] for s in range(work.num_stages)),
+            meshes=tuple(placed[f"stage{s}"] for s in range(len(plan.stages))),
             programs=stage_programs(module.operation, local=lowering == "local"),
             arguments=argument_specs(module.operation),
             results=result_specs(module.operation),
             num_microbatches=plan.num_microbatches,
             actions=print_lanes(lanes),
+            num_replicas=plan.num_replicas,
         )
 
 

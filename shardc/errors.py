@@ -24,6 +24,7 @@ CODES: dict[str, str] = {
     "SHARDC-161": "stages were asked for, but no forward pass can be told from the backward pass",
     "SHARDC-162": "the submesh sizes cannot fill the devices with that many stages",
     "SHARDC-163": "no weight gradient of a program can be computed apart",
+    "SHARDC-164": "two copies of each stage have only one microbatch between them",
     "SHARDC-180": "an argument of shardc.jit or of the command has no meaning",
     "SHARDC-181": "there is no pass of that name or with that option",
     "SHARDC-182": "a pass of MLIR refused the module",

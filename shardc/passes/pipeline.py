@@ -29,6 +29,7 @@ from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.read_rows_in_place import ReadRowsInPlace
+from shardc.passes.replicate_stages import ReplicateStages
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_backward import SplitBackward
@@ -82,9 +83,10 @@ NORMALIZE: tuple[Pass, ...] = (
 # plan-residency (after stages, each of which keeps its own values, and before outline-stages,
 # which does what it says), outline-stages (before shardings, so that a stage is planned with all
 # uses of its parameters), split-backward (after it, because then it is known what crosses stages;
-# only for schedules that run weight gradients apart), accumulate-in-loops (after them, because
-# only then there are accumulators, and before shardings, which hold for the loops as they will
-# run), share-reshards (after them, because ops of two functions share nothing, and before
+# only for schedules that run weight gradients apart), replicate-stages (after it, because both
+# copies are cut alike; only for schedules with two of them), accumulate-in-loops (after them,
+# because only then there are accumulators, and before shardings, which hold for the loops as they
+# will run), share-reshards (after them, because ops of two functions share nothing, and before
 # shardings, which it gives one more choice), assign-meshes, ask-shardings (before shardings are
 # planned, for a plan given by hand), plan-shardings or apply-shardings.
 
@@ -133,6 +135,7 @@ PASSES: dict[str, type[Pass]] = {
         PlanResidency,
         OutlineStages,
         SplitBackward,
+        ReplicateStages,
         AccumulateInLoops,
         ShareReshards,
         AssignMeshes,

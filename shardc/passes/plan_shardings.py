@@ -14,6 +14,7 @@ from shardc.analysis.program.stage_table import (
     arrivals,
     asked_values,
     donated_arguments,
+    microbatches_of,
     next_states,
 )
 from shardc.analysis.shardings.memory_report import memory_at_peak
@@ -26,7 +27,6 @@ from shardc.cluster import Cluster
 from shardc.errors import InfeasibleError, PlanError
 from shardc.ir.attributes import (
     CLUSTER,
-    NUM_MICROBATCHES,
     NUM_STAGES,
     STAGE,
     STAGE_REPORTS,
@@ -83,7 +83,6 @@ class PlanShardings(Pass):
 
     def apply(self, module: ir.Operation) -> None:
         cluster = Cluster.parse(self.cluster)
-        num_microbatches = get_int(module, NUM_MICROBATCHES) or 1
         facts = function_facts(module)
         placed = meshes(module)
         same, asked = next_states(module), asked_values(module)
@@ -108,6 +107,7 @@ class PlanShardings(Pass):
             mesh = placed[f"stage{stage}"]
             home, _ = cluster.home(mesh.device_ids)
             limits[stage] = self.memory_limit or home.device.memory_bytes
+            num_microbatches = len(microbatches_of(module, stage))
             built = ProblemBuilder(
                 stage_functions,
                 facts,

@@ -111,8 +111,8 @@ def judged_plan(plan: "Plan", name: str) -> Alternative:
         name,
         plan.num_microbatches,
         plan.schedule,
-        tuple(stage.mesh.shape for stage in plan.stages),
-        tuple(len(stage.layers) for stage in plan.stages),
+        tuple(stage.mesh.shape for stage in plan.own_stages),
+        tuple(len(stage.layers) for stage in plan.own_stages),
         exact=terms_of(plan),
     )
 

@@ -73,7 +73,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Everything that was decided for one program on one cluster.
 
     Attributes:
-        num_stages: device groups in a row, as asked for; each runs `num_chunks` of `stages`.
+        num_stages: device groups in a row, as asked for; each runs `num_chunks` of `stages`, and as
+            many second copies, which follow in `stages`, where `num_replicas` is 2.
         lanes: per device group, the printed actions of the schedule in order.
         shardings: name of a stage function -> the shardings in it.
         objective: seconds per step of the slowest stage, which no schedule of this shape undercuts.
@@ -110,9 +111,15 @@ class Plan(msgspec.Struct, frozen=True):
     cluster: Cluster | None = None
     from_cache: bool = False
     num_chunks: int = 1
+    num_replicas: int = 1
     lanes: tuple[tuple[str, ...], ...] = ()
     account: Account | None = None
     schedules: tuple[JudgedSchedule, ...] = ()
+
+    @property
+    def own_stages(self) -> tuple[StagePlan, ...]:
+        """The stages without their second copies."""
+        return self.stages[: len(self.stages) // self.num_replicas]
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON, whole or not at all."""
@@ -171,10 +178,11 @@ def check_sound(plan: Plan) -> None:
         "num_stages": plan.num_stages,
         "num_microbatches": plan.num_microbatches,
         "num_chunks": plan.num_chunks,
+        "num_replicas": plan.num_replicas,
     }
     for name, count in counts.items():
         _check(1 <= count <= MOST, f"{name} is {count}")
-    wanted = plan.num_stages * plan.num_chunks
+    wanted = plan.num_stages * plan.num_chunks * plan.num_replicas
     _check(len(plan.stages) == wanted, f"it has {len(plan.stages)} stages, and says {wanted}")
     for number, stage in enumerate(plan.stages):
         _check_mesh(stage.mesh, f"stage {number}")

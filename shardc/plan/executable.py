@@ -101,7 +101,8 @@ class Executable(msgspec.Struct, frozen=True):
     """All that the runtime needs to run one step; no compiler, no planner.
 
     Attributes:
-        meshes: one per stage.
+        meshes: one per stage; of S stages with two copies, S + s is the second of stage s.
+        num_replicas: copies of each stage.
         actions: per lane, the printed actions of the schedule, e.g. ("0F0", "0F1", "0B0", ...). A
             lane is of one device group; all actions of a stage stand in one.
     """
@@ -112,6 +113,12 @@ class Executable(msgspec.Struct, frozen=True):
     results: tuple[ResultSpec, ...]
     num_microbatches: int
     actions: tuple[tuple[str, ...], ...]
+    num_replicas: int = 1
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of the pipeline, each counted once."""
+        return len(self.meshes) // self.num_replicas
 
     def of_stage(self, stage: int | None) -> list[StageProgram]:
         """The programs of a stage, or of all stages for None."""

@@ -79,13 +79,14 @@ def program_graph(
 
     Args:
         tasks: all that has to run, and on which device group each stage stands.
-        meshes: one per stage.
+        meshes: one per stage and copy.
         returned: values that the step returns; they stay until its end.
     """
+    num_stages = 1 + max((task.stage for task in tasks.tasks), default=0)
     by_place: dict[tuple[int, FunctionKind, int], list[ProgramValues]] = {}
     for each in programs:
         by_place.setdefault((each.stage, each.kind, each.round), []).append(each)
-    runs = {task: _programs_of(task, by_place) for task in tasks.tasks}
+    runs = {task: _programs_of(task, num_stages, by_place) for task in tasks.tasks}
     values: dict[Key, _Value] = {}
     adders: dict[str, list[Task]] = {}
     for task, own in runs.items():
@@ -145,14 +146,16 @@ def executable_graph(executable: Executable) -> tuple[Schedule, TaskGraph]:
 
 
 def _programs_of(
-    task: Task, by_place: Mapping[tuple[int, FunctionKind, int], list[ProgramValues]]
+    task: Task,
+    num_stages: int,
+    by_place: Mapping[tuple[int, FunctionKind, int], list[ProgramValues]],
 ) -> list[ProgramValues]:
     """What a task runs; nothing where its stage has nothing to do at that point."""
     number = task.microbatch if task.kind == UPDATE else 0
     return [
         each
         for kind in KINDS_OF_ACTION[task.kind]
-        for each in by_place.get((task.stage, kind, number), ())
+        for each in by_place.get((task.place(num_stages), kind, number), ())
     ]
 
 
@@ -178,7 +181,7 @@ def _buffers(
 ) -> list[Buffer]:
     """A buffer for each place that a value has; `last`: of each group, if it stays until then."""
     home = tasks.group(value.maker), value.spec.sharding
-    mesh_of = {group: meshes[stage] for (stage, _), group in tasks.groups.items()}
+    mesh_of = {group: meshes[stage] for (stage, copy), group in tasks.groups.items() if not copy}
     found = []
     for place in dict.fromkeys((home, *value.readers)):
         group, sharding = place

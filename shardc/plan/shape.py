@@ -12,9 +12,10 @@ class Shape(msgspec.Struct, frozen=True):
     Attributes:
         num_microbatches: parts of the batch.
         cuts: for each stage but the first, position of its first forward op in the split @main.
-        meshes: one per stage; the stages of one device group have the same.
+        meshes: one per stage; the stages of one device group have the same. Second copies follow.
         schedule: name of the schedule.
-        num_chunks: stages per device group.
+        num_chunks: stages per device group, of one copy.
+        num_replicas: copies of each stage.
         batch_args: flat arguments that are cut; None: found by analysis.
         loop_cuts: where loops over layers are cut, as `shardc-cut-loops` takes them; `cuts` are
             positions after that.
@@ -30,17 +31,30 @@ class Shape(msgspec.Struct, frozen=True):
     loop_cuts: tuple[int, ...] = ()
     num_chunks: int = 1
     recompute: tuple[int, ...] = ()
+    num_replicas: int = 1
+
+    @property
+    def num_stages(self) -> int:
+        """Stages, each counted once."""
+        return len(self.meshes) // self.num_replicas
+
+    @property
+    def own_meshes(self) -> tuple[Mesh, ...]:
+        """Those of the stages, without second copies."""
+        return self.meshes[: self.num_stages]
 
     @staticmethod
     def of(plan: Plan) -> "Shape":
         """The shape of a plan."""
+        own = plan.own_stages
         return Shape(
             plan.num_microbatches,
-            tuple(stage.cut for stage in plan.stages[1:]),
+            tuple(stage.cut for stage in own[1:]),
             tuple(stage.mesh for stage in plan.stages),
             plan.schedule,
             plan.batch_arguments,
             plan.loop_cuts,
             plan.num_chunks,
-            tuple(stage.recompute for stage in plan.stages),
+            tuple(stage.recompute for stage in own),
+            plan.num_replicas,
         )

@@ -134,9 +134,8 @@ class Attempts:
     ) -> Candidate | InfeasibleError | BugError:
         """Plans a shape exactly, and keeps it if it is the best; the error, if it does not fit, or
         if shardc fails at it."""
-        sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in proposal.shape.meshes)
         return self._unless_it_fails(
-            f"{len(proposal.shape.meshes)} stages on {sizes}",
+            _said(proposal.shape),
             functools.partial(self._plan, proposal, gap, effort_s, cutoff_s),
         )
 
@@ -147,10 +146,8 @@ class Attempts:
         start_s = time.monotonic()
         shape = proposal.shape
         self._first = self._first or proposal
-        sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.meshes)
         self.progress(
-            f"planning {len(shape.meshes)} stages on {sizes}, {shape.num_microbatches} microbatches"
-            f"{self._best_so_far()}"
+            f"planning {_said(shape)}, {shape.num_microbatches} microbatches{self._best_so_far()}"
         )
         try:
             found = self._planned(proposal, gap=gap, effort_s=effort_s, cutoff_s=cutoff_s)
@@ -244,3 +241,9 @@ def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: 
         f" temporaries are the rest: wrap layers in jax.checkpoint, use more microbatches or a"
         f" smaller batch, or raise the limit by {missing_bytes:,} bytes"
     )
+
+
+def _said(shape: Shape) -> str:
+    """`2 stages on 2x2+2x2`"""
+    sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.own_meshes)
+    return f"{shape.num_stages} stages on {sizes}"

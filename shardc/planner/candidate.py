@@ -62,7 +62,7 @@ def plan_exactly(
         outlined,
         shape.meshes,
         cluster,
-        stashes=family.in_flight(work),
+        stashes=family.in_flight(work) * shape.num_replicas,
         memory_limit_bytes=options.memory_limit_bytes,
         time_limit_s=time_limit_s,
         effort_s=effort_s,
@@ -97,7 +97,7 @@ class Candidate:
     @property
     def seconds(self) -> float:
         """Predicted step time."""
-        return float(self.step.simulation.makespan_s) + self.host_s
+        return self.step.seconds + self.host_s
 
     @property
     def peak_bytes(self) -> int:
@@ -153,12 +153,13 @@ class Candidate:
     ) -> Plan:
         """All of it as data; `split_module` is what its stages were cut out of."""
         shape, reports = self.shape, self.reports
-        cuts = (0, *shape.cuts)
+        cuts, layers = (0, *shape.cuts), self.proposal.layers
+        num_stages = shape.num_stages
         stages = tuple(
             StagePlan(
                 mesh=mesh,
-                layers=self.proposal.layers[stage],
-                cut=cuts[stage],
+                layers=layers[stage % num_stages],
+                cut=cuts[stage % num_stages],
                 num_flops=reports[stage].num_flops,
                 time_s=sum(s for kind, s in reports[stage].seconds.items() if kind.per_microbatch),
                 peak_bytes=reports[stage].peak_bytes,
@@ -168,7 +169,7 @@ class Candidate:
                 num_folded=reports[stage].num_folded,
                 folded_objective=reports[stage].folded_objective,
                 communication_s=reports[stage].communication_s,
-                recompute=shape.recompute[stage] if shape.recompute else 0,
+                recompute=shape.recompute[stage % num_stages] if shape.recompute else 0,
                 num_whole_flops=sum(each.num_flops for each in reports[stage].replicated),
                 collectives=reports[stage].collectives,
             )
@@ -180,7 +181,7 @@ class Candidate:
         )
         batch = cut_dims(split_module.operation)
         plan = Plan(
-            num_stages=len(stages) // shape.num_chunks,
+            num_stages=num_stages // shape.num_chunks,
             num_microbatches=shape.num_microbatches,
             schedule=shape.schedule,
             stages=stages,
@@ -209,6 +210,7 @@ class Candidate:
             batch_dims=tuple(batch.values()),
             loop_cuts=shape.loop_cuts,
             num_chunks=shape.num_chunks,
+            num_replicas=shape.num_replicas,
             lanes=print_lanes(self.step.schedule),
         )
         check_bounds(plan)

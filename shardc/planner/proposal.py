@@ -42,7 +42,7 @@ class Proposal:
             name,
             shape.num_microbatches,
             shape.schedule,
-            tuple(mesh.shape for mesh in shape.meshes),
+            tuple(mesh.shape for mesh in shape.own_meshes),
             tuple(map(len, self.layers)),
             self.step_time_s or None,
             missing_bytes=missing_bytes,
@@ -110,6 +110,7 @@ def even_proposals(
             options.batch_args,
             loop_cuts,
             chunks,
+            num_replicas=executable_schedule(schedule).replicas,
         )
         layers = tuple((stage,) for stage in range(count * chunks))
         proposals.append(Proposal(shape, 0.0, layers))
@@ -137,14 +138,18 @@ def num_chunks(schedule: str, options: PlanOptions) -> int:
 
 
 def meshes_of_stages(groups: Sequence[Mesh], schedule: str, chunks: int) -> tuple[Mesh, ...]:
-    """The mesh of each stage, where a schedule puts `chunks` stages on each of `groups`."""
-    work = Work(len(groups), 1, chunks=chunks)
-    return tuple(groups[group] for group in executable_schedule(schedule).place(work)[0])
+    """The mesh of each stage, where a schedule puts `chunks` stages on each of `groups`, and of
+    each second copy."""
+    family = executable_schedule(schedule)
+    work = Work(len(groups), family.replicas, chunks=chunks, replicas=family.replicas)
+    return tuple(groups[group] for of_stage in family.place(work) for group in of_stage)
 
 
-def in_chunks(proposal: Proposal, splits: Splits, schedule: str, options: PlanOptions) -> Proposal:
-    """A proposal with one stage per device group, cut again for a schedule with several: all of
-    even work. One group alone stays as it is.
+def with_schedule(
+    proposal: Proposal, splits: Splits, schedule: str, options: PlanOptions
+) -> Proposal:
+    """A proposal with one stage per device group, for another schedule. Where that has several of
+    them, the stages are cut again: all of even work. One group alone stays as it is.
 
     Raises:
         ScheduleError: SHARDC-242, there are fewer layers, or the schedule takes no such counts.
@@ -153,23 +158,27 @@ def in_chunks(proposal: Proposal, splits: Splits, schedule: str, options: PlanOp
     groups = len(shape.meshes)
     if groups == 1:
         return proposal
+    family = executable_schedule(schedule)
+    again: tuple[int, ...] = ()
+    if any(shape.recompute):  # stages that stay make forward values again as before
+        again = family.in_flight(family.work(Work(groups, shape.num_microbatches), chunks))
+        if chunks == 1:
+            again = tuple(n if old else 0 for n, old in zip(again, shape.recompute, strict=True))
+    shape = msgspec.structs.replace(
+        shape,
+        schedule=schedule,
+        meshes=meshes_of_stages(shape.meshes, schedule, chunks),
+        num_chunks=chunks,
+        num_replicas=family.replicas,
+        recompute=again,
+    )
+    if chunks == 1:
+        return replace(proposal, shape=shape)
     stages = groups * chunks
     module, loop_cuts = splits.in_even_parts(shape.num_microbatches, stages)
     cuts = _even_cuts(module, schedule, groups, chunks)
     assert not isinstance(cuts, StageRefusal), "a pipeline that was found has layers"
-    cut = msgspec.structs.replace(
-        shape,
-        cuts=cuts,
-        loop_cuts=loop_cuts,
-        schedule=schedule,
-        meshes=meshes_of_stages(shape.meshes, schedule, chunks),
-        num_chunks=chunks,
-        recompute=(),
-    )
-    if any(shape.recompute):
-        family = executable_schedule(schedule)
-        held = family.in_flight(family.work(Work(groups, shape.num_microbatches), chunks))
-        cut = msgspec.structs.replace(cut, recompute=held)
+    cut = msgspec.structs.replace(shape, cuts=cuts, loop_cuts=loop_cuts)
     return Proposal(cut, 0.0, tuple((stage,) for stage in range(stages)))
 
 

@@ -33,10 +33,10 @@ from shardc.planner.proposal import (
     Proposal,
     distinct,
     even_proposals,
-    in_chunks,
     num_chunks,
     whole_views,
     with_fewer_loop_cuts,
+    with_schedule,
 )
 from shardc.planner.record.account import recorded
 from shardc.planner.request import (
@@ -49,7 +49,7 @@ from shardc.planner.request import (
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import FAR, WANTED
 from shardc.planner.split_cache import Splits
-from shardc.schedule.registry import AUTO
+from shardc.schedule.registry import AUTO, executable_schedule
 from shardc.solver.interrupt import finish, poll_between
 from shardc.solver.solve import LimitError
 
@@ -113,8 +113,9 @@ class Planner:
         if options.schedule == "auto":  # shapes are searched for with one stage per device group
             self.options = msgspec.structs.replace(self.options, chunks="auto")
         self.chunks = num_chunks(self.schedule, self.options)
-        self.base = "1f1b" if self.chunks > 1 else self.schedule  # with one stage per device group
-        if self.chunks > 1:
+        one_each = self.chunks * executable_schedule(self.schedule).replicas == 1
+        self.base = self.schedule if one_each else "1f1b"  # with one stage per device group
+        if not one_each:
             self.schedules = [self.base]
 
     def run(self) -> Plan:
@@ -337,8 +338,8 @@ class Planner:
                     break
             proposal = promising.search.proposal(each)
             if proposal is not None:
-                if self.chunks > 1:
-                    proposal = in_chunks(proposal, self.splits, self.schedule, self.options)
+                if self.base != self.schedule:
+                    proposal = with_schedule(proposal, self.splits, self.schedule, self.options)
                 alone = 2 * self.tried.num_ops(proposal.shape) > RANKED_OPS
                 gap, effort_s = gap_and_effort(alone)
                 planned += isinstance(self.tried.plan(proposal, gap, effort_s, better_s), Candidate)

@@ -1,11 +1,12 @@
 """How long a step takes whose stages are planned: its schedule, simulated with their times."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple
 
 from shardc.analysis.program.stage_table import result_values
-from shardc.backend.extract import function_values
+from shardc.backend.extract import argument_specs, function_values
 from shardc.cluster import Cluster
 from shardc.compiler import work_of
 from shardc.cost.model import CostModel
@@ -15,11 +16,19 @@ from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Asked, StageReport
 from shardc.plan.program_graph import program_graph
 from shardc.plan.shape import Shape
+from shardc.plan.value_id import is_argument, value_id
 from shardc.schedule.family import Costs, ScheduleFamily, most_held
 from shardc.schedule.simulate import Simulation, simulate
 from shardc.schedule.tasks import Need, Schedule, TaskGraph
 from shardc.schedule.times import Times, durations
 from shardc.schedule.work import Work
+
+
+class Copies(NamedTuple):
+    """What second copies of stages are sent of the step's arguments, and how long that takes."""
+
+    num_bytes: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -28,11 +37,18 @@ class StepTime:
 
     Attributes:
         graph: what the tasks of the schedule need of each other.
+        copies: the weights that second copies of stages are sent when the step begins.
     """
 
     schedule: Schedule
     simulation: Simulation
     graph: TaskGraph
+    copies: Copies = field(default_factory=Copies)
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole step; nothing else is counted to run while copies are sent."""
+        return self.copies.seconds + float(self.simulation.makespan_s)
 
     @property
     def sent_bytes(self) -> int:
@@ -43,7 +59,7 @@ class StepTime:
             for need in needs
             if need.source != need.target
         }
-        return sum(sent.values())
+        return sum(sent.values()) + self.copies.num_bytes
 
 
 def step_time(
@@ -76,7 +92,7 @@ def step_time(
     ):
         return first
     second = _simulated(module, shape, own, family, work, times, cluster)
-    return min(first, second, key=lambda each: each.simulation.makespan_s)
+    return min(first, second, key=lambda each: each.seconds)
 
 
 def _simulated(
@@ -95,7 +111,7 @@ def _simulated(
         shape.meshes,
         result_values(module.operation),
     )
-    meshes = {graph.groups[stage, 0]: mesh for stage, mesh in enumerate(shape.meshes)}
+    meshes = {graph.groups[stage, 0]: mesh for stage, mesh in enumerate(shape.own_meshes)}
     model = CostModel(cluster)
 
     def send_s(need: Need) -> float:
@@ -105,7 +121,28 @@ def _simulated(
 
     overlap = cluster.device.timing.transfers_overlap
     simulation = simulate(schedule, graph, durations(work, times), send_s, overlap=overlap)
-    return StepTime(schedule, simulation, graph)
+    return StepTime(schedule, simulation, graph, _copies(module, shape, model))
+
+
+def _copies(module: Module, shape: Shape, model: CostModel) -> Copies:
+    """The arguments that second copies read and stages on other devices own."""
+    owners = [argument.stage for argument in argument_specs(module.operation)]
+    sent: dict[tuple[int, int], dict[str, int]] = {}  # owner, copy -> bytes of each argument
+    for each in function_values(module.operation):
+        if each.stage < shape.num_stages:
+            continue
+        for spec in each.args:
+            owner = owners[value_id(spec.value).number] if is_argument(spec.value) else each.stage
+            if shape.meshes[owner].device_ids != shape.meshes[each.stage].device_ids:
+                sent.setdefault((owner, each.stage), {})[spec.value] = spec.num_bytes
+    busy: dict[tuple[str, tuple[int, ...]], float] = {}  # of devices that send, and that receive
+    for (owner, copy), values in sent.items():
+        source, target = shape.meshes[owner], shape.meshes[copy]
+        seconds = model.transfer_s(source, target, sum(values.values()))
+        for end in (("sends", source.device_ids), ("receives", target.device_ids)):
+            busy[end] = busy.get(end, 0.0) + seconds
+    num_bytes = sum(sum(values.values()) for values in sent.values())
+    return Copies(num_bytes, max(busy.values(), default=0.0))
 
 
 def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -> Times:

@@ -26,7 +26,7 @@ def choices(module: Module, plan: Plan, cluster: Cluster, matches: Matches) -> l
     sharded = compiler.replay(module, plan)
     family = executable_schedule(plan.schedule)
     work = compiler.work_of(sharded, Shape.of(plan))
-    stashes = family.in_flight(family.work(work, plan.num_chunks))
+    stashes = family.in_flight(family.work(work, plan.num_chunks)) * plan.num_replicas
     with sharded.context:
         return explain_choices(
             sharded.operation, plan.shardings, plan.cluster or cluster, stashes, matches

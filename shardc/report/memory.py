@@ -1,6 +1,6 @@
 """Memory over the time of a step, as far as a plan tells."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from shardc.plan.account import Account, Timed
 from shardc.plan.decisions import Plan
@@ -18,11 +18,19 @@ def stages_of_groups(plan: Plan) -> list[list[int]]:
     return list(groups.values())
 
 
+def group_of_action(plan: Plan) -> Callable[[str], int]:
+    """Gives the device group of a printed action."""
+    groups = {stage: g for g, own in enumerate(stages_of_groups(plan)) for stage in own}
+    num_stages = len(plan.own_stages)
+    return lambda action: groups[Task.parse(action).place(num_stages)]
+
+
 def in_flight(timeline: Sequence[Timed], stage: int) -> Iterator[tuple[float, int, Task]]:
     """(time, microbatches whose forward has begun and whose backward is not done, action) of each
     action of a stage, as it begins."""
     own = [(each, Task.parse(each.action)) for each in timeline]
-    own = [(each, task) for each, task in own if task.stage == stage]
+    num_stages = 1 + max((task.stage for _, task in own), default=0)
+    own = [(each, task) for each, task in own if task.place(num_stages) == stage]
     ends = {task.microbatch: each.end_s for each, task in own if task.kind in _LAST}
     begun: set[int] = set()
     for each, task in own:

@@ -12,7 +12,7 @@ from shardc.plan.layout import ranges
 from shardc.report.axes import axis_words, headline
 from shardc.report.findings import WARN, findings
 from shardc.report.folding import fold_arguments, fold_layers
-from shardc.report.memory import stages_of_groups, worst_microbatch
+from shardc.report.memory import group_of_action, stages_of_groups, worst_microbatch
 from shardc.report.model import (
     AxisWords,
     Communication,
@@ -22,7 +22,6 @@ from shardc.report.model import (
     StageWords,
 )
 from shardc.report.summary import mesh_text
-from shardc.schedule.tasks import Task
 
 THIS = "this plan"
 _LETTERS = {FunctionKind.FORWARD: "F", FunctionKind.BACKWARD: "BX", FunctionKind.WEIGHT: "WX"}
@@ -124,10 +123,10 @@ def _when(account: Account, worst: Worst, num_microbatches: int) -> str:
 
 
 def _crossings(plan: Plan, account: Account) -> tuple[Crossing, ...]:
-    group_of = {s: g for g, own in enumerate(stages_of_groups(plan)) for s in own}
+    group_of = group_of_action(plan)
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for each in account.sent:
-        key = tuple(group_of[Task.parse(a).stage] for a in (each.source, each.target))
+        key = tuple(group_of(action) for action in (each.source, each.target))
         count, num_bytes = found.get((key[0], key[1]), (0, 0))
         found[key[0], key[1]] = count + 1, num_bytes + each.num_bytes
     return tuple(Crossing(*key, *found[key]) for key in sorted(found))

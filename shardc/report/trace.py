@@ -13,7 +13,7 @@ from typing import Any
 from shardc.errors import InputError, writing
 from shardc.files import write_whole
 from shardc.plan.decisions import Plan
-from shardc.report.memory import memory_curve, stages_of_groups
+from shardc.report.memory import group_of_action, memory_curve, stages_of_groups
 from shardc.runtime.tape.measured import MeasuredStep
 from shardc.schedule.simulate import Simulation
 from shardc.schedule.tasks import KINDS, Task
@@ -88,11 +88,11 @@ def predicted(plan: Plan) -> Process:
 
 def measured(step: MeasuredStep, plan: Plan, number: int) -> Process:
     """A step that ran, action by action; it begins at 0, as what is predicted does."""
-    group_of = {s: g for g, own in enumerate(stages_of_groups(plan)) for s in own}
+    group_of = group_of_action(plan)
     return Process(
         f"measured step {number}",
         tuple(
-            Slice(action, group_of[Task.parse(action).stage], a - step.start_ns, b - step.start_ns)
+            Slice(action, group_of(action), a - step.start_ns, b - step.start_ns)
             for action, a, b in step.runs
         ),
     )

@@ -81,9 +81,8 @@ class ScheduleFamily:
 
     @property
     def is_executable(self) -> bool:
-        """Whether the compiler can make programs for it: one copy of each stage, as yet, and whole
-        sequences."""
-        return self.replicas == 1 and not self.slices
+        """Whether the compiler can make programs for it: for whole sequences alone, as yet."""
+        return not self.slices
 
     def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:
         """`base` with the chunks, slices and replicas that this family gives it.

@@ -71,7 +71,8 @@ def executable_schedule(name: str) -> ScheduleFamily:
     """The family called `name`, if programs can be made for it.
 
     Raises:
-        ScheduleError: SHARDC-240 there is none; SHARDC-248 it can only be simulated as yet.
+        ScheduleError: SHARDC-240 there is none; SHARDC-248 it cuts sequences, and can
+            only be simulated as yet.
     """
     family = schedule_named(name)
     if not family.is_executable:

@@ -60,6 +60,10 @@ class Task(NamedTuple):
         part = f".{self.slice}" if self.slice else ""
         return f"{self.stage}{self.kind}{number}{part}{"'" * self.replica}"
 
+    def place(self, num_stages: int) -> int:
+        """Which of all copies of the stages runs it: stage s of replica r is r * num_stages + s."""
+        return self.replica * num_stages + self.stage
+
     @staticmethod
     def parse(text: str) -> "Task":
         """Reads what `str` printed; ScheduleError (SHARDC-241) if `text` is no task."""

@@ -60,18 +60,20 @@ def durations(
     """Times of tasks.
 
     Args:
-        times: of every stage, or one per stage (each still of the group's whole share, so that a
-            chunk of it takes 1 / chunks).
+        times: of every stage, or one per stage and copy (each still of the group's whole share, so
+            that a chunk of it takes 1 / chunks).
         slice_shares: the part of a microbatch's time that each slice takes; () = equal parts.
     """
-    per_stage = [times] * work.num_stages if isinstance(times, Times) else list(times)
-    assert len(per_stage) == work.num_stages, "one Times per stage"
+    places = work.num_stages * work.replicas
+    per_stage = [times] * places if isinstance(times, Times) else list(times)
+    assert len(per_stage) == places, "one Times per stage"
     known: dict[tuple[int, str, int], Amount] = {}
 
     def of(task: Task) -> Amount:
-        key = (task.stage, task.kind, task.slice)
+        place = task.place(work.num_stages)
+        key = (place, task.kind, task.slice)
         if key not in known:
-            found = per_stage[task.stage].of(task.kind, work)
+            found = per_stage[place].of(task.kind, work)
             if slice_shares and task.kind in (FORWARD, BACKWARD, WEIGHT, WHOLE_BACKWARD):
                 found = found * work.slices * slice_shares[task.slice]
             known[key] = found

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import result_values
+from shardc.analysis.program.stage_table import microbatches_of, result_values
 from shardc.backend.mergeable_module import mergeable_module
 from shardc.backend.primitive import ProgramModule, run_program
 from shardc.ir.attributes import (
@@ -84,11 +84,13 @@ def run_pipeline(module: ir.Module, args: list[np.ndarray], num_microbatches: in
     for function in (f for f in table if f.kind == "before"):
         call(function, 0)
     for microbatch in range(num_microbatches):
-        for function in sorted((f for f in table if f.kind == "forward"), key=lambda f: f.stage):
+        with module.context:
+            own = [f for f in table if microbatch in microbatches_of(module.operation, f.stage)]
+        for function in sorted((f for f in own if f.kind == "forward"), key=lambda f: f.stage):
             call(function, microbatch)
-        for function in sorted((f for f in table if f.kind == "backward"), key=lambda f: -f.stage):
+        for function in sorted((f for f in own if f.kind == "backward"), key=lambda f: -f.stage):
             call(function, microbatch)
-        for function in (f for f in table if f.kind == "weight"):
+        for function in (f for f in own if f.kind == "weight"):
             call(function, microbatch)
     for function in sorted((f for f in table if f.kind == "update"), key=lambda f: f.round):
         call(function, 0)

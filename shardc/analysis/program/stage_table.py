@@ -5,10 +5,19 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.cost.arrivals import Arrival
-from shardc.ir.attributes import VALUE, data_of, result_attrs
+from shardc.ir.attributes import (
+    NUM_MICROBATCHES,
+    NUM_REPLICAS,
+    NUM_STAGES,
+    VALUE,
+    data_of,
+    get_int,
+    result_attrs,
+)
 from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
 from shardc.ir.walk import functions, symbol, terminator, walk, where
 from shardc.plan.value_id import argument_id, is_computed
+from shardc.schedule.work import Work
 
 ARGUMENTS = "shardc.arguments"  # module: one dict per argument of the user's function
 RESULTS = "shardc.results"  # module: value id of each result
@@ -21,6 +30,15 @@ RESULT_PIECES = "shardc.result_pieces"  # module: [result, dim] whose rows it go
 def result_values(module: ir.Operation) -> list[str]:
     """Value id of each result of the user's function."""
     return [str(ir.StringAttr(v).value) for v in ir.ArrayAttr(module.attributes[RESULTS])]
+
+
+def microbatches_of(module: ir.Operation, stage: int) -> range:
+    """The microbatches that go through a stage, or through a copy of one."""
+    replicas = get_int(module, NUM_REPLICAS) or 1
+    step = Work(1, get_int(module, NUM_MICROBATCHES) or 1, replicas=replicas)
+    if replicas == 1:
+        return step.microbatches()
+    return step.microbatches(stage * replicas // (get_int(module, NUM_STAGES) or replicas))
 
 
 def next_states(module: ir.Operation) -> dict[str, str]:

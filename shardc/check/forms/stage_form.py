@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import result_values
+from shardc.analysis.program.stage_table import microbatches_of, result_values
 from shardc.check.forms.engines import Arrays, Engine
 from shardc.check.forms.whole_form import runner
 from shardc.ir.attributes import (
@@ -64,11 +64,13 @@ def run_stages(module: ir.Operation, args: Arrays, engine: Engine) -> Arrays:
 
     for function in of(FunctionKind.BEFORE):
         call(function, 0)
+    own = [each for each in FunctionKind if each.per_microbatch]
+    table_of = {kind: of(kind) for kind in own}
+    table_of[FunctionKind.BACKWARD].reverse()
     for microbatch in range(count):
-        for function in (*of(FunctionKind.FORWARD), *reversed(of(FunctionKind.BACKWARD))):
-            call(function, microbatch)
-        for function in of(FunctionKind.WEIGHT):
-            call(function, microbatch)
+        for function in (function for kind in own for function in table_of[kind]):
+            if microbatch in microbatches_of(module, function.stage):
+                call(function, microbatch)
     for function in of(FunctionKind.UPDATE):
         call(function, 0)
     return [np.asarray(values[name]) for name in result_values(module)]

@@ -12,7 +12,7 @@ from shardc.cost.model import CostModel
 from shardc.options import PlanOptions
 from shardc.plan.predicted import JudgedSchedule
 from shardc.planner.candidate import Candidate
-from shardc.planner.proposal import Proposal, in_chunks
+from shardc.planner.proposal import Proposal, with_schedule
 from shardc.planner.schedules.cuts import Cut, cut_of
 from shardc.planner.split_cache import Splits
 from shardc.planner.step_time import stage_times
@@ -59,7 +59,12 @@ class Estimates:
 
     def of(self, family: ScheduleFamily, chunks: int) -> JudgedSchedule:
         """The step and the memory of a schedule; why it cannot be had, if it cannot."""
-        work = replace(self.work, chunks=chunks, split_backward=family.split_backward)
+        work = replace(
+            self.work,
+            chunks=chunks,
+            split_backward=family.split_backward,
+            replicas=family.replicas,
+        )
         refused = family.refuses(work)
         cut = self._cut(family, chunks)
         why = refused[0] if refused else cut if isinstance(cut, str) else ""
@@ -70,19 +75,22 @@ class Estimates:
             return JudgedSchedule(family.name, chunks, refusal=why)
         schedule = family.generate(work)
         graph = family.graph(work, schedule)
-        seconds = self._seconds(cut, graph, split=family.split_backward)
+        seconds = self._seconds(cut, graph, work)
         result = simulate(
             schedule,
             self._with_bytes(cut, graph),
-            lambda task: seconds[task.stage, task.kind],
+            lambda task: seconds[task.place(work.num_stages), task.kind],
             lambda need: self._send_s(cut, need),
             overlap=self._model.cluster.device.timing.transfers_overlap,
         )
+        copied, copying_s = self._copies(graph, chunks)
         peak = max(
-            report.peak_bytes - report.memory.stash + float(held)
-            for report, held in zip(self._base.reports, result.peak_activations, strict=True)
+            report.peak_bytes - report.memory.stash + float(held) + copied.get(group, 0.0)
+            for group, (report, held) in enumerate(
+                zip(self._base.reports, result.peak_activations, strict=True)
+            )
         )
-        step_s = float(result.makespan_s) + self._base.host_s
+        step_s = float(result.makespan_s) + self._base.host_s + copying_s
         return JudgedSchedule(family.name, chunks, step_s, int(peak))
 
     def _cut(self, family: ScheduleFamily, chunks: int) -> Cut | str:
@@ -101,18 +109,25 @@ class Estimates:
             positions = layer_positions(module.operation, exactly=stages)
         if isinstance(positions, StageRefusal):
             return f"{stages} stages are more than the {positions.most} layers"
-        proposal = in_chunks(self._base.proposal, self._splits, name, PlanOptions(chunks=chunks))
-        whole = msgspec.structs.replace(proposal.shape, schedule=UNCHUNKED)
+        options = PlanOptions(chunks=chunks)
+        proposal = with_schedule(self._base.proposal, self._splits, name, options)
+        whole = msgspec.structs.replace(
+            proposal.shape,
+            schedule=UNCHUNKED,
+            meshes=proposal.shape.meshes[:stages],
+            num_replicas=1,
+        )
         outlined = outline_shape(self._splits.of(whole), whole, self._model.cluster)
         return cut_of(outlined, self._model)
 
-    def _seconds(self, cut: Cut, graph: TaskGraph, *, split: bool) -> dict[tuple[int, str], float]:
-        """Of each stage and kind of task, on the group where the stage stands."""
+    def _seconds(self, cut: Cut, graph: TaskGraph, work: Work) -> dict[tuple[int, str], float]:
+        """Of each stage, or copy of one, and kind of task, on the group where it stands."""
         found = {}
-        chunks = len(graph.groups) // len(self._times)
+        chunks, split = work.chunks, work.split_backward
         base = self._cuts[1]
         assert isinstance(base, Cut)
-        for (stage, _), group in graph.groups.items():
+        for (stage, replica), group in graph.groups.items():
+            place = replica * work.num_stages + stage
             times = self._times[group]
             for kind, of_kind, known_s in (
                 (FORWARD, FORWARD, times.forward_s),
@@ -123,11 +138,29 @@ class Estimates:
                 flops = cut.flops.get((stage, of_kind), 0.0)
                 busy_s = max(float(known_s) - self._action_s, 0.0)
                 takes_s = busy_s * flops / whole if whole else busy_s / chunks
-                found[stage, kind] = takes_s + self._action_s if takes_s else 0.0
-            found[stage, WHOLE_BACKWARD] = found[stage, BACKWARD] + found[stage, WEIGHT]
-            found[stage, PROLOGUE] = float(times.prologue_s) / chunks
-            found[stage, UPDATE] = float(times.update_s) / chunks
+                found[place, kind] = takes_s + self._action_s if takes_s else 0.0
+            found[place, WHOLE_BACKWARD] = found[place, BACKWARD] + found[place, WEIGHT]
+            found[place, PROLOGUE] = 0.0 if replica else float(times.prologue_s) / chunks
+            found[place, UPDATE] = 0.0 if replica else float(times.update_s) / chunks
         return found
+
+    def _copies(self, graph: TaskGraph, chunks: int) -> tuple[dict[int, float], float]:
+        """By device group, what second copies of stages hold there beside their activations; and
+        the seconds until weights have come to them and gradients from them."""
+        found: dict[int, float] = {}
+        busy: dict[int, float] = {}
+        meshes = self._base.shape.meshes
+        for (stage, replica), group in graph.groups.items():
+            owner = graph.groups[stage, 0]
+            if not replica or owner == group:
+                continue
+            memory = self._base.reports[owner].memory
+            own = memory.parameters + memory.inputs + memory.gradients
+            found[group] = found.get(group, 0.0) + own / chunks
+            sent = own * len(meshes[owner].device_ids) / chunks
+            seconds = self._model.transfer_s(meshes[owner], meshes[group], sent)
+            busy[group] = busy.get(group, 0.0) + seconds
+        return found, max(busy.values(), default=0.0)
 
     def _with_bytes(self, cut: Cut, graph: TaskGraph) -> TaskGraph:
         """`graph`, its buffers of as many bytes on a device as a stage keeps of a microbatch."""
@@ -152,16 +185,5 @@ class Estimates:
 
     def proposal(self, judged: JudgedSchedule) -> Proposal:
         """The pipeline with a schedule, as the compiler takes it."""
-        if judged.chunks > 1:
-            options = PlanOptions(chunks=judged.chunks)
-            return in_chunks(self._base.proposal, self._splits, judged.name, options)
-        return with_schedule(self._base.proposal, judged.name)
-
-
-def with_schedule(proposal: Proposal, name: str) -> Proposal:
-    """The same stages in another order; those that make forward values again do so still."""
-    shape = msgspec.structs.replace(proposal.shape, schedule=name)
-    family = executable_schedule(name)
-    held = family.in_flight(family.work(Work(len(shape.meshes), shape.num_microbatches)))
-    again = tuple(n if old else 0 for n, old in zip(held, shape.recompute, strict=False))
-    return replace(proposal, shape=msgspec.structs.replace(shape, recompute=again))
+        options = PlanOptions(chunks=judged.chunks)
+        return with_schedule(self._base.proposal, self._splits, judged.name, options)

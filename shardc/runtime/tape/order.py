@@ -86,6 +86,7 @@ def _queues(executable: Executable, programs: Sequence[Program]) -> list[Queue]:
     position: dict[tuple[int, FunctionKind, int], int] = {
         (p.program.stage, p.program.kind, p.program.round): i for i, p in enumerate(programs)
     }
+    num_stages = executable.num_stages
     idle = set(range(len(programs)))
     queues = []
     for lane in executable.actions:
@@ -95,7 +96,7 @@ def _queues(executable: Executable, programs: Sequence[Program]) -> list[Queue]:
             round_, microbatch = (task.microbatch, None) if once else (0, task.microbatch)
             entries = []
             for kind in KINDS_OF_ACTION[task.kind]:
-                program = position.get((task.stage, kind, round_))
+                program = position.get((task.place(num_stages), kind, round_))
                 if program is not None:
                     entries.append(Dispatch(str(task), program, microbatch))
                     idle.discard(program)

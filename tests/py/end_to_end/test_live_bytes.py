@@ -114,7 +114,9 @@ def checked_peaks(name: str, groups: int, microbatches: int) -> tuple[Schedule, 
     return schedule, graph
 
 
-@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "zb-v"])
+@pytest.mark.parametrize(
+    "name", ["gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "chimera", "bitpipe", "dualpipe"]
+)
 def test_the_measured_peak_of_each_group_is_the_checkers(name: str) -> None:
     checked_peaks(name, 2, 4)
 

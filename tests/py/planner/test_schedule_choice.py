@@ -67,7 +67,7 @@ def test_what_does_not_fit_is_not_taken() -> None:
 
 def test_chunks_are_as_asked_for() -> None:
     found = plan(chunks=2)
-    assert found.num_chunks == 2 and len(found.stages) == 4
+    assert found.num_chunks == 2 and len(found.own_stages) == 4
     assert {each.chunks for each in found.schedules} == {2}
     with pytest.raises(ScheduleError, match="runs 1 chunk per device, not 2") as caught:
         plan(schedule="1f1b", chunks=2)

@@ -118,7 +118,7 @@ def test_names_and_places_of_shardcs_own_cannot_be_taken(
     assert caught.value.code == "SHARDC-242"
 
 
-@pytest.mark.parametrize("name", ["chimera", "bitpipe", "dualpipe", "terapipe", "seq1f1b"])
+@pytest.mark.parametrize("name", ["terapipe", "seq1f1b", "2bp-terapipe"])
 def test_jit_refuses_what_it_cannot_execute_yet(name: str) -> None:
     with pytest.raises(ScheduleError, match="not executed yet") as caught:
         shardc.jit(lambda x: x, schedule=name)
