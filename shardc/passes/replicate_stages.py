@@ -1,12 +1,11 @@
 """Put a second copy of every stage beside the first: its microbatches, its sums, one update."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
-from shardc.analysis.program.stage_table import RESULTS, result_values
 from shardc.errors import StageError
 from shardc.ir.attributes import (
     KIND,
@@ -23,14 +22,13 @@ from shardc.ir.attributes import (
     result_attrs,
     set_arg_attrs,
     set_result_attrs,
-    str_array,
     str_attr,
 )
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, functions, terminator
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.value_id import accumulator_id, computed_id, is_accumulator, value_id
-from shardc.rewrite.calls.signature import return_values, update_type
+from shardc.rewrite.calls.signature import update_type
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,6 @@ class ReplicateStages(Pass):
             _hand_over(module, num_stages + stage, found, sums)
         for function in own:
             _add_copies(function, sums)
-        _return_whole(module, own, sums)
         module.attributes[NUM_STAGES] = int_attr(2 * num_stages)
         module.attributes[NUM_REPLICAS] = int_attr(2)
 
@@ -115,10 +112,6 @@ class _Sums:
         self._number += 1
         return self._number
 
-    def new_value(self) -> str:
-        """An id for a value that nobody makes yet."""
-        return computed_id(self._next())
-
 
 def _delay_updates(own: Sequence[ir.Operation]) -> None:
     for function in own:
@@ -153,89 +146,31 @@ def _copy(module: ir.Operation, function: ir.Operation, num_stages: int, sums: _
 def _hand_over(module: ir.Operation, stage: int, found: Sequence[str], sums: _Sums) -> None:
     """The update of a copy: its sums, whole, for the functions that read the accumulators."""
     types = [sums.types[name] for name in found]
-    written = _update(module, stage, 0, types)
-    with ir.InsertionPoint(body(written)), written.location:
-        # As outline-stages has it of a sum that leaves its stage: devices may hold parts of it.
-        whole = [stablehlo.ReshapeOp(arg.type, arg).result for arg in body(written).arguments]
-        func.ReturnOp(whole)
-    update_type(written)
-    set_arg_attrs(written, [{VALUE: str_attr(sums.of_copy[name])} for name in found])
-    set_result_attrs(written, [{VALUE: str_attr(sums.handed[name])} for name in found])
-
-
-def _update(
-    module: ir.Operation, stage: int, round_: int, types: Sequence[ir.Type] = ()
-) -> ir.Operation:
-    """An update function that returns nothing yet; its body has no end."""
     unknown = ir.Location.unknown(module.context)
     with ir.InsertionPoint(module.regions[0].blocks[0]), unknown:
-        written = func.FuncOp("update", ir.FunctionType.get(list(types), [])).operation
-    written.regions[0].blocks.append(*types, arg_locs=[unknown] * len(types))
+        written = func.FuncOp("update", ir.FunctionType.get(types, types)).operation
+    block = written.regions[0].blocks.append(*types, arg_locs=[unknown] * len(types))
     written.attributes[KIND] = str_attr(FunctionKind.UPDATE)
-    _name(written, stage, round_)
-    return written
+    _name(written, stage, 0)
+    with ir.InsertionPoint(block), unknown:
+        # As outline-stages has it of a sum that leaves its stage: devices may hold parts of it.
+        func.ReturnOp([stablehlo.ReshapeOp(arg.type, arg).result for arg in block.arguments])
+    set_arg_attrs(written, [{VALUE: str_attr(sums.of_copy[name])} for name in found])
+    set_result_attrs(written, [{VALUE: str_attr(sums.handed[name])} for name in found])
 
 
 def _add_copies(function: ir.Operation, sums: _Sums) -> None:
     """Lets a function that reads accumulators read them with what the copies have added up."""
     given = set(_values(result_attrs(function)))
     attrs = arg_attrs(function)
-    arguments = list(body(function).arguments)
-    for name, accumulator in zip(_values(attrs), arguments, strict=True):
-        if name in sums.handed and name not in given:
-            _added(function, accumulator, name, attrs, sums)
+    block = body(function)
+    for name, accumulator in zip(_values(attrs), list(block.arguments), strict=True):
+        if name not in sums.handed or name in given:
+            continue
+        handed = block.add_argument(accumulator.type, function.location)
+        attrs.append({VALUE: str_attr(sums.handed[name])})
+        with ir.InsertionPoint.at_block_begin(block), function.location:
+            total = stablehlo.AddOp(accumulator, handed)
+        accumulator.replace_all_uses_except(total.result, total.operation)
     update_type(function)
     set_arg_attrs(function, attrs)
-
-
-def _added(
-    function: ir.Operation,
-    accumulator: ir.Value,
-    name: str,
-    attrs: list[dict[str, ir.Attribute]],
-    sums: _Sums,
-) -> ir.Value:
-    """Adds what the copy hands over to an accumulator, for all that reads it in a function."""
-    block = body(function)
-    handed = block.add_argument(accumulator.type, function.location)
-    attrs.append({VALUE: str_attr(sums.handed[name])})
-    with ir.InsertionPoint.at_block_begin(block), function.location:
-        total = stablehlo.AddOp(accumulator, handed)
-    accumulator.replace_all_uses_except(total.result, total.operation)
-    return total.result
-
-
-def _return_whole(module: ir.Operation, own: Sequence[ir.Operation], sums: _Sums) -> None:
-    """Returns from the step not the accumulators themselves but with what the copies have added."""
-    results = result_values(module)
-    for name in dict.fromkeys(each for each in results if each in sums.types):
-        stage = next(s for s, found in sums.by_stage.items() if name in found)
-        function = next(_first_updates(own, stage), None)
-        if function is None:
-            function = _update(module, stage, 1)
-            with ir.InsertionPoint(body(function)), function.location:
-                func.ReturnOp([])
-            own = [*own, function]
-        attrs, given = arg_attrs(function), result_attrs(function)
-        if name in _values(attrs):
-            argument = body(function).arguments[_values(attrs).index(name)]
-            total = next(use.owner.operation.results[0] for use in argument.uses)
-        else:
-            argument = body(function).add_argument(sums.types[name], function.location)
-            attrs.append({VALUE: str_attr(name)})
-            total = _added(function, argument, name, attrs, sums)
-        id_ = sums.new_value()
-        return_values(function, [*terminator(function).operands, total])
-        update_type(function)
-        set_arg_attrs(function, attrs)
-        set_result_attrs(function, [*given, {VALUE: str_attr(id_)}])
-        results = [id_ if each == name else each for each in results]
-    module.attributes[RESULTS] = str_array(results)
-
-
-def _first_updates(own: Sequence[ir.Operation], stage: int) -> Iterator[ir.Operation]:
-    """The updates of a stage that run as soon as the copies have handed over."""
-    for function in own:
-        is_update = function_kind(function) is FunctionKind.UPDATE
-        if is_update and (get_int(function, STAGE), get_int(function, ROUND)) == (stage, 1):
-            yield function

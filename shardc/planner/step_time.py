@@ -115,13 +115,15 @@ def _simulated(
     model = CostModel(cluster)
 
     def send_s(need: Need) -> float:
-        return model.on(meshes[need.source]).transfer_s(
-            meshes[need.source], meshes[need.target], int(need.num_bytes)
-        )
+        return _sent_s(model, meshes[need.source], meshes[need.target], int(need.num_bytes))
 
     overlap = cluster.device.timing.transfers_overlap
     simulation = simulate(schedule, graph, durations(work, times), send_s, overlap=overlap)
     return StepTime(schedule, simulation, graph, _copies(module, shape, model))
+
+
+def _sent_s(model: CostModel, source: Mesh, target: Mesh, num_bytes: int) -> float:
+    return model.on(source).transfer_s(source, target, num_bytes)
 
 
 def _copies(module: Module, shape: Shape, model: CostModel) -> Copies:
@@ -138,7 +140,7 @@ def _copies(module: Module, shape: Shape, model: CostModel) -> Copies:
     busy: dict[tuple[str, tuple[int, ...]], float] = {}  # of devices that send, and that receive
     for (owner, copy), values in sent.items():
         source, target = shape.meshes[owner], shape.meshes[copy]
-        seconds = model.transfer_s(source, target, sum(values.values()))
+        seconds = _sent_s(model, source, target, sum(values.values()))
         for end in (("sends", source.device_ids), ("receives", target.device_ids)):
             busy[end] = busy.get(end, 0.0) + seconds
     num_bytes = sum(sum(values.values()) for values in sent.values())

@@ -1,5 +1,5 @@
-// RUN: shardc-opt %s --split-input-file --passes=shardc-replicate-stages | filecheck %s
-// RUN: shardc-opt %s --split-input-file --passes=shardc-replicate-stages,shardc-replicate-stages | filecheck %s
+// RUN: shardc-opt %s --passes=shardc-replicate-stages | filecheck %s
+// RUN: shardc-opt %s --passes=shardc-replicate-stages,shardc-replicate-stages | filecheck %s
 
 // The update of stage 0 reads the sum, and so runs after that of the copy, stage 1, has handed over its own.
 //       CHECK: module attributes {
@@ -36,28 +36,5 @@ module attributes {shardc.num_microbatches = 4 : i64, shardc.num_stages = 1 : i6
       attributes {shardc.kind = "update", shardc.round = 0 : i64, shardc.stage = 0 : i64} {
     %new = stablehlo.subtract %w, %acc : tensor<4xf32>
     return %new : tensor<4xf32>
-  }
-}
-
-// -----
-
-// What the step returns as it was put together from the microbatches gets an update that adds the two halves.
-//       CHECK: shardc.results = ["v4", "v4"]
-// CHECK-LABEL: func.func @stage0_forward
-// CHECK-LABEL: func.func @stage1_forward
-// CHECK-LABEL: func.func @stage1_update_0
-//  CHECK-SAME:   -> (tensor<4x8xf32> {shardc.value = "v3"})
-// CHECK-LABEL: func.func @stage0_update_1
-//  CHECK-SAME:   (%[[OWN:arg[0-9]+]]: tensor<4x8xf32> {shardc.value = "acc1"}, %[[OTHER:arg[0-9]+]]: tensor<4x8xf32> {shardc.value = "v3"}) -> (tensor<4x8xf32> {shardc.value = "v4"})
-//       CHECK:   %[[SUM:.*]] = stablehlo.add %[[OWN]], %[[OTHER]]
-//  CHECK-NEXT:   return %[[SUM]]
-module attributes {shardc.num_microbatches = 4 : i64, shardc.num_stages = 1 : i64, shardc.results = ["acc1", "acc1"]} {
-  func.func @stage0_forward(%x: tensor<1x8xf32> {shardc.value = "arg0"}, %k: tensor<i32> {shardc.value = "index"},
-      %acc: tensor<4x8xf32> {shardc.value = "acc1"}) -> (tensor<4x8xf32> {shardc.value = "acc1"})
-      attributes {shardc.kind = "forward", shardc.round = 0 : i64, shardc.stage = 0 : i64} {
-    %zero = stablehlo.constant dense<0> : tensor<i32>
-    %all = stablehlo.dynamic_update_slice %acc, %x, %k, %zero
-      : (tensor<4x8xf32>, tensor<1x8xf32>, tensor<i32>, tensor<i32>) -> tensor<4x8xf32>
-    return %all : tensor<4x8xf32>
   }
 }

@@ -27,7 +27,13 @@ V = """
 """
 
 
-@pytest.mark.parametrize("name", ["eager-1f1b", "there-and-back", "v.grid"])
+TWO_COPIES = """
+0 | 0F0 1F1' 1B1' 0B0
+1 | 0F1' 1F0 1B0 0B1'
+"""
+
+
+@pytest.mark.parametrize("name", ["eager-1f1b", "there-and-back", "v.grid", "copies.grid"])
 def test_values_equal_the_unsharded_program(name: str, tmp_path: Path) -> None:
     def step(weights, x, t):  # type: ignore[no-untyped-def]  # arrays in and out
         def loss_of(weights):  # type: ignore[no-untyped-def]
@@ -37,14 +43,17 @@ def test_values_equal_the_unsharded_program(name: str, tmp_path: Path) -> None:
             return jnp.mean((hidden - t) ** 2)
 
         loss, gradients = jax.value_and_grad(loss_of)(weights)
-        return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], loss
+        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in gradients))  # known before any update
+        rows = jnp.argmax(x @ weights[0], -1)
+        new = [w - 0.1 * g / norm for w, g in zip(weights, gradients, strict=True)]
+        return new, loss, rows
 
     shardc.register_schedule("there-and-back", one_at_a_time)
     draw = np.random.default_rng(0)
     weights = [draw.normal(size=(16, 16)).astype(np.float32) for _ in range(4)]
     x, t = (draw.normal(size=(16, 16)).astype(np.float32) for _ in range(2))
-    if name == "v.grid":
-        (tmp_path / name).write_text(V)
+    if name.endswith(".grid"):
+        (tmp_path / name).write_text(V if name == "v.grid" else TWO_COPIES)
         name = str(tmp_path / name)
     count = 2 if name.endswith(".grid") else 4
     planned = shardc.jit(step, stages=2, microbatches=count, schedule=name, time_limit_s=10)

@@ -19,7 +19,7 @@ from tests.py.pipeline_reference import run_pipeline
 
 @pytest.mark.parametrize(
     ("name", "microbatches", "stages", "before"),
-    [("mlp", 4, 3, []), ("mlp", 2, 2, [SplitBackward()]), ("gpt_clip", 4, 2, [])],
+    [("mlp", 4, 3, []), ("mlp", 2, 2, [SplitBackward()])],
 )
 def test_results_stay_the_same(
     name: str, microbatches: int, stages: int, before: list[Pass]
@@ -48,5 +48,4 @@ def test_a_copy_has_the_products_of_a_microbatch_and_none_of_the_update() -> Non
         assert all(work[s, kind] == work[s + 2, kind] for s, kind, _ in found if s < 2)
         updates = [f for s, kind, f in found if s >= 2 and kind == "update"]
         assert len(updates) == 2
-        names = {op.name for f in updates for op in ops(f)}
-        assert names == {"stablehlo.reshape", "func.return"}
+        assert {op.name for f in updates for op in ops(f)} == {"stablehlo.reshape"}
