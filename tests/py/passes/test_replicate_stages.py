@@ -37,7 +37,7 @@ def test_results_stay_the_same(
 
 
 def test_a_copy_has_the_products_of_a_microbatch_and_none_of_the_update() -> None:
-    program = programs.build("gpt_clip")
+    program = programs.build("conv")
     module, _ = outlined(program.step, program.args, program.donate_argnums, 4, 2)
     run_passes(module, [ReplicateStages()])
     with module.context:
