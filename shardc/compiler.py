@@ -168,12 +168,10 @@ def outline_shape(split_module: Module, shape: Shape, cluster: Cluster | None) -
     Args:
         cluster: its device prices what a backward that is cut in two computes twice.
     Raises:
-        StageError: SHARDC-163, the schedule runs weight gradients apart, and there are none; 164,
-            it has two copies of each stage, and there is one microbatch.
+        StageError: SHARDC-163, 164, it cannot be cut for the schedule.
     """
     passes = _stages(shape.cuts, shape.recompute)
-    family = executable_schedule(shape.schedule)
-    if family.split_backward:
+    if executable_schedule(shape.schedule).split_backward:
         text = SplitBackward.cluster if cluster is None else msgspec.json.encode(cluster).decode()
         passes.append(SplitBackward(text))
     if shape.num_replicas > 1:

@@ -107,7 +107,6 @@ class Planner:
         self.splits = Splits(module, options.batch_args)
         self.tried = Attempts(module, self.splits, cluster, self.options, self.progress)
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
-        self.schedules = list(AUTO) if options.schedule == "auto" else [options.schedule]
         self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
         self.asked_chunks = options.chunks
         if options.schedule == "auto":  # shapes are searched for with one stage per device group
@@ -115,8 +114,7 @@ class Planner:
         self.chunks = num_chunks(self.schedule, self.options)
         one_each = self.chunks * executable_schedule(self.schedule).replicas == 1
         self.base = self.schedule if one_each else "1f1b"  # with one stage per device group
-        if not one_each:
-            self.schedules = [self.base]
+        self.schedules = list(AUTO) if options.schedule == "auto" else [self.base]
 
     def run(self) -> Plan:
         """The best plan; raises as `plan_program`."""
