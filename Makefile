@@ -11,7 +11,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format test-table test-oldest bench clean
+.PHONY: help demo test test-fast check format test-table test-oldest site bench clean
 
 help:  ## Print what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -41,6 +41,12 @@ test-table: $(VENV)/.installed  ## Run every program x stages x microbatches x s
 
 test-oldest: $(OLDEST)/.installed  ## Run all tests on the oldest supported jax, 0.11.2
 	@$(OLDEST)/bin/$(PYTEST)
+
+site: $(VENV)/.installed  ## Make a site of the documents that needs no network, in build/site
+	@$(BIN)/python $(PIP_INSTALL) '.[site]'
+	@$(BIN)/python tools/write_gallery.py --reports build/site/gallery/reports
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+	@echo build/site/index.html
 
 bench: $(VENV)/.installed  ## Print overhead, planning time and host time per action
 	@$(BIN)/python benchmarks/overhead.py

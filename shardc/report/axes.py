@@ -1,5 +1,6 @@
 """The roles of mesh axes in the field's terms, derived from what the shardings do."""
 
+import math
 from collections.abc import Sequence
 
 from shardc.plan.account import TENSOR, AxisUse, Role
@@ -9,8 +10,13 @@ LEAST = 0.05  # share from which a role is named
 SPLIT = 0.3  # share of state that must be split beyond what tensor parallelism splits anyway
 
 
-def axis_words(use: AxisUse) -> AxisWords:
-    """What an axis does, by share of FLOPs, bytes and state."""
+def axis_words(use: AxisUse, *, trains: bool = True) -> AxisWords:
+    """What an axis does, by share of FLOPs, bytes and state.
+
+    Args:
+        trains: the program has a backward pass; without one, what it carries along (the cache of a
+            decoding step) is no parameter, and splitting it is no ZeRO.
+    """
     flops = use.flops or use.num_bytes  # a stage without products
     tensor = sum(flops.get(role, 0.0) for role in TENSOR)
     shares = {
@@ -28,7 +34,7 @@ def axis_words(use: AxisUse) -> AxisWords:
     if flops.get(Role.SEQUENCE, 0.0) < LEAST <= tensor and between >= 4 * LEAST:
         found.append(f"sequence parallel between products ({between:.0%} of other values)")
     state = zero_words(use, tensor + flops.get(Role.EXPERT, 0.0))
-    if state:
+    if state and trains:
         found.append(state)
     idle = flops.get(Role.WHOLE, 0.0)
     if idle >= 4 * LEAST:
@@ -82,4 +88,8 @@ def headline(num_groups: int, chunks: int, axes: Sequence[AxisWords]) -> str:
     for axis in axes:
         if axis.stage == 0 and axis.size > 1:
             parts.append(f"{axis.axis} ({axis.size}): {axis.words}")
+    used = {role for axis in axes for role, share in axis.flops.items() if share >= LEAST}
+    if num_groups == 1 and axes and used == {Role.WHOLE.value}:
+        count = math.prod(axis.size for axis in axes)
+        return f"no parallelism: each of {count} devices does the whole step"
     return "; ".join(parts) or "one device"

@@ -175,7 +175,7 @@ def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
             best = max((n for _, n in mesh.axes if not longer % n), default=1)
             saved = each.num_bytes - each.num_bytes // best
             product_s = _seconds_of(account, each.name, elements)
-            gain = f" and up to {seconds(product_s * (1 - 1 / best))} of a step"
+            gain = f", and a step may take up to {seconds(product_s * (1 - 1 / best))} less"
             yield Finding(
                 "uneven-dim",
                 f"dim {dim} of {each.name} has {length:,} places, which no axis of"

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from shardc.cost.collectives import collective_s
 from shardc.cost.model import CostModel
-from shardc.plan.account import Account, Worst
+from shardc.plan.account import Account, ArgumentKind, Worst
 from shardc.plan.alternatives import Alternative, judged_plan, rank, terms_of
 from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
@@ -18,6 +20,7 @@ from shardc.report.model import (
     Communication,
     Crossing,
     Fit,
+    Group,
     Reading,
     StageWords,
 )
@@ -25,6 +28,8 @@ from shardc.report.summary import mesh_text
 
 THIS = "this plan"
 _LETTERS = {FunctionKind.FORWARD: "F", FunctionKind.BACKWARD: "BX", FunctionKind.WEIGHT: "WX"}
+
+_OF_TRAINING = {FunctionKind.BACKWARD, FunctionKind.WEIGHT}
 
 SOURCES = {
     "terms": "cost model: seconds of each op (roofline) and of each collective (alpha-beta),"
@@ -46,8 +51,13 @@ def read_plan(plan: Plan) -> Reading:
     """Everything there is to say of a plan."""
     account = plan.account
     axes: tuple[AxisWords, ...] = ()
+    groups_of_arguments: tuple[Group, ...] = ()
     if account is not None:
-        axes = tuple(axis_words(use) for use in account.axes if use.size > 1)
+        trains = any(part.kind in _OF_TRAINING for part in account.parts)
+        axes = tuple(axis_words(use, trains=trains) for use in account.axes if use.size > 1)
+        groups_of_arguments = fold_arguments(account.arguments)
+        if not trains:
+            groups_of_arguments = tuple(map(_carried, groups_of_arguments))
     groups = stages_of_groups(plan)
     return Reading(
         headline=headline(len(groups), plan.num_chunks, axes),
@@ -69,7 +79,7 @@ def read_plan(plan: Plan) -> Reading:
         ),
         axes=axes,
         layers=fold_layers(account.products) if account else (),
-        groups=fold_arguments(account.arguments) if account else (),
+        groups=groups_of_arguments,
         crossings=_crossings(plan, account) if account else (),
         fit=_fit(plan),
         communication=tuple(_communication(plan)),
@@ -79,6 +89,13 @@ def read_plan(plan: Plan) -> Reading:
         has_account=account is not None,
         sources=SOURCES,
     )
+
+
+def _carried(group: Group) -> Group:
+    """Arguments of a program that does not train: what comes back in its results is state."""
+    if group.kind != ArgumentKind.PARAMETERS:
+        return group
+    return msgspec.structs.replace(group, kind="state")
 
 
 def judged(plan: Plan) -> tuple[Alternative, ...]:

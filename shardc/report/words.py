@@ -32,9 +32,10 @@ def _lines(reading: Reading) -> Iterator[str]:
         yield "arguments, as they lie (bytes on one device):"
         yield from _groups(reading.groups)
     for each in reading.crossings:
+        count = each.num_messages
         yield (
-            f"crosses from device group {each.source} to {each.target}: {each.num_messages}"
-            f" messages of {size(each.num_bytes // max(each.num_messages, 1))} per step"
+            f"crosses from device group {each.source} to {each.target}: {count}"
+            f" message{'s' * (count > 1)} of {size(each.num_bytes // max(count, 1))} per step"
         )
     yield from _communication(reading)
     fit = reading.fit
@@ -69,16 +70,30 @@ def _of_stages(stages: Sequence[int], total: int) -> str:
 
 
 def _layers(layers: Sequence[Layers]) -> Iterator[str]:
-    total = len({each.stage for each in layers})
-    for (products, count), own in groupby(layers, lambda each: (each.products, each.count)):
-        runs = list(own)
-        stages = [each.stage for each in runs]
-        name = ", ".join(dict.fromkeys(each.name for each in runs if each.name))
-        if count > 1:
-            yield f"  {_of_stages(stages, total)}{name or 'layers'}: {count} equal ones"
-        elif total > 1:
-            yield f"  {_of_stages(stages, total)}"[:-2] + ":"
-        yield from _cut([f"    {line}" for line in products])
+    """Stage by stage; neighbours whose products are the same share the lines."""
+
+    def same(stage: int) -> list[tuple[tuple[str, ...], int]]:
+        return [(each.products, each.count) for each in layers if each.stage == stage]
+
+    stages = sorted({each.stage for each in layers})
+    for _, own in groupby(stages, same):
+        alike = list(own)
+        if len(stages) > 1:
+            yield f"  {_of_stages(alike, len(stages))}".rstrip()
+        runs = [[each for each in layers if each.stage == stage] for stage in alike]
+        repeated = False
+        for at, run in enumerate(runs[0]):
+            name = ", ".join(dict.fromkeys(each[at].name for each in runs if each[at].name))
+            if run.count > 1 and not name and len(run.products) == 1:
+                lines = [f"{run.count} x {run.products[0]}"]
+            else:
+                lines = list(run.products)
+                if run.count > 1:
+                    yield f"  {name or 'layers'}: {run.count} equal ones"
+                elif repeated:
+                    yield "  then"
+                repeated = run.count > 1
+            yield from _cut([f"    {line}" for line in lines])
 
 
 def _groups(groups: Sequence[Group]) -> Iterator[str]:

@@ -168,6 +168,21 @@ def test_passes_at_the_top_is_a_link_and_no_package_of_its_own() -> None:
     assert project["tool"]["setuptools"]["packages"]["find"]["include"] == ["shardc*"]
 
 
+def test_the_site_has_every_document() -> None:
+    docs = ROOT / "docs"
+    listed = set((docs / "index.md").read_text().split())
+    found = {path.relative_to(docs).with_suffix("").as_posix() for path in docs.rglob("*.md")}
+    missing = {name for name in found - listed if not name.startswith("gallery/")}
+    assert missing == {"index"}
+
+
+def test_the_gallery_says_what_its_plans_do() -> None:
+    script = ROOT / "tools" / "write_gallery.py"
+    assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0, (
+        "run tools/write_gallery.py"
+    )
+
+
 def test_contributing_names_every_make_target() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)

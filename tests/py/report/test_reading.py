@@ -12,9 +12,10 @@ from jax.sharding import PartitionSpec as P
 
 import shardc
 from shardc.cluster import Cluster, Device, Level
-from shardc.plan.account import PlacedArgument, Product, Timed
+from shardc.plan.account import PlacedArgument, Product, Role, Timed
 from shardc.plan.alternatives import Alternative
 from shardc.plan.decisions import Plan
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
 from shardc.plan.predicted import Memory
 from shardc.report.folding import fold_arguments, fold_layers
@@ -189,3 +190,40 @@ def test_arguments_of_other_layouts_are_apart() -> None:
 
     groups = fold_arguments([argument(n, ("x",) if n % 2 else ()) for n in range(4)])
     assert {each.name: each.count for each in groups} == {"w[0,2]": 2, "w[1,3]": 2}
+
+
+def test_stages_with_the_same_products_share_their_lines() -> None:
+    def product(stage: int, name: str, width: int) -> Product:
+        return Product(stage, (4, width), "[-, x]", "[-]", name)
+
+    def stage(n: int) -> list[Product]:
+        return [product(n, "", 8), product(n, "", 8), product(n, "p['w']", 4)]
+
+    plan = planned("", 2, 4)
+    assert plan.account is not None
+    products = (*stage(0), *stage(1), product(2, "p['head']", 9))
+    account = msgspec.structs.replace(plan.account, products=products)
+    lines = in_words(read_plan(msgspec.structs.replace(plan, account=account))).splitlines()
+    at = lines.index("  stages 0, 1:")
+    assert lines[at + 1 : at + 3] == ["    2 x 4x8 [-, x] -> [-]", "    w 4x4 [-, x] -> [-]"]
+    assert lines[at + 3 : at + 5] == ["  stage 2:", "    head 4x9 [-, x] -> [-]"]
+
+
+def test_what_does_not_train_has_no_parameters() -> None:
+    plan = planned("fsdp")
+    assert plan.account is not None
+    forward = tuple(part for part in plan.account.parts if part.kind is FunctionKind.FORWARD)
+    account = msgspec.structs.replace(plan.account, parts=forward)
+    reading = read_plan(msgspec.structs.replace(plan, account=account))
+    assert "FSDP" not in reading.axes[0].words
+    assert {each.kind for each in reading.groups} == {"state", "optimizer_state", "inputs"}
+    assert "FSDP" in read_plan(plan).axes[0].words
+
+
+def test_a_plan_in_which_all_devices_do_the_same_says_so() -> None:
+    plan = planned("data")
+    assert plan.account is not None
+    idle = tuple(msgspec.structs.replace(use, flops={Role.WHOLE: 1.0}) for use in plan.account.axes)
+    account = msgspec.structs.replace(plan.account, axes=idle)
+    reading = read_plan(msgspec.structs.replace(plan, account=account))
+    assert reading.headline == "no parallelism: each of 4 devices does the whole step"

@@ -1,0 +1,30 @@
+"""How Sphinx makes a site of the documents: `make site`; the pages need no network."""
+
+import re
+from typing import Any
+
+import shardc
+
+project = "shardc"
+author = "the authors of shardc"
+release = version = shardc.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["gallery/plans"]
+html_theme = "furo"
+html_title = f"shardc {release}"
+html_show_sphinx = False
+myst_heading_anchors = 3
+autodoc_typehints = "none"  # the signatures have them, and docstrings say what they mean
+autodoc_member_order = "bysource"
+# Pictures of text stay text: drawing them takes a script from the network.
+suppress_warnings = ["misc.highlighting_failure"]
+
+
+def setup(app: Any) -> None:
+    """Docstrings have code in single backticks, as Markdown has it; Sphinx wants two."""
+    app.connect("autodoc-process-docstring", _mark_code)
+
+
+def _mark_code(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    text = re.sub(r"(?<!`)`([^`\n]+)`(?!`)", r"``\1``", "\n".join(lines))
+    lines[:] = re.sub(r"(``[^`]+``)(?=\w)", r"\1\\ ", text).split("\n")
