@@ -84,7 +84,9 @@ def run(programs: list[str], options: argparse.Namespace) -> int:
         try:
             module, batch = module_of(name)
             inputs = [("ordinary", 0), ("extremes", 1)][: options.inputs]
-            for check in check_every_pass(module, run_here, batch=batch, inputs=inputs):
+            for check in check_every_pass(
+                module, run_here, batch=batch, inputs=inputs, compared=options.passes
+            ):
                 passes[check.outcome] += 1
                 lacking.update(check.lacking)
                 problems += [f"{check.name}: {text}" for text in check.differences]
@@ -113,6 +115,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, nargs=2, metavar=("FIRST", "END"))
     parser.add_argument("--sources", type=int, nargs=2, metavar=("FIRST", "END"))
     parser.add_argument("--inputs", type=int, default=2, help="how many inputs each runs on")
+    parser.add_argument("--passes", nargs="*", default=[], help="compare these passes alone")
     parser.add_argument("--chunk", type=int, default=20, help="programs per process")
     parser.add_argument("--results", help="JSON-lines file to append to")
     parser.add_argument("--verbose", action="store_true", help="print what became of each pass")
@@ -126,6 +129,7 @@ def main() -> int:
         command = [sys.executable, __file__, "--inputs", str(options.inputs)]
         command += ["--results", options.results] if options.results else []
         command += ["--verbose"] * options.verbose
+        command += ["--passes", *options.passes] if options.passes else []
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         child = subprocess.run(
             [*command, "--only", *chunk], env=env, stderr=subprocess.PIPE, text=True, check=False
