@@ -65,6 +65,7 @@ class PlanShardings(Pass):
         equal_layers: whether they share one choice (`shardc.solver.solve`): free, tied, relaxed.
         cutoff: seconds of a stage; the solver stops when it is proven that they are exceeded.
         ignored: shardings of the user's that are not to hold, by their names.
+        late_sums: axes over which accumulators stay partial sums until the update.
     """
 
     name = "shardc-plan-shardings"
@@ -129,6 +130,7 @@ class PlanShardings(Pass):
                 raise _of_stage(LimitError(limits[stage], None, least), stage, mesh)
         solutions: dict[int, Solution] = {}
         held: dict[int, int] = {}
+        made: dict[int, StageReport] = {}
         deadline_s = time.monotonic() + self.time_limit
         known: dict[str, list[tuple[StageProblem, Solution]]] = {}
         # From the end: the last stages hold the least, and what fits there may fit further ahead.
@@ -147,8 +149,8 @@ class PlanShardings(Pass):
                     raise _of_stage(error, stage, mesh) from None
                 alike.append((built, solution))
             solutions[stage] = solution
-            buffers = planned_reshards(built, solution.choice, mesh, cluster).buffers()
-            held[stage] = memory_at_peak(built, solution.choice, buffers).total
+            made[stage] = stage_report(built, solution, mesh, cluster)
+            held[stage] = made[stage].peak_bytes
         reports = []
         for stage, stage_functions in sorted(by_stage.items()):
             if stage not in problems:
@@ -157,8 +159,7 @@ class PlanShardings(Pass):
             chosen = problems[stage].shardings(solutions[stage].choice)
             for function in stage_functions:
                 write_shardings(function, chosen[symbol(function)])
-            mesh = placed[f"stage{stage}"]
-            reports.append(stage_report(problems[stage], solutions[stage], mesh, cluster))
+            reports.append(made[stage])
         module.attributes[CLUSTER] = data_attr(cluster)
         module.attributes[STAGE_REPORTS] = data_attr(reports)
 

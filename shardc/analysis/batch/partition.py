@@ -79,8 +79,12 @@ def named_partition(program: Program, args: Sequence[int]) -> BatchPartition | N
                 dims[a] = first if first in same else same[0]
         if len(dims) == len(args):
             covers.append(dims)
-    flows = [analyse(program, dims) for dims in covers]
-    best = next(filter(shares_work, flows), None) or max(flows, key=_score, default=None)
+    flows: list[BatchFlow] = []
+    for dims in covers:
+        flows.append(analyse(program, dims))
+        if shares_work(flows[-1]):
+            return BatchPartition(flows[-1])
+    best = max(flows, key=_score, default=None)
     return None if best is None else BatchPartition(best)
 
 

@@ -1,7 +1,8 @@
 """Classes of ops, each by what it means for a decision: the one table of them.
 
 A class says which question it answers. Two questions with the same answer share a class; where the
-answers differ by an op, the difference stands here and nowhere else.
+answers differ by an op, the difference stands here. A class that
+one file alone asks for stands there.
 """
 
 from shardc.ir.user_shardings import CONSTRAINT

@@ -159,12 +159,8 @@ def argument_names(module: ir.Operation) -> list[str]:
 
 def batch_dims(module: ir.Operation) -> dict[str, int]:
     """Value id of each argument that is cut into microbatches -> the dim that counts them."""
-    rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
-    return {
-        argument_id(n): ir.IntegerAttr(row["batch_dim"]).value
-        for n, row in enumerate(rows)
-        if "batch_dim" in row
-    }
+    rows = enumerate(argument_rows(module))
+    return {argument_id(n): row.batch_dim for n, row in rows if row.batch_dim is not None}
 
 
 def maker_of(module: ir.Operation, program: str, value: str) -> str | None:

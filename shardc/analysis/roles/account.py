@@ -36,6 +36,8 @@ from shardc.plan.account import (
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.value_id import argument_id, value_id
+from shardc.rules.allowed_factors import indexed_factors
+from shardc.rules.op_rule import OpRule
 from shardc.rules.program_rules import rules_of
 from shardc.solver.interrupt import poll
 
@@ -137,7 +139,7 @@ class _Reader:
         stage = get_int(function, STAGE) or 0
         mesh = self.meshes[f"stage{stage}"]
         repeats = self.count if kind.per_microbatch else 1
-        own = planned_ops(function)
+        own, rules = planned_ops(function), self.rules[symbol(function)]
         trips: dict[ir.Operation, int] = {function: repeats}
         near: tuple[str, ...] = ()  # the parameters that the last product took
         peak = dict(self.peaks).get(symbol(function))
@@ -153,7 +155,7 @@ class _Reader:
                 count = trip_count(op) if op.name == "stablehlo.while" else 1
                 trips[op] = times * (count or 1)
                 continue
-            strategy = _strategy(op, mesh)
+            strategy = _strategy(op, mesh, rules[number])
             if strategy is None:
                 continue
             path = near or scope_of(op)
@@ -248,11 +250,19 @@ class _Reader:
         return {name: split[name] / total[name] for name in total if total[name]}
 
 
-def _strategy(op: ir.Operation, mesh: Mesh) -> Strategy | None:
+def _strategy(op: ir.Operation, mesh: Mesh, rule: OpRule | None) -> Strategy | None:
+    """The strategy of an op; axes over which indices choose from parts share no work."""
     operands, results = operand_shardings(op), result_shardings(op)
     if operands is None or results is None:
         return None
     axes = {axis for each in (*operands, *results) for axis in each.axes}
+    if rule is not None:
+        by_index = indexed_factors(op, rule)
+        taken = zip(operands, rule.operands, strict=False)  # what regions capture has none
+        for lies, dims in (*taken, *zip(results, rule.results, strict=True)):
+            for own, factors in zip(lies.dims, dims, strict=True):
+                if any(by_index[factor] for factor in factors):
+                    axes.difference_update(own)
     return Strategy(tuple(operands), tuple(results), mesh.num_shards(tuple(axes)))
 
 

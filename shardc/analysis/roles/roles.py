@@ -37,7 +37,6 @@ def role_of(
     if any(dims.is_batch(value, dim) for value, dim in split):
         return Role.DATA
     if op.name in PRODUCTS and (weight := taint.weight_of(op)) is not None:
-        value = op.operands[weight]
         own = [dim for dim, axes in enumerate(operands[weight].dims) if axis in axes]
         if any(dim in batching_dims(op)[weight] for dim in own):
             return Role.EXPERT
@@ -45,7 +44,6 @@ def role_of(
             return Role.ROWS
         if own:
             return Role.COLUMNS
-        assert value is not None
     if any(dims.is_expert(value, dim) for value, dim in split):
         return Role.EXPERT
     if any(dims.is_feature(value, dim) for value, dim in split):

@@ -7,6 +7,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import (
     argument_names,
+    arrivals,
     asked_values,
     batch_dims,
     donated_arguments,
@@ -14,9 +15,11 @@ from shardc.analysis.program.stage_table import (
 )
 from shardc.analysis.shardings.problem_graph import function_facts
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
+from shardc.analysis.shardings.sharding_report import computed_s
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.analysis.shardings.strategies import Strategy
 from shardc.cluster import Cluster
+from shardc.cost.model import CostModel
 from shardc.cost.reshard import describe
 from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, get_int
 from shardc.ir.shardings import meshes
@@ -116,9 +119,20 @@ def explain_choices(
         own = [f for f in functions(sharded) if (get_int(f, STAGE) or 0) == stage]
         mesh = placed[f"stage{stage}"]
         count = get_int(sharded, NUM_MICROBATCHES) or 1
-        builder = ProblemBuilder(own, facts, mesh, cluster, count, in_flight, same, donated, asked)
+        builder = ProblemBuilder(
+            own,
+            facts,
+            mesh,
+            cluster,
+            count,
+            in_flight,
+            same,
+            donated,
+            asked,
+            arrivals=arrivals(sharded),
+        )
         built = builder.build(None)
-        scorer = _Scorer(built, _choice(built, planned), batch_dims(sharded))
+        scorer = _Scorer(built, _choice(built, planned), batch_dims(sharded), builder.model)
         for subject, node in _named_nodes(sharded, own, built):
             if matches(subject):
                 found.append(scorer.explained(str(subject), stage, node))
@@ -165,9 +179,13 @@ class _Scorer:
     """Scores the strategies of single nodes of a solved problem."""
 
     def __init__(
-        self, built: StageProblem, choice: Sequence[int], batch_dims: Mapping[str, int]
+        self,
+        built: StageProblem,
+        choice: Sequence[int],
+        batch_dims: Mapping[str, int],
+        model: CostModel,
     ) -> None:
-        self.built, self.choice = built, choice
+        self.built, self.choice, self.model = built, choice, model
         own = built.value_nodes
         self.counting = {own[v]: dim for v, dim in batch_dims.items() if v in own}
         self.strategies: dict[int, tuple[Strategy, ...]] = {}
@@ -243,14 +261,7 @@ class _Scorer:
         """An op's seconds without what its own all-reduce takes; a value computes nothing."""
         if node not in self.strategies:
             return 0.0
-        strategies = self.strategies[node]
-        costs = self.built.problem.costs[node].tolist()
-        shards = strategies[strategy].num_shards
-        if not strategies[strategy].reduce_axes:
-            return float(costs[strategy])
-        return float(
-            min(c for c, s in zip(costs, strategies, strict=True) if s.num_shards == shards)
-        )
+        return computed_s(self.built, node, strategy, self.model)
 
     def _text(self, node: int, strategy: int) -> str:
         if node in self.options:

@@ -43,7 +43,7 @@ def _peak(
     among it.
     """
     problem = built.problem
-    kinds = {node: kind_of_value(built, value) for value, node in built.value_nodes.items()}
+    values = {node: value for value, node in built.value_nodes.items()}
     held_bytes = [int(u[s]) for u, s in zip(problem.usages, choice, strict=True)]
     intervals = [*problem.intervals, *((each.start, each.end) for each in buffers)]
     usages = np.array([*held_bytes, *(each.num_bytes for each in buffers)], np.int64)
@@ -54,7 +54,7 @@ def _peak(
     peak = int(np.argmax(np.cumsum(change)))
     held: dict[str, int] = {}
     for node in np.flatnonzero((starts <= peak) & (peak < ends)).tolist():
-        kind = kinds.get(node, "temporaries")
+        kind = kind_of_value(built, values[node]) if node in values else "temporaries"
         held[kind] = held.get(kind, 0) + int(usages[node])
     return peak, Memory(**held)
 

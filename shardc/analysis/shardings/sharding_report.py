@@ -35,7 +35,8 @@ def stage_report(
         else:
             returned_s += cost
     found = planned_reshards(built, choice, mesh, cluster)
-    communication_s = returned_s + arrived_s + _reduced_s(built, choice)
+    model = CostModel(cluster).on(mesh)
+    communication_s = returned_s + arrived_s + _reduced_s(built, choice, model)
     for edge, info in enumerate(built.edge_reshards):
         u, v = problem.edges[edge]
         cost = float(problem.edge_costs[edge][choice[u], choice[v]])
@@ -54,7 +55,7 @@ def stage_report(
     if returned_s:
         update = FunctionKind.UPDATE
         by_kind[update] = by_kind.get(update, 0.0) + returned_s
-    asked, model = _asked(built, choice, found), CostModel(cluster).on(mesh)
+    asked = _asked(built, choice, found)
     by_kind = {
         kind: max(total, model.host_s(asked.get(kind, Asked()), mesh))
         for kind, total in by_kind.items()
@@ -121,21 +122,24 @@ def _ideal_s(built: StageProblem) -> float:
     return total
 
 
-def _reduced_s(built: StageProblem, choice: Sequence[int]) -> float:
-    """Seconds per step in which ops all-reduce their own results: what they take more than under
-    another strategy that computes as much."""
+def computed_s(built: StageProblem, node: int, strategy: int, model: CostModel) -> float:
+    """Seconds per step of an op, without those in which it all-reduces its own result."""
+    works, repeats = built.node_works[node]
+    if not works:
+        return float(built.problem.costs[node][strategy])
+    return model.op_s(works[strategy]) * repeats
+
+
+def _reduced_s(built: StageProblem, choice: Sequence[int], model: CostModel) -> float:
+    """Seconds per step in which ops all-reduce their own results."""
     total = 0.0
     for name, nodes_of_ops in built.op_nodes.items():
         for nodes, options in zip(nodes_of_ops, built.op_strategies[name], strict=True):
             for node, strategies in zip(nodes, options, strict=True):
-                chosen = strategies[choice[node]]
-                if chosen.reduce_axes:
-                    costs = built.problem.costs[node].tolist()
-                    shards = chosen.num_shards
-                    alike = [
-                        c for c, s in zip(costs, strategies, strict=True) if s.num_shards == shards
-                    ]
-                    total += costs[choice[node]] - min(alike)
+                own = choice[node]
+                if strategies[own].reduce_axes:
+                    cost = float(built.problem.costs[node][own])
+                    total += cost - computed_s(built, node, own, model)
     return total
 
 

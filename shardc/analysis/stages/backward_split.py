@@ -91,7 +91,7 @@ def split_backward(
     urgent = _makers_of([returned[r] for r in awaited])
     # What an urgent op makes anyway is no reason to run anything later.
     first = [r for r, value in enumerate(returned) if r in awaited or made_by(value) in urgent]
-    later = [r for r in range(len(returned)) if r not in first]
+    later = sorted(set(range(len(returned))) - set(first))
     late = _makers_of([returned[r] for r in later])
     shared = [op for op in ops(function) if op in urgent and op in late]
     wanted = {value for op in late - urgent for value in inputs(op)}
@@ -100,7 +100,7 @@ def split_backward(
     again = _makers_of(wanted, kept)
     return BackwardSplit(
         [op for op in ops(function) if op in urgent],
-        [op for op in ops(function) if op in again or op in late - urgent],
+        [op for op in ops(function) if op in again],
         first,
         later,
         [value for op in shared for value in op.results if value in kept],
