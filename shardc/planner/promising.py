@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from shardc.analysis.batch.batch_state import divisors
 from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import cut_dims
 from shardc.analysis.stages.refusal import StageRefusal
@@ -25,6 +26,7 @@ from shardc.planner.shapes import WANTED, ShapeSearch
 from shardc.planner.split_cache import Splits
 
 LEAST_SHARE = 1 / 16  # of the FLOPs, in a loop over layers that is cut for stages
+MOST = 4096  # microbatches that a search looks at: a host starts each of their programs
 PRIMES = (2, 3, 5, 7, 11, 13)  # microbatches that are tried to see whether the batch can be cut
 
 
@@ -46,9 +48,9 @@ class Promising:
 def microbatch_counts(
     module: Module, splits: Splits, loop_cuts: tuple[int, ...], cluster: Cluster
 ) -> list[int] | MicrobatchRefusal:
-    """Every number of microbatches that the batch divides into, rising; why it cannot be cut, if it
+    """Every number of microbatches that the batch divides into, rising, up to `MOST`; why it cannot be cut, if it
     can be cut neither into a usual number of them nor into any of `PRIMES`."""
-    counts = _divisors(splits.batch_rows)
+    counts = [n for n in divisors(splits.batch_rows) if n <= MOST]
     usual = by_use(counts[1:], cluster)[:1]
     if usual and isinstance(splits.try_at(usual[0], loop_cuts), Module):
         return counts
@@ -62,15 +64,10 @@ def microbatch_counts(
             dims = cut_dims(split_module.operation)
         with module.context:
             arguments = body(main_function(module.operation)).arguments
-            return _divisors(math.gcd(*(shape_of(arguments[a])[dim] for a, dim in dims.items())))
+            rows = math.gcd(*(shape_of(arguments[a])[dim] for a, dim in dims.items()))
+            return [n for n in divisors(rows) if n <= MOST]
     assert refusal is not None
     return refusal
-
-
-def _divisors(number: int) -> list[int]:
-    """Rising."""
-    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
-    return sorted({*small, *(number // n for n in small)})
 
 
 def promising_shapes(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from math import gcd, prod
+from math import gcd, isqrt, prod
 
 from jax.extend.mlir import ir
 
@@ -125,3 +125,9 @@ def cut_states(rule: OpRule, cut: FactorCut) -> list[State]:
 def common_parts(sizes: list[int]) -> int:
     """The largest number of equal parts that all of `sizes` have; 0 for none."""
     return gcd(*sizes) if sizes else 0
+
+
+def divisors(number: int) -> list[int]:
+    """Rising; none of 0."""
+    small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})

@@ -18,6 +18,7 @@ from shardc.analysis.batch.batch_state import (
     State,
     common_parts,
     cut_states,
+    divisors,
     most_parts,
     to_factor,
 )
@@ -106,7 +107,7 @@ class BatchFlow:
     @property
     def numbers(self) -> tuple[int, ...]:
         """The numbers of microbatches above 1 that the batch divides into."""
-        return tuple(m for m in range(2, self.parts + 1) if self.parts % m == 0)
+        return tuple(divisors(self.parts)[1:])
 
     def is_late(self, v: int) -> bool:
         """Whether the value v can only be had when all microbatches are done."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.planner.promising import MOST
 from tests.py.programs import build
 from tests.py.table import CLUSTER
 
@@ -45,3 +46,14 @@ def test_tiny_programs_get_one_stage(
 ) -> None:
     plan = shardc.jit(step, cluster=CLUSTER).lower(np.ones(shape, np.float32)).plan().plan
     assert plan.num_stages == 1
+
+
+def test_a_batch_of_millions_is_planned_like_any_other() -> None:
+    """Neither its divisors nor the schedules of so many microbatches are counted one by one."""
+
+    def step(w: jax.Array, x: jax.Array) -> jax.Array:
+        return w - 0.1 * jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+
+    w, x = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((8, 8), (1 << 24, 8)))
+    plan = shardc.jit(step, cluster=CLUSTER).lower(w, x).plan().plan
+    assert 1 <= plan.num_microbatches <= MOST
