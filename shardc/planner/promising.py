@@ -48,8 +48,8 @@ class Promising:
 def microbatch_counts(
     module: Module, splits: Splits, loop_cuts: tuple[int, ...], cluster: Cluster
 ) -> list[int] | MicrobatchRefusal:
-    """Every number of microbatches that the batch divides into, rising, up to `MOST`; why it cannot be cut, if it
-    can be cut neither into a usual number of them nor into any of `PRIMES`."""
+    """Every number of microbatches up to `MOST` that the batch divides into, rising; why it cannot
+    be cut, if it can be cut neither into a usual number of them nor into any of `PRIMES`."""
     counts = [n for n in divisors(splits.batch_rows) if n <= MOST]
     usual = by_use(counts[1:], cluster)[:1]
     if usual and isinstance(splits.try_at(usual[0], loop_cuts), Module):
