@@ -29,6 +29,7 @@ from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE
 from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
+from shardc.passes.replicate_stages import ReplicateStages
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_microbatches import SplitMicrobatches
@@ -82,6 +83,8 @@ def check_every_pass(
     yield from run(module, [wanted, PlanResidency((2,) * wanted.stages), OutlineStages()])
     if _accepts(module, [SplitBackward(CLUSTER_TEXT)]):
         yield from run(module, [SplitBackward(CLUSTER_TEXT)])
+    if _accepts(module, [ReplicateStages()]):
+        yield from run(copy_module(module), [ReplicateStages()])
     yield from run(module, [AccumulateInLoops(), ShareReshards()])
     meshes = tuple(
         Mesh((("x", 2), ("y", 2)), tuple(range(4 * s, 4 * s + 4))) for s in range(wanted.stages)

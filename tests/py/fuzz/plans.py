@@ -33,6 +33,7 @@ from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE
 from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
+from shardc.passes.replicate_stages import ReplicateStages
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_backward import SplitBackward
 from shardc.plan.layout import Mesh
@@ -52,6 +53,7 @@ class Plan(NamedTuple):
     Attributes:
         held: microbatches that a stage holds at once, which then makes values again; 0: keeps all.
         split_backward: whether weight gradients are functions of their own.
+        copies: whether two copies of each stage share the microbatches.
     """
 
     stages: int
@@ -61,6 +63,7 @@ class Plan(NamedTuple):
     seed: int
     held: int = 0
     split_backward: bool = False
+    copies: bool = False
 
 
 class Result(NamedTuple):
@@ -91,7 +94,8 @@ def random_plan(random: Random) -> Plan:
     mesh = (2,) if stages > 2 else mesh
     cut_loops, seed = random.random() < 0.5, random.randrange(1 << 16)
     held = random.choice([0, 0, 1, 2])
-    return Plan(stages, microbatches, mesh, cut_loops, seed, held, random.random() < 0.4)
+    split_backward, copies = random.random() < 0.4, stages < 3 and random.random() < 0.2
+    return Plan(stages, microbatches, mesh, cut_loops, seed, held, split_backward, copies)
 
 
 class Engines:
@@ -152,7 +156,9 @@ class Checked:
                 refused = f"refused {refusal.code}"
                 module = None
                 if isinstance(refusal, MicrobatchError) and ran.microbatches > 1:
-                    ran = ran._replace(microbatches=1)
+                    ran = ran._replace(microbatches=1, copies=False)
+                elif ran.copies:
+                    ran = ran._replace(copies=False)
                 elif ran.split_backward:
                     ran = ran._replace(split_backward=False)
                 elif ran.stages > 1:
@@ -196,10 +202,12 @@ class Checked:
         module = copy_module(split)
         count = int(np.prod(plan.mesh))
         axes = tuple(zip("xy", plan.mesh, strict=False))
-        placed = [Mesh(axes, tuple(range(count * s, count * (s + 1)))) for s in range(plan.stages)]
+        groups = [Mesh(axes, tuple(range(count * s, count * (s + 1)))) for s in range(plan.stages)]
+        placed = [*groups, *reversed(groups)] if plan.copies else groups
         held = (plan.held,) * plan.stages if plan.held else ()
         passes: list[Pass] = [PlanStages(plan.stages), PlanResidency(held), OutlineStages()]
         passes += [SplitBackward(CLUSTER_TEXT)] if plan.split_backward else []
+        passes += [ReplicateStages()] if plan.copies else []
         passes += [AccumulateInLoops(), ShareReshards()]
         run_passes(module, [*passes, AssignMeshes(print_meshes(tuple(placed)))])
         with mock.patch.object(plan_shardings, "solve", random_solver(plan.seed)):

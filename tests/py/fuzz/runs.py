@@ -25,10 +25,11 @@ from tests.py.fuzz.random_solver import random_solver
 from tests.py.table import CLUSTER
 
 WHOLE = ("gpipe", "1f1b", "zb-h1", "zb-h2", "2bp-1f1b")
+COPIED = ("chimera", "dualpipe", "bitpipe")
 CHUNKED = ("zb-v", "v-half", "v-min", "hanayo", "1f1b-v", "dualpipe-v", "breadth-first")
-# What a random step may not have: products that can wait, so many layers; and, where a plan by hand
-# says how many, microbatches and stages.
-ALLOWED = ("SHARDC-163", "SHARDC-242")
+# What a random step may not have: products that can wait, microbatches for copies to share, so many
+# layers; and, where a plan by hand says how many, microbatches and stages.
+ALLOWED = ("SHARDC-163", "SHARDC-164", "SHARDC-242")
 ALLOWED_BY_HAND = ("SHARDC-140", "SHARDC-142", "SHARDC-160", *ALLOWED)
 
 Arrays = list[np.ndarray]
@@ -36,7 +37,7 @@ Arrays = list[np.ndarray]
 
 def random_options(random: Random) -> dict[str, Any]:
     """Options of `shardc.jit` that fix a pipeline of one or two device groups."""
-    way = random.choice(["whole", "chunked", "interleaved", "xla", "again", "auto"])
+    way = random.choice(["whole", "chunked", "copied", "interleaved", "xla", "again", "auto"])
     mesh = random.choice([(2,), (2, 2)])
     microbatches = random.choice([2, 4])
     shape: dict[str, Any] = {"stages": 2, "microbatches": microbatches, "mesh": mesh}
@@ -53,7 +54,7 @@ def random_options(random: Random) -> dict[str, Any]:
         return shape | {"schedule": schedule, "lowering": "xla"}
     if way == "interleaved":
         return shape | {"schedule": "interleaved-1f1b", "chunks": 2, "microbatches": 4}
-    schedule = random.choice(WHOLE if way == "whole" else CHUNKED)
+    schedule = random.choice({"whole": WHOLE, "chunked": CHUNKED, "copied": COPIED}[way])
     return shape | {"schedule": schedule, "microbatches": 4}
 
 
