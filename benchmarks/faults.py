@@ -1,23 +1,29 @@
 """Processes that fail at seeded random moments: does every other one end in time, and say why?
 
     python benchmarks/faults.py                    20 runs of two processes, limit 10 s
-    python benchmarks/faults.py --runs 200 --seed 1 --format json -o faults.json
+    python benchmarks/faults.py --runs 200 --seed 1 -o faults.jsonl
+    python benchmarks/faults.py --table faults.jsonl other.jsonl
 
-Each run starts the worker of tests/py/end_to_end by `shardc launch`, and one process is killed
-(SIGKILL) or stopped (SIGSTOP) a random time after the start: while JAX starts, while the plan is
-made, while programs are compiled, in a step, in a transfer. A row says how long the others lived
-behind that, their exit codes, and whether their standard error names the process. A run that comes
-to its end before the fault counts as finished: its numbers were checked by the worker.
+Each run starts the worker of tests/py/end_to_end by `shardc launch` and lets one process fail.
+Kills (SIGKILL), stops (SIGSTOP) and interrupts (SIGINT) come a random time behind what the process
+says it has come to: launch, start, plan, compile, steps, a save. The other faults are the worker's
+own. A row says how long the others lived behind the fault, the exit code, whether the error output
+names the process, and by whom. The numbers of every step are checked by the worker. Where
+checkpoints were saved, the job is started again: it must go on behind the last one that was
+committed.
 """
 
 import argparse
 import json
 import os
+import queue
 import random
 import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -25,76 +31,199 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = ROOT / "tests" / "py" / "end_to_end" / "process_worker.py"
 LAUNCH = [sys.executable, "-c", "from shardc.cli import main; main()", "launch"]
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "interrupt": signal.SIGINT}
+# What a process comes to, and how long that lasts or so: the signal comes within.
+PHASES = {"launch": 2.0, "start": 1.0, "plan": 1.0, "compile": 1.5, "steps": 3.0, "save": 0.2}
+OWN = ("version", "shapes", "plan", "scalar", "raise", "exit", "absent", "full")
+KINDS = [(how, phase) for how in SIGNALS for phase in PHASES] + [(how, "") for how in OWN]
+PATIENCE = 12  # limits behind the launch, or the fault: then the job hangs
+SAID = {
+    "version": r"rank RANK differs from rank 0 in its versions",
+    "shapes": r"rank RANK differs from rank 0 in its arguments",
+    "plan": r"rank RANK differs from rank 0 in its options",
+    "scalar": r"is another on rank RANK than on rank 0",
+}
+NAMED = r"rank RANK\b.*(dead|stopped|missing|gone|failed|ended|has begun no step)|task:RANK\b"
+BY_LAUNCH = r"shardc launch: .*rank RANK(:| is)"
 
 
-def children(parent: int) -> list[int]:
-    """The processes that `shardc launch` started, in the order of their ranks."""
-    path = Path(f"/proc/{parent}/task/{parent}/children")
-    return sorted(int(number) for number in path.read_text().split())
+class Job:
+    """A running `shardc launch`, and what it has said so far."""
+
+    def __init__(self, processes: int, limit_s: float, arguments: list[str]) -> None:
+        command = [*LAUNCH, "-n", str(processes), "--limit", str(limit_s), str(WORKER), *arguments]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+        self.lines: list[str] = []
+        self._news: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None, "it is a pipe"
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+            self._news.put(line)
+
+    def wait_for(self, text: str, timeout_s: float) -> bool:
+        """Whether a line with `text` came in time."""
+        end_s = time.monotonic() + timeout_s
+        while time.monotonic() < end_s and (self.process.poll() is None or not self._news.empty()):
+            try:
+                if text in self._news.get(timeout=0.1):
+                    return True
+            except queue.Empty:
+                continue
+        return False
+
+    def children(self) -> list[int]:
+        """The processes, in the order of their ranks."""
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return sorted(int(number) for number in path.read_text().split())
+
+    def end(self, timeout_s: float) -> bool:
+        """Whether it ends by itself; if not it is killed."""
+        try:
+            self.process.wait(timeout_s)
+            hung = False
+        except subprocess.TimeoutExpired:
+            for number in [*self.children(), self.process.pid]:
+                os.kill(number, signal.SIGKILL)
+            self.process.wait()
+            hung = True
+        self._reader.join(5)
+        return not hung
 
 
-def run(how: str, rank: int, after_s: float, processes: int, limit_s: float) -> dict[str, Any]:
-    """One job with one fault."""
-    command = [*LAUNCH, "-n", str(processes), "--limit", str(limit_s), str(WORKER)]
-    job = subprocess.Popen(
-        [*command, "--steps", "2000"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    while len(found := children(job.pid)) < processes and job.poll() is None:
-        time.sleep(0.01)
-    time.sleep(after_s)
-    if job.poll() is None:
-        os.kill(found[rank], signal.SIGKILL if how == "kill" else signal.SIGSTOP)
-    start_s = time.monotonic()
-    try:
-        said, _ = job.communicate(timeout=10 * limit_s)
-        hung = False
-    except subprocess.TimeoutExpired:
-        for number in found:
-            os.kill(number, signal.SIGKILL)
-        said, _ = job.communicate()
-        hung = True
+def committed(folder: Path) -> list[int]:
+    """The steps that are saved whole: orbax renames what is."""
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+
+
+def run(how: str, phase: str, chance: random.Random, limit_s: float, log: Path) -> dict[str, Any]:
+    """One job of two processes with one fault."""
+    rank = chance.randrange(2) if how in SIGNALS or how in ("raise", "full") else 1
+    wait_s = chance.uniform(0, PHASES.get(phase, 0.0))
+    row: dict[str, Any] = {"fault": how, "phase": phase, "rank": rank, "wait_s": round(wait_s, 2)}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        saves = how == "full" or phase == "save"
+        arguments = ["--steps", "3000"]
+        if saves:
+            arguments += ["--checkpoints", name, "--save-every", "5"]
+        if how not in SIGNALS:
+            when = {"scalar": "", "absent": "launch"}.get(how, str(chance.randrange(6, 30)))
+            arguments += ["--fault", f"{'sleep' if how == 'absent' else how}:{rank}:{when}"]
+        job = Job(2, limit_s, arguments)
+        fault_s = time.monotonic()
+        if how in SIGNALS:
+            number = f" {5 * chance.randrange(1, 8)}\n" if phase == "save" else "\n"
+            job.wait_for(f"rank {rank}: at {phase}{number}", PATIENCE * limit_s)
+            time.sleep(wait_s)
+            own = job.children()
+            if job.process.poll() is None and len(own) == 2:
+                os.kill(own[rank], SIGNALS[how])
+            fault_s = time.monotonic()
+        ended = job.end(PATIENCE * limit_s)
+        row |= judged(row, job, ended, time.monotonic() - fault_s)
+        if saves:
+            row |= resumed(folder, limit_s)
+        log.write_text("\n".join(job.lines) + "\n")
+    return row
+
+
+def judged(row: dict[str, Any], job: Job, ended: bool, seconds: float) -> dict[str, Any]:
+    """What a job that has ended says of its fault."""
+    rank, said = str(row["rank"]), "\n".join(job.lines)
+    named = SAID.get(row["fault"], NAMED).replace("RANK", rank)
+    others = "\n".join(line for line in job.lines if not line.startswith("shardc launch"))
     return {
-        "fault": how,
-        "rank": rank,
-        "after_s": round(after_s, 1),
-        "ended_in_s": round(time.monotonic() - start_s, 1),
-        "exit_code": job.returncode,
-        "hung": hung,
-        "finished": job.returncode == 0,
+        "hung": not ended,
+        "ended_in_s": round(seconds, 1),
+        "exit_code": job.process.returncode,
         "wrong": "AssertionError" in said,
-        "named": bool(re.search(rf"rank {rank}\b.*(dead|stopped|missing|gone|failed|: -9)", said)),
-        "last_words": said.strip().splitlines()[-1][:160] if said.strip() else "",
+        "named": bool(re.search(named, others)),
+        "named_by_launch": bool(re.search(BY_LAUNCH.replace("RANK", rank), said)),
     }
+
+
+def resumed(folder: Path, limit_s: float) -> dict[str, Any]:
+    """Starts the job again: does it go on where the last one that was committed ends?"""
+    before = committed(folder)
+    last = before[-1] if before else 0
+    job = Job(2, limit_s, ["--steps", "2", "--checkpoints", str(folder)])
+    ended = job.end(2 * PATIENCE * limit_s)
+    said = "\n".join(job.lines)
+    good = (
+        ended and job.process.returncode == 0 and said.count(f"went on behind step {last}\n") == 2
+    )
+    return {"committed": last, "resumed": good and said.count("OK rank") == 2}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """In Markdown: by fault and phase."""
+    lines = ["| fault | when | runs | hung | wrong numbers | resumed | named | ended in, s |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for how, phase in KINDS:
+        own = [row for row in rows if (row["fault"], row["phase"]) == (how, phase)]
+        if not own:
+            continue
+        again = [row["resumed"] for row in own if "resumed" in row]
+        times = sorted(row["ended_in_s"] for row in own)
+        spread = f"{times[0]} to {times[-1]}" if how in SIGNALS else "-"
+        named = f"{sum(row['named'] for row in own)}"
+        only = sum(row["named_by_launch"] and not row["named"] for row in own)
+        cells = [how, phase or "-", len(own), sum(row["hung"] for row in own)]
+        cells += [
+            sum(row["wrong"] for row in own),
+            f"{sum(again)} of {len(again)}" if again else "-",
+        ]
+        cells += [named + (f", {only} by launch" if only else ""), spread]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--limit", type=float, default=10.0, help="of shardc launch, seconds")
-    parser.add_argument("--latest", type=float, default=30.0, help="latest fault, seconds")
-    parser.add_argument("--format", choices=("table", "json"), default="table")
-    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--seconds", type=float, help="begins no run behind that")
+    parser.add_argument("--only", help="faults, or fault:phase, with commas")
+    parser.add_argument("--log", type=Path, help="a file for what the last job said")
+    parser.add_argument(
+        "--table", type=Path, nargs="+", help="prints rows that were written before"
+    )
+    parser.add_argument("-o", "--output", type=Path, help="rows are added to it, one per line")
     options = parser.parse_args()
-    chance = random.Random(options.seed)
-    rows = []
+    if options.table is not None:
+        lines = [line for path in options.table for line in path.read_text().splitlines()]
+        print(table([json.loads(line) for line in lines]))
+        return 0
+    asked = None if options.only is None else options.only.split(",")
+    kinds = [k for k in KINDS if asked is None or k[0] in asked or ":".join(k) in asked]
+    log = options.log or Path(os.devnull)
+    order = random.Random(options.seed)
+    bad = 0
+    end_s = time.monotonic() + (options.seconds or 1e9)
     for number in range(options.runs):
-        how, rank = chance.choice(("kill", "stop")), chance.randrange(options.processes)
-        after_s = chance.uniform(0.5, options.latest)
-        rows.append(run(how, rank, after_s, options.processes, options.limit))
-        if options.format == "table":
-            print(number, *(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
-    bad = [row for row in rows if row["hung"] or row["wrong"]]
-    unnamed = [row for row in rows if not row["finished"] and not row["named"]]
-    report = {"rows": rows, "hung_or_wrong": len(bad), "unnamed": len(unnamed)}
-    if options.format == "json":
-        print(json.dumps(report, indent=1))
-    else:
-        print(f"{len(rows)} runs: {len(bad)} hung or wrong, {len(unnamed)} did not name the rank")
-    if options.output is not None:
-        options.output.write_text(json.dumps(report, indent=1) + "\n")
-    return int(bool(bad))
+        if time.monotonic() > end_s:
+            break
+        if number % len(kinds) == 0:
+            order.shuffle(kinds)
+        how, phase = kinds[number % len(kinds)]
+        row = run(how, phase, random.Random(f"{options.seed} {number}"), options.limit, log)
+        named = row["named"] or row["named_by_launch"]
+        is_bad = row["hung"] or row["wrong"] or row["exit_code"] == 0 or not named
+        is_bad = is_bad or not row.get("resumed", True)
+        bad += is_bad
+        print(number, "BAD" if is_bad else "ok", json.dumps(row), flush=True)
+        if options.output is not None:
+            with options.output.open("a") as file:
+                file.write(json.dumps({"seed": options.seed, **row}) + "\n")
+    print(f"{options.runs} runs: {bad} hung, wrong, unnamed or not resumed")
+    return int(bad > 0)
 
 
 if __name__ == "__main__":

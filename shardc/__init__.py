@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shardc.api.processes.feeding import batch_sharding as batch_sharding
     from shardc.api.state.reallocate import reallocate as reallocate
     from shardc.api.state.view import view as view
+    from shardc.api.telling.tracing import rank_times as rank_times
     from shardc.api.telling.tracing import trace as trace
     from shardc.cluster import Cluster as Cluster
     from shardc.errors import RequestWarning as RequestWarning
@@ -26,6 +27,7 @@ _HOMES = {
     "jit": "shardc.api.jit",
     "gather": "shardc.api.jit",
     "reallocate": "shardc.api.state.reallocate",
+    "rank_times": "shardc.api.telling.tracing",
     "trace": "shardc.api.telling.tracing",
     "view": "shardc.api.state.view",
     "Cluster": "shardc.cluster",

@@ -4,6 +4,7 @@ import importlib.metadata
 import platform as machine
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,14 +18,25 @@ FAILED = 1
 
 
 @click.command()
+@click.option(
+    "--straggler",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Name the slow process of a job that wrote its times there: shardc.rank_times(FOLDER).",
+)
 @platform_option
 @format_option
 @click.pass_context
-def command(context: click.Context, platform: str, output_format: str) -> None:
+def command(
+    context: click.Context, straggler: Path | None, platform: str, output_format: str
+) -> None:
     """Say what is installed, which devices there are, and what works; text to paste into an issue.
 
-    Exit code 1 if anything does not work. `shardc calibrate` measures the links.
+    Exit code 1 if anything does not work, or a process is slow. `shardc calibrate` measures the
+    links.
     """
+    if straggler is not None:
+        context.exit(_stragglers(straggler, output_format))
     facts: dict[str, Any] = {
         "shardc": __version__,
         "python": sys.version.split()[0],
@@ -42,6 +54,35 @@ def command(context: click.Context, platform: str, output_format: str) -> None:
             click.echo(f"{check['name']}: {words}")
     if not all(check["works"] for check in checks) or None in facts.values():
         context.exit(FAILED)
+
+
+def _stragglers(folder: Path, output_format: str) -> int:
+    """Says how slow each process of a job is beside the others; the exit code."""
+    from shardc.report.stragglers import SLOW, read_times, slowness
+
+    times = read_times(folder)
+    slow = slowness(times)
+    rows = [
+        {
+            "rank": own.rank,
+            "host": own.host,
+            "times_slower": slow[own.rank],
+            "is_slow": slow[own.rank] > SLOW,
+            "programs": len(own.actions),
+            "steps": own.num_steps,
+        }
+        for own in times
+    ]
+    if output_format == "json":
+        print_json({"ranks": rows})
+    else:
+        for row in rows:
+            click.echo(
+                f"rank {row['rank']} on {row['host']}: {row['times_slower']:.2f} times as slow as"
+                f" the others{', a straggler' if row['is_slow'] else ''} ({row['programs']}"
+                f" programs, {row['steps']} steps)"
+            )
+    return FAILED if any(row["is_slow"] for row in rows) else 0
 
 
 def _version(name: str) -> str | None:

@@ -65,6 +65,8 @@ def _run(run: Run, program: Program, tape: Tape) -> Operation:
     values = tuple(spec.value for spec in program.results)
 
     def operation(env: Environment, trace: Trace, checks: Checks) -> None:
+        if trace.measured is not None:
+            trace.measured.ready([env[slot] for slot in args])
         try:
             made = call(*[env[slot] for slot in args])
         except Exception as error:  # whatever JAX raises: a freed slot is what ends in most of it

@@ -1,13 +1,17 @@
-"""`shardc.trace`: real steps beside what their plan predicts, for Perfetto."""
+"""`shardc.trace` and `shardc.rank_times`: real steps beside what their plan predicts."""
 
 import contextlib
 import contextvars
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
+
 from shardc.plan.decisions import Plan
+from shardc.report.stragglers import times_of
 from shardc.report.trace import measured, predicted, save
-from shardc.runtime.tape.measured import measuring
+from shardc.runtime.tape.measured import MeasuredStep, measuring
 
 _PLANS: contextvars.ContextVar[list[Plan] | None] = contextvars.ContextVar(
     "shardc_traced_plans", default=None
@@ -28,21 +32,53 @@ def trace(path: str | Path) -> Iterator[None]:
     Raises:
         InputError: SHARDC-180, the file cannot be written.
     """
+    with _steps() as (plans, steps):
+        try:
+            yield
+        finally:
+            _write_trace(path, plans, steps)
+
+
+@contextlib.contextmanager
+def rank_times(folder: str | Path) -> Iterator[None]:
+    """Measures the programs of this process, for `shardc doctor --straggler FOLDER`.
+
+    Every process of a job opens it around the same steps, two or more, and writes `rank-N.json` at
+    the end; the first step is not counted. The steps take longer than they would without, as
+    nothing overlaps. A program whose mesh lies in several processes takes as long as the slowest
+    of them.
+
+    >>> with shardc.rank_times("times"):
+    ...     for number in range(5):
+    ...         state, loss = step(state, batch)
+
+    Raises:
+        InputError: SHARDC-180, a file cannot be written, or no step was run twice.
+    """
+    with _steps() as (plans, steps):
+        yield
+    times_of(jax.process_index(), platform.node(), steps, plans).save(Path(folder))
+
+
+@contextlib.contextmanager
+def _steps() -> Iterator[tuple[list[Plan], list[MeasuredStep]]]:
+    """The steps that are run while it is open, and the plan of each."""
     plans: list[Plan] = []
     token = _PLANS.set(plans)
     try:
         with measuring() as steps:
-            yield
+            yield plans, steps
     finally:
         _PLANS.reset(token)
-        processes = [
-            predicted(plan)
-            for n, plan in enumerate(plans)
-            if plan.account and plan not in plans[:n]
-        ]
-        for number, (plan, step) in enumerate(zip(plans, steps, strict=False)):  # a call may fail
-            processes.append(measured(step, plan, number))
-        save(path, processes)
+
+
+def _write_trace(path: str | Path, plans: list[Plan], steps: list[MeasuredStep]) -> None:
+    processes = [
+        predicted(plan) for n, plan in enumerate(plans) if plan.account and plan not in plans[:n]
+    ]
+    for number, (plan, step) in enumerate(zip(plans, steps, strict=False)):  # a call may fail
+        processes.append(measured(step, plan, number))
+    save(path, processes)
 
 
 def note_step(plan: Plan) -> None:

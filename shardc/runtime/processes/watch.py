@@ -142,8 +142,15 @@ class Watch:
         return None
 
     def _guard(self) -> None:
-        """Ends the process where the other thread waits for a service that does not answer."""
+        """Ends the process where another thread waits for what will not come."""
+        left_s: float | None = None
         while not self._ended.wait(self._interval_s):
+            # Python waits for threads before it calls `_end`, and a thread that saves a checkpoint
+            # with the others would wait for them.
+            if _has_failed():
+                left_s = left_s or time.monotonic()
+                if time.monotonic() - left_s > self._limit_s / 2:
+                    self._end()
             silent_s = time.monotonic() - self._round_s
             if silent_s > self._limit_s and not self._is_over():
                 self._die(
@@ -176,3 +183,8 @@ class Watch:
             self._say(said)
             fault = "of its own failure above"
         self._die(fault)
+
+
+def _has_failed() -> bool:
+    """Whether the program was left by an exception."""
+    return getattr(sys, "last_exc", None) is not None and not threading.main_thread().is_alive()

@@ -18,16 +18,26 @@ class MeasuredStep:
         start_ns: of `time.perf_counter_ns`.
         runs: action, start and end of each program in the order in which they ran. Its start is the
             end of the one before, so what had to be sent to it counts to it.
+        busy_s: action -> seconds from when all that it reads was there.
     """
 
     start_ns: int
     runs: list[tuple[str, int, int]] = field(default_factory=list)
+    busy_s: dict[str, float] = field(default_factory=dict)
+    _ready_ns: int = 0
+
+    def ready(self, read: Any) -> None:
+        """Waits until what a program reads is there."""
+        jax.block_until_ready(read)
+        self._ready_ns = time.perf_counter_ns()
 
     def wait(self, action: str, made: Any) -> None:
         """Waits until a program has made its results."""
         jax.block_until_ready(made)
+        now_ns = time.perf_counter_ns()
         last_ns = self.runs[-1][2] if self.runs else self.start_ns
-        self.runs.append((action, last_ns, time.perf_counter_ns()))
+        self.runs.append((action, last_ns, now_ns))
+        self.busy_s[action] = (now_ns - self._ready_ns) / 1e9
 
 
 _STEPS: contextvars.ContextVar[list[MeasuredStep] | None] = contextvars.ContextVar(

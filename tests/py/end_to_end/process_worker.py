@@ -4,10 +4,12 @@
 
 Compares every loss and its part of the state with `jax.jit`, in this process, and prints `OK`. With
 `--checkpoints` it goes on behind the last step that any plan saved there, and saves its own state.
+It says what it comes to ("rank 0: at compile"), so that a fault can be timed.
 """
 
 import argparse
 import os
+import resource
 import signal
 import sys
 import time
@@ -18,6 +20,7 @@ import numpy as np
 import shardc
 
 ROWS, WIDTH, LAYERS = 16, 32, 4
+INITIALIZE_S = 60  # for all processes to come; 300 if nothing is said
 
 
 def step(state, x):
@@ -72,10 +75,19 @@ def restored(folder, trained, state, rows):
     return manager, found, manager.restore(found, args=orbax().args.StandardRestore(abstract))
 
 
+def said(text):
+    """In one write, so that lines of several processes do not mix."""
+    os.write(1, f"rank {os.environ.get('SLURM_PROCID', 0)}: {text}\n".encode())
+
+
 def hurt(how, when, at):
     """Does what `--fault` says to this process, when it comes to `when`."""
     if how is None or at != when:
         return
+    if how == "full":  # a disk on which files cannot grow; Python ignores the signal that comes too
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    if how == "interrupt":
+        os.kill(os.getpid(), signal.SIGINT)
     if how in ("kill", "stop"):
         os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
     if how == "raise":
@@ -86,12 +98,9 @@ def hurt(how, when, at):
         time.sleep(1000)
 
 
-def asked(options, how):
-    """What is asked of the planner; another number of microbatches where the plan is the fault."""
-    if options.plan is not None:
-        return {"plan": options.plan}
-    microbatches = 2 if how == "plan" else 4
-    return {"stages": options.stages, "microbatches": microbatches, "schedule": options.schedule}
+def saved(manager, number, state):
+    said(f"at save {number}")
+    manager.save(number, args=orbax().args.StandardSave(state))
 
 
 def main():
@@ -102,12 +111,17 @@ def main():
     parser.add_argument("--feed", action="store_true")
     parser.add_argument("--plan")
     parser.add_argument("--checkpoints", help="a folder")
-    parser.add_argument("--fault", help="HOW:RANK:WHEN, WHEN of start, compile, or a step's number")
+    parser.add_argument("--save-every", type=int, default=10**9, help="steps; and at the end")
+    parser.add_argument(
+        "--fault", help="HOW:RANK:WHEN, WHEN of launch, start, compile, or a step's number"
+    )
     options = parser.parse_args()
-    jax.distributed.initialize()
     how, rank, when = (options.fault or "none:-1:").split(":")
-    mine = jax.process_index() == int(rank)
-    how = how if mine else None
+    how = how if os.environ.get("SLURM_PROCID") == rank else None
+    said("at launch")
+    hurt(how, when, "launch")
+    jax.distributed.initialize(initialization_timeout=INITIALIZE_S)
+    said("at start")
     hurt(how, when, "start")
     rows = 2 * ROWS if how == "shapes" else ROWS
     state, reference = initial(), initial()
@@ -129,13 +143,16 @@ def main():
         plan=options.plan,
     )
     whole = jax.jit(step)
-    if when == "compile":
+    if options.checkpoints is None or when == "compile":
+        said("at plan")
         lowered = trained.lower(state, batches(1, rows)[0])
         lowered.plan()
+        said("at compile")
         hurt(how, when, "compile")
     manager, begin = None, 0
     if options.checkpoints is not None:
         manager, begin, state = restored(options.checkpoints, trained, state, rows)
+        said(f"went on behind step {begin}")
     every = batches(begin + options.steps, rows)
     for batch in every[:begin]:
         reference, _ = whole(reference, batch)
@@ -145,15 +162,19 @@ def main():
         reference, wanted = whole(reference, batch)
         for piece in loss.addressable_shards:
             np.testing.assert_allclose(piece.data, wanted, rtol=1e-5)
+        if number == 0:
+            said("at steps")
+        if manager is not None and (number + 1) % options.save_every == 0:
+            saved(manager, begin + number + 1, state)
     pieces = 0
     for got, value in zip(jax.tree.leaves(state), jax.tree.leaves(reference), strict=True):
         for piece in got.addressable_shards:
             np.testing.assert_allclose(piece.data, np.asarray(value)[piece.index], atol=2e-6)
             pieces += 1
     if manager is not None:
-        manager.save(begin + options.steps, args=orbax().args.StandardSave(state))
+        if options.steps % options.save_every != 0:
+            saved(manager, begin + options.steps, state)
         manager.close()
-        print(f"went on behind step {begin}", flush=True)
     compiled = next(iter(trained._compiled.values()))
     ran = [action for action, _ in compiled.interpreter.last_trace]
     lanes = [lane for lane in compiled.executable.actions if set(ran) & set(lane)]

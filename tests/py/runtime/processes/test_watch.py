@@ -114,6 +114,27 @@ def test_a_service_that_is_gone_ends_the_process(clock, monkeypatch):
     assert said == ["rank 0, which keeps the coordination service, is gone: UNAVAILABLE: gone"]
 
 
+def test_a_failed_program_that_waits_for_a_thread_ends(clock, monkeypatch):
+    """As one that saves: it waits for the others, and they for this process."""
+    one, _ = pair(clock)
+    ends = []
+
+    def end():
+        ends.append(clock[0])
+        one._ended.set()
+
+    def wait(seconds):
+        clock[0] += seconds
+        one._round_s = clock[0]
+        return one._ended.is_set()
+
+    monkeypatch.setattr(one, "_end", end)
+    monkeypatch.setattr(one._ended, "wait", wait)
+    monkeypatch.setattr(watch_module, "_has_failed", lambda: clock[0] >= 120)
+    one._guard()
+    assert ends == [126.0]
+
+
 def test_a_program_that_left_the_job_is_left_alone(clock, monkeypatch):
     one, _ = pair(clock)
     monkeypatch.setattr(one, "_die", lambda fault: pytest.fail(fault))

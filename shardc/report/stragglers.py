@@ -1,0 +1,118 @@
+"""Which process of a job is slower than its plan says, more than the others are.
+
+Each process writes the times of its own programs to a file (`shardc.rank_times`); here the files of
+a job are read together.
+"""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from shardc.errors import InputError, writing
+from shardc.files import BAD_DATA, read_data, write_whole
+from shardc.plan.decisions import Plan
+from shardc.runtime.tape.measured import MeasuredStep
+
+SLOW = 1.25  # times the others
+
+
+class RankTimes(msgspec.Struct, frozen=True):
+    """What one process measured.
+
+    Attributes:
+        actions: name -> (seconds measured, seconds predicted), one for each of its programs in a
+            step.
+        num_steps: the measured seconds are the median of so many.
+    """
+
+    rank: int
+    host: str
+    num_steps: int
+    actions: dict[str, tuple[float, float]]
+
+    @property
+    def factor(self) -> float:
+        """Measured over predicted, of all programs together."""
+        return sum(a for a, _ in self.actions.values()) / sum(b for _, b in self.actions.values())
+
+    def save(self, folder: Path) -> None:
+        """Writes `rank-N.json`.
+
+        Raises:
+            InputError: SHARDC-180, it cannot be written.
+        """
+        with writing("the times of a rank", folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / f"rank-{self.rank}.json", msgspec.json.encode(self))
+
+
+def times_of(
+    rank: int, host: str, steps: Sequence[MeasuredStep], plans: Sequence[Plan]
+) -> RankTimes:
+    """What the steps that a process ran say, but the first of each plan, which warms up.
+
+    Raises:
+        InputError: SHARDC-180, there is no second step, or a plan does not say what it predicts.
+    """
+    measured: dict[str, list[float]] = {}
+    predicted: dict[str, float] = {}
+    seen: list[Plan] = []
+    num_steps = 0
+    for plan, step in zip(plans, steps, strict=False):  # a call may have failed
+        if not any(plan is other for other in seen):
+            seen.append(plan)
+            continue
+        num_steps += 1
+        for action, seconds in step.busy_s.items():
+            measured.setdefault(action, []).append(seconds)
+        if plan.account is not None:
+            predicted |= {t.action: t.end_s - t.start_s for t in plan.account.timeline}
+    found = {
+        action: (statistics.median(values), predicted[action])
+        for action, values in measured.items()
+        if predicted.get(action, 0.0) > 0
+    }
+    if not found:
+        raise InputError(
+            "no times to compare: no plan was run twice, or its plan does not predict any",
+            help="run some steps of one function inside of shardc.rank_times, and plan again if the"
+            " plan is of an older version",
+        )
+    return RankTimes(rank, host, num_steps, found)
+
+
+def read_times(folder: Path) -> list[RankTimes]:
+    """The files of a job, by rank.
+
+    Raises:
+        InputError: SHARDC-180, one is damaged, or there are less than two.
+    """
+    found = []
+    for path in sorted(folder.glob("rank-*.json")):
+        try:
+            times = msgspec.json.decode(read_data(path), type=RankTimes)
+        except BAD_DATA as error:
+            raise InputError(f"these are no times of a rank: {error}", where=str(path)) from error
+        if not times.actions or not all(a >= 0 and b > 0 for a, b in times.actions.values()):
+            raise InputError("these are no times of a rank", where=str(path))
+        found.append(times)
+    if len(found) < 2:
+        raise InputError(
+            f"there are {len(found)} files of ranks: nothing to compare",
+            where=str(folder),
+            help="run steps of a job inside of shardc.rank_times(folder) on all its processes",
+        )
+    return sorted(found, key=lambda times: times.rank)
+
+
+def slowness(times: Sequence[RankTimes]) -> dict[int, float]:
+    """By rank, how many times slower it is against its predictions than the median of the others.
+
+    Predictions may all be off by one factor; that one goes away.
+    """
+    return {
+        own.rank: own.factor / statistics.median(t.factor for t in times if t is not own)
+        for own in times
+    }
