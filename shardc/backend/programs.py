@@ -248,7 +248,7 @@ def _lower(
         return [own[i] for i in order.results]
 
     body.__name__ = program.name
-    options: dict[str, Any] = {"donate_argnums": order.donated, "keep_unused": True}
+    options: dict[str, Any] = {"donate_argnums": order.donated}
     function: Callable[..., Any] = body
     if program.local:
         function = jax.shard_map(

@@ -12,6 +12,7 @@ from shardc.errors import InputError
 
 MAPS, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 MAPS_PER_PROGRAM = 16  # measured: 10 and more; compiling takes some for a while
+SPARE_MAPS = 1024  # for what else is mapped: threads, buffers, programs that JAX itself compiles
 
 
 def check_room_for(num_programs: int) -> None:
@@ -25,7 +26,7 @@ def check_room_for(num_programs: int) -> None:
     """
     if not LIMIT.exists():
         return
-    limit, needed = int(LIMIT.read_text()), MAPS_PER_PROGRAM * num_programs
+    limit, needed = int(LIMIT.read_text()), MAPS_PER_PROGRAM * num_programs + SPARE_MAPS
     if _num_maps() + needed <= limit:
         return
     gc.collect()
@@ -33,7 +34,7 @@ def check_room_for(num_programs: int) -> None:
     if held + needed > limit:
         raise InputError(
             f"this process has {held:,} of {limit:,} memory maps, and {num_programs} more programs"
-            f" need about {needed:,}",
+            f" need about {needed:,} with what goes with them",
             help="let go of compiled programs (f.clear_cache(), jax.clear_caches()), or raise the"
             " limit: sysctl vm.max_map_count",
             code="SHARDC-265",

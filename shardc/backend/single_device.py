@@ -55,7 +55,7 @@ def single_device_step(module: ir.Module, device: jax.Device) -> SingleDeviceSte
 
     place = jax.sharding.SingleDeviceSharding(device)
     examples = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place) for a in inputs]
-    compiled = jax.jit(step, keep_unused=True).lower(*examples).compile()
+    compiled = jax.jit(step).lower(*examples).compile()
 
     return SingleDeviceStep(compiled, place, len(examples))
 

@@ -11,7 +11,8 @@ from shardc.api.jax_version import usable_lowering
 from shardc.api.request import check_plan_is_for
 from shardc.backend.stage_text import stage_text
 from shardc.cli.output import format_option, print_json, save_plan
-from shardc.errors import InputError
+from shardc.errors import InputError, writing
+from shardc.files import write_whole
 from shardc.importer.from_file import import_file
 from shardc.plan.decisions import Plan
 
@@ -53,13 +54,13 @@ def command(
     for stage in range(len(plan.stages)):
         programs = [program for program in executable.programs if program.stage == stage]
         files.append(folder / f"stage{stage}.mlir")
-        files[-1].write_text(stage_text(programs))
+        _write(files[-1], stage_text(programs).encode())
     data = msgspec.to_builtins(executable)
     for program in data["programs"]:
         del program["module"]
     data["schedule"] = plan.schedule
     files.append(folder / "schedule.json")
-    files[-1].write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1))
+    _write(files[-1], msgspec.json.format(msgspec.json.encode(data), indent=1))
     files.append(folder / "plan.json")
     save_plan(plan, str(files[-1]))
     if output_format == "json":
@@ -87,6 +88,11 @@ def _directory(path: str) -> Path:
     return Path(path)
 
 
+def _write(path: Path, data: bytes) -> None:
+    with writing("a file", path):
+        write_whole(path, data)
+
+
 class _Dumps:
     """Numbered files, one per intermediate form; shardc-opt can start from any."""
 
@@ -98,4 +104,4 @@ class _Dumps:
         if self.folder is not None:
             self.files.append(self.folder / f"{len(self.files):02}-{name}.mlir")
             text = module.operation.get_asm(enable_debug_info=False)
-            self.files[-1].write_text(str(text))
+            _write(self.files[-1], str(text).encode())

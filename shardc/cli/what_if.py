@@ -1,6 +1,7 @@
 """`shardc what-if`: the same program on other machines, in a table."""
 
 import csv
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import from_flags, num_bytes, plan_options
 from shardc.cluster import Cluster
 from shardc.errors import InfeasibleError, InputError, writing
+from shardc.files import write_whole
 from shardc.importer.program import Imported
 from shardc.options import PlanOptions
 from shardc.plan.account import ArgumentKind
@@ -179,10 +181,9 @@ def _table(rows: list[Row], cheapest: int | None) -> Table:
 
 
 def _write_csv(path: str, rows: list[Row]) -> None:
-    with (
-        writing("the table", path),
-        open(path, "w", newline="", encoding="utf-8") as file,
-    ):
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows)
+    with writing("the table", path):
+        write_whole(path, text.getvalue().encode())

@@ -369,6 +369,18 @@ def test_no_block_of_six_lines_stands_twice() -> None:
     assert [found for found in places.values() if len(found) > 1] == []
 
 
+def test_files_are_written_by_renaming() -> None:
+    """The others write to a pipe, and to new files that only they know."""
+    writes = r"\.write_(?:text|bytes)\(|open\([^)\n]*[\"'][wax]b?\+?[\"']"
+    own = {"shardc/files.py", "shardc/check/child.py", "shardc/cli/doctor.py", "shardc/ir/bugs.py"}
+    found = {
+        relative(path)
+        for path in (ROOT / "shardc").rglob("*.py")
+        if re.search(writes, path.read_text())
+    }
+    assert found <= own
+
+
 def test_nothing_is_unpickled_or_run_that_came_as_data() -> None:
     forbidden = (
         r"^\s*(?:import|from) (?:c?[pP]ickle|dill|cloudpickle|marshal|shelve|joblib)\b"
