@@ -28,6 +28,7 @@ from shardc.ir.bugs import bugs_while
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import StagesSpec
+from shardc.runtime.placement import check_usable
 
 MOST_COMPILED = 128  # programs that one function keeps; the one not used for longest goes first
 
@@ -138,13 +139,20 @@ class ShardedFunction:
         try:
             hash(key)
         except TypeError:  # a static value that cannot be hashed: JAX says it better
-            return self._compile(self.lower(*args, **kwargs))
+            return self._make(args, kwargs)
         with self._lock:
             known = self._by_types.get(key)
             if known is None:
-                known = self._by_types[key] = self._compile(self.lower(*args, **kwargs))
+                known = self._by_types[key] = self._make(args, kwargs)
             self._compiled.move_to_end(known.program)
         return known
+
+    def _make(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compiled:
+        """What runs such a call; arguments that no step takes are refused first."""
+        lowered = self.lower(*args, **kwargs)
+        call = self._dynamic(args, kwargs)
+        check_usable(lowered.imported.arguments, jax.tree.leaves((call.args, call.kwargs)))
+        return self._compile(lowered)
 
     def _compile(self, lowered: Lowered) -> Compiled:
         """What runs `lowered`: of calls that differ in weak types alone, usually the same programs.

@@ -147,7 +147,8 @@ class Attempts:
         shape = proposal.shape
         self._first = self._first or proposal
         self.progress(
-            f"planning {_said(shape)}, {shape.num_microbatches} microbatches{self._best_so_far()}"
+            f"planning {_said(shape)}, {shape.num_microbatches}"
+            f" microbatch{'es' * (shape.num_microbatches > 1)}{self._best_so_far()}"
         )
         try:
             found = self._planned(proposal, gap=gap, effort_s=effort_s, cutoff_s=cutoff_s)
@@ -246,4 +247,4 @@ def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: 
 def _said(shape: Shape) -> str:
     """`2 stages on 2x2+2x2`"""
     sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.own_meshes)
-    return f"{shape.num_stages} stages on {sizes}"
+    return f"{shape.num_stages} stage{'s' * (shape.num_stages > 1)} on {sizes}"

@@ -80,14 +80,18 @@ def zero_words(use: AxisUse, tensor: float) -> str:
 
 
 def headline(num_groups: int, chunks: int, axes: Sequence[AxisWords]) -> str:
-    """The parallelism of a plan in one line, the mesh of the first stage for all."""
+    """The parallelism of a plan in one line."""
     parts = []
     if num_groups > 1:
         each = f" with {chunks} stages each" if chunks > 1 else ""
         parts.append(f"pipeline over {num_groups} device groups{each}")
+    by_stage: dict[int, list[str]] = {}
     for axis in axes:
-        if axis.stage == 0 and axis.size > 1:
-            parts.append(f"{axis.axis} ({axis.size}): {axis.words}")
+        by_stage.setdefault(axis.stage, []).append(f"{axis.axis} ({axis.size}): {axis.words}")
+    if len(set(map(tuple, by_stage.values()))) > 1:
+        parts.append("each stage splits its own way")
+    else:
+        parts += by_stage.get(0, [])
     used = {role for axis in axes for role, share in axis.flops.items() if share >= LEAST}
     if num_groups == 1 and axes and used == {Role.WHOLE.value}:
         count = math.prod(axis.size for axis in axes)

@@ -51,16 +51,17 @@ def _lines(reading: Reading) -> Iterator[str]:
 
 
 def _axes(axes: Sequence[AxisWords]) -> Iterator[str]:
-    """One line per axis; stages whose axes do the same share it."""
-
-    def key(axis: AxisWords) -> tuple[str, int, str]:
-        return axis.axis, axis.size, axis.words
-
-    by_words: dict[tuple[str, int, str], list[int]] = {}
+    """What the axes do, stage by stage; stages whose axes do the same share the lines."""
+    stages: dict[int, list[str]] = {}
     for axis in axes:
-        by_words.setdefault(key(axis), []).append(axis.stage)
-    for (name, count, words), stages in by_words.items():
-        yield f"  {_of_stages(stages, len({axis.stage for axis in axes}))}{name} ({count}): {words}"
+        stages.setdefault(axis.stage, []).append(f"{axis.axis} ({axis.size}): {axis.words}")
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for stage, lines in stages.items():
+        alike.setdefault(tuple(lines), []).append(stage)
+    if len(alike) == 1:
+        return  # the first line has it
+    for words, own in alike.items():
+        yield f"  {_of_stages(own, len(stages))}{'; '.join(words)}"
 
 
 def _of_stages(stages: Sequence[int], total: int) -> str:

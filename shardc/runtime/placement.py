@@ -1,7 +1,7 @@
 """Put the user's arguments where the step reads them, and nothing that is there already."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -24,12 +24,7 @@ def checked_array(i: int, argument: ArgumentSpec, value: Any) -> Any:
     wanted = np.dtype(argument.dtype)
     if isinstance(value, jax.Array):
         if value.is_deleted():
-            raise InputError(
-                f"argument {i} ('{argument.name}') is gone: it was donated by an earlier call, or"
-                " deleted",
-                help="use what the call that it was donated to returned in its place, or a copy",
-                code="SHARDC-262",
-            )
+            raise _is_gone(i, argument.name)
         dtype = value.dtype
     elif isinstance(value, np.ndarray | np.generic):
         dtype = jax.dtypes.canonicalize_dtype(value.dtype)
@@ -45,6 +40,62 @@ def checked_array(i: int, argument: ArgumentSpec, value: Any) -> Any:
             code="SHARDC-263",
         )
     return value
+
+
+class UserArgument(Protocol):
+    """What there is to know of a flat argument before anything is compiled."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def donated(self) -> bool: ...
+
+
+def check_usable(arguments: Sequence[UserArgument], values: Sequence[Any]) -> None:
+    """Refuses arguments that no step takes, before time is spent on one.
+
+    Raises:
+        InputError: SHARDC-262, an argument is gone; 264, a donated array is passed twice.
+    """
+    arrays: list[Any] = [None] * len(values)
+    for i, value in enumerate(values):
+        if isinstance(value, jax.Array):
+            if value.is_deleted():
+                raise _is_gone(i, arguments[i].name)
+            if not jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+                arrays[i] = value
+    check_donated_once(arguments, arrays)
+
+
+def check_donated_once(
+    arguments: Sequence[UserArgument], values: Sequence[Any], *, by_identity: bool = False
+) -> None:
+    """Refuses donated buffers that are passed twice (SHARDC-264).
+
+    Args:
+        by_identity: each array has a buffer of its own, so only the same one can be there twice.
+    """
+    first: dict[Any, int] = {}
+    for i, value in enumerate(values):
+        if not isinstance(value, jax.Array):
+            continue
+        for key in [id(value)] if by_identity else _buffers(value):
+            j = first.setdefault(key, i)
+            if j != i and (arguments[i].donated or arguments[j].donated):
+                raise InputError(
+                    f"the same array is passed as argument {j} ('{arguments[j].name}')"
+                    f" and as argument {i} ('{arguments[i].name}'), and it is donated",
+                    help="pass a copy for one of them, or do not donate",
+                    code="SHARDC-264",
+                )
+
+
+def _is_gone(i: int, name: str) -> InputError:
+    return InputError(
+        f"argument {i} ('{name}') is gone: it was donated by an earlier call, or deleted",
+        help="use what the call that it was donated to returned in its place, or a copy",
+        code="SHARDC-262",
+    )
 
 
 class ArgumentPlacer:
@@ -152,19 +203,7 @@ class ArgumentPlacer:
             isinstance(values[i], jax.Array) and values[i].sharding is sharding
             for i, sharding in zip(self._donated, known, strict=True)
         )
-        first: dict[Any, int] = {}
-        for i, value in enumerate(values):
-            if not isinstance(value, jax.Array):
-                continue
-            for key in [id(value)] if returned else _buffers(value):
-                j = first.setdefault(key, i)
-                if j != i and (self._arguments[i].donated or self._arguments[j].donated):
-                    raise InputError(
-                        f"the same array is passed as argument {j} ('{self._arguments[j].name}')"
-                        f" and as argument {i} ('{self._arguments[i].name}'), and it is donated",
-                        help="pass a copy for one of them, or do not donate",
-                        code="SHARDC-264",
-                    )
+        check_donated_once(self._arguments, values, by_identity=returned)
 
 
 def _buffers(value: jax.Array) -> list[tuple[jax.Device, int]]:

@@ -15,6 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import shardc
 from shardc.api.call_types import key_of_call
+from shardc.api.stages import Lowered
 
 DEVICES = jax.devices()[:2]
 sharded = functools.partial(shardc.jit, devices=DEVICES, stages=1, microbatches=1)
@@ -192,3 +193,18 @@ def test_what_jax_refuses_is_refused_with_its_words(options: Any) -> None:
             jit(lambda a: a, **options)(X)
         messages.append(str(caught.value).partition("<lambda>")[0])
     assert messages[0] == messages[1]
+
+
+def test_what_no_step_takes_is_refused_before_it_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Lowered, "compile", lambda self: pytest.fail("planned"))
+    step = shardc.jit(lambda state, x: (state["w"] + x, state["ema"]), donate_argnums=0)
+    w = jnp.ones((4, 4))
+    with pytest.raises(shardc.ShardcError, match=r"SHARDC-264.*'state\['ema'\]'"):
+        step({"w": w, "ema": w}, jnp.ones((4, 4)))
+    gone = jnp.ones((4, 4))
+    gone.delete()
+    with pytest.raises(shardc.ShardcError, match=r"SHARDC-262.*'state\['w'\]'"):
+        step({"w": gone, "ema": w}, jnp.ones((4, 4)))
+    assert step.cache_info().programs == 0
