@@ -64,6 +64,7 @@ class Compiled(PlacedSignature, Told):
         self._weaken: dict[int, jax.stages.Compiled] = {}
         self._host_calls = [(imported.host_calls[index], taken) for index, taken in host_calls]
         self._unheard: list[jax.Array] | None = None  # results while callbacks run
+        self._told: tuple[list[jax.Array], Any] | None = None  # and what was made of them
         self.maker_of: Callable[[str, str], str | None] = lambda program, value: None
         self.program = program
         self._explain = explain
@@ -108,6 +109,7 @@ class Compiled(PlacedSignature, Told):
 
     def call_flat(self, leaves: list[Any]) -> Any:
         """One step on the leaves of `(args, kwargs)`."""
+        self._unheard = self._told = None
         with no_context_mesh():
             for i in self._keys_in:
                 leaves[i] = jax.random.key_data(leaves[i])
@@ -149,7 +151,12 @@ class Compiled(PlacedSignature, Told):
     def unreturned_results(self) -> Any:
         """Results of a step that an exception kept from returning; None otherwise."""
         results = self._unheard or self.interpreter.unreturned_results
-        return None if results is None else self._results(list(results))
+        if results is None:
+            return None
+        # Arrays of weak type take over the buffers, so it can be done once.
+        if self._told is None or self._told[0] is not results:
+            self._told = results, self._results(list(results))
+        return self._told[1]
 
     def _results(self, results: list[Any]) -> Any:
         results = results[: self._num_results]

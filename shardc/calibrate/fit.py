@@ -112,7 +112,7 @@ def fit_links(samples: Sequence[Sample]) -> Sends | None:
         return None
     fastest = max(2 * each.sizes[1] / each.seconds for each in used)
     groups = {each.sizes[0] for each in used}
-    names = ["bandwidth", "latency_s", "launch_s", "half_group"]
+    names = ["link bandwidth", "link latency_s", "link launch_s", "link half_group"]
     start = [fastest, 1e-6, 1e-5, 0.1]
     low, high = [fastest / 100, 1e-9, 1e-9, 1e-6], [fastest * 100, 1e-1, 1e-1, 100.0]
     if len(groups) == 1:  # one size of groups says nothing of how the size counts

@@ -99,7 +99,7 @@ def text(made: "Calibration", output: str) -> str:
         f" the model is off by {made.mean_residual:.0%} on average",
     ]
     for name, error in made.errors.items():
-        lines.append(f"  {name:12} {f'+- {error:.0%}' if error < 1 else 'hardly told by this'}")
+        lines.append(f"  {name:16} {f'+- {error:.0%}' if error < 1 else 'hardly told by this'}")
     lines.append("furthest off:")
     worst = sorted(made.residuals, key=lambda each: -abs(each.relative))[:WORST]
     for each in worst:

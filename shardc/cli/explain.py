@@ -51,11 +51,13 @@ def _explained(plan: Plan, pattern: str, program: str | None) -> list[str]:
     lines = about(plan, pattern)
     if program is not None:
         from shardc import compiler
+        from shardc.api.request import check_plan_is_for
         from shardc.cluster import Cluster
         from shardc.importer.from_file import import_file
         from shardc.report.counterfactuals import explained_choices
 
         imported = import_file(program)
+        check_plan_is_for(plan, len(imported.arguments))
         compiler.prepare(imported.module)
         cluster = plan.cluster or Cluster.load("cpu8")
         lines += explained_choices(imported.module, plan, cluster, pattern).splitlines()

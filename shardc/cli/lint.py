@@ -6,13 +6,13 @@ import click
 import msgspec
 
 from shardc import compiler
+from shardc.api.request import check_plan_is_for, given_plan
 from shardc.api.stages import plan_as_given
 from shardc.cli import SIGNALS
 from shardc.cli.export import program
 from shardc.cli.output import format_option, print_json
-from shardc.cli.plan_options import from_flags, plan_options
+from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
 from shardc.cluster import Cluster
-from shardc.plan.decisions import Plan
 from shardc.report.lint import lint
 from shardc.report.summary import seconds, size
 
@@ -50,11 +50,11 @@ def command(
     options = from_flags(flags)
     machine = Cluster.load(cluster)
     imported = program(file, arguments, donate)
+    ask_as_flagged(imported, options, flags)
     compiler.prepare(imported.module)
-    if plan_file is not None:
-        plan = Plan.load(plan_file)
-    else:
-        plan = plan_as_given(imported.module, machine, options, None, signals=SIGNALS)
+    given = given_plan(plan_file, options)
+    plan = plan_as_given(imported.module, machine, options, given, signals=SIGNALS)
+    check_plan_is_for(plan, len(imported.arguments))
     found = lint(imported.module, plan)
     if output_format == "json":
         print_json({"findings": msgspec.to_builtins(found), "step_s": plan.predicted.step_time_s})

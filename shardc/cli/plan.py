@@ -10,12 +10,11 @@ from shardc.api.request import given_plan
 from shardc.api.stages import plan_as_given
 from shardc.cli import SIGNALS
 from shardc.cli.output import format_option, print_json, save_plan
-from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
-from shardc.cli.summary import check_batch_args, plan_summary
+from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
+from shardc.cli.summary import plan_summary
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.from_file import import_file
-from shardc.importer.user_shardings import ask_by_patterns
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
@@ -85,9 +84,7 @@ def command(
     machine = Cluster.load(cluster)
     specs = _specs(spec_files, options, prices, top)
     imported = import_file(file)
-    check_batch_args(options.batch_args, imported)
-    shardings = argument_shardings(flags["sharding"])
-    ask_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
+    ask_as_flagged(imported, options, flags)
     compiler.prepare(imported.module)
     ranked = None
     if top is not None:

@@ -8,7 +8,10 @@ import click
 from jax.sharding import PartitionSpec
 
 from shardc.api import request
+from shardc.cli.summary import check_batch_args
 from shardc.errors import InputError
+from shardc.importer.program import Imported
+from shardc.importer.user_shardings import ask_by_patterns
 from shardc.options import EqualLayers, PlanOptions
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -47,6 +50,18 @@ def plan_options[Command: Callable[..., Any]](command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def ask_as_flagged(imported: Imported, options: PlanOptions, flags: dict[str, Any]) -> None:
+    """Checks the batch arguments that were named, and writes the shardings that were asked for into
+    a program.
+
+    Raises:
+        InputError: SHARDC-180, 186, they name no argument, or no axis of the mesh.
+    """
+    check_batch_args(options.batch_args, imported)
+    shardings = argument_shardings(flags["sharding"])
+    ask_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
 
 
 def from_flags(flags: dict[str, Any]) -> PlanOptions:

@@ -16,15 +16,13 @@ from shardc.check.inputs import Array, load_inputs, seeded_inputs
 from shardc.cli import SIGNALS
 from shardc.cli.devices import platform_option, start_devices
 from shardc.cli.output import format_option, print_json
-from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
-from shardc.cli.summary import check_batch_args, requested
+from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
+from shardc.cli.summary import requested
 from shardc.cluster import Cluster
 from shardc.importer.from_file import import_file
 from shardc.importer.program import Imported
-from shardc.importer.user_shardings import ask_by_patterns
 from shardc.ir.copy import copy_module
 from shardc.ir.walk import main_function
-from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.report.summary import explain
 from shardc.report.trace import measured, predicted, save
@@ -87,9 +85,7 @@ def command(
     machine, own = resolve_devices(Cluster.load(cluster) if cluster else None, own)
     check_devices(machine, own)
     imported = import_file(file)
-    check_batch_args(options.batch_args, imported)
-    shardings = argument_shardings(flags["sharding"])
-    ask_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
+    ask_as_flagged(imported, options, flags)
     prepared = copy_module(imported.module)
     compiler.prepare(prepared)
     given = given_file(plan_file, spec_file, options)
@@ -97,7 +93,7 @@ def command(
     check_plan_fits(plan, own, len(imported.arguments))
     sharded = compiler.replay(prepared, plan)
     start_s = time.perf_counter()
-    executable = _lower(sharded, plan, options.lowering)
+    executable = compiler.lower(sharded, plan, lowering=options.lowering)
     compile_time_s = time.perf_counter() - start_s
     values = _inputs(inputs, input_seed, imported, prepared, executable)
     names = verify.result_names(imported)
@@ -122,7 +118,7 @@ def command(
     }
     verdict = None
     if check:
-        wide = _lower(verify.widened(sharded), plan, options.lowering)
+        wide = compiler.lower(verify.widened(sharded), plan, lowering=options.lowering)
         verdict = _verdict(imported, executable, wide, values, got, steps, own)
         answer = {**verdict.to_dict(), **answer}
     if output_format == "json":
@@ -134,10 +130,6 @@ def command(
             click.echo(str(verdict))
     if verdict is not None and not _accepted(verdict, allow_nonfinite):
         context.exit(CHECK_FAILED)
-
-
-def _lower(sharded: "Module", plan: Plan, lowering: str) -> Executable:
-    return compiler.lower(sharded, plan, lowering=lowering)
 
 
 def _inputs(

@@ -16,11 +16,10 @@ from shardc.cli import SIGNALS
 from shardc.cli.devices import platform_option, start_devices
 from shardc.cli.export import example, named
 from shardc.cli.output import format_option, print_json
-from shardc.cli.plan_options import argument_shardings, from_flags, mesh_axes, plan_options
+from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.from_file import import_file
-from shardc.importer.user_shardings import ask_by_patterns
 from shardc.ir.copy import copy_module
 from shardc.plan.decisions import Plan
 
@@ -93,7 +92,7 @@ def _warm_file(
     machine, own = resolve_devices(Cluster.load(cluster) if cluster else None, own)
     check_devices(machine, own)
     imported = import_file(file)
-    ask_by_patterns(imported, argument_shardings(flags["sharding"]), mesh_axes(flags["mesh"]))
+    ask_as_flagged(imported, options, flags)
     prepared = copy_module(imported.module)
     compiler.prepare(prepared)
     plan = plan_as_given(prepared, machine, options, None, signals=SIGNALS)

@@ -15,7 +15,7 @@ from shardc.api.stages import plan_as_given
 from shardc.cli import SIGNALS
 from shardc.cli.export import program
 from shardc.cli.output import format_option, print_json
-from shardc.cli.plan_options import from_flags, num_bytes, plan_options
+from shardc.cli.plan_options import ask_as_flagged, from_flags, num_bytes, plan_options
 from shardc.cluster import Cluster
 from shardc.errors import InfeasibleError, InputError, writing
 from shardc.files import write_whole
@@ -76,6 +76,7 @@ def command(
     rows: list[Row] = []
     for size_of_batch in sizes:
         imported = program(file, arguments, donate, size_of_batch)
+        ask_as_flagged(imported, options, flags)
         compiler.prepare(imported.module)
         for machine in _machines(clusters, devices, memory_limits):
             rows.append(_row(imported, machine, options, size_of_batch))

@@ -1,8 +1,8 @@
 """What costs more than it might, each with its price."""
 
-import math
 from collections.abc import Iterator
 
+from shardc.importer.user_shardings import dotted
 from shardc.plan.account import Account, ArgumentKind, Role
 from shardc.plan.alternatives import terms_of
 from shardc.plan.decisions import Plan
@@ -162,7 +162,6 @@ def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
     seen: set[tuple[tuple[int, ...], int]] = set()
     for each in account.arguments:
         mesh = plan.stages[each.stage].mesh
-        elements = math.prod(each.shape)
         if each.kind is not ArgumentKind.PARAMETERS or not mesh.axes:
             continue
         for dim, length in enumerate(each.shape):
@@ -174,7 +173,7 @@ def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
             seen.add((each.shape, dim))
             best = max((n for _, n in mesh.axes if not longer % n), default=1)
             saved = each.num_bytes - each.num_bytes // best
-            product_s = _seconds_of(account, each.name, elements)
+            product_s = _seconds_of(account, each.name)
             gain = f", and a step may take up to {seconds(product_s * (1 - 1 / best))} less"
             yield Finding(
                 "uneven-dim",
@@ -187,7 +186,7 @@ def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
             )
 
 
-def _seconds_of(account: Account, name: str, elements: int) -> float:
+def _seconds_of(account: Account, name: str) -> float:
     """Seconds per step of the parts of the model that a parameter's name leads to."""
-    tail = name.replace("]", "").replace("[", ".").replace("'", "").split(".")[1:]
-    return sum(part.seconds for part in account.parts if list(part.path) == tail and elements)
+    tail = dotted(name).split(".")[1:]
+    return sum(part.seconds for part in account.parts if list(part.path) == tail)

@@ -25,7 +25,7 @@ def program_peaks(
     tape = build_tape(executable, programs)
     sizes = [slot_bytes(executable, slot) for slot in tape.slots]
     peaks = dict.fromkeys(needs, 0)
-    filled = filled_first(tape)
+    filled = tape.filled_first
     for instruction, after in filled_after(executable, programs, tape):
         if isinstance(instruction, Run):
             program = programs[instruction.program].program
@@ -62,17 +62,6 @@ def slot_bytes(executable: Executable, slot: Slot) -> int:
     return math.prod(slot.shape) * itemsize // mesh.num_shards(slot.sharding.axes)
 
 
-def filled_first(tape: Tape) -> frozenset[int]:
-    """Slots that hold an array when the first instruction begins."""
-    return frozenset(
-        [
-            *(slot for slot in tape.primary if slot is not None),
-            *(slot for slots in tape.accumulators for slot in slots),
-            *(slot for slot, _ in tape.indices),
-        ]
-    )
-
-
 def filled_after(
     executable: Executable, programs: Sequence[Program], tape: Tape
 ) -> Iterator[tuple[Instruction, frozenset[int]]]:
@@ -86,7 +75,7 @@ def filled_after(
         for slot, argument in zip(tape.primary, executable.arguments, strict=True)
         if slot is not None and argument.batch_dim is None
     }
-    filled = filled_first(tape)
+    filled = tape.filled_first
     for instruction in tape.instructions:
         match instruction:
             case Run(_, program, args, results):

@@ -198,7 +198,7 @@ class Stacks:
         known: dict[tuple[int, tuple[int, ...]], list[Any]] = {}
         for i, (positions, stack) in self._taken.items():
             whole = checked_array(i, self._specs[i], values[i])
-            key = (id(values[i]), positions[:1] and tuple(stack.ends))
+            key = (id(values[i]), (stack.dim, *stack.ends))
             if key not in known:
                 known[key] = stack.take_apart(whole)
             for position, part in zip(positions, known[key], strict=True):

@@ -71,8 +71,7 @@ class Transfers:
         source = value.sharding
         if not isinstance(source, NamedSharding):
             return value.reshape(shape)
-        same = source.mesh.devices.ravel().tolist() == target.mesh.devices.ravel().tolist()
-        end = target if same else _whole(source)
+        end = reshaped_place(source, target)
         key = (shape, value.dtype.name, source, end)
         if key not in self._reshapes:
             self._reshapes[key] = jax.jit(lambda array: array.reshape(shape), out_shardings=end)
@@ -130,6 +129,12 @@ class Transfers:
 def _mesh(sharding: NamedSharding) -> Mesh:
     assert isinstance(sharding.mesh, Mesh), "an array lies on devices"
     return sharding.mesh
+
+
+def reshaped_place(source: NamedSharding, target: NamedSharding) -> NamedSharding:
+    """Where `Transfers.reshape` puts what lies at `source`; all processes must agree on it."""
+    same = source.mesh.devices.ravel().tolist() == target.mesh.devices.ravel().tolist()
+    return target if same else _whole(source)
 
 
 def _whole(sharding: NamedSharding) -> NamedSharding:

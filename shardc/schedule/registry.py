@@ -10,7 +10,6 @@ from shardc.errors import ScheduleError
 from shardc.schedule import families
 from shardc.schedule.family import Costs, Order, Planned, ScheduleFamily
 from shardc.schedule.placement import both_ways, looped, zigzag
-from shardc.schedule.tasks import Schedule
 from shardc.schedule.work import Work
 from shardc.schedule.written import family_of_file, planned_by_hand, read_schedule
 
@@ -151,8 +150,3 @@ def plan_schedule(
     if not _is_file(name):
         return schedule_named(name).plan(base, costs, chunks, slices)
     return planned_by_hand(read_schedule(Path(name)), base)
-
-
-def generate(name: str, work: Work) -> Schedule:
-    """The schedule called `name` of `work`; ScheduleError (SHARDC-240)."""
-    return schedule_named(name).generate(work)

@@ -23,10 +23,20 @@ def family_of_file(name: str) -> ScheduleFamily:
         ScheduleError: SHARDC-241 it cannot be read; 243, 244, 246 and 247 as `check`, with the cell
             of the file.
     """
-    return _family(name, read_schedule(Path(name)))
+    path = Path(name)
+    try:
+        state = path.stat()
+    except OSError:
+        return _family(name, read_schedule(path))  # says what is wrong with it
+    return _family_read(name, state.st_mtime_ns, state.st_size)
 
 
 @cache
+def _family_read(name: str, changed_ns: int, num_bytes: int) -> ScheduleFamily:
+    """The family in a file as it was then: planning asks for it at every stage."""
+    return _family(name, read_schedule(Path(name)))
+
+
 def _family(name: str, written: Schedule) -> ScheduleFamily:
     p = len(written.lanes)
     m = 1 + max((task.microbatch for lane in written.lanes for task in lane), default=0)

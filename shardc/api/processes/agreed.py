@@ -143,7 +143,8 @@ def _compare(job: Job, name: str, facts: Facts) -> None:
 
 def _different(text: str, other: str) -> str:
     """The part of `text` from where it differs on."""
-    first = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
+    pairs = enumerate(zip(text, other, strict=False))
+    first = next((i for i, (a, b) in pairs if a != b), min(len(text), len(other)))
     start = max(first - SAID // 3, 0)
     return repr(text[start : start + SAID])
 

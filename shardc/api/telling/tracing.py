@@ -13,8 +13,9 @@ from shardc.report.stragglers import times_of
 from shardc.report.trace import measured, predicted, save
 from shardc.runtime.tape.measured import MeasuredStep, measuring
 
-_PLANS: contextvars.ContextVar[list[Plan] | None] = contextvars.ContextVar(
-    "shardc_traced_plans", default=None
+# The plans of the steps that are measured, one by one, and the steps.
+_STEPS: contextvars.ContextVar[tuple[list[Plan], list[MeasuredStep]] | None] = (
+    contextvars.ContextVar("shardc_steps", default=None)
 )
 
 
@@ -64,25 +65,26 @@ def rank_times(folder: str | Path) -> Iterator[None]:
 def _steps() -> Iterator[tuple[list[Plan], list[MeasuredStep]]]:
     """The steps that are run while it is open, and the plan of each."""
     plans: list[Plan] = []
-    token = _PLANS.set(plans)
-    try:
-        with measuring() as steps:
+    with measuring() as steps:
+        token = _STEPS.set((plans, steps))
+        try:
             yield plans, steps
-    finally:
-        _PLANS.reset(token)
+        finally:
+            _STEPS.reset(token)
 
 
 def _write_trace(path: str | Path, plans: list[Plan], steps: list[MeasuredStep]) -> None:
     processes = [
         predicted(plan) for n, plan in enumerate(plans) if plan.account and plan not in plans[:n]
     ]
-    for number, (plan, step) in enumerate(zip(plans, steps, strict=False)):  # a call may fail
+    for number, (plan, step) in enumerate(zip(plans, steps, strict=False)):
         processes.append(measured(step, plan, number))
     save(path, processes)
 
 
 def note_step(plan: Plan) -> None:
-    """Tells a trace that is open which plan the step that begins now runs by."""
-    plans = _PLANS.get()
-    if plans is not None:
-        plans.append(plan)
+    """Tells a trace that is open which plan the next step runs by; the last one told counts, as a
+    call may fail before its step begins."""
+    if (known := _STEPS.get()) is not None:
+        plans, steps = known
+        plans[len(steps) :] = [plan]

@@ -84,7 +84,7 @@ def _together(own: Sequence[Node]) -> Node:
     numbers = ranges(tuple(int(match[2]) for match in matches if match))
     match = _NUMBERED.match(first.name)
     assert match is not None, "only numbered parts are folded"
-    kinds = first.seconds.keys()
+    kinds = dict.fromkeys(kind for each in own for kind in each.seconds)
     return Node(
         f"{match[1]}{numbers} ({len(own)} equal)",
         sum(each.num_flops for each in own),

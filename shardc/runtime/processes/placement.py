@@ -5,14 +5,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding
 
 from shardc.plan.executable import ArgumentSpec
 from shardc.runtime.placement import ArgumentPlacer
 from shardc.runtime.processes.agreement import Agreement
 from shardc.runtime.processes.arrays import assembled, is_here, nowhere_here, pieces_of, put
 from shardc.runtime.processes.between import Between
-from shardc.runtime.transfers import Transfers
+from shardc.runtime.transfers import Transfers, reshaped_place
 
 
 class JobPlacer(ArgumentPlacer):
@@ -66,9 +66,7 @@ class JobPlacer(ArgumentPlacer):
         if is_here(source):
             return self._transfers.reshape(value, shape, target)
         assert isinstance(source, NamedSharding), "an array of the job lies on a mesh"
-        same = source.mesh.devices.ravel().tolist() == target.mesh.devices.ravel().tolist()
-        end = target if same else NamedSharding(source.mesh, PartitionSpec())
-        return nowhere_here(shape, end, value.dtype)
+        return nowhere_here(shape, reshaped_place(source, target), value.dtype)
 
 
 def _is_own(value: Any) -> bool:

@@ -26,9 +26,7 @@ class _State:
 
     def __init__(self, tape: Tape, programs: Sequence[Program]) -> None:
         self.tape, self.programs = tape, programs
-        self.filled = {slot for slot in tape.primary if slot is not None}
-        self.filled.update(slot for slots in tape.accumulators for slot in slots)
-        self.filled.update(slot for slot, _ in tape.indices)
+        self.filled = set(tape.filled_first)
         self.donated: set[int] = set()
         self.sent: set[int] = set()
 

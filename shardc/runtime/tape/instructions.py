@@ -113,6 +113,17 @@ class Tape:
     results: list[int | None]
 
     @property
+    def filled_first(self) -> frozenset[int]:
+        """Slots that hold an array when the first instruction begins."""
+        return frozenset(
+            [
+                *(slot for slot in self.primary if slot is not None),
+                *(slot for slots in self.accumulators for slot in slots),
+                *(slot for slot, _ in self.indices),
+            ]
+        )
+
+    @property
     def runs(self) -> list[Run]:
         """The programs in order of dispatch."""
         return [each for each in self.instructions if isinstance(each, Run)]

@@ -137,3 +137,20 @@ def test_the_doctor_says_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     found = shardc("doctor")
     assert found.exit_code == 1
     assert "the parser's child process: fails: OSError: no child" in found.output
+
+
+@pytest.mark.parametrize("command", [("lint", "--cluster"), ("what-if", "--clusters")])
+def test_what_looks_at_a_program_keeps_to_the_shardings_asked_for(
+    command: tuple[str, str], cluster: Path
+) -> None:
+    name, option = command
+    found = shardc(name, *FUNCTION, *SHAPE, option, cluster, "--sharding", "nothing.like.it=x")
+    assert found.exit_code == 2 and "nothing.like.it" in found.output
+
+
+def test_lint_takes_a_plan_for_its_own_program_alone(cluster: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    given = ["lint", *FUNCTION, "--cluster", cluster, "--plan", plan]
+    plan.write_text("{}")
+    found = shardc(*given, "--stages", 2)
+    assert found.exit_code == 2 and "SHARDC-200" in found.output

@@ -32,7 +32,7 @@ from shardc.plan.shape import Shape
 from shardc.runtime.memory import slot_bytes
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.instructions import Free, Run
-from shardc.schedule.registry import generate, schedule_named
+from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import print_lanes
 from shardc.solver.problem.problem import Problem, Solution
 from tests.py.hlo_text import dot_flops
@@ -191,7 +191,7 @@ def test_1f1b_stashes_less_than_gpipe_as_predicted() -> None:
     executable = tight_plan().executable
     module = compiler.replay(prepared(), tight_plan().plan)
     work = compiler.work_of(module, Shape.of(tight_plan().plan))
-    gpipe = print_lanes(generate("gpipe", work))
+    gpipe = print_lanes(schedule_named("gpipe").generate(work))
     ours = peak_stash_bytes(executable)
     theirs = peak_stash_bytes(msgspec.structs.replace(executable, actions=gpipe))
     for stage in range(STAGES):

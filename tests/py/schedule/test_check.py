@@ -89,7 +89,8 @@ def test_no_simulated_action_starts_before_what_it_needs(
 ) -> None:
     planned = plan(name, base)
     work = planned.work
-    times = [Times(*[chance.uniform(0, 3) for _ in range(5)]) for _ in range(work.num_stages)]
+    places = range(work.num_stages * work.replicas)
+    times = [Times(*[chance.uniform(0, 3) for _ in range(5)]) for _ in places]
     result = simulate(planned.schedule, planned.graph, durations(work, times), transfer_s)
     timed = {entry.action: entry for entry in result.timeline}
     for entry in result.timeline:
