@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardc.cluster import Cluster
 from shardc.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -53,6 +54,26 @@ def start_devices(count: int, platform: str, *, patient: bool = True) -> "tuple[
     if len(found) < count:
         raise _too_few(count, len(found))
     return tuple(found[:count])
+
+
+def machine_here(
+    count: int, platform: str, cluster: str | None
+) -> "tuple[Cluster, tuple[jax.Device, ...]]":
+    """The cluster to plan for, by default the devices of `start_devices`, and these; arrays may
+    have 64-bit elements, as files may.
+
+    Raises:
+        ClusterError: SHARDC-100, there is no such cluster; 101, it has more devices.
+    """
+    found = start_devices(count, platform)
+    import jax
+
+    from shardc.api.request import check_devices, resolve_devices
+
+    jax.config.update("jax_enable_x64", True)
+    machine, devices = resolve_devices(Cluster.load(cluster) if cluster else None, found)
+    check_devices(machine, devices)
+    return machine, tuple(devices)
 
 
 def _virtual_devices(count: int) -> "tuple[jax.Device, ...]":

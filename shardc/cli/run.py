@@ -9,16 +9,15 @@ import jax
 
 from shardc import compiler
 from shardc.analysis.program.index_ranges import index_limits, rooted_arguments
-from shardc.api.request import check_devices, check_plan_fits, given_file, resolve_devices
+from shardc.api.request import check_plan_fits, given_file
 from shardc.api.stages import plan_as_given
 from shardc.check import verify
 from shardc.check.inputs import Array, load_inputs, seeded_inputs
 from shardc.cli import SIGNALS
-from shardc.cli.devices import platform_option, start_devices
+from shardc.cli.devices import machine_here, platform_option
 from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
 from shardc.cli.summary import requested
-from shardc.cluster import Cluster
 from shardc.importer.from_file import import_file
 from shardc.importer.program import Imported
 from shardc.ir.copy import copy_module
@@ -79,11 +78,7 @@ def command(
     its own precision, and in float64, where nothing but the order of additions may differ.
     """
     options = from_flags(flags)
-    own = start_devices(devices, platform)
-    # Files may hold 64-bit values, and the check widens floats to 64 bits.
-    jax.config.update("jax_enable_x64", True)
-    machine, own = resolve_devices(Cluster.load(cluster) if cluster else None, own)
-    check_devices(machine, own)
+    machine, own = machine_here(devices, platform, cluster)
     imported = import_file(file)
     ask_as_flagged(imported, options, flags)
     prepared = copy_module(imported.module)

@@ -8,19 +8,16 @@ import jax
 from shardc import compiler
 from shardc.api import plan_cache
 from shardc.api.function import ShardedFunction
-from shardc.api.request import check_devices, resolve_devices
 from shardc.api.signature import printed_plan
 from shardc.api.stages import plan_as_given
 from shardc.backend.programs import compile_programs
 from shardc.cli import SIGNALS
-from shardc.cli.devices import platform_option, start_devices
+from shardc.cli.devices import machine_here, platform_option, start_devices
 from shardc.cli.export import example, named
 from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
-from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.from_file import import_file
-from shardc.ir.copy import copy_module
 from shardc.plan.decisions import Plan
 
 
@@ -87,15 +84,11 @@ def _warm_file(
     file: str, devices: int, cluster: str | None, platform: str, flags: dict[str, Any]
 ) -> tuple[Plan, int]:
     options = from_flags(flags)
-    own = start_devices(devices, platform)
-    jax.config.update("jax_enable_x64", True)  # as `shardc run` has it
-    machine, own = resolve_devices(Cluster.load(cluster) if cluster else None, own)
-    check_devices(machine, own)
+    machine, own = machine_here(devices, platform, cluster)
     imported = import_file(file)
     ask_as_flagged(imported, options, flags)
-    prepared = copy_module(imported.module)
-    compiler.prepare(prepared)
-    plan = plan_as_given(prepared, machine, options, None, signals=SIGNALS)
-    sharded = compiler.replay(prepared, plan)
+    compiler.prepare(imported.module)
+    plan = plan_as_given(imported.module, machine, options, None, signals=SIGNALS)
+    sharded = compiler.replay(imported.module, plan)
     executable = compiler.lower(sharded, plan, lowering=options.lowering)
     return plan, len(compile_programs(executable, own))
