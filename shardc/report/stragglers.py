@@ -60,7 +60,7 @@ def times_of(
     predicted: dict[str, float] = {}
     seen: list[Plan] = []
     num_steps = 0
-    for plan, step in zip(plans, steps, strict=False):  # a call may have failed
+    for plan, step in zip(plans, steps, strict=False):
         if not any(plan is other for other in seen):
             seen.append(plan)
             continue
