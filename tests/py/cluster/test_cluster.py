@@ -60,6 +60,7 @@ def test_sizes_of_the_built_in_clusters():
         "h100-8": 8,
         "h200-64": 64,
         "h200-8": 8,
+        "v5p-64": 64,
     }
 
 
@@ -188,6 +189,7 @@ def test_python_cluster_is_checked_like_a_file():
         ("a100-4", (4,), "a100-64"),
         ("h200-4x2", (4, 2), "h200-64"),
         ("v100-8x8", (8, 8), "alpa"),
+        ("v5p-512", (4, 4, 32), "v5p-64"),
     ],
 )
 def test_clusters_of_a_kind_have_any_number_of_nodes(name, levels, base):
