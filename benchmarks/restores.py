@@ -13,12 +13,15 @@ that its devices hold.
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where `shardc launch` starts it
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +102,7 @@ def measured(folder: str, gib: float, stages: int, kind: str, saves: bool) -> di
     held = sum(
         int(np.prod(a.sharding.shard_shape(a.shape)))
         * a.dtype.itemsize
-        * len(a.sharding.device_set)
+        * len(a.sharding.addressable_devices)
         for a in jax.tree.leaves(abstract)
     )
     with ocp.CheckpointManager(folder) as manager:
@@ -125,6 +128,7 @@ def measured(folder: str, gib: float, stages: int, kind: str, saves: bool) -> di
     above = resident("VmHWM") - before
     return {
         "what": "save" if saves else "restore",
+        "rank": jax.process_index(),
         "plan": [stages, kind],
         "state_bytes": held,
         "peak_above_start_bytes": above,
@@ -134,20 +138,21 @@ def measured(folder: str, gib: float, stages: int, kind: str, saves: bool) -> di
 
 
 def in_processes(gib: float, handler: str) -> list[dict[str, Any]]:
-    """Saves, and restores under other plans, each in a process of its own."""
+    """Saves, and restores under other plans, each in a process of its own; shardc also in a job."""
     rows = []
+    script = [str(Path(__file__)), "--memory", str(gib), "--measure"]
+    launch = [sys.executable, "-c", "from shardc.cli import main; main()", "launch", "-n", "2"]
+    tries = [(1, "fsdp", "save"), (2, "tensor", "restore"), (4, "data", "restore")]
+    tries += [(1, "tensor", "restore")] + [(2, "tensor", "job")] * (handler == "shardc")
     with tempfile.TemporaryDirectory() as folder:
-        for stages, kind, what in (
-            (1, "fsdp", "save"),
-            (2, "tensor", "restore"),
-            (4, "data", "restore"),
-            (1, "tensor", "restore"),
-        ):
-            command = [sys.executable, "-m", "benchmarks.restores", "--memory", str(gib)]
-            command += ["--measure", folder, str(stages), kind, what, handler]
+        for stages, kind, what in tries:
+            start = [*launch, "--devices-per-process", "2"] if what == "job" else [sys.executable]
+            command = [*start, *script, folder, str(stages), kind, what, handler]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            rows.append({"handler": handler, **json.loads(done.stdout.splitlines()[-1])})
-            print(rows[-1], flush=True)
+            for line in done.stdout.splitlines():
+                if line.startswith("{"):
+                    rows.append({"handler": handler, **json.loads(line)})
+                    print(rows[-1], flush=True)
     return rows
 
 
@@ -157,12 +162,16 @@ def main() -> int:
     parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    jax.config.update("jax_num_cpu_devices", 8)
+    if "SLURM_JOB_ID" in os.environ:
+        jax.distributed.initialize()
+    else:
+        jax.config.update("jax_num_cpu_devices", 8)
     if options.measure is not None:
         folder, stages, kind, what, handler = options.measure
         if handler == "shardc":
             shardc.use_orbax()
-        print(json.dumps(measured(folder, options.memory, int(stages), kind, what == "save")))
+        row = measured(folder, options.memory, int(stages), kind, what == "save")
+        sys.stdout.write(json.dumps(row) + "\n")  # at once: lines of two processes must not mix
         return 0
     if options.memory is None:
         rows = pairs()
