@@ -117,15 +117,17 @@ def run(how: str, phase: str, chance: random.Random, limit_s: float, log: Path) 
             when = {"scalar": "", "absent": "launch"}.get(how, str(chance.randrange(6, 30)))
             arguments += ["--fault", f"{'sleep' if how == 'absent' else how}:{rank}:{when}"]
         job = Job(2, limit_s, arguments)
-        fault_s = time.monotonic()
-        if how in SIGNALS:
+        if how not in SIGNALS:
+            at = "fault" if how in ("raise", "exit", "absent", "full") else "start"
+            job.wait_for(f"rank {rank}: at {at}\n", PATIENCE * limit_s)
+        else:
             number = f" {5 * chance.randrange(1, 8)}\n" if phase == "save" else "\n"
             job.wait_for(f"rank {rank}: at {phase}{number}", PATIENCE * limit_s)
             time.sleep(wait_s)
             own = job.children()
             if job.process.poll() is None and len(own) == 2:
                 os.kill(own[rank], SIGNALS[how])
-            fault_s = time.monotonic()
+        fault_s = time.monotonic()
         ended = job.end(PATIENCE * limit_s)
         row |= judged(row, job, ended, time.monotonic() - fault_s)
         if saves:
@@ -170,7 +172,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             continue
         again = [row["resumed"] for row in own if "resumed" in row]
         times = sorted(row["ended_in_s"] for row in own)
-        spread = f"{times[0]} to {times[-1]}" if how in SIGNALS else "-"
+        spread = f"{times[0]} to {times[-1]}"
         named = f"{sum(row['named'] for row in own)}"
         only = sum(row["named_by_launch"] and not row["named"] for row in own)
         cells = [how, phase or "-", len(own), sum(row["hung"] for row in own)]

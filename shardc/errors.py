@@ -68,6 +68,7 @@ CODES: dict[str, str] = {
     "SHARDC-281": "another process of the job is missing, stuck or gone",
     "SHARDC-282": "the processes of a job pass different arguments to one step",
     "SHARDC-283": "something is not built for several processes yet",
+    "SHARDC-284": "a process of the job cannot save its part of the state",
     "SHARDC-901": "a pass changed what the module computes",
     "SHARDC-999": "a bug of shardc",
 }

@@ -17,12 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 
-from shardc.errors import InputError
+from shardc.errors import ClusterError, InputError
 from shardc.runtime.processes.arrays import assembled, is_here, nowhere_here, pieces_of
+from shardc.runtime.processes.job import this_job
 from shardc.runtime.processes.reading import read_by_chunks
 
 CHUNK_BYTES = 1 << 23  # of what is saved; larger arrays are read one chunk at a time
 GROUP_BYTES = 1 << 25  # of smaller arrays, which are read together
+SAID = 300  # characters of what the file system says
 
 
 def use_orbax() -> None:
@@ -62,9 +64,10 @@ def _handler(handlers: Any) -> Any:
                 return []
             own = [_of_the_job(values[i]) for i in here]
             chosen = [handlers.SaveArgs() if args is None else args[i] for i in here]
-            return await super().serialize(
+            commits = await super().serialize(
                 own, [infos[i] for i in here], [_in_chunks(arg) for arg in chosen]
             )
+            return commits if jax.process_count() == 1 else [_Commit(each) for each in commits]
 
         async def deserialize(self, infos: Sequence[Any], args: Any = None) -> Any:
             if args is None:
@@ -99,6 +102,36 @@ def _handler(handlers: Any) -> Any:
     return JobArrays(
         primary_host=None, enable_write_sharding_file=False, use_replica_parallel=False
     )
+
+
+class _Commit:
+    """What orbax waits for in the background while it saves; a failure ends the job.
+
+    orbax itself would let the other processes wait for this one, for ten minutes by default.
+    """
+
+    def __init__(self, commit: Any) -> None:
+        self._commit = commit
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Waits; raises what the commit raises if that takes longer than `timeout` seconds."""
+        try:
+            return self._commit.result(timeout)
+        except TimeoutError:
+            raise
+        except Exception as error:  # whatever a file system can say
+            job = this_job()
+            told = ClusterError(
+                f"rank {job.rank} cannot write its part of a checkpoint: {str(error)[:SAID]}",
+                help="make room where checkpoints are written; those that were complete are whole",
+                code="SHARDC-284",
+            )
+            job.watch.fail(str(told))
+            raise told from error
+
+    def cancel(self) -> Any:
+        """As orbax has it."""
+        return self._commit.cancel()
 
 
 def _in_chunks(arg: Any) -> Any:

@@ -18,6 +18,7 @@ from shardc.runtime.processes.coordination import Coordination
 LIMIT_VARIABLE = "SHARDC_PROCESS_LIMIT_S"
 DEFAULT_LIMIT_S = 60.0
 EXIT_CODE = 1
+MOST_SAID = 500  # characters of a failure
 MOST_ERRORS = 3  # of the coordination service, one after another: the job may just be ending
 
 
@@ -75,6 +76,12 @@ class Watch:
     def ended(self, rank: int) -> bool:
         """Whether another process has come to its end, well or not."""
         return rank in self._seen and self._seen[rank].state not in ("absent", "runs")
+
+    def fail(self, fault: str) -> None:
+        """Ends the process, and by that the job, with a line that the others say too."""
+        self._ended.set()
+        self._say(f"failed: {fault}".splitlines()[0][:MOST_SAID])
+        self._die(fault)
 
     def _say(self, state: str) -> None:
         self._beats += 1
@@ -178,7 +185,7 @@ class Watch:
         while (fault := self._fault(patience_s)) is None and time.monotonic() < until_s:
             time.sleep(self._interval_s)
         self._ended.set()
-        said = f"failed: {type(error).__name__}: {error}".splitlines()[0][:500]
+        said = f"failed: {type(error).__name__}: {error}".splitlines()[0][:MOST_SAID]
         if fault is None:
             self._say(said)
             fault = "of its own failure above"

@@ -84,6 +84,7 @@ def hurt(how, when, at):
     """Does what `--fault` says to this process, when it comes to `when`."""
     if how is None or at != when:
         return
+    said("at fault")
     if how == "full":  # a disk on which files cannot grow; Python ignores the signal that comes too
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     if how == "interrupt":

@@ -68,8 +68,8 @@ def test_a_full_disk_ends_a_save_and_what_was_saved_before_is_there(tmp_path):
     saving = ["--checkpoints", str(tmp_path), "--save-every", "5"]
     done = launch(2, 1, *saving, "--steps", "50", "--fault", "full:1:12", limit=20)
     assert done.returncode == 1
-    assert "rank 1 failed: OSError" in done.stderr, done.stderr[-3000:]
+    assert "shardc: rank 0 ends: rank 1 failed: " in done.stderr, done.stderr[-3000:]
     last = max(int(path.name) for path in tmp_path.iterdir() if path.name.isdigit())
-    assert last == 10
+    assert last in (5, 10)  # the save of step 10 may still run
     again = launch(1, 2, *saving, "--steps", "2", limit=20)
     assert again.returncode == 0 and f"went on behind step {last}" in again.stdout

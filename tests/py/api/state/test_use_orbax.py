@@ -1,5 +1,7 @@
 """orbax with the handler of shardc: large arrays in chunks, small ones in groups."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,3 +65,19 @@ def test_any_layout_and_dtype_is_read_from_any_chunks(read, tmp_path, spec):
     into["x"] = jax.ShapeDtypeStruct((24, 40, 8), jnp.float32, sharding=place)
     with ocp.CheckpointManager(tmp_path) as manager, pytest.raises(ValueError, match="not compat"):
         manager.restore(0, args=ocp.args.StandardRestore(into))
+
+
+def test_a_commit_that_fails_ends_the_job(monkeypatch):
+    """The others wait for it in orbax, where nothing interrupts them."""
+
+    class Full:
+        def result(self, timeout):
+            raise ValueError("OUT_OF_RANGE: File too large")
+
+    said = []
+    watch = SimpleNamespace(fail=said.append)
+    monkeypatch.setattr(orbax_arrays, "this_job", lambda: SimpleNamespace(rank=3, watch=watch))
+    with pytest.raises(shardc.ShardcError) as caught:
+        orbax_arrays._Commit(Full()).result()
+    assert caught.value.code == "SHARDC-284" and said == [str(caught.value)]
+    assert "rank 3 cannot write its part of a checkpoint: OUT_OF_RANGE: File too" in said[0]
