@@ -24,7 +24,7 @@ from shardc.runtime.processes.reading import read_by_chunks
 
 CHUNK_BYTES = 1 << 23  # of what is saved; larger arrays are read one chunk at a time
 GROUP_BYTES = 1 << 25  # of smaller arrays, which are read together
-SAID = 300  # characters of what the file system says
+SAID = 200  # characters of what the file system says, whose end is the reason
 
 
 def use_orbax() -> None:
@@ -122,7 +122,8 @@ class _Commit:
         except Exception as error:  # whatever a file system can say
             job = this_job()
             told = ClusterError(
-                f"rank {job.rank} cannot write its part of a checkpoint: {str(error)[:SAID]}",
+                f"rank {job.rank} cannot write its part of a checkpoint:"
+                f" {str(error).splitlines()[0][-SAID:]}",
                 help="make room where checkpoints are written; those that were complete are whole",
                 code="SHARDC-284",
             )
