@@ -1,5 +1,7 @@
 """Clusters of several islands: read, refused, and seen as equal devices."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -87,3 +89,12 @@ def test_islands_have_the_devices_that_they_have() -> None:
     with pytest.raises(ClusterError, match="islands of 10 devices") as caught:
         MIXED.with_devices(20)
     assert caught.value.code == "SHARDC-101"
+
+
+def test_the_example_has_two_nodes_of_a100s_and_one_of_v100s() -> None:
+    sites = Cluster.load(Path(__file__).parents[3] / "examples" / "two_sites.json")
+    assert [(island.name, island.num_devices) for island in sites.islands] == [
+        ("a100s", 16),
+        ("v100s", 8),
+    ]
+    assert sites.device.memory_bytes == Cluster.load("alpa").device.memory_bytes
