@@ -256,7 +256,7 @@ def _summary(schedule: Schedule, graph: TaskGraph, times: _Times) -> Simulation:
         total = length * len(schedule.lanes)
         if not total:
             return 0
-        idle = total - busy
+        idle = max(total - busy, 0)  # sums of floats may differ in the last place
         return Fraction(idle) / total if isinstance(idle, int) else idle / total
 
     return Simulation(
