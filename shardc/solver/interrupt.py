@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _wanted = threading.Event()
 _finishing = threading.Event()
@@ -45,6 +46,27 @@ def poll_between() -> None:
     poll()
     if is_finishing():
         raise KeyboardInterrupt
+
+
+def solve_interruptibly(solver: Any, model: Any) -> Any:
+    """Runs a solver of CP-SAT, and stops it on Ctrl-C.
+
+    CP-SAT's own handler of signals ends the process (std::bad_function_call) where the thread that
+    gets the signal is not the one that solves; so it installs none, and Python's stays in place.
+    """
+    solver.parameters.catch_sigint_signal = False
+    result: list[Any] = []
+    thread = threading.Thread(target=lambda: result.append(solver.solve(model)), daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.05)
+            poll()
+    except KeyboardInterrupt:
+        solver.stop_search()
+        thread.join()
+        raise
+    return result[0]
 
 
 @contextmanager

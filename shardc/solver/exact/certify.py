@@ -1,13 +1,11 @@
 """CP-SAT on the contracted problem: the certificate, and the last per mille."""
 
 import math
-import threading
-from typing import Any
 
 import numpy as np
 
 from shardc.solver.exact.search import Search
-from shardc.solver.interrupt import poll
+from shardc.solver.interrupt import solve_interruptibly
 from shardc.solver.problem.problem import Floats
 from shardc.solver.problem.reduced import Reduced
 
@@ -90,7 +88,7 @@ def certify(
             for v, s in enumerate(search.here.tolist()):
                 for p, variable in enumerate(choose[v]):
                     model.add_hint(variable, p == s)
-        status = _solve_interruptibly(solver, model)
+        status = solve_interruptibly(solver, model)
         if status == cp_model.INFEASIBLE:
             search.raise_bound(math.inf)
             return
@@ -119,19 +117,3 @@ def _unit(reduced: Reduced, search: Search) -> float:
     scale = abs(search.best_cost) if math.isfinite(search.best_cost) else sum(spreads)
     wanted = max(scale, 1e-300) * 1e-10 / (len(spreads) + 1)
     return max(wanted, sum(spreads) / 2.0**55, 1e-300)
-
-
-def _solve_interruptibly(solver: Any, model: Any) -> Any:
-    """Runs the solver on a thread, and stops it on Ctrl-C."""
-    result: list[Any] = []
-    thread = threading.Thread(target=lambda: result.append(solver.solve(model)), daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.05)
-            poll()
-    except KeyboardInterrupt:
-        solver.stop_search()
-        thread.join()
-        raise
-    return result[0]

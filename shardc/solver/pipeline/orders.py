@@ -9,6 +9,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardc.solver.interrupt import solve_interruptibly
+
 
 @dataclass(frozen=True)
 class OrderProblem:
@@ -109,7 +111,7 @@ def shortest_order(
     solver.parameters.max_time_in_seconds = time_limit_s
     solver.parameters.num_workers = 2
     solver.parameters.random_seed = seed
-    status = solver.solve(model)
+    status = solve_interruptibly(solver, model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return OrderSolution(tuple(known), best, bound)
     found = tuple(solver.value(start) for start in starts)

@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ortools.sat.python import cp_model
 
 import shardc
 from shardc.plan.notes import Note, NoteCode
@@ -131,3 +132,33 @@ def test_other_threads_and_ignored_signals_are_left_alone() -> None:
             assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def hard_model() -> Any:
+    """No CP-SAT solves this in a minute: pigeons, more than there are holes."""
+    model = cp_model.CpModel()
+    pigeons, holes = 14, 13
+    inside = [[model.new_bool_var(f"{p}_{h}") for h in range(holes)] for p in range(pigeons)]
+    for own in inside:
+        model.add_bool_or(own)
+    for h in range(holes):
+        for p in range(pigeons):
+            for q in range(p):
+                model.add_bool_or(inside[p][h].negated(), inside[q][h].negated())
+    return model
+
+
+def test_a_solver_of_another_thread_stops_and_leaves_the_handlers_alone() -> None:
+    """CP-SAT's own handler ended the process, and after each solve Ctrl-C did so, too."""
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = 60.0
+    solver.parameters.num_workers = 1
+    solver.parameters.cp_model_presolve = False
+    solver.parameters.symmetry_level = 0
+    sent = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    sent.start()
+    with interrupt.stoppable(), pytest.raises(KeyboardInterrupt):
+        interrupt.solve_interruptibly(solver, hard_model())
+    sent.join()
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
