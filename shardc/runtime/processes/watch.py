@@ -28,7 +28,7 @@ class Seen:
 
     Attributes:
         text: as it was written: beats, steps begun, state.
-        since_s: when that came; `behind_s`: since when it is behind in steps, or None.
+        since_s: when that came; `behind_s`: since when it is behind and begins no step, or None.
     """
 
     text: str
@@ -93,7 +93,10 @@ class Watch:
         for key, value in self._coordination.all_under("beat").items():
             rank, text = int(key), value.decode()
             if rank in self._seen and text != self._seen[rank].text:
-                self._seen[rank].text, self._seen[rank].since_s = text, now
+                seen, steps = self._seen[rank], self._seen[rank].steps
+                seen.text, seen.since_s = text, now
+                if seen.steps != steps:
+                    seen.behind_s = None  # it goes on: what was heard of it is only older
         most = max((self._steps, *(seen.steps for seen in self._seen.values())))
         for seen in self._seen.values():
             if seen.steps == most:

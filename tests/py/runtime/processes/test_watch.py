@@ -64,6 +64,15 @@ def test_a_process_that_begins_no_step_is_slow(clock):
     assert heard(clock, one, other) is None
 
 
+def test_a_process_that_is_always_heard_of_late_is_well(clock):
+    """Steps are faster than beats: whoever listens has always begun more."""
+    one, other = pair(clock)
+    for _ in range(100):
+        one.begin_step()
+        assert heard(clock, one, other) is None
+        other.begin_step()
+
+
 def test_a_process_that_ended_is_missed_only_by_a_step_that_needs_it(clock):
     one, other = pair(clock)
     one.begin_step()
