@@ -207,6 +207,26 @@ def test_every_file_that_could_conclude_something_stands_in_the_proofs() -> None
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
+def test_links_in_documents_lead_somewhere() -> None:
+    """To files, and to headings as GitHub and MyST name them."""
+
+    def anchors(path: Path) -> set[str]:
+        headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+        words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+        return {each.strip().replace(" ", "-") for each in words}
+
+    lost = []
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+            file, _, anchor = link.partition("#")
+            if file.startswith(("http:", "https:")):
+                continue
+            target = path.parent / file if file else path
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                lost.append((relative(path), link))
+    assert lost == []
+
+
 def test_find_python_prints_one_that_is_new_enough() -> None:
     script = ROOT / "tools" / "find_python.sh"
     found = subprocess.run(

@@ -23,6 +23,7 @@ from shardc.analysis.batch.strip_mining import share
 from shardc.ir.clone import inputs
 from shardc.ir.walk import CONTROL_FLOW, RETURN, last_op, made_by, parent_of
 from shardc.rules.op_rule import OpRule
+from shardc.solver.interrupt import poll
 
 _Split = tuple[
     OpRule, FactorCut, Kind
@@ -77,6 +78,7 @@ def batch_axes(program: Program, args: Iterable[int], state: Collection[int]) ->
         for dim, size in enumerate(graph.shapes[a] or ()):
             if size == 1 or (graph.values[a], Cut(dim)) in known:
                 continue
+            poll()
             reached = _Class(program, (graph.values[a], Cut(dim)))
             known |= reached.forms
             dims: dict[int, int] = {}
