@@ -1,10 +1,12 @@
 """Choose which forward values the backward pass is kept, and which it makes again."""
 
 import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.program.op_classes import FUSED, MOVES, ON_THE_FLY, OPAQUE
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
     ACCUMULATE,
@@ -17,10 +19,13 @@ from shardc.ir.attributes import (
     get_int,
     get_str,
 )
+from shardc.ir.calls import CALL
+from shardc.ir.clone import inputs
+from shardc.ir.constants import splat
 from shardc.ir.effects import is_host_call, must_run_once
 from shardc.ir.pass_manager import Pass
-from shardc.ir.tensor_types import num_bytes
-from shardc.ir.walk import main_function, ops, walk
+from shardc.ir.tensor_types import dtype_of, num_bytes
+from shardc.ir.walk import made_by, main_function, ops, walk
 from shardc.plan.function_kind import FunctionKind
 from shardc.solver.pipeline.residency import kept_cuts
 
@@ -32,7 +37,9 @@ class PlanResidency(Pass):
     Works on a staged @main, in front of shardc-outline-stages, which does what the marks say. The
     forward ops of a stage are a chain, cut into segments so that the least is held: what crosses
     the cuts is kept, all else is made again from it (`shardc.solver.pipeline.residency`). What the
-    user's own `jax.checkpoint` makes again is backward work already. Marks of an earlier run go.
+    user's own `jax.checkpoint` makes again is backward work already. Floats that are compared with
+    others of the way there are kept, as both must have the same last bits. Marks of an earlier run
+    go.
 
     Options:
         in_flight: for each stage the microbatches that it holds at once; 0: it keeps all. Empty:
@@ -51,6 +58,7 @@ class PlanResidency(Pass):
                 help="give one number for each stage, 0 for one that keeps all",
             )
         by_stage: dict[int, list[ir.Operation]] = {}
+        compared = _compared(main_function(module))
         for op in ops(main_function(module)):
             if RECOMPUTED in op.attributes:
                 del op.attributes[RECOMPUTED]
@@ -58,15 +66,62 @@ class PlanResidency(Pass):
                 by_stage.setdefault(get_int(op, STAGE) or 0, []).append(op)
         for stage, held in enumerate(self.in_flight):
             if held > 0:
-                _mark(by_stage.get(stage, []), held)
+                _mark(by_stage.get(stage, []), held, compared)
 
 
 def _is_forward(op: ir.Operation) -> bool:
     return get_str(op, PHASE) == "body" and get_str(op, DIRECTION) == FunctionKind.FORWARD
 
 
-def _mark(chain: list[ir.Operation], held: int) -> None:
-    """Marks what is made again of the forward ops of one stage."""
+def _compared(main: ir.Operation) -> set[ir.Operation]:
+    """Forward ops whose floats are compared with those of other forward ops.
+
+    What is made again may have other last bits: it is split and compiled anew. JAX's gradients of
+    maxima ask which elements are equal to the maximum; none would be, had only one of the two been
+    kept.
+    """
+    found: set[ir.Operation] = set()
+    for op in ops(main):
+        if any(_compares_floats(each) for each in [op, *walk(op)]):
+            origins = _origins(op)
+            found |= origins if len(origins) > 1 else set()
+    return found
+
+
+def _compares_floats(op: ir.Operation) -> bool:
+    if op.name != "stablehlo.compare":
+        return False
+    return _is_float(op.operands[0]) and all(splat(value) is None for value in op.operands)
+
+
+def _is_float(value: ir.Value) -> bool:
+    return dtype_of(value).startswith(("float", "bfloat", "complex"))
+
+
+def _origins(op: ir.Operation) -> set[ir.Operation]:
+    """The forward ops that make the floats of `op`; elements may be moved on the way, and, on the
+    way back, computed with one by one."""
+    found: set[ir.Operation] = set()
+    seen: set[ir.Operation] = set()
+    todo = inputs(op)
+    while todo:
+        value = todo.pop()
+        maker = made_by(value)
+        if maker is None or maker in seen or not _is_float(value) or splat(value) is not None:
+            continue
+        seen.add(maker)
+        if maker.name in _HANDS_ON or (maker.name in FUSED and not _is_forward(maker)):
+            todo += inputs(maker)
+        elif _is_forward(maker):
+            found.add(maker)
+    return found
+
+
+_HANDS_ON = (MOVES | ON_THE_FLY | {"stablehlo.select"}) - OPAQUE - {CALL}
+
+
+def _mark(chain: list[ir.Operation], held: int, compared: Collection[ir.Operation]) -> None:
+    """Marks what is made again of the forward ops of one stage, but for what is `compared`."""
     place = {op: at for at, op in enumerate(chain)}
     left, change = [0] * len(chain), [0] * (len(chain) + 1)
     last_use: dict[ir.Value, int] = {}
@@ -83,7 +138,7 @@ def _mark(chain: list[ir.Operation], held: int) -> None:
     cuts = kept_cuts(crossing[: len(chain) - 1], left, held)
     for at, op in enumerate(chain):
         kept = any(at <= cut < last_use[r] for r in op.results for cut in cuts)
-        if not kept and _is_repeatable(op):
+        if not kept and op not in compared and _is_repeatable(op):
             op.attributes[RECOMPUTED] = ir.UnitAttr.get()
 
 

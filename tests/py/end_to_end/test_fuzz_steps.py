@@ -16,6 +16,6 @@ PLANS = 5
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_plans_of_a_step_hold(kind: str, seed: int) -> None:
-    found = list(check_seed(kind, seed, PLANS))
+    found = list(check_seed(kind, seed, PLANS, "nonfinite" if seed % 2 else "ordinary"))
     accepted = ("held", "roundings decide", "JAX has no derivative")
     assert [line for line in found if line["outcome"] not in accepted] == []

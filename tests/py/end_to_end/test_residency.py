@@ -9,6 +9,8 @@ import shardc
 from shardc.api.function import ShardedFunction
 from shardc.plan.notes import NoteCode
 from tests.py.compiled_step import compiled_peak_bytes
+from tests.py.fuzz.layers import Step
+from tests.py.fuzz.plans import Checked, Plan
 
 Params = list[jax.Array]
 LIMIT = 480_000  # bytes of a device: half of what a plan needs that keeps everything
@@ -66,3 +68,31 @@ def test_the_compiled_step_holds_less_too() -> None:
     )
     for less, more in zip(again, kept, strict=True):
         assert less < 0.7 * more, (again, kept)
+
+
+def pooled(params: Params, x: jax.Array, _: jax.Array) -> tuple[Params, jax.Array]:
+    """Its gradient asks which elements are equal to the largest of their pool."""
+
+    def loss(params: Params) -> jax.Array:
+        h = x
+        for weight in params:
+            z = jnp.tanh(h @ weight)
+            h = jnp.repeat(z.reshape(16, 4, 2).max(2), 2, 1)
+        return jnp.mean(h**2)
+
+    value, gradients = jax.value_and_grad(loss)(params)
+    return [p - 0.1 * g for p, g in zip(params, gradients, strict=True)], value
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_made_again_in_another_way_is_compared_with_nothing_that_was_kept(
+    seed: int,
+) -> None:
+    """Products in parts have other last bits; no element was the largest one, and all were nan."""
+    draw = np.random.default_rng(0)
+    params = [draw.normal(size=(8, 8)) for _ in range(4)]
+    args = params, draw.normal(size=(16, 8)), np.arange(16)
+    found = Checked(Step("", pooled, args)).check(
+        Plan(1, 2, (2,), cut_loops=False, seed=seed, held=2)
+    )
+    assert (found.outcome, found.detail) == ("held", "")
