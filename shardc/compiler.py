@@ -44,6 +44,7 @@ from shardc.passes.plan_stages import PlanStages
 from shardc.passes.replicate_stages import ReplicateStages
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_backward import SplitBackward
+from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.plan.decisions import FunctionSharding, Plan
 from shardc.plan.executable import Executable
@@ -173,7 +174,7 @@ def outline_shape(split_module: Module, shape: Shape, cluster: Cluster | None) -
     passes = _stages(shape.cuts, shape.recompute)
     if executable_schedule(shape.schedule).split_backward:
         text = SplitBackward.cluster if cluster is None else msgspec.json.encode(cluster).decode()
-        passes.append(SplitBackward(text))
+        passes += [SplitBackwardLoops(text), SplitBackward(text)]
     if shape.num_replicas > 1:
         passes.append(ReplicateStages())
     return _after(split_module, [*passes, *_SHARED])

@@ -33,6 +33,7 @@ from shardc.passes.replicate_stages import ReplicateStages
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_backward import SplitBackward
+from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.strip_shardings import StripShardings
 from shardc.passes.summarize_calls import SummarizeCalls
@@ -82,7 +83,8 @@ NORMALIZE: tuple[Pass, ...] = (
 # split-microbatches (before stages, which are planned for one microbatch), plan-stages,
 # plan-residency (after stages, each of which keeps its own values, and before outline-stages,
 # which does what it says), outline-stages (before shardings, so that a stage is planned with all
-# uses of its parameters), split-backward (after it, because then it is known what crosses stages;
+# uses of its parameters), split-backward-loops and split-backward (after it, because then it is
+# known what crosses stages; loops first, because a loop goes to one of the two functions whole;
 # only for schedules that run weight gradients apart), replicate-stages (after it, because both
 # copies are cut alike; only for schedules with two of them), accumulate-in-loops (after them,
 # because only then there are accumulators, and before shardings, which hold for the loops as they
@@ -134,6 +136,7 @@ PASSES: dict[str, type[Pass]] = {
         PlanStages,
         PlanResidency,
         OutlineStages,
+        SplitBackwardLoops,
         SplitBackward,
         ReplicateStages,
         AccumulateInLoops,

@@ -1,6 +1,6 @@
 """Which ops of a stage's backward the stage before waits for, and which can wait themselves."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
@@ -46,7 +46,7 @@ def backward_splits(
         functions: all stage functions.
     """
     return {
-        each: split_backward(each, _awaited(each, functions), model)
+        each: split_backward(each, awaited_results(each, functions), model)
         for each in functions
         if function_kind(each) is FunctionKind.BACKWARD
     }
@@ -59,7 +59,7 @@ def has_weight_products(splits: Iterable[BackwardSplit]) -> bool:
     return not behind or any(heavy_flops(op) for split in behind for op in split.rest)
 
 
-def _awaited(function: ir.Operation, others: Sequence[ir.Operation]) -> set[int]:
+def awaited_results(function: ir.Operation, others: Sequence[ir.Operation]) -> set[int]:
     """Positions of the results that other stages read for the same microbatch."""
     stage = get_int(function, STAGE)
     ids = {
@@ -88,16 +88,17 @@ def split_backward(
         awaited: positions of the results that other stages' functions of the microbatch read.
     """
     returned = list(terminator(function).operands)
-    urgent = _makers_of([returned[r] for r in awaited])
+    urgent = makers_of([returned[r] for r in awaited])
     # What an urgent op makes anyway is no reason to run anything later.
     first = [r for r, value in enumerate(returned) if r in awaited or made_by(value) in urgent]
     later = sorted(set(range(len(returned))) - set(first))
-    late = _makers_of([returned[r] for r in later])
+    late = makers_of([returned[r] for r in later])
     shared = [op for op in ops(function) if op in urgent and op in late]
     wanted = {value for op in late - urgent for value in inputs(op)}
     wanted.update(returned[r] for r in later)
-    kept = _kept(function, shared, wanted, model)
-    again = _makers_of(wanted, kept)
+    arguments: dict[ir.Value, int] = dict.fromkeys(body(function).arguments, 1)
+    kept = kept_between(arguments, shared, wanted, model) - set(arguments)
+    again = makers_of(wanted, kept)
     return BackwardSplit(
         [op for op in ops(function) if op in urgent],
         [op for op in ops(function) if op in again],
@@ -107,7 +108,7 @@ def split_backward(
     )
 
 
-def _makers_of(values: Collection[ir.Value], given: Collection[ir.Value] = ()) -> set[ir.Operation]:
+def makers_of(values: Collection[ir.Value], given: Collection[ir.Value] = ()) -> set[ir.Operation]:
     """The ops behind `values`, back to the arguments and to what is `given`."""
     found: set[ir.Operation] = set()
     todo = list(values)
@@ -120,28 +121,34 @@ def _makers_of(values: Collection[ir.Value], given: Collection[ir.Value] = ()) -
     return found
 
 
-def _kept(
-    function: ir.Operation,
+def kept_between(
+    given: Mapping[ir.Value, int],
     shared: Sequence[ir.Operation],
     wanted: Collection[ir.Value],
     model: CostModel,
 ) -> set[ir.Value]:
-    """The results of `shared` that the rest gets; it makes the others that it needs itself."""
-    values = [*body(function).arguments, *(value for op in shared for value in op.results)]
-    number = {value: i for i, value in enumerate(values)}
-    num_arguments = len(body(function).arguments)
-    costs = [_moving(value, 1 if i < num_arguments else 2, model) for i, value in enumerate(values)]
+    """The values that the rest is given; it makes the others that it needs itself.
+
+    Args:
+        given: values that are there before `shared` runs, and how often each goes through memory
+            if the rest gets it; what is neither here nor made by `shared` costs nothing.
+        shared: ops in their order whose results are handed over or made once more.
+        wanted: what the rest needs.
+    """
+    made = [value for op in shared for value in op.results]
+    number = {value: i for i, value in enumerate([*given, *made])}
+    times = [*given.values(), *[2] * len(made)]
+    costs = [_moving(value, n, model) for value, n in zip(number, times, strict=True)]
     makers = [
         Maker(
-            tuple(number[value] for value in inputs(op)),
+            tuple(number[value] for value in inputs(op) if value in number),
             tuple(number[value] for value in op.results),
             _running(op, model),
         )
         for op in shared
     ]
-    needed = [number[value] for value in values if value in wanted]
-    chosen = kept_values(costs, makers, needed)
-    return {values[i] for i in chosen if i >= num_arguments}
+    chosen = kept_values(costs, makers, [number[value] for value in number if value in wanted])
+    return {value for value, i in number.items() if i in chosen}
 
 
 def _moving(value: ir.Value, times: int, model: CostModel) -> int:

@@ -4,13 +4,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.backward_split import backward_splits, has_weight_products
 from shardc.backend.extract import function_values
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import STAGE, function_kind, get_int
 from shardc.ir.context import Module
-from shardc.ir.walk import functions, ops
+from shardc.ir.copy import copy_module
+from shardc.ir.pass_manager import run_passes
+from shardc.ir.walk import functions, ops, symbol
+from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.program_graph import ProgramValues
 from shardc.plan.value_id import is_computed
@@ -41,17 +46,20 @@ def cut_of(module: Module, model: CostModel) -> Cut:
     Args:
         model: prices what a backward that is cut in two computes twice.
     """
+    apart = copy_module(module)
+    run_passes(apart, [SplitBackwardLoops(msgspec.json.encode(model.cluster).decode())])
     with module.context:
         own = list(functions(module.operation))
-        parts = backward_splits(own, model)
+        halves = backward_splits(list(functions(apart.operation)), model)
+        parts = {symbol(function): split for function, split in halves.items()}
         flops = {}
         for function in own:
             stage, kind = get_int(function, STAGE) or 0, function_kind(function)
             if kind in _KINDS:
                 flops[stage, _KINDS[kind]] = _flops(ops(function))
-            if function in parts:
-                flops[stage, BACKWARD] = _flops(parts[function].urgent)
-                flops[stage, WEIGHT] = _flops(parts[function].rest)
+            if symbol(function) in parts:
+                flops[stage, BACKWARD] = _flops(parts[symbol(function)].urgent)
+                flops[stage, WEIGHT] = _flops(parts[symbol(function)].rest)
         splits = has_weight_products(parts.values())
         values = [v for v in function_values(module.operation) if v.kind in _KINDS]
     return Cut(flops, _sent(values), _stashed(values), splits)

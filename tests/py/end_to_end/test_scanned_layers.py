@@ -48,11 +48,16 @@ def initial(layers: int) -> tuple[Any, Any]:
     return {"params": params, "opt": OPTIMIZER.init(params)}, batch
 
 
-def run(layers: int, microbatches: int) -> tuple[Any, Any, Any]:
+def run(layers: int, microbatches: int, schedule: str = "1f1b") -> tuple[Any, Any, Any]:
     """Three steps; the state, the step and the batch. Numbers are compared on the way."""
     state, batch = initial(layers)
     step = shardc.jit(
-        train_step, donate_argnums=0, stages=2, microbatches=microbatches, time_limit_s=20
+        train_step,
+        donate_argnums=0,
+        stages=2,
+        microbatches=microbatches,
+        schedule=schedule,
+        time_limit_s=20,
     )
     expected = jax.tree.map(jnp.copy, state)
     for _ in range(3):
@@ -97,6 +102,14 @@ def test_each_stage_loops_over_its_layers_and_updates_its_rows_in_place() -> Non
         step({**state, "params": {**state["params"], "layers": layers}}, batch)
 
 
+@pytest.mark.parametrize("schedule", ["zb-h1", "dualpipe"])
+def test_input_and_weight_gradients_of_layers_have_loops_of_their_own(schedule: str) -> None:
+    state, step, batch = run(layers=4, microbatches=4, schedule=schedule)
+    planned = step.lower(state, batch).plan()
+    assert planned.plan.schedule == schedule
+    assert trips(planned, 1, "backward") == trips(planned, 1, "weight") == [2]
+
+
 def test_stages_may_have_different_numbers_of_layers() -> None:
     state, _, _ = run(layers=3, microbatches=1)
     assert state["params"]["layers"]["up"].shape == (3, WIDTH, 2 * WIDTH)
@@ -134,7 +147,7 @@ def test_iterations_that_read_no_rows_are_shared_out_too(fun: Any, kinds: Any) -
     weights = jnp.asarray(np.random.default_rng(1).normal(size=(WIDTH, WIDTH)) / 4, jnp.float32)
     state = weights if fun is layers_sharing_weights else {"cache": jnp.zeros((BATCH, 4, WIDTH))}
     batch = batch if fun is layers_sharing_weights else {"x": batch["x"], "w": weights}
-    step = shardc.jit(fun, stages=2, microbatches=2, time_limit_s=20)
+    step = shardc.jit(fun, stages=2, microbatches=2, schedule="1f1b", time_limit_s=20)
     planned = step.lower(state, batch).plan()
     for kind in kinds:
         assert [trips(planned, stage, kind) for stage in range(2)] == [[2], [2]]

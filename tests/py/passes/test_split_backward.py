@@ -4,15 +4,20 @@ import jax
 import numpy as np
 import pytest
 
+from shardc import compiler
 from shardc.analysis.program.flops import heavy_flops, op_cost
+from shardc.analysis.stages.layers import layer_positions
 from shardc.ir.attributes import STAGE, function_kind, get_int
+from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import functions, ops
 from shardc.passes.split_backward import SplitBackward
+from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.plan.function_kind import FunctionKind
 from tests.py import programs
 from tests.py.passes.test_outline_stages import flat, outlined, relative_error
 from tests.py.pipeline_reference import run_pipeline
+from tests.py.scanned_gpt import scanned_gpt
 
 
 def flops(module, count=lambda op: op_cost(op).flops):
@@ -53,6 +58,24 @@ def test_products_of_a_middle_stage_fall_apart_as_in_the_zero_bubble_paper():
         half = whole[stage, FunctionKind.BACKWARD] / 2
         weight = flops(module, heavy_flops)[stage, FunctionKind.WEIGHT]
         assert weight / half == pytest.approx(6 / (6 + s / h), rel=0.02)
+
+
+def test_the_loop_of_a_scan_falls_apart_and_no_product_is_computed_twice():
+    program = scanned_gpt(6, batch=8)
+    module = parse(jax.jit(program.step, donate_argnums=0).lower(*program.args).as_text())
+    compiler.prepare(module)
+    split = compiler.split(module, 2, None, (), compiler.even_loop_cuts(module, 3))
+    with split.context:
+        positions = layer_positions(split.operation, exactly=3)
+    outlined = compiler.outline(split, positions[1:])
+    whole = flops(outlined, heavy_flops)
+    run_passes(outlined, [SplitBackwardLoops(), SplitBackward()])
+    parts = flops(outlined, heavy_flops)
+    for stage in (1, 2):
+        both = parts[stage, FunctionKind.BACKWARD], parts[stage, FunctionKind.WEIGHT]
+        assert sum(both) == whole[stage, FunctionKind.BACKWARD]
+        assert both[1] > 0.3 * sum(both)  # the rest makes forward values again, as checkpoint asks
+    assert parts[0, FunctionKind.WEIGHT] == whole[0, FunctionKind.BACKWARD]
 
 
 @pytest.mark.parametrize(

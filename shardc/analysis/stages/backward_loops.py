@@ -1,0 +1,109 @@
+"""Which loops of a stage's backward make what the stage before waits for beside what can wait."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.loops.iterations import iterations
+from shardc.analysis.program.flops import heavy_flops
+from shardc.analysis.stages.backward_split import awaited_results, kept_between, makers_of
+from shardc.cost.model import CostModel
+from shardc.ir.attributes import function_kind
+from shardc.ir.clone import inputs
+from shardc.ir.walk import last_op, made_by, ops, ops_of, terminator
+from shardc.plan.function_kind import FunctionKind
+from shardc.rules.allowed_factors import BARRIER
+
+
+@dataclass(frozen=True)
+class LoopSplit:
+    """A loop that can run as two, one behind the other.
+
+    Attributes:
+        counter: position among what the loop carries, start, step and trips of what it counts by.
+        kept: values of its body that the second loop reads of each iteration of the first.
+        late: positions of what only the second loop makes.
+    """
+
+    loop: ir.Operation
+    counter: tuple[int, int, int, int]
+    kept: list[ir.Value]
+    late: list[int]
+
+
+def next_loop_split(functions: Sequence[ir.Operation], model: CostModel) -> LoopSplit | None:
+    """A loop of a backward function with products for what other stages wait for and others for
+    what they do not: such as the layers of a scan, which make the gradient of their input and those
+    of their weights. None where there is none.
+
+    Args:
+        functions: all stage functions.
+    """
+    for function in functions:
+        if function_kind(function) is not FunctionKind.BACKWARD:
+            continue
+        returned = list(terminator(function).operands)
+        awaited = [returned[r] for r in awaited_results(function, functions)]
+        urgent = makers_of(awaited)
+        used = {value for op in urgent for value in inputs(op)} | set(awaited)
+        for loop in reversed(ops(function)):  # what is behind decides what is urgent of one
+            if loop in urgent and loop.name == "stablehlo.while":
+                split = _split(loop, used, model)
+                if split is not None:
+                    return split
+    return None
+
+
+def _split(loop: ir.Operation, used: Collection[ir.Value], model: CostModel) -> LoopSplit | None:
+    found = iterations(loop)
+    if found is None:
+        return None
+    body, handed = found.body, list(last_op(found.body).operands)
+    carried: list[ir.Value] = list(body.arguments)
+    asked = [p for p, a in enumerate(loop.regions[0].blocks[0].arguments) if list(a.uses)]
+    first = _closed({p for p, r in enumerate(loop.results) if r in used} | set(asked), body, handed)
+    late = [p for p in range(len(handed)) if p not in first]
+    early = _needed([handed[p] for p in first], body)
+    rest = _needed([handed[p] for p in late], body)
+    own = [op for op in ops_of(body) if rest.intersection(op.results)]
+    if not any(heavy_flops(op) for op in own if early.isdisjoint(op.results)):
+        return None
+    # The second loop counts for itself; all else that the first carries it has to be given.
+    times = {a: 0 if p in found.counters else 2 for p, a in enumerate(carried) if p in first}
+    shared = [op for op in own if not early.isdisjoint(op.results)]
+    wanted = {v for op in own if early.isdisjoint(op.results) for v in inputs(op)}
+    wanted.update(handed[p] for p in late)
+    kept = kept_between(times, shared, wanted, model)
+    counters = {carried[p] for p in found.counters}
+    start, step = found.counters[found.counter]
+    counter = (found.counter, start, step, found.trips)
+    order = [*carried, *(value for op in ops_of(body) for value in op.results)]
+    return LoopSplit(loop, counter, [v for v in order if v in kept - counters], late)
+
+
+def _closed(positions: set[int], body: ir.Block, handed: Sequence[ir.Value]) -> set[int]:
+    """With what the next iterations need to make what is at `positions`."""
+    carried = list(body.arguments)
+    while True:
+        needed = _needed([handed[p] for p in positions], body)
+        more = {p for p, argument in enumerate(carried) if argument in needed} - positions
+        if not more:
+            return positions
+        positions = positions | more
+
+
+def _needed(values: Iterable[ir.Value], body: ir.Block) -> set[ir.Value]:
+    """All values of a body that an iteration makes or takes on the way to `values`."""
+    found: set[ir.Value] = set()
+    todo = list(values)
+    while todo:
+        value = todo.pop()
+        if value in found:
+            continue
+        found.add(value)
+        op = made_by(value)
+        if op is not None and op.block == body:
+            is_barrier = op.name == BARRIER
+            todo += [op.operands[ir.OpResult(value).result_number]] if is_barrier else inputs(op)
+    return found

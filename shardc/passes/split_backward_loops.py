@@ -1,0 +1,41 @@
+"""Make two loops of those that make the gradients of a stage's input and weights at once."""
+
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.stages.backward_loops import next_loop_split
+from shardc.cluster import Cluster
+from shardc.cost.model import CostModel
+from shardc.ir.pass_manager import Pass
+from shardc.ir.walk import functions
+from shardc.rewrite.loops.carried_values import drop_unused
+from shardc.rewrite.loops.fission import fission
+
+
+@dataclass(frozen=True)
+class SplitBackwardLoops(Pass):
+    """Takes what can wait out of the backward loops of scanned layers, into loops behind them.
+
+    The backward of a scan makes in each iteration the gradient of a layer's input, for the next
+    iteration, and those of the layer's weights, for nobody in the loop. Afterwards one loop makes
+    the first and a stack of what the second needs of it, and another loop makes the second.
+    What both need is stacked or made twice, whichever takes the device less time. A loop all of
+    which the stage before waits for stays, and so do those of the first stage. A second run changes
+    nothing.
+
+    Options:
+        cluster: built-in name, path of a cluster file, or its JSON; its device prices the choice.
+    """
+
+    name = "shardc-split-backward-loops"
+    never_refuses = "a loop that cannot be taken apart is left alone"
+
+    cluster: str = "cpu8"
+
+    def apply(self, module: ir.Operation) -> None:
+        model = CostModel(Cluster.parse(self.cluster))
+        while (split := next_loop_split(list(functions(module)), model)) is not None:
+            fission(split.loop, split.counter, split.kept, split.late)
+            for function in functions(module):
+                drop_unused(function)
