@@ -1,15 +1,19 @@
 """Runs families of schedules on programs of several kinds, beside `jax.jit`, on 8 virtual devices.
 
-    python -m benchmarks.schedules [--family zb-v ...] [--program gpt8 ...] [--stages 2]
+    python -m benchmarks.schedules [--family zb-v ...] [--program gpt8 ...] [--out FILE]
 
 One line per pair: the largest error of a leaf in float64, or the refusal; and what is predicted.
+What families share is compiled once (by JAX's cache). --out appends rows of JSON.
 Ends with 1 if a pair differs by more than 1e-9 of a leaf's largest magnitude.
 """
 
 import argparse
 import itertools
+import json
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -110,35 +114,67 @@ def main() -> int:
     parser.add_argument("--program", nargs="*", default=list(PROGRAMS), choices=list(PROGRAMS))
     parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--microbatches", type=int, default=4)
+    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", 8)
     jax.config.update("jax_enable_x64", True)
-    wrong = 0
-    for name, family in itertools.product(asked.program, asked.family):
-        program = PROGRAMS[name]()
-        step = shardc.jit(
-            program.step,
-            cluster=CLUSTER,
-            stages=asked.stages,
-            microbatches=asked.microbatches,
-            schedule=family,
-            mesh=(1,),
-            time_limit_s=20,
-        )
-        try:
-            planned = step.lower(*program.args).plan()
-            error = worst_error(program, planned.compile())
-        except ShardcError as refusal:
-            print(f"{name:16} {family:22} refused {refusal.code}: {refusal.message}", flush=True)
-            continue
-        wrong += error > LIMIT
-        predicted = planned.plan.predicted
+    with tempfile.TemporaryDirectory() as folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        pairs = itertools.product(asked.program, asked.family)
+        rows = (row(name, family, asked.stages, asked.microbatches) for name, family in pairs)
+        return max([_told(each, asked.out) for each in rows], default=0)
+
+
+def _told(found: dict[str, Any], out: Path | None) -> int:
+    """Prints a row, and appends it to a file; 1 if the numbers differ."""
+    head = f"{found['program']:16} {found['schedule']:22}"
+    if "refused" in found:
+        print(f"{head} refused {found['refused']}: {found['why']}", flush=True)
+    else:
         print(
-            f"{name:16} {family:22} error {error:.1e}  {1e3 * predicted.step_time_s:8.4g} ms"
-            f"  {predicted.bubble_fraction:5.1%} idle  {predicted.peak_bytes_per_device:,} bytes",
+            f"{head} error {found['error']:.1e}  {1e3 * found['step_time_s']:8.4g} ms"
+            f"  {found['idle']:5.1%} idle  {found['peak_bytes']:,} bytes",
             flush=True,
         )
-    return int(wrong > 0)
+    if out is not None:
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(found) + "\n")
+    return int(found.get("error", 0.0) > LIMIT)
+
+
+def row(name: str, family: str, stages: int, microbatches: int) -> dict[str, Any]:
+    """One program with one schedule."""
+    found = {
+        "program": name,
+        "schedule": family,
+        "stages": stages,
+        "microbatches": microbatches,
+    }
+    program = PROGRAMS[name]()
+    step = shardc.jit(
+        program.step,
+        cluster=CLUSTER,
+        stages=stages,
+        microbatches=microbatches,
+        schedule=family,
+        mesh=(1,),
+        time_limit_s=20,
+    )
+    try:
+        planned = step.lower(*program.args).plan()
+        error = worst_error(program, planned.compile())
+    except ShardcError as refusal:
+        return found | {"refused": refusal.code, "why": refusal.message}
+    predicted = planned.plan.predicted
+    return found | {
+        "error": error,
+        "step_time_s": predicted.step_time_s,
+        "idle": predicted.bubble_fraction,
+        "peak_bytes": predicted.peak_bytes_per_device,
+        "num_replicas": planned.plan.num_replicas,
+    }
 
 
 if __name__ == "__main__":

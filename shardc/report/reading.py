@@ -59,6 +59,7 @@ def read_plan(plan: Plan) -> Reading:
         if not trains:
             groups_of_arguments = tuple(map(_carried, groups_of_arguments))
     groups = stages_of_groups(plan)
+    products = account.products if account else ()
     return Reading(
         headline=headline(len(groups), plan.num_chunks, axes),
         cluster="" if plan.cluster is None else plan.cluster.name,
@@ -78,7 +79,7 @@ def read_plan(plan: Plan) -> Reading:
             for stage in plan.stages
         ),
         axes=axes,
-        layers=fold_layers(account.products) if account else (),
+        layers=fold_layers([each for each in products if each.stage < len(plan.own_stages)]),
         groups=groups_of_arguments,
         crossings=_crossings(plan, account) if account else (),
         fit=_fit(plan),

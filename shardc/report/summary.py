@@ -69,7 +69,8 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
         )
         yield _schedule_table(plan.schedules)
     for number, stage in enumerate(plan.stages):
-        yield Text(f"memory of a device of stage {number} at its peak: {memory_text(stage.memory)}")
+        name = _name(plan, number)
+        yield Text(f"memory of a device of stage {name} at its peak: {memory_text(stage.memory)}")
     yield Text(
         f"solver: objective {seconds(plan.objective)},"
         f" proven lower bound {seconds(plan.lower_bound)};"
@@ -93,6 +94,12 @@ def memory_text(memory: Memory) -> str:
     return ", ".join(parts) or "nothing"
 
 
+def _name(plan: Plan, number: int) -> str:
+    """`1`; of the second copy of that stage `1'`, as actions print it."""
+    replica, stage = divmod(number, len(plan.own_stages))
+    return f"{stage}{"'" * replica}"
+
+
 def _stage_table(plan: Plan, executable: Executable | None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("stage", justify="right")
@@ -106,7 +113,7 @@ def _stage_table(plan: Plan, executable: Executable | None) -> Table:
         table.add_column("collectives/step")
     for number, stage in enumerate(plan.stages):
         row = [
-            str(number),
+            _name(plan, number),
             mesh_text(stage.mesh),
             ranges(stage.mesh.device_ids),
             ranges(stage.layers) or "all",

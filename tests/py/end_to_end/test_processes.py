@@ -19,8 +19,9 @@ def checkpoints(tmp_path_factory):
         (2, 2, ["--schedule", "1f1b", "--stages", "4", "--feed"]),  # two stages each
         (4, 1, ["--schedule", "1f1b", "--feed"]),  # a stage over two
         (2, 4, ["--stages", "1", "--feed"]),  # one stage over both
+        (2, 1, ["--schedule", "chimera", "--feed"]),  # a stage and a copy of the other each
     ],
-    ids=["a stage each", "two stages each", "a stage over two", "one stage over both"],
+    ids=["a stage each", "two stages each", "a stage over two", "one stage over both", "copies"],
 )
 def test_numbers_are_those_of_one_process_and_lanes_those_of_the_schedule(
     processes, devices, arguments, checkpoints

@@ -32,6 +32,7 @@ from shardc.passes.plan_stages import PlanStages
 from shardc.passes.replicate_stages import ReplicateStages
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_backward import SplitBackward
+from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.widen_floats import WidenFloats
 from shardc.plan.layout import Mesh
@@ -81,6 +82,7 @@ def check_every_pass(
     plans = PlanStages(stages=stages), PlanStages(stages=1)
     wanted = plans[0] if _accepts(module, [plans[0]]) else plans[1]
     yield from run(module, [wanted, PlanResidency((2,) * wanted.stages), OutlineStages()])
+    yield from run(module, [SplitBackwardLoops(CLUSTER_TEXT)])
     if _accepts(module, [SplitBackward(CLUSTER_TEXT)]):
         yield from run(module, [SplitBackward(CLUSTER_TEXT)])
     if _accepts(module, [ReplicateStages()]):

@@ -36,6 +36,7 @@ from shardc.passes.plan_stages import PlanStages
 from shardc.passes.replicate_stages import ReplicateStages
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_backward import SplitBackward
+from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.plan.layout import Mesh
 from tests.py.fuzz.kinds import step_of
 from tests.py.fuzz.layers import Step
@@ -206,7 +207,8 @@ class Checked:
         placed = [*groups, *reversed(groups)] if plan.copies else groups
         held = (plan.held,) * plan.stages if plan.held else ()
         passes: list[Pass] = [PlanStages(plan.stages), PlanResidency(held), OutlineStages()]
-        passes += [SplitBackward(CLUSTER_TEXT)] if plan.split_backward else []
+        if plan.split_backward:
+            passes += [SplitBackwardLoops(CLUSTER_TEXT), SplitBackward(CLUSTER_TEXT)]
         passes += [ReplicateStages()] if plan.copies else []
         passes += [AccumulateInLoops(), ShareReshards()]
         run_passes(module, [*passes, AssignMeshes(print_meshes(tuple(placed)))])

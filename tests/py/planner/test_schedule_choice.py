@@ -48,7 +48,7 @@ def test_every_family_that_runs_is_weighed_and_reported() -> None:
     assert all(each.step_time_s > 0 for each in found.schedules if not each.refusal)
 
 
-@pytest.mark.parametrize("name", ["gpipe", "zb-h1", "interleaved-1f1b", "zb-v"])
+@pytest.mark.parametrize("name", ["gpipe", "zb-h1", "interleaved-1f1b", "zb-v", "chimera"])
 def test_estimates_are_near_the_plan(name: str) -> None:
     estimate = next(each for each in plan().schedules if each.name == name)
     exact = plan(schedule=name).predicted
