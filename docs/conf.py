@@ -26,5 +26,8 @@ def setup(app: Any) -> None:
 
 
 def _mark_code(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    text = re.sub(r"(?<!`)`([^`\n]+)`(?!`)", r"``\1``", "\n".join(lines))
-    lines[:] = re.sub(r"(``[^`]+``)(?=\w)", r"\1\\ ", text).split("\n")
+    def marked(found: re.Match[str]) -> str:
+        return f"``{found[1]}``" + (f"\\ {found[2]}" if found[2] else "")
+
+    code = r"(?<!`)`([^`\n]+)`(?!`)(\w?)"
+    lines[:] = re.sub(code, marked, "\n".join(lines)).split("\n")

@@ -69,7 +69,8 @@ def index(plans: dict[str, Plan]) -> str:
         "# Gallery\n",
         "Training and inference steps of public packages, at small sizes, as",
         "`tools/write_gallery.py` planned them; [reading a plan](../reports.md) has the words.",
-        "Files of other packages have no names for their arguments; `shardc export` writes them.\n",
+        "Files of other packages have no names for their arguments; `shardc export` writes them.",
+        "`make site` puts the HTML report of each beside them, in `gallery/reports`.\n",
         "| program | cluster | what the axes of the mesh do | predicted step |",
         "|---|---|---|---|",
     ]
