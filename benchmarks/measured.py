@@ -9,7 +9,8 @@ chunks and vocabulary. Each run goes through the whole compiler as a plan by han
 priced says why and is left out of the means.
 
 What the sources do not say is one switch each, the same for all rows: --dropout, --no-recompute,
---float32-sums (of activations, between devices), --gradient-overlap.
+--float32-sums (of activations, between devices), --float32-gradients (of weights), and
+--gradient-overlap.
 """
 
 import argparse
@@ -26,12 +27,11 @@ from typing import Any
 
 import msgspec
 from measured_gpt import Gpt
-from measured_plan import Run, planned
+from measured_plan import Replay, Run
+from measured_price import Features, Runs, features
 
-from shardc.backend.extract import function_values
 from shardc.cluster import Cluster
 from shardc.errors import ShardcError
-from shardc.planner.candidate import Candidate
 
 SIZES = (
     "num_devices global_batch microbatch_size hidden heads layers sequence tensor data pipeline"
@@ -49,6 +49,7 @@ def main() -> int:
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--no-recompute", action="store_true")
     parser.add_argument("--float32-sums", action="store_true")
+    parser.add_argument("--float32-gradients", action="store_true")
     parser.add_argument("--gradient-overlap", type=float)
     asked = parser.parse_args()
     try:
@@ -61,12 +62,13 @@ def main() -> int:
     if asked.sample is not None and asked.sample < len(rows):
         numbers = sorted(random.Random(asked.seed).sample(numbers, asked.sample))
     runs = []
+    replay = Replay(cluster)
     for number in numbers:
-        found, line = _priced(number, rows[number], cluster, asked)
+        found, own = _priced(number, rows[number], replay, asked)
         runs.append(found)
-        if asked.features is not None and line is not None:
-            with asked.features.open("a") as file:
-                file.write(line + "\n")
+        if asked.features is not None and own is not None:
+            with asked.features.open("ab") as file:
+                file.write(msgspec.json.encode(own) + b"\n")
         if asked.format == "text":
             print(_text(found), flush=True)
     result = {**score(runs), "runs": runs}
@@ -101,22 +103,23 @@ def _cluster(asked: argparse.Namespace) -> Cluster:
 
 
 def _priced(
-    number: int, row: dict[str, Any], cluster: Cluster, asked: argparse.Namespace
-) -> tuple[dict[str, Any], str | None]:
-    """A row with what was predicted, or why nothing was; and the line for the fit."""
+    number: int, row: dict[str, Any], replay: Replay, asked: argparse.Namespace
+) -> tuple[dict[str, Any], Features | None]:
+    """A row with what was predicted, or why nothing was; and what the fit reads."""
     known: dict[str, Any] = {"row": number}
     start_s = time.monotonic()
     try:
         run = read(row, asked.dropout, not asked.no_recompute)
         known |= {name: int(float(row[name])) for name in SIZES}
-        found = planned(run, cluster)
+        found = features(run, replay.asks(run), replay.cluster)
+        (seconds,) = Runs([found], not asked.float32_gradients).predicted_s(replay.cluster)
     except (ShardcError, ValueError) as error:
         return known | {"error": str(getattr(error, "message", error))}, None
-    known |= {"predicted_ms": 1e3 * found.seconds, "measured_ms": run.measured_ms}
+    known |= {"predicted_ms": 1e3 * seconds, "measured_ms": run.measured_ms}
     if run.measured_ms is not None:
         known["relative_error"] = known["predicted_ms"] / run.measured_ms - 1
     known["replay_s"] = round(time.monotonic() - start_s, 2)
-    return known, features(run, found)
+    return known, found
 
 
 def read(row: dict[str, Any], dropout: float = 0.0, recompute: bool = True) -> Run:
@@ -198,41 +201,6 @@ def score(runs: Iterable[dict[str, Any]]) -> dict[str, float | int | None]:
 
 
 VARIED = ("microbatch_size", "tensor", "data", "pipeline")
-
-
-def features(run: Run, found: Candidate) -> str:
-    """What each stage asks of its devices, for `fit_cost_model.py`."""
-    return json.dumps(
-        {
-            "alike": run.alike,
-            "sizes": [run.gpt.tensor, run.gpt.data, run.pipeline, run.chunks, run.microbatch],
-            "num_devices": run.num_devices,
-            "measured_s": None if run.measured_ms is None else run.measured_ms / 1e3,
-            "num_microbatches": run.num_microbatches,
-            "schedule": found.shape.schedule,
-            "meshes": msgspec.to_builtins(found.shape.meshes),
-            "asked": [msgspec.to_builtins(report.asked) for report in found.reports],
-            "boundary_bytes": boundary_bytes(found),
-        }
-    )
-
-
-def boundary_bytes(found: Candidate) -> list[tuple[int, int, int]]:
-    """(from, to, bytes) of what goes from stage to stage in each microbatch."""
-    with found.module.context:
-        values = function_values(found.module.operation)
-    home = {
-        spec.value: stage
-        for stage, *_, results in values
-        for spec in results
-        if spec.per_microbatch
-    }
-    sent: dict[tuple[int, int], int] = defaultdict(int)
-    crossing = {(stage, spec.value): spec for stage, *_, args, _ in values for spec in args}
-    for (stage, value), spec in crossing.items():
-        if home.get(value, stage) != stage:
-            sent[home[value], stage] += spec.num_bytes
-    return [(a, b, n) for (a, b), n in sent.items()]
 
 
 def _text(run: dict[str, Any]) -> str:
