@@ -10,160 +10,39 @@ each hidden size, without its runs, and scores it on them.
 """
 
 import argparse
-import json
 import math
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 from measured import score
+from measured_price import Features, Runs, load
 from scipy.optimize import least_squares
 
 from shardc.cluster import Cluster
-from shardc.cost.model import CostModel
-from shardc.plan.function_kind import FunctionKind
-from shardc.plan.layout import Mesh
-from shardc.plan.predicted import Asked, StageReport
-from shardc.planner.step_time import stage_times
-from shardc.schedule.registry import schedule_named
-from shardc.schedule.simulate import simulate
-from shardc.schedule.times import durations
-from shardc.schedule.work import Work
 
 # Constant -> bounds. Those of the device stand in its timing, the others in a level of links.
 DEVICE = {
-    "half_depth": (1.0, 2000.0),
+    "product_efficiency": (0.3, 1.0),
+    "half_depth": (1.0, 3000.0),
     "unaligned": (0.1, 1.0),
-    "launch_s": (1e-7, 3e-5),
+    "memory_efficiency": (0.3, 1.0),
     "dispatch_s": (1e-7, 1e-3),
     "wait_s": (1e-7, 1e-3),
-    "action_s": (1e-7, 1e-2),
-    "transfer_efficiency": (0.03, 1.0),
+    "host_exposed": (0.02, 1.0),
+    "loss_s": (1e-6, 1e-2),
 }
 LINKS = {
-    ("node", "launch_s"): (1e-6, 1e-3),
+    ("node", "launch_s"): (1e-7, 1e-3),
+    ("node", "transfer_efficiency"): (0.01, 1.0),
     ("network", "efficiency"): (0.2, 1.0),
     ("network", "shared"): (0.1, 1.0),
+    ("network", "transfer_efficiency"): (0.1, 1.0),
 }
-
-
-class Features(NamedTuple):
-    """A run as `measured.features` wrote it."""
-
-    alike: tuple[int, ...]
-    measured_s: float
-    num_devices: int
-    work: Work
-    schedule: str
-    meshes: tuple[Mesh, ...]
-    asked: tuple[dict[FunctionKind, Asked], ...]
-    boundary_bytes: dict[tuple[int, int], int]
-
-
-def load(paths: Sequence[Path]) -> list[Features]:
-    """The runs of files that were measured, each once."""
-    found: dict[str, Features] = {}
-    for path in paths:
-        for line in path.read_text().splitlines():
-            raw = json.loads(line)
-            if raw["measured_s"] is None:
-                continue
-            meshes = msgspec.convert(raw["meshes"], tuple[Mesh, ...])
-            kinds = {kind for stage in raw["asked"] for kind in stage}
-            base = Work(
-                len(meshes) // raw["sizes"][3],
-                raw["num_microbatches"],
-                prologue=FunctionKind.BEFORE in kinds,
-                update_rounds=int(FunctionKind.UPDATE in kinds),
-            )
-            found[json.dumps([raw["alike"], raw["sizes"]])] = Features(
-                tuple(raw["alike"]),
-                raw["measured_s"],
-                raw["num_devices"],
-                schedule_named(raw["schedule"]).work(base, raw["sizes"][3]),
-                raw["schedule"],
-                meshes,
-                msgspec.convert(raw["asked"], tuple[dict[FunctionKind, Asked], ...]),
-                {(a, b): n for a, b, n in raw["boundary_bytes"]},
-            )
-    return list(found.values())
-
-
-class Runs:
-    """Runs, priced under any cluster.
-
-    Equal calls of functions are priced once: middle stages of a pipeline ask for the same.
-    """
-
-    def __init__(self, runs: Sequence[Features]) -> None:
-        self.runs = list(runs)
-        self.number: dict[Asked, int] = {}
-        for run in self.runs:
-            for asked in run.asked:
-                for each in asked.values():
-                    self.number.setdefault(each, len(self.number))
-        self.numbers = [
-            [{kind: self.number[each] for kind, each in asked.items()} for asked in run.asked]
-            for run in self.runs
-        ]
-        self.measured_s = np.array([run.measured_s for run in runs])
-
-    def predicted_s(self, cluster: Cluster) -> Any:
-        """Seconds of each run."""
-        models: dict[int, CostModel] = {}
-        known: dict[Any, float] = {}
-        return np.array(
-            [
-                self._seconds(run, numbers, cluster, models, known)
-                for run, numbers in zip(self.runs, self.numbers, strict=True)
-            ]
-        )
-
-    def _seconds(
-        self,
-        run: Features,
-        numbers: Sequence[dict[FunctionKind, int]],
-        cluster: Cluster,
-        models: dict[int, CostModel],
-        known: dict[Any, float],
-    ) -> float:
-        if run.num_devices not in models:
-            models[run.num_devices] = CostModel(cluster.with_devices(run.num_devices))
-        model = models[run.num_devices]
-        links = tuple(model.links(run.meshes[0]).items())  # the meshes of a run are alike
-        sizes = run.meshes[0].axes
-        reports = []
-        for mesh, asked, number in zip(run.meshes, run.asked, numbers, strict=True):
-            seconds = {}
-            for kind, each in asked.items():
-                key = number[kind], sizes, links
-                if key not in known:
-                    known[key] = model.call_s(each, mesh)
-                seconds[kind] = known[key]
-            reports.append(StageReport(seconds, 0, 0, 0, 0.0, 0.0, asked=asked))
-        between: dict[tuple[int, int], float] = defaultdict(float)
-        for (a, b), n in run.boundary_bytes.items():
-            way = a % run.work.num_groups, b % run.work.num_groups
-            sent_s = model.transfer_s(run.meshes[a], run.meshes[b], n)
-            between[way] = max(between[way], sent_s)
-        family = schedule_named(run.schedule)
-        schedule = family.generate(run.work)
-        times = [
-            stage_times(report, mesh, run.work, model)
-            for report, mesh in zip(reports, run.meshes, strict=True)
-        ]
-        found = simulate(
-            schedule,
-            family.graph(run.work, schedule),
-            durations(run.work, times),
-            lambda need: between[need.source, need.target],
-            overlap=cluster.device.timing.transfers_overlap,
-        )
-        return float(found.makespan_s) + cluster.device.timing.step_s
 
 
 def with_constants(cluster: Cluster, constants: dict[Any, float]) -> Cluster:
@@ -193,16 +72,26 @@ def constants_of(cluster: Cluster, names: Sequence[Any]) -> list[float]:
     ]
 
 
-def fit(runs: Sequence[Features], cluster: Cluster, names: Sequence[Any], rounds: int) -> Cluster:
-    """The cluster whose constants `names` explain the runs best."""
+def fit(
+    runs: Sequence[Features], cluster: Cluster, names: Sequence[Any], rounds: int, weight: float
+) -> Cluster:
+    """The cluster whose constants `names` explain the runs best.
+
+    Args:
+        weight: of a run on several nodes; those on one have 1.
+    """
     bounds = [(DEVICE | LINKS)[name] for name in names]
     low, high = (np.log([b[i] for b in bounds]) for i in (0, 1))
     start = np.clip(np.log(np.maximum(constants_of(cluster, names), 1e-12)), low, high)
     data = Runs(runs)
+    taken = np.array([run.measured_s for run in runs])
+    many = np.array([run.num_devices > cluster.num_devices_per_node for run in runs])
+    weights = np.where(many, weight, 1.0)
 
     def misses(z: Any) -> Any:
         constants = dict(zip(names, map(float, np.exp(z)), strict=True))
-        return np.log(data.predicted_s(with_constants(cluster, constants)) / data.measured_s)
+        found = np.array(data.predicted_s(with_constants(cluster, constants)))
+        return weights * np.log(found / taken)
 
     margin = 1e-3 * (high - low)
     start = np.clip(start, low + margin, high - margin)
@@ -243,7 +132,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("features", type=Path, nargs="+")
     parser.add_argument("--cluster", default="a100-megatron")
-    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--rounds", type=int, default=25, help="0: only score the cluster")
+    parser.add_argument("--weight", type=float, default=2.0, help="of a run on several nodes")
     parser.add_argument("--keep", action="append", default=[], help="a constant not to fit")
     parser.add_argument(
         "--leave-out", action="store_true", help="fit without each hidden size in turn"
@@ -270,15 +160,21 @@ def main() -> int:
                 print(f"{what}, {where}, {len(some)} runs: {said}", flush=True)
 
     show("before", runs, cluster)
-    if asked.leave_out:
+    if asked.leave_out and asked.rounds:
         models: dict[int, list[Features]] = defaultdict(list)
         for run in runs:
             models[run.alike[1]].append(run)
         for hidden, own in models.items():
             others = [run for run in runs if run.alike[1] != hidden]
-            show(f"held out hidden {hidden}", own, fit(others, cluster, names, asked.rounds))
-    fitted = fit(runs, cluster, names, asked.rounds)
-    show("after", runs, fitted)
+            show(
+                f"held out hidden {hidden}",
+                own,
+                fit(others, cluster, names, asked.rounds, asked.weight),
+            )
+    fitted = cluster
+    if asked.rounds:
+        fitted = fit(runs, cluster, names, asked.rounds, asked.weight)
+        show("after", runs, fitted)
     for name, value in zip(names, constants_of(fitted, names), strict=True):
         print(f"{name if isinstance(name, str) else '.'.join(name)}: {value:.4g}")
     if asked.output is not None:
@@ -294,7 +190,7 @@ def main() -> int:
     for run, seconds in worst[:20]:
         axes = dict(run.meshes[0].axes)
         print(
-            f"{run.alike} {axes} {len(run.meshes)} stages, {run.work.num_microbatches}"
+            f"{run.alike} {axes} {len(run.meshes)} stages, {run.num_microbatches}"
             f" microbatches: {1e3 * seconds:.1f} ms, measured {1e3 * run.measured_s:.1f}"
         )
     return 0

@@ -135,20 +135,21 @@ def asks(found: Candidate) -> Asks:
     """What the stages of a plan ask for."""
     with found.module.context:
         values = function_values(found.module.operation)
-    home = {spec.value: each.stage for each in values for spec in each.results}
+    made = {spec.value: (each.stage, spec) for each in values for spec in each.results}
     sent: dict[tuple[int, int, str], int] = {}
     for each in values:
         for spec in each.args:
-            source = home.get(spec.value, each.stage)
+            source, held = made.get(spec.value, (each.stage, spec))
             if spec.per_microbatch and source != each.stage:
                 mesh = found.shape.meshes[source]
-                copies = len(mesh.device_ids) // mesh.num_shards(spec.sharding.axes)
-                sent[source, each.stage, spec.value] = spec.num_bytes * copies
+                copies = len(mesh.device_ids) // mesh.num_shards(held.sharding.axes)
+                sent[source, each.stage, spec.value] = held.num_bytes * copies
     ways: dict[tuple[int, int], int] = {}
     for (source, target, _), num_bytes in sent.items():
         ways[source, target] = ways.get((source, target), 0) + num_bytes
     return Asks(
-        tuple(report.asked for report in found.reports), tuple((a, b, n) for (a, b), n in ways.items())
+        tuple(report.asked for report in found.reports),
+        tuple((a, b, n) for (a, b), n in ways.items()),
     )
 
 

@@ -19,6 +19,7 @@ from shardc.plan.predicted import Asked, Collective, StageReport
 from shardc.planner.step_time import stage_times
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.simulate import simulate
+from shardc.schedule.tasks import Schedule, TaskGraph
 from shardc.schedule.times import durations
 from shardc.schedule.work import Work
 
@@ -95,6 +96,7 @@ class Runs:
     def __init__(self, runs: Sequence[Features], half_gradients: bool = True) -> None:
         self.runs = list(runs)
         self.work = [run.work for run in runs]
+        self.graphs: dict[tuple[str, Work], tuple[Schedule, TaskGraph]] = {}
         self.half_gradients = half_gradients
         self.number: dict[Asked, int] = {}
         self.asked = [[self._all_of(asked) for asked in run.asked] for run in self.runs]
@@ -122,7 +124,8 @@ class Runs:
         model = models[run.num_devices]
         links = tuple(model.links(run.meshes[0]).items())  # the meshes of a run are alike
         times = []
-        for mesh, asked in zip(run.meshes, self.asked[i], strict=True):
+        last = len(run.meshes) - 1
+        for stage, (mesh, asked) in enumerate(zip(run.meshes, self.asked[i], strict=True)):
             seconds = {}
             for kind, (each, number) in asked.items():
                 key = number, mesh.axes, links
@@ -131,22 +134,26 @@ class Runs:
                 seconds[kind] = known[key]
             calls = {kind: each for kind, (each, _) in asked.items()}
             report = StageReport(seconds, 0, 0, 0, 0.0, 0.0, asked=calls)
-            times.append(stage_times(report, mesh, work, model))
+            times.append(stage_times(report, mesh, work, model, last=stage == last))
         between: dict[tuple[int, int], float] = {}
         for a, b, num_bytes in run.sent:
             way = a % work.num_groups, b % work.num_groups
             sent_s = model.transfer_s(run.meshes[a], run.meshes[b], num_bytes)
             between[way] = max(between.get(way, 0.0), sent_s)
-        family = schedule_named(run.schedule)
-        schedule = family.generate(work)
         found = simulate(
-            schedule,
-            family.graph(work, schedule),
+            *self._graph(run.schedule, work),
             durations(work, times),
             lambda need: between.get((need.source, need.target), 0.0),
             overlap=cluster.device.timing.transfers_overlap,
         )
         return float(found.makespan_s) + cluster.device.timing.step_s
+
+    def _graph(self, name: str, work: Work) -> tuple[Schedule, TaskGraph]:
+        if (name, work) not in self.graphs:
+            family = schedule_named(name)
+            schedule = family.generate(work)
+            self.graphs[name, work] = schedule, family.graph(work, schedule)
+        return self.graphs[name, work]
 
 
 def _halved(each: Collective) -> Collective:

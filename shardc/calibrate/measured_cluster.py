@@ -108,14 +108,11 @@ def described(
         msgspec.structs.replace(
             computes.device.timing,
             action_s=call_s(samples),
-            transfer_efficiency=sends.transfer_efficiency if sends else 1.0,
         )
     )
     timing = msgspec.structs.replace(
         own,
-        source=dict.fromkeys(
-            ("half_side", "half_depth", "launch_s", "action_s", "transfer_efficiency"), made
-        ),
+        source=dict.fromkeys(("half_side", "half_depth", "launch_s", "action_s"), made),
     )
     device = Device(
         computes.device.name,
@@ -140,8 +137,17 @@ def described(
             efficiency=sends.efficiency,
             half_group=sends.half_group,
             launch_s=sends.launch_s,
+            transfer_efficiency=sends.transfer_efficiency,
             source=dict.fromkeys(
-                ("bandwidth_bytes_per_s", "latency_s", "efficiency", "half_group", "launch_s"), made
+                (
+                    "bandwidth_bytes_per_s",
+                    "latency_s",
+                    "efficiency",
+                    "half_group",
+                    "launch_s",
+                    "transfer_efficiency",
+                ),
+                made,
             ),
         )
     )

@@ -38,10 +38,12 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         launch_s: from one kernel to the next.
         dispatch_s: of the host, for each kernel, ahead of the device.
         wait_s: of the host, for each further device of a collective's group: the last one counts.
+        host_exposed: how much of the shorter of host and device shows: 0 nothing, 1 all of it.
+        loss_s: of the host, for the forward pass of the last stage: what the loss starts and waits
+            for beside what XLA would.
         action_s: of the host, for each action of the schedule.
         step_s: of the host, for each step.
         gradient_overlap: share of the reduction of gradients that is hidden behind the backward.
-        transfer_efficiency: share of the links' bandwidth that a transfer between stages reaches.
         transfers_overlap: a transfer between stages runs beside what its sender computes.
         half_sums: 16-bit partial sums travel between devices as they are, not as float32.
         source: field name -> where its number comes from.
@@ -55,10 +57,11 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launch_s: float = 0.0
     dispatch_s: float = 0.0
     wait_s: float = 0.0
+    host_exposed: float = 0.0
+    loss_s: float = 0.0
     action_s: float = 0.0
     step_s: float = 0.0
     gradient_overlap: float = 0.0
-    transfer_efficiency: float = 1.0
     transfers_overlap: bool = True
     half_sums: bool = False
     source: dict[str, str] = {}
@@ -70,15 +73,14 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             product_efficiency=self.product_efficiency,
             unaligned=self.unaligned,
             memory_efficiency=self.memory_efficiency,
-            transfer_efficiency=self.transfer_efficiency,
         )
         numbers = {name: getattr(self, name) for name in self.__struct_fields__ if name != "source"}
         require_not_negative(owner, **numbers)
-        if self.gradient_overlap > 1:
-            raise ClusterError(
-                f"gradient_overlap of {owner} is {self.gradient_overlap}",
-                help="give a gradient_overlap from 0 to 1",
-            )
+        for name in ("gradient_overlap", "host_exposed"):
+            if numbers[name] > 1:
+                raise ClusterError(
+                    f"{name} of {owner} is {numbers[name]}", help=f"give a {name} from 0 to 1"
+                )
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,9 +128,11 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             card has 25e9 / 8 bits / 8 devices.
         latency_s: of one message.
         efficiency: share of the bandwidth that a collective of many devices reaches.
-        shared: share of that where several rings leave one unit side by side.
+        shared: share of that where several rings leave one unit side by side, each with several
+            devices in it; rings of one device in each unit have a way of their own.
         half_group: devices beyond the first of a group at which it reaches half of that.
         launch_s: of a collective, whatever it sends.
+        transfer_efficiency: share of the bandwidth that a transfer between stages reaches.
         source: field name -> where its number comes from.
     """
 
@@ -140,12 +144,18 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared: float = 1.0
     half_group: float = 0.0
     launch_s: float = 0.0
+    transfer_efficiency: float = 1.0
     source: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         owner = f"level '{self.name}'"
         require_positive(owner, size=self.size, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s)
-        require_shares(owner, efficiency=self.efficiency, shared=self.shared)
+        require_shares(
+            owner,
+            efficiency=self.efficiency,
+            shared=self.shared,
+            transfer_efficiency=self.transfer_efficiency,
+        )
         require_not_negative(
             owner, latency_s=self.latency_s, half_group=self.half_group, launch_s=self.launch_s
         )

@@ -115,7 +115,7 @@ def least_device(islands: Sequence[Island]) -> Device:
 BETTER_HIGH = frozenset(
     {
         "product_efficiency", "unaligned", "memory_efficiency", "gradient_overlap",
-        "transfer_efficiency", "transfers_overlap", "half_sums",
+        "transfers_overlap", "half_sums",
     }
 )  # fmt: skip
 
@@ -151,4 +151,5 @@ def _least_level(name: str, size: int, levels: Sequence[Level]) -> Level:
         shared=min(level.shared for level in levels),
         half_group=max(level.half_group for level in levels),
         launch_s=max(level.launch_s for level in levels),
+        transfer_efficiency=min(level.transfer_efficiency for level in levels),
     )

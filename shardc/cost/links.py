@@ -88,7 +88,7 @@ def _group_link(cluster: Island, groups: np.ndarray) -> Link:
             rings = int(((inside > 0) & (inside < in_outer)).sum())
             if rings:
                 reached = level.bandwidth_bytes_per_s * level.reached(n)
-                reached *= level.shared if rings > 1 else 1.0
+                reached *= level.shared if rings > 1 and inside.max() > 1 else 1.0
                 share = reached * int(inside.sum())
                 ring = min(ring, share / rings)
                 # Each device inside sends 1/n of its data to each of the others at this level.
@@ -129,6 +129,7 @@ def transfer_link(cluster: Cluster, source: Mesh, target: Mesh) -> Link:
     first, second = np.array(source.device_ids) - start, np.array(target.device_ids) - start
     for i, level in enumerate(home.levels):
         if set(first // home.unit_size(i)) != set(second // home.unit_size(i)):
-            bandwidth = min(bandwidth, level.bandwidth_bytes_per_s * pairs)
+            reached = level.bandwidth_bytes_per_s * level.transfer_efficiency
+            bandwidth = min(bandwidth, reached * pairs)
             latency_s = max(latency_s, level.latency_s)
     return Link(bandwidth, latency_s, bandwidth)

@@ -56,9 +56,17 @@ class CostModel:
         return all_reduce_over_s(axes, num_bytes)
 
     def call_s(self, asked: Asked, mesh: Mesh) -> float:
-        """Seconds of one call of a function, from what it asks of a device of `mesh`."""
+        """Seconds of one call of a function, from what it asks of a device of `mesh`.
+
+        The host runs ahead of the device, and is hidden behind it but where it asks for much that
+        is soon done: device and host together take between the longer of them and their sum.
+        """
         busy_s = sum(count * self.op_s(work) for work, count in asked.work)
-        return max(busy_s + self.sent_s(asked.sent, mesh), self.host_s(asked, mesh))
+        return together_s(
+            busy_s + self.sent_s(asked.sent, mesh),
+            self.host_s(asked, mesh),
+            self.device.timing.host_exposed,
+        )
 
     def host_s(self, asked: Asked, mesh: Mesh) -> float:
         """Seconds of the host for one call: it runs ahead of the device, which waits where there
@@ -83,11 +91,19 @@ class CostModel:
         Raises:
             ClusterError: SHARDC-101, a mesh does not fit the cluster.
         """
-        reached = num_bytes / self.device.timing.transfer_efficiency
-        return transfer_s(transfer_link(self.cluster, source, target), reached)
+        return transfer_s(transfer_link(self.cluster, source, target), num_bytes)
 
     def arrival_s(
         self, arrival: Arrival, mesh: Mesh, wanted: TensorSharding, itemsize: int
     ) -> float:
         """Seconds until an argument lies on `mesh` as wanted, in elements of `itemsize` bytes."""
         return arrival_s(arrival, mesh, wanted, itemsize, self.cluster)
+
+
+def together_s(one_s: float, other_s: float, exposed: float) -> float:
+    """Seconds of two that run side by side: (a^(1/e) + b^(1/e))^e, from their maximum (e = 0) to
+    their sum (e = 1)."""
+    longer, shorter = max(one_s, other_s), min(one_s, other_s)
+    if shorter == 0.0 or exposed == 0.0:
+        return longer
+    return float(longer * (1.0 + (shorter / longer) ** (1.0 / exposed)) ** exposed)

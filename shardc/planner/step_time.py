@@ -81,8 +81,8 @@ def step_time(
     work = family.work(work_of(module, shape), shape.num_chunks)
     model = CostModel(cluster)
     times = [
-        stage_times(report, mesh, work, model.on(mesh))
-        for report, mesh in zip(reports, shape.meshes, strict=True)
+        stage_times(report, mesh, work, model.on(mesh), last=stage + 1 == shape.num_stages)
+        for stage, (report, mesh) in enumerate(zip(reports, shape.meshes, strict=True))
     ]
     first = _simulated(module, shape, family.generate(work), family, work, times, cluster)
     own = family.generate(work, _costs(times))
@@ -147,11 +147,19 @@ def _copies(module: Module, shape: Shape, model: CostModel) -> Copies:
     return Copies(num_bytes, max(busy.values(), default=0.0))
 
 
-def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -> Times:
+def stage_times(
+    report: StageReport, mesh: Mesh, work: Work, model: CostModel, *, last: bool
+) -> Times:
     """Of a whole device group, of which a chunk takes its part: what functions take, and the host
-    for each; some of the reduction of gradients may be hidden behind the last backward."""
+    for each; some of the reduction of gradients may be hidden behind the last backward.
+
+    Args:
+        last: whether the loss is computed here.
+    """
     timing = model.device.timing
     seconds = {kind: s + timing.action_s for kind, s in report.seconds.items()}
+    if last and FunctionKind.FORWARD in seconds:
+        seconds[FunctionKind.FORWARD] += timing.loss_s
     sent = report.asked.get(FunctionKind.UPDATE, Asked()).sent
     if timing.gradient_overlap and sent:
         hidden_s = timing.gradient_overlap * model.sent_s(sent, mesh)

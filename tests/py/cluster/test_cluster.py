@@ -164,7 +164,7 @@ def test_efficiency_that_is_no_share_is_refused(tmp_path, field, share):
     assert error.message == f"efficiency of level 'node' is {float(share)}"
 
 
-@pytest.mark.parametrize("field", ["launch_s", "dispatch_s", "action_s", "half_side"])
+@pytest.mark.parametrize("field", ["launch_s", "dispatch_s", "action_s", "loss_s", "half_side"])
 def test_negative_time_is_refused(tmp_path, field):
     error = refusal(tmp_path, lambda data: data["device"].update(timing={field: -1}))
     assert error.message == f"{field} of the device's timing is -1.0"

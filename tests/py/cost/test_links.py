@@ -68,6 +68,15 @@ def test_transfer_inside_a_node_uses_the_smaller_mesh():
     assert (link.bandwidth_bytes_per_s, link.latency_s) == (100.0, 1e-6)
 
 
+def test_transfer_reaches_its_share_of_the_level_that_it_crosses():
+    node, network = TWO_NODES.levels
+    levels = (node, msgspec.structs.replace(network, transfer_efficiency=0.5))
+    cluster = msgspec.structs.replace(TWO_NODES, levels=levels)
+    across = transfer_link(cluster, mesh_of((4,), range(4)), mesh_of((4,), range(4, 8)))
+    inside = transfer_link(cluster, mesh_of((1,), [0]), mesh_of((1,), [1]))
+    assert (across.bandwidth_bytes_per_s, inside.bandwidth_bytes_per_s) == (4.0, 100.0)
+
+
 def test_transfer_to_the_same_mesh_is_free():
     mesh = mesh_of((4,), range(4))
     assert transfer_link(TWO_NODES, mesh, mesh).bandwidth_bytes_per_s == float("inf")
@@ -80,10 +89,10 @@ def test_mesh_that_does_not_fit_is_refused(ids):
     assert caught.value.code == "SHARDC-101"
 
 
-def test_rings_that_leave_a_node_side_by_side_reach_less():
+def test_rings_of_several_devices_that_leave_a_node_side_by_side_reach_less():
     network = msgspec.structs.replace(TWO_NODES.levels[1], shared=0.5)
     cluster = msgspec.structs.replace(TWO_NODES, levels=(TWO_NODES.levels[0], network))
-    for shape, bandwidth in (((2, 4), 1.0), ((4, 2), 2.0), ((8,), 8.0)):
+    for shape, bandwidth in (((2, 4), 2.0), ((4, 2), 2.0), ((8,), 8.0)):
         found = axis_links(cluster, mesh_of(shape, range(8)))
         assert next(iter(found.values())).bandwidth_bytes_per_s == bandwidth
 

@@ -72,6 +72,27 @@ def test_marks_and_spaces_of_a_file_count_for_nothing(measured, tmp_path):
     assert measured.rows_of(path) == []
 
 
+def test_stages_and_microbatches_that_are_alike_are_compiled_once(measured, monkeypatch):
+    plan = importlib.import_module("measured_plan")
+    compiled = []
+
+    def asks(run):
+        compiled.append(run)
+        named = tuple({"layers": n} for n in run.layers)
+        return plan.Asks(named, ((0, 1, 7), (1, 0, 7)))
+
+    monkeypatch.setattr(plan, "planned", lambda run, cluster: run)
+    monkeypatch.setattr(plan, "asks", asks)
+    replay = plan.Replay(None)
+    long = {**ROW, "num_devices": "24", "pipeline": "6", "layers": "15", "global_batch": "32"}
+    found = replay.asks(measured.read(long))
+    assert [each["layers"] for each in found.asked] == [2, 3, 2, 3, 2, 3]
+    assert found.sent[:2] == ((0, 1, 7), (1, 2, 7)) and len(found.sent) == 10
+    replay.asks(measured.read({**long, "global_batch": "64"}))
+    (one,) = compiled
+    assert (one.layers, one.num_microbatches, one.gpt.layers) == ((2, 2, 3, 3), 2, 10)
+
+
 def test_scores_are_among_runs_of_one_model_devices_and_batch(measured):
     def run(predicted, actual, hidden=256):
         sizes = dict.fromkeys(measured.SIZES, 1) | {"hidden": hidden}

@@ -5,9 +5,12 @@ import pytest
 
 from shardc.cluster import Cluster, Device, Level, Timing
 from shardc.cost.model import CostModel
+from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
-from shardc.plan.predicted import Asked, Collective
+from shardc.plan.predicted import Asked, Collective, StageReport
 from shardc.plan.work import Work
+from shardc.planner.step_time import stage_times
+from shardc.schedule.work import Work as Steps
 
 PAIR = Mesh((("x", 2),), (0, 1))
 SMALL = (Work("float32", 0, 0, 1.0), 10.0)
@@ -24,6 +27,21 @@ def test_the_host_runs_ahead_of_a_device_that_has_more_to_do():
     asked = Asked((SMALL, LARGE))
     assert model(dispatch_s=0.25).call_s(asked, PAIR) == 4.0  # 2.75 s of the host are hidden
     assert model(dispatch_s=1.0).call_s(asked, PAIR) == 11.0
+
+
+def test_some_of_a_host_that_takes_as_long_as_the_device_shows():
+    asked = Asked((SMALL, LARGE))
+    parts = [model(dispatch_s=4 / 11, host_exposed=e).call_s(asked, PAIR) for e in (0, 0.5, 1)]
+    assert parts == pytest.approx([4.0, 4.0 * 2**0.5, 8.0])
+    assert model(host_exposed=0.5).call_s(asked, PAIR) == 4.0
+
+
+def test_the_loss_takes_the_host_on_the_last_stage_alone():
+    report = StageReport({FunctionKind.FORWARD: 1.0, FunctionKind.BACKWARD: 2.0}, 0, 0, 0, 0, 0)
+    steps, cost = Steps(2, 4), model(loss_s=0.25, action_s=0.125)
+    first, last = (stage_times(report, PAIR, steps, cost, last=last) for last in (False, True))
+    assert (first.forward_s, last.forward_s) == (1.125, 1.375)
+    assert first.backward_s == last.backward_s == 2.125
 
 
 def test_hosts_wait_for_each_other_at_collectives():
