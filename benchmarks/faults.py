@@ -43,7 +43,9 @@ SAID = {
     "plan": r"rank RANK differs from rank 0 in its options",
     "scalar": r"is another on rank RANK than on rank 0",
 }
-NAMED = r"rank RANK\b.*(dead|stopped|missing|gone|failed|ended|has begun no step)|task:RANK\b"
+NAMED = (
+    r"rank RANK\b.*(dead|stopped|missing|gone|failed|ended|cannot|has begun no step)|task:RANK\b"
+)
 BY_LAUNCH = r"shardc launch: .*rank RANK(:| is| did not end)"
 
 
@@ -206,7 +208,7 @@ def main() -> int:
     kinds = [k for k in KINDS if asked is None or k[0] in asked or ":".join(k) in asked]
     log = options.log or Path(os.devnull)
     order = random.Random(options.seed)
-    bad = 0
+    bad = done = 0
     end_s = time.monotonic() + (options.seconds or 1e9)
     for number in range(options.runs):
         if time.monotonic() > end_s:
@@ -218,12 +220,12 @@ def main() -> int:
         named = row["named"] or row["named_by_launch"]
         is_bad = row["hung"] or row["wrong"] or row["exit_code"] == 0 or not named
         is_bad = is_bad or not row.get("resumed", True)
-        bad += is_bad
+        bad, done = bad + is_bad, done + 1
         print(number, "BAD" if is_bad else "ok", json.dumps(row), flush=True)
         if options.output is not None:
             with options.output.open("a") as file:
                 file.write(json.dumps({"seed": options.seed, **row}) + "\n")
-    print(f"{options.runs} runs: {bad} hung, wrong, unnamed or not resumed")
+    print(f"{done} runs: {bad} hung, wrong, unnamed or not resumed")
     return int(bad > 0)
 
 

@@ -121,9 +121,9 @@ class _Commit:
             raise
         except Exception as error:  # whatever a file system can say
             job = this_job()
+            said = str(error).splitlines()[0][-SAID:].lstrip(": ")
             told = ClusterError(
-                f"rank {job.rank} cannot write its part of a checkpoint:"
-                f" {str(error).splitlines()[0][-SAID:]}",
+                f"rank {job.rank} cannot write its part of a checkpoint: {said}",
                 help="make room where checkpoints are written; those that were complete are whole",
                 code="SHARDC-284",
             )
