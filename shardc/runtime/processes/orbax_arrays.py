@@ -96,7 +96,11 @@ def _handler(handlers: Any) -> Any:
             return await read_by_chunks(found, arg.sharding, np.dtype(arg.dtype))
 
     if jax.process_count() == 1:
-        return JobArrays()
+        # orbax's own handler keeps there what kind of keys an array has.
+        store_of_kinds = getattr(
+            handlers.get_type_handler(jax.Array), "_array_metadata_store", None
+        )
+        return JobArrays(array_metadata_store=store_of_kinds)
     # Who has an array describes it, and all might write the one file of shardings at once; that
     # would serve to restore without saying where to, which is of no use for another plan.
     return JobArrays(
@@ -162,9 +166,9 @@ def _bytes_here(arg: Any) -> int:
 def _groups(numbers: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
     """Runs of numbers whose sizes come to `GROUP_BYTES`, or of one number."""
     groups: list[list[int]] = []
-    filled = GROUP_BYTES
+    filled = 0
     for number in numbers:
-        if filled + sizes[number] > GROUP_BYTES:
+        if not groups or filled + sizes[number] > GROUP_BYTES:
             groups.append([])
             filled = 0
         groups[-1].append(number)

@@ -30,10 +30,11 @@ def read(monkeypatch):
     monkeypatch.setattr(orbax_arrays, "read_by_chunks", counted)
     monkeypatch.setattr(orbax_arrays, "CHUNK_BYTES", CHUNK_BYTES)
     monkeypatch.setattr(orbax_arrays, "GROUP_BYTES", CHUNK_BYTES)
+    handlers = ocp.type_handlers
+    own = handlers.get_type_handler(jax.Array)
     shardc.use_orbax()
     yield found
-    handlers = ocp.type_handlers
-    handlers.register_type_handler(jax.Array, handlers.ArrayHandler(), override=True)
+    handlers.register_type_handler(jax.Array, own, override=True)
 
 
 def test_a_state_is_restored_into_another_plan(read, tmp_path):
@@ -65,6 +66,25 @@ def test_any_layout_and_dtype_is_read_from_any_chunks(read, tmp_path, spec):
     into["x"] = jax.ShapeDtypeStruct((24, 40, 8), jnp.float32, sharding=place)
     with ocp.CheckpointManager(tmp_path) as manager, pytest.raises(ValueError, match="not compat"):
         manager.restore(0, args=ocp.args.StandardRestore(into))
+
+
+def test_keys_numbers_and_what_is_restored_without_a_layout(read, tmp_path):
+    state = {"key": jax.random.key(3), "x": jnp.arange(4), "n": 5}
+    into = jax.tree.map(lambda leaf: leaf if isinstance(leaf, int) else typed(leaf), state)
+    with ocp.CheckpointManager(tmp_path) as manager:
+        manager.save(0, args=ocp.args.StandardSave(state))
+        manager.wait_until_finished()
+        for got in (
+            manager.restore(0, args=ocp.args.StandardRestore(into)),
+            manager.restore(0, args=ocp.args.StandardRestore()),
+        ):
+            assert got["key"] == state["key"] and got["n"] == 5
+            np.testing.assert_array_equal(got["x"], state["x"])
+    assert read == []
+
+
+def typed(leaf):
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
 
 
 def test_a_commit_that_fails_ends_the_job(monkeypatch):
