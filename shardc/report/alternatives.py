@@ -11,6 +11,8 @@ from rich.table import Table
 from shardc.plan.alternatives import Alternative, Alternatives, Terms, mesh_words
 from shardc.report.summary import seconds, size
 
+AS_FAST = 0.0005  # share of a step up to which two are equally fast
+
 _TIMES = {
     "compute_s": "compute of the busiest stage",
     "communication_s": "communication inside it",
@@ -119,7 +121,10 @@ def loses_by(each: Alternative, first: Alternative) -> str:
         return f"{size(each.missing_bytes)} too many on a device"
     if each is first or first.step_time_s == math.inf:
         return ""
-    more = f"{each.step_time_s / first.step_time_s - 1:+.1%}"
+    lost = each.step_time_s / first.step_time_s - 1
+    if 0 <= lost < AS_FAST:
+        return "as fast"
+    more = f"{lost:+.1%}"
     if each.exact is None or first.exact is None:
         return more
     field = _largest(first.exact, each.exact)

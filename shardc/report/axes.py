@@ -7,6 +7,7 @@ from shardc.plan.account import TENSOR, AxisUse, Role
 from shardc.report.model import AxisWords
 
 LEAST = 0.05  # share from which a role is named
+NOTHING = 0.005  # share up to which an axis does not split at all
 SPLIT = 0.3  # share of state that must be split beyond what tensor parallelism splits anyway
 
 
@@ -92,7 +93,7 @@ def headline(num_groups: int, chunks: int, axes: Sequence[AxisWords]) -> str:
         parts.append("each stage splits its own way")
     else:
         parts += by_stage.get(0, [])
-    used = {role for axis in axes for role, share in axis.flops.items() if share >= LEAST}
+    used = {role for axis in axes for role, share in axis.flops.items() if share >= NOTHING}
     if num_groups == 1 and axes and used == {Role.WHOLE.value}:
         count = math.prod(axis.size for axis in axes)
         return f"no parallelism: each of {count} devices does the whole step"

@@ -9,6 +9,7 @@ from shardc.plan.layout import ranges
 from shardc.report.model import Group, Layers
 
 MOST_PERIOD = 48  # products in one layer
+MOST_RANGES = 6  # of numbers in the name of a group, which says how many there are
 _NUMBER = re.compile(r"\d+")
 _PATH = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
 
@@ -120,11 +121,13 @@ def fold_arguments(arguments: Sequence[PlacedArgument]) -> tuple[Group, ...]:
 
 
 def _folded_name(names: Sequence[str]) -> str:
-    """`blocks[0-3].up` for names that differ in numbers; `*` where two numbers differ."""
+    """`blocks[0-3].up` for names that differ in numbers."""
     numbers = [_NUMBER.findall(name) for name in names]
     texts = _NUMBER.split(names[0])
     parts = [texts[0]]
     for n, text in enumerate(texts[1:]):
         own = {int(each[n]) for each in numbers}
-        parts += [ranges(tuple(own)), text]
+        listed = ranges(tuple(own)).split(",")
+        few = listed if len(listed) <= MOST_RANGES else [*listed[: MOST_RANGES - 1], "..."]
+        parts += [",".join(few), text]
     return "".join(parts)

@@ -201,12 +201,18 @@ def test_stages_with_the_same_products_share_their_lines() -> None:
 
     plan = planned("", 2, 4)
     assert plan.account is not None
-    products = (*stage(0), *stage(1), product(2, "p['head']", 9))
-    account = msgspec.structs.replace(plan.account, products=products)
-    lines = in_words(read_plan(msgspec.structs.replace(plan, account=account))).splitlines()
+
+    def words(*products: Product) -> list[str]:
+        account = msgspec.structs.replace(plan.account, products=products)
+        return in_words(read_plan(msgspec.structs.replace(plan, account=account))).splitlines()
+
+    lines = words(*stage(0), *stage(1))
     at = lines.index("  stages 0, 1:")
     assert lines[at + 1 : at + 3] == ["    2 x 4x8 [-, x] -> [-]", "    w 4x4 [-, x] -> [-]"]
-    assert lines[at + 3 : at + 5] == ["  stage 2:", "    head 4x9 [-, x] -> [-]"]
+    lines = words(*stage(0), product(1, "p['head']", 9))
+    at = lines.index("  stage 1:")
+    assert lines[at - 3] == "  stage 0:"
+    assert lines[at + 1] == "    head 4x9 [-, x] -> [-]"
 
 
 def test_what_does_not_train_has_no_parameters() -> None:
@@ -227,3 +233,14 @@ def test_a_plan_in_which_all_devices_do_the_same_says_so() -> None:
     account = msgspec.structs.replace(plan.account, axes=idle)
     reading = read_plan(msgspec.structs.replace(plan, account=account))
     assert reading.headline == "no parallelism: each of 4 devices does the whole step"
+
+
+def test_names_of_large_groups_are_cut() -> None:
+    account = planned("megatron").account
+    assert account is not None
+    kind, lies = account.arguments[0].kind, TensorSharding(((),))
+    arguments = [
+        PlacedArgument(f"w[{2 * n}]", kind, 0, (4,), "float32", lies, 16) for n in range(9)
+    ]
+    (group,) = fold_arguments(arguments)
+    assert (group.name, group.count) == ("w[0,2,4,6,8,...]", 9)
