@@ -145,6 +145,24 @@ def meshes_of_stages(groups: Sequence[Mesh], schedule: str, chunks: int) -> tupl
     return tuple(groups[group] for of_stage in family.place(work) for group in of_stage)
 
 
+def with_copies(shape: Shape) -> Shape:
+    """A shape that has each stage once, with the second copies that its schedule has: each on the
+    mesh of the first stage of the device group where it stands."""
+    family = executable_schedule(shape.schedule)
+    work = Work(
+        len(shape.meshes) // shape.num_chunks,
+        family.replicas,
+        chunks=shape.num_chunks,
+        replicas=family.replicas,
+    )
+    own, *copies = family.place(work)
+    of_group: dict[int, Mesh] = {}
+    for group, mesh in zip(own, shape.meshes, strict=True):
+        of_group.setdefault(group, mesh)
+    meshes = [*shape.meshes, *(of_group[group] for copy in copies for group in copy)]
+    return msgspec.structs.replace(shape, meshes=tuple(meshes), num_replicas=family.replicas)
+
+
 def with_schedule(
     proposal: Proposal, splits: Splits, schedule: str, options: PlanOptions
 ) -> Proposal:

@@ -14,7 +14,7 @@ from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.candidate import Candidate, plan_exactly
 from shardc.planner.hand.layers import cut_shape, stages_of
 from shardc.planner.hand.meshes import meshes_of
-from shardc.planner.proposal import Proposal
+from shardc.planner.proposal import Proposal, with_copies
 from shardc.planner.record.account import recorded
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import executable_schedule
@@ -58,7 +58,7 @@ def plan_by_hand(
             num_chunks=spec.chunks,
             recompute=_recompute(spec),
         )
-        shape = cut_shape(splits, shape, begins)
+        shape = with_copies(cut_shape(splits, shape, begins))
         try:
             found = plan_exactly(
                 outline_shape(splits.of(shape), shape, cluster),
@@ -68,7 +68,7 @@ def plan_by_hand(
                 time_limit_s=options.time_limit_s,
                 effort_s=EFFORT_S,
                 gap=GAP,
-                asked=[spec.of_stage(n) for n in range(len(spec.stages))],
+                asked=[spec.of_stage(n) for n in range(len(spec.stages))] * shape.num_replicas,
             )
         except InfeasibleError as error:
             refusal = refusal or error

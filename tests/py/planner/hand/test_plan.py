@@ -73,7 +73,12 @@ def test_numbers_and_memory_of_stages_that_make_values_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "firsts"), [("interleaved-1f1b", [0, 4, 0, 4]), ("zb-v", [0, 4, 4, 0])]
+    ("schedule", "firsts"),
+    [
+        ("interleaved-1f1b", [0, 4, 0, 4]),
+        ("zb-v", [0, 4, 4, 0]),
+        ("bitpipe", [0, 4, 4, 0, 4, 0, 0, 4]),  # with the second copies
+    ],
 )
 def test_chunks_share_the_devices_that_their_schedule_gives_them(
     schedule: str, firsts: list[int]
@@ -82,7 +87,7 @@ def test_chunks_share_the_devices_that_their_schedule_gives_them(
     spec = StagesSpec(1, (StageSpec(1, (4,)),) * 4, 4, schedule, chunks=2)
     own = shardc.jit(step, donate_argnums=donated, plan=spec)
     plan = own.lower(*args).plan().plan
-    assert (plan.num_stages, plan.num_chunks, len(plan.stages)) == (2, 2, 4)
+    assert (plan.num_stages, plan.num_chunks, len(plan.own_stages)) == (2, 2, 4)
     assert [stage.mesh.device_ids[0] for stage in plan.stages] == firsts
     wanted = jax.jit(step)(*jax.tree.map(jnp.copy, args))
     for one, other in zip(jax.tree.leaves(own(*args)), jax.tree.leaves(wanted), strict=True):
