@@ -40,7 +40,7 @@ def estimated(search: ShapeSearch, most_stages: int) -> int:
             count = next(filter(prices.has, search.counts or search.whole_counts))
             prices.open_size(size, count)
             prices.open_doubtful(size, count)
-            prices.open_prices(size, count)
+            prices.open_prices(size, count, None)
     return len(search.estimated())
 
 

@@ -27,6 +27,7 @@ class CostModel:
     def __init__(self, cluster: Cluster, device: Device | None = None) -> None:
         self.cluster = cluster
         self.device = device or cluster.device
+        self._between: dict[tuple[Mesh, Mesh], Link] = {}
 
     def on(self, mesh: Mesh) -> "CostModel":
         """The same for what runs on a mesh, at the pace of the island that it lies on."""
@@ -91,7 +92,10 @@ class CostModel:
         Raises:
             ClusterError: SHARDC-101, a mesh does not fit the cluster.
         """
-        return transfer_s(transfer_link(self.cluster, source, target), num_bytes)
+        link = self._between.get((source, target))
+        if link is None:
+            link = self._between[source, target] = transfer_link(self.cluster, source, target)
+        return transfer_s(link, num_bytes)
 
     def arrival_s(
         self, arrival: Arrival, mesh: Mesh, wanted: TensorSharding, itemsize: int

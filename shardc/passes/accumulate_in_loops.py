@@ -37,6 +37,7 @@ class AccumulateInLoops(Pass):
     never_refuses = "a sum that is not added to an accumulator at once is left alone"
 
     def apply(self, module: ir.Operation) -> None:
+        known: dict[ir.Value, Iterations | None] = {}
         for function in functions(module):
             arguments = {
                 attrs[VALUE]: value
@@ -51,10 +52,12 @@ class AccumulateInLoops(Pass):
                 if VALUE in attrs and attrs[VALUE] in arguments
             ]
             for accumulator, total in totals:
-                _accumulate(accumulator, total)
+                _accumulate(accumulator, total, known)
 
 
-def _accumulate(accumulator: ir.Value, total: ir.Value) -> None:
+def _accumulate(
+    accumulator: ir.Value, total: ir.Value, known: dict[ir.Value, Iterations | None]
+) -> None:
     """Has the loop that makes what is added to the accumulator start from it, if one does."""
     add = made_by(total)
     if add is None or add.name != "stablehlo.add" or not _is_used_once(accumulator):
@@ -69,7 +72,10 @@ def _accumulate(accumulator: ir.Value, total: ir.Value) -> None:
     if loop.name != "stablehlo.while" or SHARDING in loop.attributes:
         return
     p = ir.OpResult(value).result_number
-    found = iterations(loop)
+    name = loop.results[0]  # which stays, whatever the loop starts from
+    if name not in known:
+        known[name] = iterations(loop)
+    found = known[name]
     if found is None or list(loop.regions[0].blocks[0].arguments[p].uses):
         return
     if p in found.writes and _writes_all(found, p):

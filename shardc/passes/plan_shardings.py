@@ -39,8 +39,9 @@ from shardc.ir.walk import functions, symbol
 from shardc.plan.layout import Mesh, ranges
 from shardc.plan.predicted import StageReport
 from shardc.rewrite.local.planned_shardings import write_shardings
+from shardc.solver.known import solve_once
 from shardc.solver.problem.problem import Ints, Problem, Solution, least_peak
-from shardc.solver.solve import LimitError, solve
+from shardc.solver.solve import LimitError
 
 MOST_ROUNDS = 8  # of solving a stage again because of what reshards hold
 
@@ -226,7 +227,7 @@ class PlanShardings(Pass):
         """The cheapest choice that leaves room for so many bytes at each time."""
         steps = [0, *(np.flatnonzero(np.diff(reserved)) + 1).tolist(), len(reserved)]
         room = [(at, to) for at, to in itertools.pairwise(steps) if at < to and reserved[at]]
-        solution = solve(
+        solution = solve_once(
             replace(
                 problem,
                 costs=[*problem.costs, *(np.zeros(1) for _ in room)],

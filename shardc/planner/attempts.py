@@ -25,6 +25,7 @@ from shardc.planner.proposal import Proposal
 from shardc.planner.request import print_request
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
+from shardc.schedule.registry import executable_schedule
 from shardc.solver.interrupt import poll_between
 from shardc.solver.solve import LimitError
 
@@ -71,7 +72,8 @@ class Attempts:
         self._longest_s = 0.0  # of planning one shape exactly
         self._ops = self._most_ops = 0  # of all shapes, of the one that has most
         self._first: Proposal | None = None  # that was planned
-        self._outlined: tuple[Shape, Module] | None = None  # the last one, and its cuts
+        # The last one; what its stages depend on, which names no schedule.
+        self._outlined: tuple[tuple[Shape, bool], Module] | None = None
 
     @property
     def has_any(self) -> bool:
@@ -107,8 +109,9 @@ class Attempts:
         return self.seconds_spent() + self._longest_s < self.options.time_limit_s
 
     def _outline(self, shape: Shape) -> Module:
-        """The stage functions of a shape; the last are kept, for its other meshes."""
-        key = msgspec.structs.replace(shape, meshes=())
+        """The stage functions of a shape; the last are kept, for its other meshes and schedules."""
+        split_backward = executable_schedule(shape.schedule).split_backward
+        key = msgspec.structs.replace(shape, meshes=(), schedule=""), split_backward
         if self._outlined is None or self._outlined[0] != key:
             split_module = self.splits.of(shape)
             self._outlined = key, outline_shape(split_module, shape, self.cluster)

@@ -122,27 +122,24 @@ def _timed(
     index = {task: i for i, task in enumerate(tasks)}
     lane_of = [row for row, lane in enumerate(schedule.lanes) for _ in lane]
     takes = [duration_s(task) for task in tasks]
-    readers: list[list[tuple[int, Need | None]]] = [[] for _ in tasks]
+    sends: list[list[tuple[int, Need, Amount | None]]] = [[] for _ in tasks]
     pending = [0] * len(tasks)
-    crossing: set[Amount] = set()
     for i, task in enumerate(tasks):
         for need in graph.needs[task]:
             crosses = need.source != need.target and need.num_bytes
-            if crosses:
-                crossing.add(send_s(need))
-            readers[index[need.task]].append((i, need if crosses else None))
+            sends[index[need.task]].append((i, need, send_s(need) if crosses else None))
             pending[i] += 1
-    distinct = {*takes, *crossing}
+    distinct = {*takes, *(s for each in sends for *_, s in each if s is not None)}
     scale = common_scale(distinct)
-    whole = {time: scaled(time, scale) for time in distinct}  # equal numbers scale alike
-    takes = [whole[time] for time in takes]
+    whole: dict[Amount | None, Amount] = {time: scaled(time, scale) for time in distinct}
+    takes = [whole[time] for time in takes]  # equal numbers scale alike
+    readers = [[(i, need, whole.get(s)) for i, need, s in each] for each in sends]
     start, end = _run(
         schedule,
         takes,
         lane_of,
         readers,
         pending,
-        lambda need: whole[send_s(need)],
         overlap=overlap,
         link=link,
     )
@@ -157,9 +154,8 @@ def _run(
     schedule: Schedule,
     takes: Sequence[Amount],
     lane_of: Sequence[int],
-    readers: Sequence[Sequence[tuple[int, Need | None]]],
+    readers: Sequence[Sequence[tuple[int, Need, Amount | None]]],
     pending: list[int],
-    send_s: Callable[[Need], Amount],
     *,
     overlap: bool,
     link: Link | None,
@@ -195,15 +191,15 @@ def _run(
         busy_until: Amount = now
         sent: dict[int, Amount] = {}
         touched = [row]
-        for reader, need in readers[i]:
+        for reader, need, send_s in readers[i]:
             arrival = now
-            if need is not None:
+            if send_s is not None:
                 if need.target not in sent:
                     begins = busy_until if not overlap else now
                     if link is not None:
                         way = link(need.source, need.target)
                         begins = max(begins, link_free_s.get(way, 0))
-                    sent[need.target] = begins + send_s(need)
+                    sent[need.target] = begins + send_s
                     if link is not None:
                         link_free_s[way] = sent[need.target]
                     if not overlap:

@@ -5,6 +5,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from shardc.solver.wide.unfolding import folded, prove_unfolded, search_folded
 FREE, TIED, RELAXED = "free", "tied", "relaxed"  # what `equal_layers` may be
 
 MOST_CELLS_FOR_CP_SAT = 60_000  # pairs of strategies over all edges that CP-SAT is given
+WORK_PER_PAIR = 1_000  # of handing it over, whatever CP-SAT makes of it
 FIRST_CELLS = 60_000_000  # of the tables of one pass, 0.3 s
 MOST_CELLS = 16 * FIRST_CELLS
 MOST_RESTARTS = 6  # with times added; the next one limits memory at all times
@@ -140,7 +142,7 @@ def solve(
     if search.best is None:
         _raise_infeasible(problem, search)
     assert search.best is not None
-    return _solution(problem, search)
+    return replace(_solution(problem, search), cut_short=bool(interrupted))
 
 
 def _search(search: Search, seed: int, equal_layers: str) -> None:
@@ -270,7 +272,7 @@ def _solve_relaxation(
 def _finish(search: Search, prices: Floats, seed: int, rng: random.Random) -> None:
     """Closes what gap is left: CP-SAT where it can, local search until the budget is spent."""
     cells = sum(int(np.isfinite(table).sum()) for table in search.reduced.tables)
-    if cells <= MOST_CELLS_FOR_CP_SAT:
+    if cells <= MOST_CELLS_FOR_CP_SAT and WORK_PER_PAIR * cells <= search.work:
         search.begin("certify")
         certify(search.reduced, search, deterministic_s=search.effort_s / 4, seed=seed)
         search.note(f"CP-SAT on {cells:,} pairs")

@@ -44,7 +44,7 @@ class Network:
             near = sorted(row, key=rank.__getitem__)
             self.near.append(np.array(near, np.int64))
             self.blocks.append(
-                np.concatenate([row[w] for w in near], axis=1)
+                np.ascontiguousarray(np.concatenate([row[w] for w in near], axis=1))
                 if near
                 else np.zeros((self.sizes[v], 0))
             )

@@ -140,6 +140,7 @@ class Solution:
             or (where they must) in the answer.
         folded_objective: cost of the best choice found in which these nodes agree (seconds); None
             where nothing was folded.
+        cut_short: the clock or Ctrl-C ended the search; with more time it may be better.
     """
 
     choice: tuple[int, ...]
@@ -150,6 +151,7 @@ class Solution:
     log: tuple[str, ...] = ()
     num_folded: int = 0
     folded_objective: float | None = None
+    cut_short: bool = False
 
     @property
     def gap(self) -> float:

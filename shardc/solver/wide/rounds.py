@@ -87,9 +87,10 @@ def descend(search: Search, prices: Floats, rng: random.Random) -> None:
     Args:
         prices: of all times; changed to the last ones used.
     """
-    search.begin("contract")
-    search.enter(contract(search.problem, search.live))
-    search.note(f"{len(search.reduced.costs)} nodes, all {len(search.reduced.times)} times")
+    if len(search.live.times):  # else that is what is there
+        search.begin("contract")
+        search.enter(contract(search.problem, search.live))
+        search.note(f"{len(search.reduced.costs)} nodes, all {len(search.reduced.times)} times")
     whole = search.work_left
     descent = Descent(Network(search.reduced), search, prices[search.reduced.times], rng)
     try:

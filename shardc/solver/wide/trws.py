@@ -101,11 +101,12 @@ class Messages:
                 bound += kept * least
                 slack = kept * (belief - least)
             if count:
-                share = (belief / most - coming).T
+                share = belief / most - coming
                 owners = self._owners[v][cells]
-                table = share[:, owners - owners[0]]
+                # Row by row: least of whole rows is several times faster than least within rows.
+                table = np.ascontiguousarray(share.T).take(owners - owners[0], axis=1)
                 table += block[:, cells]
-                message = table.min(axis=0)
+                message = np.minimum.reduce(table, axis=0)
                 sent[self._targets[v][cells]] = message
                 if slacks is not None:
                     table -= message

@@ -1,0 +1,46 @@
+"""Answers that are known: equal problems that are asked in the same way have equal answers."""
+
+import hashlib
+from collections import OrderedDict
+from typing import Any
+
+from shardc.solver.problem.problem import Problem, Solution
+from shardc.solver.solve import solve
+
+MOST_KNOWN = 64
+
+_known: OrderedDict[bytes, Solution] = OrderedDict()
+
+
+def solve_once(problem: Problem, *, time_limit_s: float, **asked: Any) -> Solution:
+    """As `solve`; what was answered before, unless the clock or Ctrl-C cut that short, is not
+    searched for again. Shapes of a pipeline have stages in common.
+
+    Args:
+        asked: of `solve`; all that the answer depends on.
+    """
+    key = _digest(problem, asked)
+    found = _known.get(key)
+    if found is None:
+        found = solve(problem, time_limit_s=time_limit_s, **asked)
+        if found.cut_short:
+            return found
+        _known[key] = found
+    _known.move_to_end(key)
+    if len(_known) > MOST_KNOWN:
+        _known.popitem(last=False)
+    return found
+
+
+def _digest(problem: Problem, asked: dict[str, Any]) -> bytes:
+    digest = hashlib.blake2b(repr(sorted(asked.items())).encode(), digest_size=20)
+    shape = [list(map(len, problem.costs)), list(map(tuple, problem.edges))]
+    live = [list(map(tuple, problem.intervals)), sorted(problem.more_intervals.items())]
+    digest.update(repr((shape, live, problem.usage_limit)).encode())
+    for array in (*problem.costs, *problem.usages):
+        digest.update(array.tobytes())
+    tables = {id(table): table for table in problem.edge_costs}  # many edges share one
+    names = {key: hashlib.blake2b(t.tobytes(), digest_size=20) for key, t in tables.items()}
+    for table in problem.edge_costs:
+        digest.update(names[id(table)].digest())
+    return digest.digest()
