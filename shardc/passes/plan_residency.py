@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.op_classes import FUSED, MOVES, ON_THE_FLY, OPAQUE
+from shardc.analysis.stages.compared_values import compared_makers
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
     ACCUMULATE,
@@ -19,13 +19,10 @@ from shardc.ir.attributes import (
     get_int,
     get_str,
 )
-from shardc.ir.calls import CALL
-from shardc.ir.clone import inputs
-from shardc.ir.constants import splat
 from shardc.ir.effects import is_host_call, must_run_once
 from shardc.ir.pass_manager import Pass
-from shardc.ir.tensor_types import dtype_of, num_bytes
-from shardc.ir.walk import made_by, main_function, ops, walk
+from shardc.ir.tensor_types import num_bytes
+from shardc.ir.walk import main_function, ops, walk
 from shardc.plan.function_kind import FunctionKind
 from shardc.solver.pipeline.residency import kept_cuts
 
@@ -74,50 +71,12 @@ def _is_forward(op: ir.Operation) -> bool:
 
 
 def _compared(main: ir.Operation) -> set[ir.Operation]:
-    """Forward ops whose floats are compared with those of other forward ops.
-
-    What is made again may have other last bits: it is split and compiled anew. JAX's gradients of
-    maxima ask which elements are equal to the maximum; none would be, had only one of the two been
-    kept.
-    """
+    """Forward ops whose floats are compared with those of other forward ops."""
     found: set[ir.Operation] = set()
     for op in ops(main):
-        if any(_compares_floats(each) for each in [op, *walk(op)]):
-            origins = _origins(op)
-            found |= origins if len(origins) > 1 else set()
+        origins = compared_makers(op, lambda maker: not _is_forward(maker))
+        found |= {maker for maker in origins if _is_forward(maker)} if len(origins) > 1 else set()
     return found
-
-
-def _compares_floats(op: ir.Operation) -> bool:
-    if op.name != "stablehlo.compare":
-        return False
-    return _is_float(op.operands[0]) and all(splat(value) is None for value in op.operands)
-
-
-def _is_float(value: ir.Value) -> bool:
-    return dtype_of(value).startswith(("float", "bfloat", "complex"))
-
-
-def _origins(op: ir.Operation) -> set[ir.Operation]:
-    """The forward ops that make the floats of `op`; elements may be moved on the way, and, on the
-    way back, computed with one by one."""
-    found: set[ir.Operation] = set()
-    seen: set[ir.Operation] = set()
-    todo = inputs(op)
-    while todo:
-        value = todo.pop()
-        maker = made_by(value)
-        if maker is None or maker in seen or not _is_float(value) or splat(value) is not None:
-            continue
-        seen.add(maker)
-        if maker.name in _HANDS_ON or (maker.name in FUSED and not _is_forward(maker)):
-            todo += inputs(maker)
-        elif _is_forward(maker):
-            found.add(maker)
-    return found
-
-
-_HANDS_ON = (MOVES | ON_THE_FLY | {"stablehlo.select"}) - OPAQUE - {CALL}
 
 
 def _mark(chain: list[ir.Operation], held: int, compared: Collection[ir.Operation]) -> None:

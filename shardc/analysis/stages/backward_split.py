@@ -7,6 +7,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import heavy_flops, op_cost
 from shardc.analysis.program.fusion import is_fused
+from shardc.analysis.stages.compared_values import compared_makers
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import STAGE, VALUE, arg_attrs, function_kind, get_int, result_attrs
 from shardc.ir.clone import inputs
@@ -98,14 +99,25 @@ def split_backward(
     wanted.update(returned[r] for r in later)
     arguments: dict[ir.Value, int] = dict.fromkeys(body(function).arguments, 1)
     kept = kept_between(arguments, shared, wanted, model) - set(arguments)
+    kept |= _compared(late, shared)
     again = makers_of(wanted, kept)
+    read = {value for op in again for value in inputs(op)} | wanted
     return BackwardSplit(
         [op for op in ops(function) if op in urgent],
         [op for op in ops(function) if op in again],
         first,
         later,
-        [value for op in shared for value in op.results if value in kept],
+        [value for op in shared for value in op.results if value in kept and value in read],
     )
+
+
+def _compared(late: Collection[ir.Operation], shared: Sequence[ir.Operation]) -> set[ir.Value]:
+    """The results of `shared` that the rest compares with others: both are of the first time."""
+    found: set[ir.Operation] = set()
+    for op in late:
+        makers = compared_makers(op, lambda _: False)
+        found |= makers if len(makers) > 1 else set()
+    return {value for op in shared if op in found for value in op.results}
 
 
 def makers_of(values: Collection[ir.Value], given: Collection[ir.Value] = ()) -> set[ir.Operation]:

@@ -1,0 +1,58 @@
+"""What comparisons of floats read: values of which two copies must not meet.
+
+What is computed a second time, in another function, is split and compiled anew, and may have other
+last bits. JAX's gradients of maxima ask which elements are equal to the maximum; none is, if one of
+the two is a value of the first time and the other one of the second.
+"""
+
+from collections.abc import Callable
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.op_classes import FUSED, MOVES, ON_THE_FLY, OPAQUE
+from shardc.ir.calls import CALL
+from shardc.ir.clone import inputs
+from shardc.ir.constants import splat
+from shardc.ir.tensor_types import dtype_of
+from shardc.ir.walk import made_by, walk
+
+_HANDS_ON = (MOVES | ON_THE_FLY | {"stablehlo.select"}) - OPAQUE - {CALL}
+
+
+def compared_makers(
+    op: ir.Operation, may_pass: Callable[[ir.Operation], bool]
+) -> set[ir.Operation]:
+    """The ops that make the floats which `op`, or an op inside of it, compares; constants aside.
+
+    Args:
+        may_pass: ops that may be looked through where they work element by element; what only
+            moves elements always is.
+    Returns:
+        Empty where nothing is compared, or only with constants.
+    """
+    if not any(_compares_floats(each) for each in [op, *walk(op)]):
+        return set()
+    found: set[ir.Operation] = set()
+    seen: set[ir.Operation] = set()
+    todo = inputs(op)
+    while todo:
+        value = todo.pop()
+        maker = made_by(value)
+        if maker is None or maker in seen or not _is_float(value) or splat(value) is not None:
+            continue
+        seen.add(maker)
+        if maker.name in _HANDS_ON or (maker.name in FUSED and may_pass(maker)):
+            todo += inputs(maker)
+        else:
+            found.add(maker)
+    return found
+
+
+def _compares_floats(op: ir.Operation) -> bool:
+    if op.name != "stablehlo.compare":
+        return False
+    return _is_float(op.operands[0]) and all(splat(value) is None for value in op.operands)
+
+
+def _is_float(value: ir.Value) -> bool:
+    return dtype_of(value).startswith(("float", "bfloat", "complex"))
