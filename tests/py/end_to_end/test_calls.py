@@ -73,7 +73,7 @@ def arguments() -> tuple[Any, ...]:
 
 @pytest.mark.parametrize(("stages", "microbatches", "seed"), [(1, 1, 0), (1, 4, 1), (2, 4, 3)])
 def test_training(kept: set[str], stages: int, microbatches: int, seed: int) -> None:
-    with jax.enable_x64(True), mock.patch.object(plan_shardings, "solve", random_solver(seed)):
+    with jax.enable_x64(True), mock.patch.object(plan_shardings, "solve_once", random_solver(seed)):
         args = arguments()
         compiled = shardc.jit(
             step, stages=stages, microbatches=microbatches, cluster=CLUSTER, mesh=(2, 2)

@@ -157,8 +157,8 @@ def found(request: pytest.FixtureRequest) -> Results:
         mesh=(2, 2),
         compiler_options=OPTIMISED,
     )
-    solve = plan_shardings.solve if seed is None else random_solver(seed)
-    with mock.patch.object(plan_shardings, "solve", solve):
+    solve = plan_shardings.solve_once if seed is None else random_solver(seed)
+    with mock.patch.object(plan_shardings, "solve_once", solve):
         made = planned.lower(*arguments(1.0, CHOICES["all"])).plan()
     assert (made.plan.num_stages, made.plan.num_microbatches) == (stages, microbatches)
     return _results(made.compile())

@@ -259,7 +259,7 @@ def test_without_its_objective_the_solver_would_be_found_out(
 ) -> None:
     """The test above does see the objective: with all costs zero it does not hold."""
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
-    solve = plan_shardings.solve
+    solve = plan_shardings.solve_once
 
     def blind(problem: Problem, **options: Any) -> Solution:
         free = dataclasses.replace(
@@ -269,7 +269,7 @@ def test_without_its_objective_the_solver_would_be_found_out(
         )
         return solve(free, **options)
 
-    monkeypatch.setattr(plan_shardings, "solve", blind)
+    monkeypatch.setattr(plan_shardings, "solve_once", blind)
     plans = mlp_plan(*MANY_ROWS), mlp_plan(*MANY_COLUMNS)
     assert not (is_data_parallel(plans[0]) and is_model_parallel(plans[1]))
 

@@ -26,7 +26,7 @@ KINDS = [kind for kind in SEVERAL_RUNS_OF if kind is not loss_in_bfloat16]
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_results(kind: Callable[..., Any], stages: int, microbatches: int, seed: int) -> None:
     args, _ = SEVERAL_RUNS_OF[kind]
-    with jax.enable_x64(True), mock.patch.object(plan_shardings, "solve", random_solver(seed)):
+    with jax.enable_x64(True), mock.patch.object(plan_shardings, "solve_once", random_solver(seed)):
         compiled = shardc.jit(
             kind, stages=stages, microbatches=microbatches, cluster=CLUSTER, mesh=(2, 2)
         ).lower(*args)

@@ -110,7 +110,7 @@ def check_training(training: Training, seed: int, stages: int, microbatches: int
         IllConditioned: one device would not agree with itself.
         ShardcError: shardc refuses.
     """
-    with jax.enable_x64(True), mock.patch.object(plan_shardings, "solve", random_solver(seed)):
+    with jax.enable_x64(True), mock.patch.object(plan_shardings, "solve_once", random_solver(seed)):
         step, args = training.step(), training.arguments()
         reference = jax.jit(step).lower(*args).compile(QUICK)
         wrapped = shardc.jit(

@@ -212,7 +212,7 @@ class Checked:
         passes += [ReplicateStages()] if plan.copies else []
         passes += [AccumulateInLoops(), ShareReshards()]
         run_passes(module, [*passes, AssignMeshes(print_meshes(tuple(placed)))])
-        with mock.patch.object(plan_shardings, "solve", random_solver(plan.seed)):
+        with mock.patch.object(plan_shardings, "solve_once", random_solver(plan.seed)):
             run_passes(module, [PlanShardings(cluster=CLUSTER_TEXT)])
         return module
 

@@ -77,7 +77,7 @@ def check_plan(kind: str, seed: int) -> str:
         step = step_of(kind, seed)
         wrapped = shardc.jit(step.function, donate_argnums=0, cluster=CLUSTER, **options)
         try:
-            with mock.patch.object(plan_shardings, "solve", random_solver(seed)):
+            with mock.patch.object(plan_shardings, "solve_once", random_solver(seed)):
                 planned = wrapped.lower(*step.args).plan()
             places_of(planned.executable, jax.devices())
         except NotImplementedError:
@@ -119,7 +119,7 @@ def check_run(kind: str, seed: int, values: Kind = "ordinary") -> dict[str, Any]
         wrapped = shardc.jit(step.function, donate_argnums=0, cluster=CLUSTER, **options)
         want = two_steps(jitted, leaves)
         try:
-            with mock.patch.object(plan_shardings, "solve", random_solver(seed)):
+            with mock.patch.object(plan_shardings, "solve_once", random_solver(seed)):
                 got = two_steps(wrapped, leaves)
         except ShardcError as error:
             how = "refused" if _is_allowed(error, options) else "failed"
