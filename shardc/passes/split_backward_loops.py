@@ -8,7 +8,7 @@ from shardc.analysis.stages.backward_loops import next_loop_split
 from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
 from shardc.ir.pass_manager import Pass
-from shardc.ir.walk import functions
+from shardc.ir.walk import functions, ops
 from shardc.rewrite.loops.carried_values import drop_unused
 from shardc.rewrite.loops.fission import fission
 
@@ -21,8 +21,8 @@ class SplitBackwardLoops(Pass):
     iteration, and those of the layer's weights, for nobody in the loop. Afterwards one loop makes
     the first and a stack of what the second needs of it, and another loop makes the second.
     What both need is stacked or made twice, whichever takes the device less time. A loop all of
-    which the stage before waits for stays, and so do those of the first stage. A second run changes
-    nothing.
+    which the stage before waits for stays; so do those of the first stage, and loops whose values
+    have shardings already. A second run changes nothing.
 
     Options:
         cluster: built-in name, path of a cluster file, or its JSON; its device prices the choice.
@@ -35,7 +35,11 @@ class SplitBackwardLoops(Pass):
 
     def apply(self, module: ir.Operation) -> None:
         model = CostModel(Cluster.parse(self.cluster))
-        while (split := next_loop_split(list(functions(module)), model)) is not None:
+        loops = [op for f in functions(module) for op in ops(f) if op.name == "stablehlo.while"]
+        for _ in loops:  # each once: what effects keep in a loop would be taken out for ever
+            split = next_loop_split(list(functions(module)), model)
+            if split is None:
+                break
             fission(split.loop, split.counter, split.kept, split.late)
             for function in functions(module):
                 drop_unused(function)

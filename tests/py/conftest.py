@@ -52,6 +52,13 @@ def forms_hold_behind_passes() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def numbers_have_32_bits() -> Iterator[None]:
+    """What commands switch on for their own process is switched off behind each test."""
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def programs_are_let_go() -> Iterator[None]:
     """A compiled program holds about ten memory maps, of which a process may have 65,530."""

@@ -9,7 +9,7 @@ from shardc.analysis.loops.iterations import iterations
 from shardc.analysis.program.flops import heavy_flops
 from shardc.analysis.stages.backward_split import awaited_results, kept_between, makers_of
 from shardc.cost.model import CostModel
-from shardc.ir.attributes import function_kind
+from shardc.ir.attributes import SHARDING, function_kind
 from shardc.ir.clone import inputs
 from shardc.ir.walk import last_op, made_by, ops, ops_of, terminator
 from shardc.plan.function_kind import FunctionKind
@@ -48,7 +48,11 @@ def next_loop_split(functions: Sequence[ir.Operation], model: CostModel) -> Loop
         urgent = makers_of(awaited)
         used = {value for op in urgent for value in inputs(op)} | set(awaited)
         for loop in reversed(ops(function)):  # what is behind decides what is urgent of one
-            if loop in urgent and loop.name == "stablehlo.while":
+            if (
+                loop in urgent
+                and loop.name == "stablehlo.while"
+                and SHARDING not in loop.attributes
+            ):
                 split = _split(loop, used, model)
                 if split is not None:
                     return split

@@ -10,7 +10,7 @@ from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.backward_split import backward_splits, has_weight_products
 from shardc.backend.extract import function_values
 from shardc.cost.model import CostModel
-from shardc.ir.attributes import STAGE, function_kind, get_int
+from shardc.ir.attributes import SHARDING, STAGE, function_kind, get_int
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
@@ -47,6 +47,10 @@ def cut_of(module: Module, model: CostModel) -> Cut:
         model: prices what a backward that is cut in two computes twice.
     """
     apart = copy_module(module)
+    with apart.context:  # of amounts alone: no loop that has shardings is taken apart
+        for op in (op for f in functions(apart.operation) for op in ops(f)):
+            if op.name == "stablehlo.while" and SHARDING in op.attributes:
+                del op.attributes[SHARDING]
     run_passes(apart, [SplitBackwardLoops(msgspec.json.encode(model.cluster).decode())])
     with module.context:
         own = list(functions(module.operation))
