@@ -10,11 +10,11 @@ from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.backward_split import backward_splits, has_weight_products
 from shardc.backend.extract import function_values
 from shardc.cost.model import CostModel
-from shardc.ir.attributes import SHARDING, STAGE, function_kind, get_int
+from shardc.ir.attributes import IN_SHARDINGS, SHARDING, STAGE, function_kind, get_int
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
-from shardc.ir.walk import functions, ops, symbol
+from shardc.ir.walk import functions, ops, symbol, walk
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.program_graph import ProgramValues
@@ -47,10 +47,11 @@ def cut_of(module: Module, model: CostModel) -> Cut:
         model: prices what a backward that is cut in two computes twice.
     """
     apart = copy_module(module)
-    with apart.context:  # of amounts alone: no loop that has shardings is taken apart
-        for op in (op for f in functions(apart.operation) for op in ops(f)):
-            if op.name == "stablehlo.while" and SHARDING in op.attributes:
-                del op.attributes[SHARDING]
+    with apart.context:  # amounts alone are asked for: ops with shardings are not taken apart
+        for op in walk(apart.operation):
+            for name in (SHARDING, IN_SHARDINGS):
+                if name in op.attributes:
+                    del op.attributes[name]
     run_passes(apart, [SplitBackwardLoops(msgspec.json.encode(model.cluster).decode())])
     with module.context:
         own = list(functions(module.operation))
