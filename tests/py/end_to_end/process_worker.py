@@ -122,6 +122,7 @@ def main():
     said("at launch")
     hurt(how, when, "launch")
     jax.distributed.initialize(initialization_timeout=INITIALIZE_S)
+    jax.devices()  # a rank that goes before this is waited for by JAX, for two minutes
     said("at start")
     hurt(how, when, "start")
     rows = 2 * ROWS if how == "shapes" else ROWS
