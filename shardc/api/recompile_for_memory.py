@@ -29,7 +29,7 @@ def compile_as_planned(
     devices: Sequence[jax.Device],
     compiler_options: dict[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
-    limit_bytes: float = math.inf,
+    limits_bytes: Sequence[float] = (),
 ) -> tuple[CompiledProgram, ...]:
     """As `compile_programs`, with an eye on memory.
 
@@ -37,7 +37,7 @@ def compile_as_planned(
     not planned.
 
     Args:
-        limit_bytes: of a device; no more should be held.
+        limits_bytes: of a device of each stage; no more should be held.
     """
     programs = compile_programs(executable, devices, compiler_options, callbacks)
     options = LEAST_MEMORY.get(devices[0].platform)
@@ -45,10 +45,12 @@ def compile_as_planned(
         return programs
     needs = {each.program.name: needed_bytes(each) for each in programs}
     peaks = program_peaks(executable, programs, needs)
+    planned = [stage.peak_bytes for stage in plan.stages]
+    limits = list(limits_bytes) or [math.inf] * len(planned)
     large = tuple(
         program
         for program in executable.programs
-        if peaks[program.name] > min(MUCH_MORE * plan.stages[program.stage].peak_bytes, limit_bytes)
+        if peaks[program.name] > min(MUCH_MORE * planned[program.stage], limits[program.stage])
     )
     if not large:
         return programs

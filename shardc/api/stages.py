@@ -288,7 +288,11 @@ class Planned(PlacedSignature, Predicts):
                 self._devices,
                 self._compiler_options if compiler_options is None else compiler_options,
                 self._imported.host_calls,
-                self._options.memory_limit_bytes or self._cluster.device.memory_bytes,
+                [
+                    self._options.memory_limit_bytes
+                    or self._cluster.home(stage.mesh.device_ids)[0].device.memory_bytes
+                    for stage in self.plan.stages
+                ],
             )
             with self._prepared.context:
                 host_calls = hoisted_calls(self._prepared.operation)

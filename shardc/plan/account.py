@@ -146,7 +146,7 @@ class Account(msgspec.Struct, frozen=True):
     """What is recorded of a plan.
 
     Attributes:
-        limit_bytes: what a device may hold.
+        limit_bytes: what a device may hold: of islands, one of that which is fullest.
         parts: in program order.
         judged: pipelines that were judged beside it, the fastest first.
     """

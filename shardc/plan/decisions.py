@@ -146,6 +146,27 @@ class Plan(msgspec.Struct, frozen=True):
             error.where = str(path)
             raise
 
+    def memory_of(self, stage: int) -> int:
+        """Bytes that each device of a stage has; 0 where the cluster is not known."""
+        if self.cluster is None:
+            return 0
+        home, _ = self.cluster.home(self.stages[stage].mesh.device_ids)
+        return home.device.memory_bytes
+
+    def fullest(self) -> tuple[int, int]:
+        """The stage on the devices that are fullest, and what each of these holds at most."""
+        held: dict[tuple[int, ...], int] = {}
+        for stage in self.stages:
+            devices = stage.mesh.device_ids
+            held[devices] = held.get(devices, 0) + stage.peak_bytes
+        peaks = [held[stage.mesh.device_ids] for stage in self.stages]
+
+        def share(n: int) -> tuple[float, int]:
+            return peaks[n] / (self.memory_of(n) or 1), self.stages[n].peak_bytes
+
+        number = max(range(len(peaks)), key=share)
+        return number, peaks[number]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
         data: dict[str, Any] = msgspec.to_builtins(self)

@@ -155,9 +155,12 @@ def _reference(
 
 
 def _views(cluster: Cluster, options: PlanOptions) -> dict[int, list[Mesh]]:
-    """The meshes that a stage may have, by their number of devices."""
+    """The meshes that a stage may have, by their number of devices; none on an island that is
+    smaller than the mesh asked for."""
     if options.mesh != "auto":
         size = math.prod(options.mesh)
+        if size > cluster.num_devices:
+            return {}
         return {size: [mesh_of(options.mesh, range(size), options.mesh_axes)]}
     return {size: mesh_views(cluster, 0, size) for size in submesh_sizes(cluster)}
 

@@ -165,7 +165,8 @@ class Planner:
             [*self.unmet, *self.tried.notes],
             self.tried.seconds_spent(),
         )
-        plan = recorded(plan, best, self.splits, self.limit, tuple(self.tried.judged.values()))
+        limit = self.options.memory_limit_bytes
+        plan = recorded(plan, best, self.splits, limit, [*self.tried.judged.values()])
         return msgspec.structs.replace(plan, unmet=tuple(self.unmet), schedules=self.weighed)
 
     # ---- what was asked for ----
@@ -316,14 +317,13 @@ class Planner:
         """Plans the most promising shapes exactly, as long as one may be faster than the best; and
         more of them if none fits, or the best is slower than others are estimated to be."""
         self._plan_each(promising.across)
-        found = promising.found
-        self._plan_found(promising, found)
+        self._plan_found(promising, promising.found)
         best_s = self.tried.best_s
         if self.tried.best is not None and not self.tried.may_plan_another(RANKED_OPS):
             return
-        if found and best_s > FAR * found[0].pipeline.step_time_s:
+        if promising.found and best_s > FAR * promising.found[0].pipeline.step_time_s:
             more = promising.search.widened(MOST_TRIED, best_s)
-            known = {each.key for each in found}
+            known = {each.key for each in promising.found}
             self._plan_found(promising, [each for each in more if each.key not in known])
 
     def _plan_found(self, promising: Promising, found: Sequence[Found]) -> None:

@@ -89,7 +89,7 @@ def _of_notes(plan: Plan) -> Iterator[Finding]:
 
 
 def _of_memory(plan: Plan, account: Account) -> Iterator[Finding]:
-    peak = plan.predicted.peak_bytes_per_device
+    _, peak = plan.fullest()
     if peak >= TIGHT * account.limit_bytes:
         yield Finding(
             "tight",

@@ -118,13 +118,10 @@ def _is(each: Alternative, own: Alternative) -> bool:
 
 
 def _fit(plan: Plan) -> Fit:
-    stage = max(range(len(plan.stages)), key=lambda n: plan.stages[n].peak_bytes)
-    peak = plan.predicted.peak_bytes_per_device
+    stage, peak = plan.fullest()
     account = plan.account
     if account is None:
-        home = plan.cluster and plan.cluster.home(plan.stages[stage].mesh.device_ids)[0]
-        limit = 0 if home is None else home.device.memory_bytes
-        return Fit(limit, peak, stage, "")
+        return Fit(plan.memory_of(stage), peak, stage, "")
     worst = next((each for each in account.worst if each.stage == stage), None)
     when = "" if worst is None else _when(account, worst, plan.num_microbatches)
     return Fit(account.limit_bytes, peak, stage, when)

@@ -106,5 +106,4 @@ def hand_plan(
     found = plan_by_hand(module, cluster, options, spec, splits)
     notes = [Note(NoteCode.BY_HAND, {"name": spec.name})]
     plan = found.plan(splits.of(found.shape), cluster, notes, time.monotonic() - start_s)
-    limit = options.memory_limit_bytes or cluster.device.memory_bytes
-    return recorded(plan, found, splits, limit)
+    return recorded(plan, found, splits, options.memory_limit_bytes)

@@ -1,5 +1,7 @@
 """Record what a plan does, as long as its program and its simulated schedule are at hand."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from shardc.analysis.roles.account import account_of
@@ -15,14 +17,14 @@ def recorded(
     plan: Plan,
     made_of: Candidate,
     splits: Splits,
-    limit_bytes: int,
-    judged: tuple[Alternative, ...] = (),
+    asked_bytes: int | None,
+    judged: Sequence[Alternative] = (),
 ) -> Plan:
     """The plan with an account of what it does.
 
     Args:
         made_of: what the plan was made of.
-        limit_bytes: what a device may hold.
+        asked_bytes: what a device may hold by the user's wish; None: its memory.
         judged: pipelines that were judged beside it.
     """
     module, step = made_of.module, made_of.step
@@ -36,7 +38,7 @@ def recorded(
         if each.end_s > each.start_s
     )
     account = Account(
-        limit_bytes,
+        asked_bytes or plan.memory_of(plan.fullest()[0]),
         facts.arguments,
         facts.axes,
         facts.worst,

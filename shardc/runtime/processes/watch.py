@@ -182,17 +182,23 @@ class Watch:
             self._ended.set()
             self._say("ended")
             return
-        # What XLA says of a connection that broke does not name the process at its other end.
-        patience_s = 5 * self._interval_s
-        until_s = time.monotonic() + 2 * patience_s
-        while (fault := self._fault(patience_s)) is None and time.monotonic() < until_s:
-            time.sleep(self._interval_s)
+        # Ctrl-C is nobody else's fault.
+        fault = None if isinstance(error, KeyboardInterrupt) else self._fault_of_another()
         self._ended.set()
         said = f"failed: {type(error).__name__}: {error}".splitlines()[0][:MOST_SAID]
         if fault is None:
             self._say(said)
             fault = "of its own failure above"
         self._die(fault)
+
+    def _fault_of_another(self) -> str | None:
+        """Waits a little for it: what XLA says of a connection that broke does not name the process
+        at its other end."""
+        patience_s = 5 * self._interval_s
+        until_s = time.monotonic() + 2 * patience_s
+        while (fault := self._fault(patience_s)) is None and time.monotonic() < until_s:
+            time.sleep(self._interval_s)
+        return fault
 
 
 def _has_failed() -> bool:

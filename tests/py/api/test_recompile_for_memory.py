@@ -78,7 +78,7 @@ def test_only_what_needs_much_more_is_compiled_again(calls):
 
 def test_what_needs_more_than_there_is_is_compiled_again(calls):
     calls.temporaries = {"stage0_before": (1000, 1), "stage0_update": (1050, 990)}
-    assert needed(limit_bytes=1040) == [1000, 990]
+    assert needed(limits_bytes=[1040]) == [1000, 990]
     assert [names for names, _ in calls.seen][1] == ["stage0_update"]
 
 

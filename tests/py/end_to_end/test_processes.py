@@ -51,7 +51,7 @@ def test_schedules_of_every_mechanism_give_the_numbers_of_jax_jit_on_two_process
         ("kill:1:2", "shardc: rank 0 ends: rank 1 "),
         ("stop:1:2", "shardc: rank 0 ends: rank 1 "),
         ("kill:1:compile", "shardc: rank 0 ends: rank 1 "),
-        ("interrupt:1:2", "shardc: rank 0 ends: rank 1 "),  # that it was Ctrl-C is told too late
+        ("interrupt:1:2", "shardc: rank 0 ends: rank 1 failed: KeyboardInterrupt"),
         ("version:1:", "SHARDC-280]: rank 1 differs from rank 0 in its versions: 'Python"),
         ("shapes:1:", "SHARDC-280]: rank 1 differs from rank 0 in its arguments"),
         ("plan:1:", "SHARDC-280]: rank 1 differs from rank 0 in its options"),

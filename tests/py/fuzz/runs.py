@@ -80,7 +80,7 @@ def check_plan(kind: str, seed: int) -> str:
             with mock.patch.object(plan_shardings, "solve_once", random_solver(seed)):
                 planned = wrapped.lower(*step.args).plan()
             places_of(planned.executable, jax.devices())
-        except NotImplementedError:
+        except NotImplementedError:  # JAX's word for a derivative that it does not have
             return "JAX has no derivative"
         except ShardcError as error:
             if not _is_allowed(error, options):
@@ -105,7 +105,7 @@ def check_run(kind: str, seed: int, values: Kind = "ordinary") -> dict[str, Any]
         jitted = jax.jit(step.function)
         try:
             text = jitted.lower(*step.args).as_text()
-        except NotImplementedError:
+        except NotImplementedError:  # as above
             return line | {"outcome": "JAX has no derivative"}
 
         def two_steps(function: Any, flat: Arrays) -> Arrays:

@@ -71,6 +71,21 @@ def test_a_stage_fits_its_own_island() -> None:
         planned(islands(msgspec.structs.replace(FAST, memory_bytes=1 << 20), small))
 
 
+def test_a_mesh_asked_for_that_no_island_has_lies_over_several() -> None:
+    plan = planned(islands(), mesh=(4,))
+    assert [stage.mesh.device_ids for stage in plan.stages] == [(0, 1, 2, 3)]
+    plan = planned(islands(), mesh=(2,))
+    assert all(len(stage.mesh.device_ids) == 2 for stage in plan.stages)
+
+
+def test_a_plan_says_what_its_own_island_has_room_for() -> None:
+    large = msgspec.structs.replace(FAST, memory_bytes=1 << 36)
+    plan = planned(islands(fast=large, bridge=1e5))
+    assert plan.account is not None and plan.account.limit_bytes == 1 << 36
+    small = planned(islands(fast=large, bridge=1e5), memory_limit_bytes=1 << 30)
+    assert small.account is not None and small.account.limit_bytes == 1 << 30
+
+
 def test_a_plan_over_islands_gives_the_numbers_of_jit() -> None:
     key = jax.random.key(0)
     state = [jax.random.normal(k, (16, 16)) / 4 for k in jax.random.split(key, LAYERS)]
