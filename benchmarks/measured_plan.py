@@ -25,7 +25,7 @@ from shardc.options import PlanOptions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Asked
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.planner.candidate import Candidate, plan_exactly
 from shardc.planner.proposal import Proposal
 
@@ -194,7 +194,7 @@ def planned(run: Run, cluster: Cluster) -> Candidate:
     split = compiler.split(module, run.num_microbatches, batch, (0, 0), loop_cuts)
     with split.context:
         cuts = _starts(split, len(run.layers))
-        wanted = Shape(
+        wanted = PipelineShape(
             run.num_microbatches, cuts, meshes, run.schedule, batch, loop_cuts, run.chunks
         )
         return plan_exactly(

@@ -52,7 +52,7 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import StageReport
 from shardc.plan.program_graph import program_graph
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StageSpec
 from shardc.schedule.check import check
 from shardc.schedule.registry import executable_schedule
@@ -88,7 +88,7 @@ def try_split(
     The batch is found before loops are cut: a plan names it by the user's arguments.
 
     Args:
-        loop_cuts: where loops over layers are cut first, as in `Shape`.
+        loop_cuts: where loops over layers are cut first, as in `PipelineShape`.
     Returns:
         Why there are not so many microbatches, where the batch cannot be cut like that.
     Raises:
@@ -159,11 +159,11 @@ def find(split_module: Module, origins: Sequence[Origin]) -> tuple[int, ...] | N
 
 
 def outline(split_module: Module, cuts: Sequence[int], recompute: Sequence[int] = ()) -> Module:
-    """Stage functions without meshes, from a module that `split` gave; the rest as in `Shape`."""
+    """Stage functions without meshes, from a module that `split` gave; the rest: `PipelineShape`."""
     return _after(split_module, [*_stages(cuts, recompute), *_SHARED])
 
 
-def outline_shape(split_module: Module, shape: Shape, cluster: Cluster | None) -> Module:
+def outline_shape(split_module: Module, shape: PipelineShape, cluster: Cluster | None) -> Module:
     """The stage functions that the schedule of a shape runs, without meshes.
 
     Args:
@@ -191,7 +191,7 @@ def _stages(cuts: Sequence[int], recompute: Sequence[int]) -> list[Pass]:
 _SHARED: tuple[Pass, ...] = (AccumulateInLoops(), ShareReshards())
 
 
-def work_of(module: Module, shape: Shape) -> Work:
+def work_of(module: Module, shape: PipelineShape) -> Work:
     """What one step of the stage functions of a shape has to do."""
     own = list(functions(module.operation))
     kinds = {function_kind(f) for f in own}
@@ -207,7 +207,7 @@ def work_of(module: Module, shape: Shape) -> Work:
     )
 
 
-def cut(split_module: Module, shape: Shape, cluster: Cluster | None = None) -> Module:
+def cut(split_module: Module, shape: PipelineShape, cluster: Cluster | None = None) -> Module:
     """Stage functions on their meshes, from a module that `split` gave; as `outline_shape`."""
     outlined = outline_shape(split_module, shape, cluster)
     return _after(outlined, [AssignMeshes(print_meshes(shape.meshes))])
@@ -281,7 +281,7 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
         split_module = split(
             module, plan.num_microbatches, plan.batch_arguments, plan.batch_dims, plan.loop_cuts
         )
-        cut_module = cut(split_module, Shape.of(plan), plan.cluster)
+        cut_module = cut(split_module, PipelineShape.of(plan), plan.cluster)
     except (MicrobatchError, StageError) as error:
         raise PlanError(
             f"this plan was made for another program: it cuts the batch and the stages in ways that"
@@ -314,7 +314,7 @@ def lower(
         dump: called with a name and the module after each pass.
     """
     family = executable_schedule(plan.schedule)
-    work = family.work(work_of(sharded, Shape.of(plan)), plan.num_chunks)
+    work = family.work(work_of(sharded, PipelineShape.of(plan)), plan.num_chunks)
     lanes = Schedule(parse_lanes(plan.lanes)) if plan.lanes else family.generate(work)
     graph = program_graph(
         function_values(sharded.operation),

@@ -6,7 +6,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
 
 
-class Shape(msgspec.Struct, frozen=True):
+class PipelineShape(msgspec.Struct, frozen=True):
     """The shape of a pipeline: everything but the shardings.
 
     Attributes:
@@ -44,10 +44,10 @@ class Shape(msgspec.Struct, frozen=True):
         return self.meshes[: self.num_stages]
 
     @staticmethod
-    def of(plan: Plan) -> "Shape":
+    def of(plan: Plan) -> "PipelineShape":
         """The shape of a plan."""
         own = plan.own_stages
-        return Shape(
+        return PipelineShape(
             plan.num_microbatches,
             tuple(stage.cut for stage in own[1:]),
             tuple(stage.mesh for stage in plan.stages),

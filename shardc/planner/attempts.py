@@ -19,7 +19,7 @@ from shardc.ir.walk import body, functions, main_function, planned_ops
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.notes import Data, Note, NoteCode
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.planner.candidate import Candidate, plan_exactly, says_more
 from shardc.planner.proposal import Proposal
 from shardc.planner.request import print_request
@@ -73,7 +73,7 @@ class Attempts:
         self._ops = self._most_ops = 0  # of all shapes, of the one that has most
         self._first: Proposal | None = None  # that was planned
         # The last one; what its stages depend on, which names no schedule.
-        self._outlined: tuple[tuple[Shape, bool], Module] | None = None
+        self._outlined: tuple[tuple[PipelineShape, bool], Module] | None = None
 
     @property
     def has_any(self) -> bool:
@@ -93,7 +93,7 @@ class Attempts:
         least_s = FIRST_SHARE * self.options.time_limit_s if self.best is None else 1.0
         return max(SHARE * (self.options.time_limit_s - self.seconds_spent()), least_s)
 
-    def num_ops(self, shape: Shape) -> int:
+    def num_ops(self, shape: PipelineShape) -> int:
         """In all of its stages."""
         outlined = self._outline(shape)
         with outlined.context:
@@ -108,7 +108,7 @@ class Attempts:
         """Whether the time limit leaves as much as the longest shape took."""
         return self.seconds_spent() + self._longest_s < self.options.time_limit_s
 
-    def _outline(self, shape: Shape) -> Module:
+    def _outline(self, shape: PipelineShape) -> Module:
         """The stage functions of a shape; the last are kept, for its other meshes and schedules."""
         split_backward = executable_schedule(shape.schedule).split_backward
         key = msgspec.structs.replace(shape, meshes=(), schedule=""), split_backward
@@ -247,7 +247,7 @@ def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: 
     )
 
 
-def _said(shape: Shape) -> str:
+def _said(shape: PipelineShape) -> str:
     """`2 stages on 2x2+2x2`"""
     sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.own_meshes)
     return f"{shape.num_stages} stage{'s' * (shape.num_stages > 1)} on {sizes}"

@@ -19,7 +19,7 @@ from shardc.plan.alternatives import Alternative, split_step
 from shardc.plan.decisions import Plan, StagePlan, check_bounds
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import Predicted, Replicated, StageReport
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StageSpec
 from shardc.planner.proposal import Proposal
 from shardc.planner.step_time import StepTime, step_time
@@ -91,7 +91,7 @@ class Candidate:
     hidden: float = 0.0  # share of the reduction of gradients
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> PipelineShape:
         return self.proposal.shape
 
     @property
@@ -217,7 +217,7 @@ class Candidate:
         return plan
 
 
-def _of_groups(shape: Shape, amounts: Sequence[float]) -> float:
+def _of_groups(shape: PipelineShape, amounts: Sequence[float]) -> float:
     """The largest sum of what the stages of one device group have."""
     found: dict[tuple[int, ...], float] = {}
     for mesh, amount in zip(shape.meshes, amounts, strict=True):
@@ -252,7 +252,7 @@ def rewriting_notes(module: Module) -> list[Note]:
     ]
 
 
-def residency_notes(shape: Shape) -> list[Note]:
+def residency_notes(shape: PipelineShape) -> list[Note]:
     """Which stages make forward values again, if any."""
     stages = [str(stage) for stage, held in enumerate(shape.recompute) if held]
     return [Note(NoteCode.RECOMPUTED, {"stages": ", ".join(stages)})] if stages else []

@@ -17,7 +17,7 @@ from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
 from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.planner.proposal import Proposal, by_use, proposal_of
 from shardc.planner.shapes import ShapeSearch
 from shardc.planner.split_cache import Splits
@@ -228,7 +228,7 @@ class IslandSearch:
             devices = range(first, first + size)
             meshes.append(mesh_of(view.shape, devices, self._options.mesh_axes))
             recompute.append(held if self.prices[number].makes_again(*stage) else 0)
-        shape = Shape(
+        shape = PipelineShape(
             asked.num_microbatches,
             (),
             tuple(meshes),

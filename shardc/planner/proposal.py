@@ -18,7 +18,7 @@ from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import executable_schedule
 from shardc.schedule.work import Work
@@ -31,7 +31,7 @@ PER_ROOT = 16  # first guess of the microbatches, per square root of the devices
 class Proposal:
     """A shape of the pipeline and what it may take (0.0: nothing is known); `layers` per stage."""
 
-    shape: Shape
+    shape: PipelineShape
     step_time_s: float
     layers: tuple[tuple[int, ...], ...]
 
@@ -102,7 +102,7 @@ def even_proposals(
     proposals = []
     for view in views:
         meshes = [mesh_of(view.shape, range(d, d + size), options.mesh_axes) for d in firsts]
-        shape = Shape(
+        shape = PipelineShape(
             num_microbatches,
             cuts,
             meshes_of_stages(meshes, schedule, chunks),
@@ -145,7 +145,7 @@ def meshes_of_stages(groups: Sequence[Mesh], schedule: str, chunks: int) -> tupl
     return tuple(groups[group] for of_stage in family.place(work) for group in of_stage)
 
 
-def with_copies(shape: Shape) -> Shape:
+def with_copies(shape: PipelineShape) -> PipelineShape:
     """A shape that has each stage once, with the second copies that its schedule has: each on the
     mesh of the first stage of the device group where it stands."""
     family = executable_schedule(shape.schedule)
@@ -238,7 +238,7 @@ class Key:
 
 
 def proposal_of(
-    shape: Shape, pipeline: Pipeline, splits: Splits, origin: Callable[[int], Origin]
+    shape: PipelineShape, pipeline: Pipeline, splits: Splits, origin: Callable[[int], Origin]
 ) -> Proposal | None:
     """The stages of a pipeline as the compiler takes them; None if they do not begin where layers
     do, or the batch cannot be cut then.

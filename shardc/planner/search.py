@@ -24,7 +24,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.planner.attempts import FINAL, Attempts, Progress, gap_and_effort
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising, promising_shapes
@@ -252,7 +252,8 @@ class Planner:
 
     def _whole_proposals(self, count: int, views: list[Mesh]) -> list[Proposal]:
         batch = self.options.batch_args
-        return [Proposal(Shape(count, (), (view,), self.base, batch), 0.0, ((),)) for view in views]
+        shapes = [PipelineShape(count, (), (view,), self.base, batch) for view in views]
+        return [Proposal(shape, 0.0, ((),)) for shape in shapes]
 
     def _first_count(self) -> int:
         asked = self.options.microbatches

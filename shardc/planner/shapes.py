@@ -19,7 +19,7 @@ from shardc.errors import ClusterError
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.proposal import Found, Key, Proposal, by_use, proposal_of
 from shardc.planner.split_cache import Splits
@@ -306,7 +306,7 @@ class ShapeSearch:
         )
 
     def _recompute(self, each: Found) -> tuple[int, ...]:
-        """Of each stage as in `Shape`."""
+        """Of each stage as in `PipelineShape`."""
         key, stages = each.key, each.pipeline.stages
         held = [self._held(key, len(stages) - 1 - stage) for stage in range(len(stages))]
         count = key.num_microbatches
@@ -328,7 +328,7 @@ class ShapeSearch:
             for (*_, size), device, view in zip(stages, firsts, self._chosen(each), strict=True)
         ]
         recompute = self._recompute(each)
-        shape = Shape(
+        shape = PipelineShape(
             key.num_microbatches,
             (),
             tuple(meshes),

@@ -13,7 +13,7 @@ from shardc.compiler import even_loop_cuts, find, find_batch, try_split
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 
 
 class Splits:
@@ -75,7 +75,7 @@ class Splits:
             return self.whole(count), ()
         return found, loop_cuts
 
-    def shape_at(self, shape: Shape, origins: Sequence[Origin]) -> Shape | None:
+    def shape_at(self, shape: PipelineShape, origins: Sequence[Origin]) -> PipelineShape | None:
         """The shape whose stages but the first begin where `origins` say; None if it is not there,
         or the batch cannot be cut then.
 
@@ -88,7 +88,7 @@ class Splits:
             return None
         return msgspec.structs.replace(shape, cuts=cuts, loop_cuts=needed)
 
-    def of(self, shape: Shape) -> Module:
+    def of(self, shape: PipelineShape) -> Module:
         """The module in which the cuts of `shape` are positions."""
         return self.cut_at(shape.num_microbatches, shape.loop_cuts)
 

@@ -15,7 +15,7 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Asked, StageReport
 from shardc.plan.program_graph import program_graph
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.plan.value_id import is_argument, value_id
 from shardc.schedule.family import Costs, ScheduleFamily, most_held
 from shardc.schedule.simulate import Simulation, simulate
@@ -64,7 +64,7 @@ class StepTime:
 
 def step_time(
     module: Module,
-    shape: Shape,
+    shape: PipelineShape,
     reports: Sequence[StageReport],
     cluster: Cluster,
     family: ScheduleFamily,
@@ -97,7 +97,7 @@ def step_time(
 
 def _simulated(
     module: Module,
-    shape: Shape,
+    shape: PipelineShape,
     schedule: Schedule,
     family: ScheduleFamily,
     work: Work,
@@ -126,7 +126,7 @@ def _sent_s(model: CostModel, source: Mesh, target: Mesh, num_bytes: int) -> flo
     return model.on(source).transfer_s(source, target, num_bytes)
 
 
-def _copies(module: Module, shape: Shape, model: CostModel) -> Copies:
+def _copies(module: Module, shape: PipelineShape, model: CostModel) -> Copies:
     """The arguments that second copies read and stages on other devices own."""
     owners = [argument.stage for argument in argument_specs(module.operation)]
     sent: dict[tuple[int, int], dict[str, int]] = {}  # owner, copy -> bytes of each argument

@@ -9,7 +9,7 @@ from shardc.errors import InfeasibleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.planner.candidate import Candidate, plan_exactly
 from shardc.planner.proposal import Proposal
 
@@ -24,7 +24,7 @@ def asked_prices(
     The predicted step time of the plan's pipeline with it less that without it, each solved anew;
     so it may be off by as much as the solver may miss the optimum (1 %), below zero too.
     """
-    count, shape = plan.num_microbatches, Shape.of(plan)
+    count, shape = plan.num_microbatches, PipelineShape.of(plan)
     proposal = Proposal(shape, 0.0, tuple(stage.layers for stage in plan.stages))
     split_module = split(module, count, plan.batch_arguments, plan.batch_dims, plan.loop_cuts)
     outlined = outline_shape(split_module, shape, cluster)

@@ -16,7 +16,7 @@ from shardc.errors import InputError
 from shardc.importer.user_shardings import matches
 from shardc.ir.context import Module
 from shardc.plan.decisions import Plan
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.report.summary import seconds, size
 from shardc.schedule.registry import executable_schedule
 
@@ -25,7 +25,7 @@ def choices(module: Module, plan: Plan, cluster: Cluster, matches: Matches) -> l
     """The choices of a plan whose names match, from the prepared module that it was made for."""
     sharded = compiler.replay(module, plan)
     family = executable_schedule(plan.schedule)
-    work = compiler.work_of(sharded, Shape.of(plan))
+    work = compiler.work_of(sharded, PipelineShape.of(plan))
     stashes = family.in_flight(family.work(work, plan.num_chunks)) * plan.num_replicas
     with sharded.context:
         return explain_choices(

@@ -8,7 +8,7 @@ from shardc.analysis.stages.stage_cuts import Origin
 from shardc.compiler import origins
 from shardc.errors import InputError
 from shardc.ir.context import Module
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StagesSpec, first_layers
 from shardc.planner.layers import find_layers, layer_loops
 from shardc.planner.promising import LEAST_SHARE
@@ -69,7 +69,7 @@ def _iterations(known: Begins, loops: Sequence[tuple[int, int]]) -> list[int]:
     return found
 
 
-def cut_shape(splits: Splits, shape: Shape, begins: Begins) -> Shape:
+def cut_shape(splits: Splits, shape: PipelineShape, begins: Begins) -> PipelineShape:
     """The shape whose stages begin there; InputError (SHARDC-208) if they cannot."""
     if not begins:
         return shape

@@ -9,7 +9,7 @@ from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import Note, NoteCode
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.candidate import Candidate, plan_exactly
 from shardc.planner.hand.layers import cut_shape, stages_of
@@ -49,7 +49,7 @@ def plan_by_hand(
     refusal: InfeasibleError | None = None
     begins, layers = stages_of(module, splits, spec)
     for meshes in meshes_of(spec, cluster):
-        shape = Shape(
+        shape = PipelineShape(
             spec.microbatches,
             (),
             meshes,
@@ -82,7 +82,7 @@ def plan_by_hand(
 
 
 def _recompute(spec: StagesSpec) -> tuple[int, ...]:
-    """Of each stage as in `Shape`; (): none makes values again."""
+    """Of each stage as in `PipelineShape`; (): none makes values again."""
     if not any(stage.recompute for stage in spec.stages):
         return ()
     family = executable_schedule(spec.schedule)

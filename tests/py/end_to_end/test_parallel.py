@@ -28,7 +28,7 @@ from shardc.ir.walk import functions, main_function, symbol, walk
 from shardc.passes import plan_shardings
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.runtime.memory import slot_bytes
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.instructions import Free, Run
@@ -68,7 +68,7 @@ def outlined(num_microbatches: int) -> dict[str, tuple[int, str, int, int]]:
     starts = layer_positions(split.operation, at_least=STAGES)
     cuts = tuple(starts[len(starts) * stage // STAGES] for stage in range(1, STAGES))
     meshes = (mesh_of((2, 2), range(4)), mesh_of((2, 2), range(4, 8)))
-    module = compiler.cut(split, Shape(num_microbatches, cuts, meshes, "1f1b"))
+    module = compiler.cut(split, PipelineShape(num_microbatches, cuts, meshes, "1f1b"))
     with module.context:
         return {
             symbol(f): (
@@ -190,7 +190,7 @@ def peak_stash_bytes(executable: Executable) -> list[int]:
 def test_1f1b_stashes_less_than_gpipe_as_predicted() -> None:
     executable = tight_plan().executable
     module = compiler.replay(prepared(), tight_plan().plan)
-    work = compiler.work_of(module, Shape.of(tight_plan().plan))
+    work = compiler.work_of(module, PipelineShape.of(tight_plan().plan))
     gpipe = print_lanes(schedule_named("gpipe").generate(work))
     ours = peak_stash_bytes(executable)
     theirs = peak_stash_bytes(msgspec.structs.replace(executable, actions=gpipe))

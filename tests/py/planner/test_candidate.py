@@ -10,7 +10,7 @@ from shardc.ir.context import parse
 from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.predicted import Replicated, StageReport
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.planner.candidate import Candidate, folding_notes, replication_notes, rewriting_notes
 from shardc.planner.proposal import Proposal
 from shardc.planner.step_time import StepTime
@@ -27,7 +27,7 @@ def report(*replicated: Replicated) -> StageReport:
 
 def candidate(*reports: StageReport) -> Candidate:
     """A shape with these stages."""
-    proposal = Proposal(Shape(1, tuple(range(1, len(reports))), (), "1f1b"), 0.0, ())
+    proposal = Proposal(PipelineShape(1, tuple(range(1, len(reports))), (), "1f1b"), 0.0, ())
     simulation = Simulation(5.0, 0.0, 5.0, 0.0, (), ())
     return Candidate(proposal, parse(""), reports, StepTime(Schedule(()), simulation, NOTHING))
 
@@ -83,7 +83,9 @@ def plan_of(reports: list[StageReport], step_s: float) -> Plan:
     )
     found = dataclasses.replace(
         candidate(*reports),
-        proposal=Proposal(Shape(1, (0,) * (len(reports) - 1), meshes, "1f1b"), 0.0, ((),) * 2),
+        proposal=Proposal(
+            PipelineShape(1, (0,) * (len(reports) - 1), meshes, "1f1b"), 0.0, ((),) * 2
+        ),
         step=StepTime(Schedule(()), Simulation(step_s, 0.0, step_s, 0.0, (), ()), NOTHING),
     )
     return found.plan(module, Cluster.load("cpu8"), [], 0.0)
@@ -116,7 +118,7 @@ def test_the_bound_holds_where_reductions_of_gradients_are_hidden() -> None:
     )
     found = dataclasses.replace(
         candidate(StageReport({}, 0, 0, 0, 4.0, 3.9)),
-        proposal=Proposal(Shape(1, (), (mesh_of((1,), [0]),), "1f1b"), 0.0, ((),)),
+        proposal=Proposal(PipelineShape(1, (), (mesh_of((1,), [0]),), "1f1b"), 0.0, ((),)),
         step=StepTime(Schedule(()), simulation, NOTHING),
         hidden=0.5,
     )

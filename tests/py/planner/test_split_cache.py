@@ -12,7 +12,7 @@ from shardc.cost.submeshes import mesh_of
 from shardc.errors import MicrobatchError
 from shardc.importer.from_jax import import_function
 from shardc.ir.walk import main_function, ops
-from shardc.plan.shape import Shape
+from shardc.plan.shape import PipelineShape
 from shardc.planner.layers import find_layers, layer_loops
 from shardc.planner.split_cache import Splits
 
@@ -34,7 +34,7 @@ def test_loops_are_cut_where_stages_begin_and_nowhere_else() -> None:
     splits = Splits(module, None)
     layers, _ = find_layers(splits.cut_at(2, (1, 2)), [(0, 8)])
     meshes = tuple(mesh_of((4,), range(first, first + 4)) for first in (0, 4))
-    again = splits.shape_at(Shape(2, (), meshes, "1f1b"), layers.origins[4:5])
+    again = splits.shape_at(PipelineShape(2, (), meshes, "1f1b"), layers.origins[4:5])
     assert again is not None and again.loop_cuts == (4,)
     split_module = splits.of(again)
     with split_module.context:
