@@ -159,7 +159,7 @@ def find(split_module: Module, origins: Sequence[Origin]) -> tuple[int, ...] | N
 
 
 def outline(split_module: Module, cuts: Sequence[int], recompute: Sequence[int] = ()) -> Module:
-    """Stage functions without meshes, from a module that `split` gave; the rest: `PipelineShape`."""
+    """Stage functions without meshes, from a module that `split` gave; see `PipelineShape`."""
     return _after(split_module, [*_stages(cuts, recompute), *_SHARED])
 
 

@@ -35,7 +35,10 @@ from shardc.ir.pass_manager import watching
 from shardc.specs.forms import verify_behind
 
 # A busy machine is no failure: examples take as long as they take.
-hypothesis.settings.register_profile("shardc", deadline=None)
+# The suite says the same of a commit on every machine; `pytest --hypothesis-profile=random` draws
+# new examples.
+hypothesis.settings.register_profile("shardc", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("random", deadline=None)
 hypothesis.settings.load_profile("shardc")
 
 jax.config.update("jax_platforms", "cpu")
