@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.loops.iterations import Iterations, iterations
+from shardc.analysis.loops.row_loop import RowLoop, row_loop
 from shardc.ir.attributes import SHARDING, VALUE, arg_attrs, result_attrs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
@@ -37,7 +37,7 @@ class AccumulateInLoops(Pass):
     never_refuses = "a sum that is not added to an accumulator at once is left alone"
 
     def apply(self, module: ir.Operation) -> None:
-        known: dict[ir.Value, Iterations | None] = {}
+        known: dict[ir.Value, RowLoop | None] = {}
         for function in functions(module):
             arguments = {
                 attrs[VALUE]: value
@@ -56,7 +56,7 @@ class AccumulateInLoops(Pass):
 
 
 def _accumulate(
-    accumulator: ir.Value, total: ir.Value, known: dict[ir.Value, Iterations | None]
+    accumulator: ir.Value, total: ir.Value, known: dict[ir.Value, RowLoop | None]
 ) -> None:
     """Has the loop that makes what is added to the accumulator start from it, if one does."""
     add = made_by(total)
@@ -74,7 +74,7 @@ def _accumulate(
     p = ir.OpResult(value).result_number
     name = loop.results[0]  # which stays, whatever the loop starts from
     if name not in known:
-        known[name] = iterations(loop)
+        known[name] = row_loop(loop)
     found = known[name]
     if found is None or list(loop.regions[0].blocks[0].arguments[p].uses):
         return
@@ -93,21 +93,21 @@ def _is_used_once(value: ir.Value) -> bool:
     return len(list(value.uses)) == 1
 
 
-def _update(found: Iterations, p: int) -> ir.Operation:
+def _update(found: RowLoop, p: int) -> ir.Operation:
     """The op that writes a row of the stack that is carried at `p`."""
     update = made_by(last_op(found.body).operands[p])
     assert update is not None, "a carried stack is updated by an op"
     return update
 
 
-def _writes_all(found: Iterations, p: int) -> bool:
+def _writes_all(found: RowLoop, p: int) -> bool:
     """Whether a row is all of the stack but for its dim."""
     stack, row = (list(shape_of(value)) for value in list(_update(found, p).operands)[:2])
     stack[found.writes[p]] = 1
     return stack == row
 
 
-def _add_rows(found: Iterations, p: int, accumulator: ir.Type) -> None:
+def _add_rows(found: RowLoop, p: int, accumulator: ir.Type) -> None:
     """Lets the loop add rows to what it carries at `p`, in the type of the accumulator."""
     loop, update = found.loop, _update(found, p)
     carried, row, *starts = update.operands

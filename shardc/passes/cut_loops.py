@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.loops.iterations import Iterations, row_read
 from shardc.analysis.loops.row_arguments import row_arguments
+from shardc.analysis.loops.row_loop import RowLoop, row_read
 from shardc.analysis.loops.stacked_layers import LoopGroup, RowFlow, boundaries, row_flow
 from shardc.analysis.program.arguments import (
     ALIASING,
@@ -166,7 +166,7 @@ class _Cutter:
             else:
                 self.values.give_whole(value, joined(f"stablehlo.{reducer(op)}", parts))
 
-    def _cut_loop(self, i: int, op: ir.Operation, found: Iterations) -> None:
+    def _cut_loop(self, i: int, op: ir.Operation, found: RowLoop) -> None:
         group = self.groups[i]
         ends = self.ends[id(group)]
         stacks = {p: self.values.rows(op.operands[p], dim, ends) for p, dim in found.writes.items()}
@@ -186,10 +186,9 @@ class _Cutter:
             carried.update({p: starts[p] for p in found.sums})
             carried.update({p: parts[q] for p, parts in stacks.items()})
             piece = Piece(
-                found.counter,
-                found.counters[found.counter][1],
-                found.count_at(found.counter, last),
-                {p: found.count_at(p, first) for p in found.counters},
+                found.counted,
+                first,
+                last,
                 ends[q],
                 [carried[p] for p in range(len(op.operands))],
                 {n: (dim, parts[q]) for n, (dim, parts) in reads.items()},

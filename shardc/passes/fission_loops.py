@@ -50,8 +50,6 @@ class FissionLoops(Pass):
             found = waiting_sums(facts.flow)
             if found is None:
                 return
-            loop, start_and_step = found.loop, found.loop.counters[found.loop.counter]
-            counter = (loop.counter, *start_and_step, loop.trips)
-            fission(loop.loop, counter, found.sums, found.late)
+            fission(found.loop.loop, found.loop.counted, found.sums, found.late)
             drop_unused(function)
             module.attributes[FISSIONS] = int_attr(number)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.trip_count import count_of
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import all_functions, last_op, made_by, walk
 from shardc.rules.allowed_factors import BARRIER
@@ -53,4 +53,4 @@ def _may_be_miscounted(loop: ir.Operation) -> bool:
     element = ir.RankedTensorType(compare.operands[0].type).element_type
     if not isinstance(element, ir.IntegerType):
         return False
-    return element.is_unsigned or count_of(loop) is None
+    return element.is_unsigned or trip_count(loop) is None

@@ -40,6 +40,6 @@ class SplitBackwardLoops(Pass):
             split = next_loop_split(list(functions(module)), model)
             if split is None:
                 break
-            fission(split.loop, split.counter, split.kept, split.late)
+            fission(split.loop, split.counted, split.kept, split.late)
             for function in functions(module):
                 drop_unused(function)

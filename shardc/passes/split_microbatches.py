@@ -242,7 +242,7 @@ class _Phases:
         parts = _Parts(self.flow.loops[i], self.build, op.location)
         made = make_local_control_flow(op, new[:count], captured, parts)
         share = parts.loop.share_of(op)
-        if share is not None and share.trips == self.count:
+        if share is not None and share.counted.trips == self.count:
             self.single.append(made)
         return made
 

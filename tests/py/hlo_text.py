@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.trip_count import trip_count
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.ir.constants import splat_text
 from shardc.ir.context import make_context
 from shardc.ir.tensor_types import dtype_of, num_elements

@@ -136,7 +136,7 @@ def _analyse_shared(
     shared = share(op, states, captured)
     if shared is None:
         return None
-    loop = Inside(shared.carries, rules, limits=[shared.share.trips])
+    loop = Inside(shared.carries, rules, limits=[shared.share.counted.trips])
     loop.states.update(captured)
     for region in op.regions:
         loop.states.update(zip(region.blocks[0].arguments, shared.carries, strict=True))

@@ -6,9 +6,9 @@ from functools import cached_property
 from jax.extend.mlir import ir
 
 from shardc.analysis.batch.batch_state import Cut, FactorCut, Kind, may_cut
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.analysis.program.flops import heavy_flops
 from shardc.analysis.program.op_classes import IDENTITIES, OPAQUE
-from shardc.analysis.program.trip_count import trip_count
 from shardc.analysis.program.value_graph import ARGUMENT, ValueGraph, value_graph
 from shardc.ir.constants import is_zero
 from shardc.ir.walk import made_by, main_function

@@ -8,13 +8,11 @@ meet in sums.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
-from shardc.analysis.loops.iterations import before_barriers, block_dim, counted_values, used_alone
-from shardc.analysis.program.trip_count import count_of, counts_from
-from shardc.analysis.values.movement import LARGEST
+from shardc.analysis.loops.row_loop import before_barriers, block_dim, used_alone
+from shardc.analysis.program.counted_loop import CountedLoop, counted_loop
 from shardc.ir.constants import is_zero
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import is_inside, last_op, made_by, ops_of
@@ -25,17 +23,13 @@ class Share:
     """A counting loop whose iterations the microbatches share out among themselves.
 
     Attributes:
-        trips: iterations of the whole loop.
-        counter: position of what it counts by among what it carries.
-        counters: position of each number that only counts -> its start and step.
+        counted: how the whole loop counts.
         forwards: iteration k works on block k of the batch; else on block trips - 1 - k.
         reads: position in the body of a `dynamic_slice` that reads the block -> its dim.
         writes: position of a carried value -> the dim of which an iteration writes its block.
     """
 
-    trips: int
-    counter: int
-    counters: Mapping[int, tuple[int, int]]
+    counted: CountedLoop
     forwards: bool
     reads: Mapping[int, int]
     writes: Mapping[int, int]
@@ -61,42 +55,30 @@ def share(
         states: of the operands, all of level 0.
         captured: states of the values from outside that the regions use.
     """
-    counted = count_of(loop)
-    if counted is None or not 2 <= counted[0] <= LARGEST:
+    whole = counted_loop(loop)
+    if whole is None or whole.trips < 2:
         return None
-    trips, counter = counted
-    found = {p: counts_from(loop, p, trips) for p in range(len(loop.operands))}
-    counters = {p: c for p, c in found.items() if c is not None and _is_signless(loop.operands[p])}
-    if counter not in counters:
+    counted = whole.with_counters({p for p, v in enumerate(loop.operands) if _is_signless(v)})
+    if counted is None:
         return None
     for forwards in (True, False):
-        blocks = _Blocks(loop, trips, counters, forwards)
+        blocks = _Blocks(loop, counted, forwards)
         carries = blocks.carries(states)
         if carries is None:
             continue
         seen = {**captured, **dict(zip(blocks.body.arguments, carries, strict=True))}
         if (reads := blocks.reads(seen)) is not None:
-            return SharedLoop(
-                Share(trips, counter, counters, forwards, reads, blocks.writes), carries
-            )
+            return SharedLoop(Share(counted, forwards, reads, blocks.writes), carries)
     return None
 
 
 class _Blocks:
     """What the iterations do with the blocks of the batch, in one of the two orders."""
 
-    def __init__(
-        self,
-        loop: ir.Operation,
-        trips: int,
-        counters: Mapping[int, tuple[int, int]],
-        forwards: bool,
-    ) -> None:
-        self.loop, self.counters = loop, counters
+    def __init__(self, loop: ir.Operation, counted: CountedLoop, forwards: bool) -> None:
+        self.loop, self.counters = loop, counted.counters
         self.body = loop.regions[1].blocks[0]
-        k = np.arange(trips)
-        self.wanted = k if forwards else trips - 1 - k
-        self.values = counted_values(self.body, counters, trips)
+        self.wanted, self.values = counted.rows(forwards), counted.values(self.body)
         self.writes: dict[int, int] = {}
 
     def carries(self, states: Sequence[State]) -> list[State] | None:

@@ -7,7 +7,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.batch.batch_state import State
 from shardc.analysis.batch.control_flow import Inside, analyse_loop
 from shardc.analysis.batch.microbatch import BatchFlow
-from shardc.analysis.loops.iterations import Iterations, iterations
+from shardc.analysis.loops.row_loop import RowLoop, row_loop
 from shardc.ir.attributes import SHARDING
 from shardc.ir.tensor_types import num_elements
 from shardc.ir.walk import made_by
@@ -24,7 +24,7 @@ class WaitingSums:
         late: positions of what the loop carries that waits for them.
     """
 
-    loop: Iterations
+    loop: RowLoop
     sums: list[ir.Value]
     late: list[int]
 
@@ -48,7 +48,7 @@ def _of_loop(flow: BatchFlow, i: int, states: list[State]) -> WaitingSums | None
     outside = [graph.values[u] for u in graph.uses[i][count:]]
     captured = dict(zip(outside, states[count:], strict=True))
     found = analyse_loop(op, states[:count], captured, flow.program.inner_rules, may_wait=True)
-    loop = iterations(op)
+    loop = row_loop(op)
     if found is None or loop is None or not found.waiting or SHARDING in op.attributes:
         return None  # shardings count all that a loop carries
     sums = list(dict.fromkeys(_nearer(value, found) for value in found.waiting))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.loops.iterations import Iterations, iterations, row_read
+from shardc.analysis.loops.row_loop import RowLoop, row_loop, row_read
 from shardc.analysis.program.flops import is_heavy, op_cost
 from shardc.analysis.program.op_classes import NEVER_TWICE
 from shardc.ir.attributes import SHARDING
@@ -54,7 +54,7 @@ class RowFlow:
     """
 
     ops: list[ir.Operation]
-    loops: dict[int, Iterations]
+    loops: dict[int, RowLoop]
     rules: list[OpRule | None]
     stacks: dict[ir.Value, tuple[int, int]] = field(default_factory=dict)
     factors: dict[int, int] = field(default_factory=dict)
@@ -94,8 +94,8 @@ def row_flow(module: ir.Operation, aliases: dict[int, int]) -> RowFlow:
     loops = {}
     for i, op in enumerate(all_ops):
         if op.name == "stablehlo.while" and SHARDING not in op.attributes and is_heavy(op):
-            found = iterations(op)
-            if found is not None and found.trips > 1:
+            found = row_loop(op)
+            if found is not None and found.counted.trips > 1:
                 loops[i] = found
     if not loops:
         return RowFlow(all_ops, {}, [])
@@ -140,7 +140,8 @@ class _Follower:
             known, other = self.flow.stacks[value]
             if known != dim:
                 self.flow.conflicts.add(value)
-            if known == dim and self.flow.loops[other].trips == self.flow.loops[loop].trips:
+            trips = {self.flow.loops[i].counted.trips for i in (other, loop)}
+            if known == dim and len(trips) == 1:
                 low, high = sorted((self._root(loop), self._root(other)))
                 self.parent[high] = low
             return
@@ -193,7 +194,7 @@ class _Follower:
     def _group(self) -> None:
         groups: dict[int, LoopGroup] = {}
         for i, found in self.flow.loops.items():
-            group = groups.setdefault(self._root(i), LoopGroup([], found.trips, 0))
+            group = groups.setdefault(self._root(i), LoopGroup([], found.counted.trips, 0))
             group.loops.append(i)
             group.flops += op_cost(found.loop).flops
             group.independent = group.independent and found.independent

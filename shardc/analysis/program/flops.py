@@ -8,8 +8,8 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.analysis.program.op_classes import MOVES, PRODUCTS, WITHOUT_COST
-from shardc.analysis.program.trip_count import trip_count
 from shardc.ir.attributes import ACCUMULATE, call_target
 from shardc.ir.calls import CALL, facts_of
 from shardc.ir.tensor_types import num_bytes, num_elements, shape_of

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.program.fusion import Traffic, fused_traffic
 from shardc.analysis.program.op_classes import PRODUCTS, WITHOUT_COST
 from shardc.analysis.program.op_work import op_works
 from shardc.analysis.program.stage_table import argument_names, argument_rows
-from shardc.analysis.program.trip_count import trip_count
 from shardc.analysis.roles.arguments import gradients, placed_arguments
 from shardc.analysis.roles.dims import Dims
 from shardc.analysis.roles.paths import path_of_name, scope_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.trip_count import trip_count
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, function_kind, get_int
 from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes
 from shardc.ir.walk import functions, made_by, walk, where

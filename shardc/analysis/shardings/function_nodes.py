@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.analysis.program.op_work import op_works
-from shardc.analysis.program.trip_count import trip_count
 from shardc.analysis.shardings.problem_graph import FunctionFacts, Node, ProblemGraph
 from shardc.analysis.shardings.reshard_tables import Column, StrategyColumns
 from shardc.analysis.shardings.stage_problem import OpReduction

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.loops.iterations import iterations
+from shardc.analysis.loops.row_loop import row_loop
+from shardc.analysis.program.counted_loop import CountedLoop
 from shardc.analysis.program.flops import heavy_flops
 from shardc.analysis.stages.backward_split import awaited_results, kept_between, makers_of
 from shardc.cost.model import CostModel
@@ -21,13 +22,13 @@ class LoopSplit:
     """A loop that can run as two, one behind the other.
 
     Attributes:
-        counter: position among what the loop carries, start, step and trips of what it counts by.
+        counted: how it counts.
         kept: values of its body that the second loop reads of each iteration of the first.
         late: positions of what only the second loop makes.
     """
 
     loop: ir.Operation
-    counter: tuple[int, int, int, int]
+    counted: CountedLoop
     kept: list[ir.Value]
     late: list[int]
 
@@ -60,7 +61,7 @@ def next_loop_split(functions: Sequence[ir.Operation], model: CostModel) -> Loop
 
 
 def _split(loop: ir.Operation, used: Collection[ir.Value], model: CostModel) -> LoopSplit | None:
-    found = iterations(loop)
+    found = row_loop(loop)
     if found is None:
         return None
     body, handed = found.body, list(last_op(found.body).operands)
@@ -74,16 +75,14 @@ def _split(loop: ir.Operation, used: Collection[ir.Value], model: CostModel) -> 
     if not any(heavy_flops(op) for op in own if early.isdisjoint(op.results)):
         return None
     # The second loop counts for itself; all else that the first carries it has to be given.
-    times = {a: 0 if p in found.counters else 2 for p, a in enumerate(carried) if p in first}
+    counters = {carried[p] for p in found.counted.counters}
+    times = {carried[p]: 0 if carried[p] in counters else 2 for p in first}
     shared = [op for op in own if not early.isdisjoint(op.results)]
     wanted = {v for op in own if early.isdisjoint(op.results) for v in inputs(op)}
     wanted.update(handed[p] for p in late)
     kept = kept_between(times, shared, wanted, model)
-    counters = {carried[p] for p in found.counters}
-    start, step = found.counters[found.counter]
-    counter = (found.counter, start, step, found.trips)
     order = [*carried, *(value for op in ops_of(body) for value in op.results)]
-    return LoopSplit(loop, counter, [v for v in order if v in kept - counters], late)
+    return LoopSplit(loop, found.counted, [v for v in order if v in kept - counters], late)
 
 
 def _closed(positions: set[int], body: ir.Block, handed: Sequence[ir.Value]) -> set[int]:

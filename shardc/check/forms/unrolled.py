@@ -8,7 +8,7 @@ from math import prod
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.trip_count import trip_count
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.ir.clone import clone_op
 from shardc.ir.walk import last_op, ops_of, walk
 

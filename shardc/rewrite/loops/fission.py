@@ -6,16 +6,15 @@ from collections.abc import Collection, Sequence
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.analysis.program.counted_loop import CountedLoop
 from shardc.ir.clone import clone_op, hollow_copy
 from shardc.ir.constants import integer, zeros
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import last_op, ops_of
 
-Count = tuple[int, int, int, int]  # position among what a loop carries, start, step, trips
-
 
 def fission(
-    loop: ir.Operation, counter: Count, values: Sequence[ir.Value], late: Collection[int]
+    loop: ir.Operation, counted: CountedLoop, values: Sequence[ir.Value], late: Collection[int]
 ) -> None:
     """Replaces a counting `stablehlo.while` by two.
 
@@ -29,9 +28,9 @@ def fission(
     """
     places = [_place(loop, value) for value in values]
     with ir.InsertionPoint(loop), loop.location:
-        first = _stacking(clone_op(loop, {}), counter, places)
+        first = _stacking(clone_op(loop, {}), counted, places)
         second = clone_op(loop, {})
-        _read(second, counter, places, list(first.results)[len(loop.results) :])
+        _read(second, counted, places, list(first.results)[len(loop.results) :])
     for p, result in enumerate(loop.results):
         result.replace_all_uses_with((second if p in late else first).results[p])
     loop.erase()
@@ -52,10 +51,10 @@ def _at(loop: ir.Operation, place: Place) -> ir.Value:
     return body.arguments[number] if position < 0 else ops_of(body)[position].results[number]
 
 
-def _stacking(loop: ir.Operation, counter: Count, places: Sequence[Place]) -> ir.Operation:
+def _stacking(loop: ir.Operation, counted: CountedLoop, places: Sequence[Place]) -> ir.Operation:
     """The loop with a stack per place behind what it carries."""
     values = [_at(loop, place) for place in places]
-    types = [_stack_type(value, counter[-1]) for value in values]
+    types = [_stack_type(value, counted.trips) for value in values]
     starts = [zeros(type_) for type_ in types]
     new = hollow_copy(
         loop, [*loop.operands, *starts], [*(result.type for result in loop.results), *types]
@@ -67,7 +66,7 @@ def _stacking(loop: ir.Operation, counter: Count, places: Sequence[Place]) -> ir
     body = new.regions[1].blocks[0]
     end, stacks = last_op(body), list(body.arguments)[len(loop.operands) :]
     with ir.InsertionPoint(end):
-        row = _row(body, counter)
+        row = _row(body, counted)
         written = [
             stablehlo.DynamicUpdateSliceOp(
                 stack,
@@ -83,13 +82,13 @@ def _stacking(loop: ir.Operation, counter: Count, places: Sequence[Place]) -> ir
 
 
 def _read(
-    loop: ir.Operation, counter: Count, places: Sequence[Place], stacks: Sequence[ir.Value]
+    loop: ir.Operation, counted: CountedLoop, places: Sequence[Place], stacks: Sequence[ir.Value]
 ) -> None:
     """Lets the loop take what is at `places` from the stacks."""
     body = loop.regions[1].blocks[0]
     old = [_at(loop, place) for place in places]
     with ir.InsertionPoint.at_block_begin(body):
-        row = _row(body, counter)
+        row = _row(body, counted)
         for value, stack in zip(old, stacks, strict=True):
             sizes = [1, *shape_of(value)]
             part = stablehlo.DynamicSliceOp(stack, _starts(row, value), sizes).result
@@ -97,10 +96,10 @@ def _read(
             value.replace_all_uses_with(new)
 
 
-def _row(body: ir.Block, counter: Count) -> ir.Value:
+def _row(body: ir.Block, counted: CountedLoop) -> ir.Value:
     """The number of the iteration."""
-    position, start, step, _ = counter
-    count = body.arguments[position]
+    start, step = counted.start, counted.step
+    count = body.arguments[counted.counter]
     if (start, step) == (0, 1):
         return count
     wide = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.analysis.program.counted_loop import CountedLoop
 from shardc.ir.clone import replace_inputs
 from shardc.ir.constants import integer
 from shardc.ir.walk import last_op, made_by, ops_of
@@ -16,9 +17,8 @@ class Piece:
     """What one piece of a counting loop takes in place of what the whole loop takes.
 
     Attributes:
-        counter: position of what the loop counts by among what it carries.
-        step, bound: of the counter.
-        starts: of the counter, and of other numbers that only count, by position.
+        counted: how the whole loop counts.
+        first, last: its iterations are first..last - 1 of the whole loop's.
         first_row: what is subtracted from the number of a row.
         operands: what goes in.
         reads: position of a `dynamic_slice` in the body -> (the dim of its rows, the rows of the
@@ -28,10 +28,9 @@ class Piece:
         captured: other values from outside -> what stands for them.
     """
 
-    counter: int
-    step: int
-    bound: int
-    starts: Mapping[int, int]
+    counted: CountedLoop
+    first: int
+    last: int
     first_row: int
     operands: Sequence[ir.Value]
     reads: Mapping[int, tuple[int, ir.Value]]
@@ -41,8 +40,14 @@ class Piece:
 
 def make_piece(loop: ir.Operation, piece: Piece) -> ir.Operation:
     """A copy of a `stablehlo.while` at the current insertion point that runs `piece` only."""
-    starts = {p: integer(loop.operands[p].type, start) for p, start in piece.starts.items()}
-    bound = integer(loop.operands[piece.counter].type, piece.bound)
+    counted = piece.counted
+    starts = {
+        p: integer(loop.operands[p].type, counted.count_at(p, piece.first))
+        for p in counted.counters
+    }
+    bound = integer(
+        loop.operands[counted.counter].type, counted.count_at(counted.counter, piece.last)
+    )
     copy = loop.operation.clone(ip=ir.InsertionPoint.current).operation
     for p, operand in enumerate(piece.operands):
         copy.operands[p] = starts.get(p, operand)
@@ -50,7 +55,7 @@ def make_piece(loop: ir.Operation, piece: Piece) -> ir.Operation:
         for region in copy.regions:
             region.blocks[0].arguments[p].set_type(operand.type)
     condition, body = (region.blocks[0] for region in copy.regions)
-    count_to(condition, piece.counter, piece.step, bound)
+    count_to(condition, counted.counter, counted.step, bound)
     inner = ops_of(body)
     for position, (dim, rows) in piece.reads.items():
         inner[position].operands[0] = rows

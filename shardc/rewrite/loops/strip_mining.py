@@ -40,11 +40,11 @@ def make_share(
             region.blocks[0].arguments[p].set_type(operand.type)
     replace_inputs(copy, captured)
     condition, body = (region.blocks[0] for region in copy.regions)
-    trips = share.trips // count
-    start, step = share.counters[share.counter]
+    counted = share.counted
+    trips = counted.trips // count
     with ir.InsertionPoint.at_block_begin(condition), copy.location:
-        bound = integer(operands[share.counter].type, start + step * trips)
-    count_to(condition, share.counter, step, bound)
+        bound = integer(operands[counted.counter].type, counted.count_at(counted.counter, trips))
+    count_to(condition, counted.counter, counted.step, bound)
     inner = ops_of(body)
     for position, dim in share.reads.items():
         block = shape_of(inner[position].results[0])[dim]
@@ -54,7 +54,7 @@ def make_share(
         assert update is not None, "blocks are written by an op"
         _shift(update, 2 + dim, index, trips * shape_of(update.operands[1])[dim])
         update.results[0].set_type(operands[p].type)
-    for p, (_, step) in share.counters.items():
+    for p, (_, step) in counted.counters.items():
         _count_on(body, p, step, index, (0, trips) if share.forwards else (count - 1, -trips))
     return copy
 

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import NamedSharding
 
 import shardc
-from shardc.analysis.program.trip_count import trip_count
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.ir.context import parse
 from shardc.ir.walk import walk
 

@@ -12,7 +12,7 @@ from jax.extend.mlir.dialects import stablehlo
 
 from shardc.analysis.loops.stacked_layers import even_cuts, row_flow
 from shardc.analysis.program.arguments import state_arguments
-from shardc.analysis.program.trip_count import trip_count
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.compiler import prepare
 from shardc.importer.from_jax import import_function
 from shardc.ir.attributes import PIECE, arg_attrs, result_attrs

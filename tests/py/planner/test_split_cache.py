@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shardc.analysis.batch.refusal import Hindrance, MicrobatchRefusal
-from shardc.analysis.program.trip_count import trip_count
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.compiler import prepare
 from shardc.cost.submeshes import mesh_of
 from shardc.errors import MicrobatchError

@@ -81,7 +81,7 @@ def counts(x: Any, w: Any) -> Any:
 def test_sums_are_partial_and_rows_that_are_read_lie_in_the_part() -> None:
     found = shared(add_up)
     assert found is not None
-    assert found.share.trips == 4
+    assert found.share.counted.trips == 4
     assert found.share.forwards
     assert len(found.share.reads) == 1
     assert State(Kind.PARTIAL) in found.carries
@@ -97,7 +97,7 @@ def test_rows_that_are_written_are_parts() -> None:
 def test_blocks_may_have_several_rows() -> None:
     found = shared(of_two)
     assert found is not None
-    assert found.share.trips == 2
+    assert found.share.counted.trips == 2
 
 
 def test_a_block_may_be_read_and_written() -> None:

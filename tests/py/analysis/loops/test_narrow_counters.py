@@ -11,7 +11,7 @@ from jax import lax
 
 from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
 from shardc.analysis.batch.strip_mining import share
-from shardc.analysis.loops.iterations import iterations, row_read
+from shardc.analysis.loops.row_loop import row_loop, row_read
 from shardc.compiler import prepare
 from shardc.importer.from_jax import import_function
 from shardc.ir.clone import captures
@@ -85,9 +85,9 @@ def shared_out(loop: Any, rows: int) -> list[bool]:
 
 def cut(loop: Any, rows: int) -> list[bool]:
     """The orders in which pieces of the loop may take rows of x."""
-    found = iterations(loop)
+    found = row_loop(loop)
     assert found is not None
-    assert found.trips == rows
+    assert found.counted.trips == rows
     stacks = [shape_of(row_read(row).operands[0]) for row in found.reads]
     return [found.forwards] if (rows, WIDTH) in stacks else []
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.analysis.program.flops import heavy_flops, is_heavy, op_cost
-from shardc.analysis.program.trip_count import trip_count
 from shardc.ir.context import make_context, parse
 from shardc.ir.walk import all_functions, main_function, ops, walk
 

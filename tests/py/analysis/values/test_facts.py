@@ -9,8 +9,7 @@ import pytest
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.loops.iterations import counted_values
-from shardc.analysis.program.trip_count import count_of, counts_from, trip_count
+from shardc.analysis.program.counted_loop import counted_loop, trip_count
 from shardc.analysis.values.facts import Values, counts_along, number_of
 from shardc.ir.context import parse
 from shardc.ir.tensor_types import shape_of
@@ -96,20 +95,19 @@ def test_facts_of_iterations_are_what_the_interpreter_computes(seed: int) -> Non
         counter = Counter.drawn(random)
     module = parse(loop_program(random, counter, 10, len(counts)))
     loop = the_loop(module)
-    if count_of(loop) is None:  # it wraps around: let nobody run it by its count
+    counted = counted_loop(loop)
+    if counted is None:  # it wraps around: let nobody run it by its count
         return
-    trips = len(counts)
-    numbers = {p: counts_from(loop, p, trips) for p in range(3)}
     inside = loop.regions[1].blocks[0]
-    values = counted_values(inside, {p: c for p, c in numbers.items() if c is not None}, trips)
+    values = counted.values(inside)
     for update, expected in list(zip(last_op(inside).operands, evaluated(module), strict=True))[3:]:
         flat = made_by(update).operands[1]
         wide = made_by(flat).operands[0]
         for value in (flat, wide, source(wide)):
             found = values.of(value)
             if found is not None:
-                every = np.broadcast_to(found, (trips, *shape_of(value)))
-                np.testing.assert_array_equal(every.reshape(trips, -1), expected, str(value))
+                every = np.broadcast_to(found, (len(counts), *shape_of(value)))
+                np.testing.assert_array_equal(every.reshape(len(counts), -1), expected, str(value))
 
 
 def the_loop(module: ir.Module) -> ir.Operation:

@@ -5,7 +5,7 @@ import pytest
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.program.trip_count import count_of, counts_from
+from shardc.analysis.program.counted_loop import count_of, counts_from
 from shardc.ir.context import parse
 from shardc.ir.walk import last_op, made_by, main_function, ops
 from shardc.rewrite.loops.fission import fission

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardc.analysis.loops.iterations import Iterations, iterations
+from shardc.analysis.loops.row_loop import RowLoop, row_loop
 from shardc.compiler import prepare
 from shardc.importer.from_jax import import_function
 from shardc.ir.context import Module
@@ -65,13 +65,13 @@ def until_converged(w: Any, x: Any) -> Any:
     return jax.lax.while_loop(lambda carry: jnp.sum(carry[1]) < 1e3, body, (0, x))[1]
 
 
-def found_in(fun: Callable[..., Any]) -> tuple[Module, Iterations | None]:
+def found_in(fun: Callable[..., Any]) -> tuple[Module, RowLoop | None]:
     """The module must live as long as what was found in it."""
     module = import_function(fun, (STACK, X), {}).module
     prepare(module)
     with module.context:
         loops = [op for op in ops(main_function(module.operation)) if "while" in op.name]
-        return module, iterations(loops[0])
+        return module, row_loop(loops[0])
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,11 @@ def found_in(fun: Callable[..., Any]) -> tuple[Module, Iterations | None]:
 def test_rows_are_found_in_either_order(fun: Callable[..., Any], is_forwards: bool) -> None:
     module, found = found_in(fun)
     assert found is not None
-    assert (found.trips, found.forwards, list(found.reads.values())) == (6, is_forwards, [0])
+    assert (found.counted.trips, found.forwards, list(found.reads.values())) == (
+        6,
+        is_forwards,
+        [0],
+    )
     assert found.row_range(0, 2) == ((0, 2) if is_forwards else (4, 6))
     del module
 

@@ -1,29 +1,24 @@
-"""What the iterations of a counting loop read and write: which rows of which stacked arrays."""
+"""Which rows of which stacked arrays the iterations of a counted loop read and write."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.trip_count import count_of, counts_from
-from shardc.analysis.values.element_types import kept_as
+from shardc.analysis.program.counted_loop import CountedLoop, counted_loop
 from shardc.analysis.values.facts import Values
-from shardc.analysis.values.movement import LARGEST
 from shardc.ir.constants import is_zero
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import is_inside, last_op, made_by, ops_of
 
 
 @dataclass
-class Iterations:
+class RowLoop:
     """A `stablehlo.while` that can run in pieces, and the rows that its iterations touch.
 
     Attributes:
         loop: the op.
-        trips: how often it runs.
-        counter: position of what it counts by among what it carries.
-        counters: position of each number that only counts -> its start and step.
+        counted: how it counts.
         forwards: iteration k touches row k of the stacks; else row trips - 1 - k.
         reads: first result of a `dynamic_slice` in the body -> the dim of its operand, a value
             from outside, of which iteration k reads that row.
@@ -33,9 +28,7 @@ class Iterations:
     """
 
     loop: ir.Operation
-    trips: int
-    counter: int
-    counters: dict[int, tuple[int, int]]
+    counted: CountedLoop
     forwards: bool = True
     reads: dict[ir.Value, int] = field(default_factory=dict)
     writes: dict[int, int] = field(default_factory=dict)
@@ -50,16 +43,11 @@ class Iterations:
     def independent(self) -> bool:
         """Whether iterations meet in nothing but sums: a loop over data, not over layers."""
         handed = last_op(self.body).operands
-        met = (*self.counters, *self.writes, *self.sums)
+        met = (*self.counted.counters, *self.writes, *self.sums)
         return all(
             p in met or before_barriers(value) == self.body.arguments[p]
             for p, value in enumerate(handed)
         )
-
-    def count_at(self, position: int, iteration: int) -> int:
-        """What the number that is carried at `position` has counted to."""
-        start, step = self.counters[position]
-        return start + step * iteration
 
     def uses_whole(self, value: ir.Value) -> bool:
         """Whether the loop uses a value from outside in other ways than row by row."""
@@ -71,7 +59,8 @@ class Iterations:
 
     def row_range(self, first: int, last: int) -> tuple[int, int]:
         """The rows of iterations first..last - 1, as a half-open range."""
-        return (first, last) if self.forwards else (self.trips - last, self.trips - first)
+        trips = self.counted.trips
+        return (first, last) if self.forwards else (trips - last, trips - first)
 
 
 def row_read(row: ir.Value) -> ir.Operation:
@@ -81,18 +70,16 @@ def row_read(row: ir.Value) -> ir.Operation:
     return op
 
 
-def iterations(loop: ir.Operation) -> Iterations | None:
-    """What the iterations of `loop` touch; None where it does not count to a constant.
+def row_loop(loop: ir.Operation) -> RowLoop | None:
+    """The rows that the iterations of `loop` touch; None where it does not count to a constant.
 
     Iterations need not touch rows: layers that share their weights, or tokens that are decoded one
     after the other, do the same work again on what they carry.
     """
-    counted = count_of(loop)
-    if counted is None or counted[0] > LARGEST:
+    counted = counted_loop(loop)
+    if counted is None:
         return None
-    trips, counter = counted
-    counters = {p: counts_from(loop, p, trips) for p in range(len(loop.operands))}
-    found = Iterations(loop, trips, counter, {p: c for p, c in counters.items() if c is not None})
+    found = RowLoop(loop, counted)
     touched = {}
     for found.forwards in (False, True):
         _find_rows(found)
@@ -104,10 +91,9 @@ def iterations(loop: ir.Operation) -> Iterations | None:
     return found
 
 
-def _find_rows(found: Iterations) -> None:
-    k = np.arange(found.trips)
-    wanted = k if found.forwards else found.trips - 1 - k
-    values = counted_values(found.body, found.counters, found.trips)
+def _find_rows(found: RowLoop) -> None:
+    wanted = found.counted.rows(found.forwards)
+    values = found.counted.values(found.body)
     found.reads, found.writes = {}, {}
     carried = set(found.body.arguments)
     for op in ops_of(found.body):
@@ -126,25 +112,10 @@ def _find_rows(found: Iterations) -> None:
                 found.writes[p] = dim
 
 
-def counted_values(body: ir.Block, counters: Mapping[int, tuple[int, int]], trips: int) -> Values:
-    """What values of a loop's body are in every iteration.
-
-    Args:
-        counters: position of each number that only counts -> its start and step.
-    """
-    given, k = {}, np.arange(trips, dtype=np.uint64)
-    for p, (start, step) in counters.items():
-        element = ir.RankedTensorType(body.arguments[p].type).element_type
-        # Modulo 2^64, and then in a type that is known to hold the count.
-        counted = k * np.uint64(step % (1 << 64)) + np.uint64(start % (1 << 64))
-        given[body.arguments[p]] = counted.astype(kept_as(element))
-    return Values(given)
-
-
-def _find_sums(found: Iterations) -> None:
+def _find_sums(found: RowLoop) -> None:
     for p, value in enumerate(last_op(found.body).operands):
         argument, op = found.body.arguments[p], made_by(value)
-        if op is None or op.name != "stablehlo.add" or p in found.counters:
+        if op is None or op.name != "stablehlo.add" or p in found.counted.counters:
             continue
         added = argument in list(op.operands) and used_alone(argument, value)
         if added and is_zero(found.loop.operands[p]):
