@@ -5,7 +5,7 @@ import pytest
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.program.counted_loop import count_of, counts_from
+from shardc.analysis.program.counted_loop import counted_loop
 from shardc.ir.context import parse
 from shardc.ir.walk import last_op, made_by, main_function, ops
 from shardc.rewrite.loops.fission import fission
@@ -50,14 +50,12 @@ def test_two_loops_give_what_the_one_gave(type_: str, start: int, step: int, end
     module = parse(LOOP.format(type=type_, start=start, step=step, end=end, direction=direction))
     before = evaluated(module)
     loop = next(op for op in ops(main_function(module.operation)) if op.name == "stablehlo.while")
-    counted = count_of(loop)
+    counted = counted_loop(loop)
     assert counted is not None
-    trips, position = counted
-    found = counts_from(loop, position, trips)
-    assert found == (start, step)
+    assert (counted.start, counted.step) == (start, step)
     converted = made_by(last_op(loop.regions[1].blocks[0]).operands[1]).operands[1]
     with module.context:
-        fission(loop, (position, start, step, trips), [converted], [1])
+        fission(loop, counted, [converted], [1])
     assert str(module).count("stablehlo.while") == 2
     for one, two in zip(before, evaluated(module), strict=True):
         np.testing.assert_array_equal(one, two)
