@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from shardc.runtime.processes import roll_call
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -51,3 +53,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_HOMES])
+
+
+roll_call.begin()

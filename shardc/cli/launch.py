@@ -5,15 +5,16 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import click
 
 from shardc.cli.output import format_option, print_json
+from shardc.runtime.processes.roll_call import FOLDER_VARIABLE, LIMIT_VARIABLE
 
 POLL_S = 0.05
 STANDARD_ERROR = 2
-LIMIT_VARIABLE = "SHARDC_PROCESS_LIMIT_S"
 SILENCE = 0.75  # of the limit: so the survivors name who is silent before they are killed
 
 
@@ -54,19 +55,21 @@ def command(
     as_json = output_format == "json"
     start_s = time.monotonic()
     port = _free_port()
-    children = [
-        subprocess.Popen(
-            [sys.executable, script, *arguments],
-            env={
-                **os.environ,
-                **environment(rank, processes, devices_per_process, port),
-                LIMIT_VARIABLE: str(SILENCE * limit),
-            },
-            stdout=STANDARD_ERROR if as_json else None,
-        )
-        for rank in range(processes)
-    ]
-    codes = _wait(children, limit)
+    with tempfile.TemporaryDirectory(prefix="shardc-launch-") as folder:
+        own = {LIMIT_VARIABLE: str(SILENCE * limit), FOLDER_VARIABLE: folder}
+        children = [
+            subprocess.Popen(
+                [sys.executable, script, *arguments],
+                env={
+                    **os.environ,
+                    **environment(rank, processes, devices_per_process, port),
+                    **own,
+                },
+                stdout=STANDARD_ERROR if as_json else None,
+            )
+            for rank in range(processes)
+        ]
+        codes = _wait(children, limit)
     if as_json:
         print_json({"exit_codes": codes, "seconds": time.monotonic() - start_s})
     ctx.exit(int(any(codes)))

@@ -1,9 +1,12 @@
 """The key-value store of the coordination service that `jax.distributed.initialize` starts.
 
-This is the one file that reads a private module of JAX: the store has no public name, and a service
-of our own would need a second port, a second address and a second rule for who starts it.
+This is the one file that reads private modules of JAX: the store has no public name, and a service
+of our own would need a second port, a second address and a second rule for who starts it. Nor has
+what a thread waits for before there are devices, and `jax.process_index()` would wait for them.
 """
 
+import sys
+from types import FrameType
 from typing import Any
 
 import jax
@@ -11,6 +14,57 @@ import jax
 from shardc.errors import ClusterError
 
 PREFIX = "shardc/"
+
+
+def place_in_job() -> tuple[int, int, str]:
+    """Rank of this process, number of processes, and address of rank 0, before there are devices.
+
+    Without `jax.distributed.initialize()` a process is rank 0 of 1, and there is no address.
+    """
+    from jax._src.distributed import global_state as job
+
+    return job.process_id, job.num_processes, job.coordinator_address or ""
+
+
+def is_in_initialize() -> bool:
+    """Whether a thread is inside of `jax.distributed.initialize()`.
+
+    Nothing may be asked of the service then: jaxlib aborts a process that asks too early.
+    """
+    from jax._src.distributed import State
+
+    return _runs(State.initialize)
+
+
+def is_in_shutdown() -> bool:
+    """Whether a thread is inside of `jax.distributed.shutdown()`, which cancels what is asked."""
+    from jax._src.distributed import State
+
+    return _runs(State.shutdown)
+
+
+def _runs(function: Any) -> bool:
+    for innermost in sys._current_frames().values():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            if frame.f_code is function.__code__:
+                return True
+            frame = frame.f_back
+    return False
+
+
+def has_asked_for_devices() -> bool:
+    """Whether this process has devices, or waits for those of the other processes."""
+    from jax._src import xla_bridge
+
+    return bool(xla_bridge._backends) or waits_for_devices()
+
+
+def waits_for_devices() -> bool:
+    """Whether a thread waits in JAX for the devices of the other processes."""
+    from jax._src import xla_bridge
+
+    return xla_bridge._backend_lock.locked()
 
 
 class Coordination:
@@ -31,11 +85,10 @@ class Coordination:
                 code="SHARDC-101",
             )
         self._client = client
-        self.rank = jax.process_index()
-        self.size = jax.process_count()
+        self.rank, self.size, _ = place_in_job()
 
     def set(self, key: str, value: bytes) -> None:
-        """Writes a value, in the place of an earlier one."""
+        """Writes a value, in place of an earlier one."""
         self._client.key_value_set_bytes(PREFIX + key, value, allow_overwrite=True)
 
     def get(self, key: str, timeout_s: float) -> bytes | None:

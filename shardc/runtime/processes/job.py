@@ -1,14 +1,15 @@
 """What the processes of a job share: the coordination service, and the watch over all of them."""
 
 import functools
-import os
+import threading
 
 import jax
 
 from shardc.errors import ClusterError
+from shardc.runtime.processes import roll_call
 from shardc.runtime.processes.agreement import Agreement
 from shardc.runtime.processes.coordination import Coordination
-from shardc.runtime.processes.watch import DEFAULT_LIMIT_S, LIMIT_VARIABLE, Watch
+from shardc.runtime.processes.watch import Watch
 
 POLL_S = 1.0  # between two looks at whether who is waited for lives
 
@@ -19,11 +20,12 @@ class Job:
     def __init__(self) -> None:
         self.coordination = Coordination()
         self.rank, self.size = self.coordination.rank, self.coordination.size
-        self.watch = Watch(self.coordination, _limit_s())
+        self.watch = Watch(self.coordination, roll_call.limit_s())
         self._names = 0
 
     def new_name(self) -> str:
         """A name for the next thing that all processes make, in the same order."""
+        self.watch.need_all()
         self._names += 1
         return str(self._names)
 
@@ -34,11 +36,11 @@ class Job:
             ClusterError: SHARDC-281, that process has ended without.
         """
         while True:
-            has_ended = self.watch.ended(rank)
+            has_left = self.watch.has_left(rank)
             found = self.coordination.get(key, POLL_S)
             if found is not None:
                 return found
-            if has_ended:
+            if has_left:
                 raise ClusterError(
                     f"rank {rank} has ended, and rank {self.rank} waits for it ({key})",
                     help="call the same functions of shardc in the same order on all processes",
@@ -58,27 +60,23 @@ class Job:
         return Agreement(self.coordination, self.wait, name, self.watch.begin_step)
 
 
-@functools.cache
+_ONE_JOB = threading.Lock()
+
+
 def this_job() -> Job:
     """The job of this process; all of it begins at the first call."""
+    with _ONE_JOB:
+        return _job()
+
+
+@functools.cache
+def _job() -> Job:
     return Job()
 
 
 def is_several() -> bool:
     """Whether the job has more processes than this one."""
-    return bool(jax.process_count() > 1)
-
-
-def _limit_s() -> float:
-    text = os.environ.get(LIMIT_VARIABLE, str(DEFAULT_LIMIT_S))
-    try:
-        limit_s = float(text)
-    except ValueError:
-        limit_s = 0.0
-    if not limit_s > 0:
-        raise ClusterError(
-            f"{LIMIT_VARIABLE}={text} is no number of seconds above 0",
-            help="leave it out for 60 seconds",
-            code="SHARDC-101",
-        )
-    return limit_s
+    if jax.process_count() > 1:
+        return True
+    roll_call.stop()
+    return False

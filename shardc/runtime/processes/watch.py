@@ -1,7 +1,7 @@
-"""A thread of every process that ends it when another process is missing, stuck or gone.
+"""Threads of every process that end it when another process is missing, stuck or gone.
 
-A collective that waits for a process which will never come cannot be interrupted, so the thread
-ends the whole process, with a line that names the other one.
+A collective that waits for a process which will never come cannot be interrupted, so a thread ends
+the whole process, with a line that names the other one.
 """
 
 import atexit
@@ -13,13 +13,20 @@ from dataclasses import dataclass
 
 import jax
 
-from shardc.runtime.processes.coordination import Coordination
+from shardc.runtime.processes.coordination import (
+    Coordination,
+    has_asked_for_devices,
+    is_in_shutdown,
+    waits_for_devices,
+)
+from shardc.runtime.processes.roll_call import POLL_S, end_process
 
-LIMIT_VARIABLE = "SHARDC_PROCESS_LIMIT_S"
-DEFAULT_LIMIT_S = 60.0
-EXIT_CODE = 1
 MOST_SAID = 500  # characters of a failure
 MOST_ERRORS = 3  # of the coordination service, one after another: the job may just be ending
+LONG_S = 3600.0
+
+# How far a process is: it has not used devices yet, it has asked for them, it has begun step n.
+NO_DEVICES, DEVICES = 0, 1
 
 
 @dataclass
@@ -27,8 +34,8 @@ class Seen:
     """What was last heard of a process.
 
     Attributes:
-        text: as it was written: beats, steps begun, state.
-        since_s: when that came; `behind_s`: since when it is behind and begins no step, or None.
+        text: as it was written: beats, how far it is, state.
+        since_s: when that came; `behind_s`: since when it is behind and does not go on, or None.
     """
 
     text: str
@@ -36,8 +43,8 @@ class Seen:
     behind_s: float | None = None
 
     @property
-    def steps(self) -> int:
-        return int(self.text.split(" ", 2)[1]) if self.text else 0
+    def reached(self) -> int:
+        return int(self.text.split(" ", 2)[1]) if self.text else NO_DEVICES
 
     @property
     def state(self) -> str:
@@ -47,82 +54,112 @@ class Seen:
 class Watch:
     """Says that this process lives, and listens to the others.
 
+    It begins behind `jax.distributed.initialize()`, and tells apart how far each process is: JAX's
+    devices are there when all have asked for them, and a step when all have begun it.
+
     Args:
-        limit_s: how long another may be silent, or behind in steps.
+        limit_s: how long another may be silent, or behind.
     """
 
     def __init__(self, coordination: Coordination, limit_s: float) -> None:
         self._coordination = coordination
         self._limit_s = limit_s
         self._interval_s = min(1.0, limit_s / 10)
+        self._farewell = f"farewell/{coordination.rank}"  # written by this process, at its end
+        self._state = "runs"
         self._beats = 0
         self._steps = 0
+        self._reached = NO_DEVICES
+        self._needs_all = False
         self._round_s = time.monotonic()
+        self._leaves, self._others_left = threading.Event(), threading.Event()
         self._ended = threading.Event()
+        self._dying = threading.Lock()
         self._seen = {
             rank: Seen("", self._round_s)
             for rank in range(coordination.size)
             if rank != coordination.rank
         }
-        for work in (self._listen, self._guard):
-            threading.Thread(target=work, name="shardc-watch", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=work, name="shardc-watch", daemon=True)
+            for work in (self._listen, self._guard, self._await_service)
+        ]
+        for thread in self._threads:
+            thread.start()
+        self._process = os.getpid()
         atexit.register(self._end)
+
+    def need_all(self) -> None:
+        """From now on a process that does not say that it lives is missing.
+
+        Before, the job may be one in which only some processes import shardc.
+        """
+        self._needs_all = True
 
     def begin_step(self) -> int:
         """The number of the step that begins now, from 1."""
         self._steps += 1
+        self._reached = DEVICES + self._steps
         return self._steps
 
-    def ended(self, rank: int) -> bool:
+    def has_left(self, rank: int) -> bool:
         """Whether another process has come to its end, well or not."""
         return rank in self._seen and self._seen[rank].state not in ("absent", "runs")
 
     def fail(self, fault: str) -> None:
         """Ends the process, and by that the job, with a line that the others say too."""
-        self._ended.set()
-        self._say(f"failed: {fault}".splitlines()[0][:MOST_SAID])
+        self._say_failed(fault)
         self._die(fault)
 
-    def _say(self, state: str) -> None:
+    def _say(self) -> None:
         self._beats += 1
-        text = f"{self._beats} {self._steps} {state}"
+        if self._reached == NO_DEVICES and has_asked_for_devices():
+            self._reached = DEVICES
+        text = f"{self._beats} {self._reached} {self._state}"
         self._coordination.set(f"beat/{self._coordination.rank}", text.encode())
+
+    def _say_failed(self, fault: str) -> None:
+        self._ended.set()
+        self._state = f"failed: {fault}".splitlines()[0][:MOST_SAID]
+        self._say()
 
     def _hear(self) -> None:
         now = time.monotonic()
         for key, value in self._coordination.all_under("beat").items():
             rank, text = int(key), value.decode()
             if rank in self._seen and text != self._seen[rank].text:
-                seen, steps = self._seen[rank], self._seen[rank].steps
+                seen, reached = self._seen[rank], self._seen[rank].reached
                 seen.text, seen.since_s = text, now
-                if seen.steps != steps:
+                if seen.reached != reached:
                     seen.behind_s = None  # it goes on: what was heard of it is only older
-        most = max((self._steps, *(seen.steps for seen in self._seen.values())))
+        most = max((self._reached, *(seen.reached for seen in self._seen.values())))
         for seen in self._seen.values():
-            if seen.steps == most:
+            if seen.reached == most:
                 seen.behind_s = None
             elif seen.behind_s is None:
                 seen.behind_s = now
+        if all(seen.state != "runs" for seen in self._seen.values()):
+            self._others_left.set()
+        else:
+            self._others_left.clear()
         self._round_s = now
 
     def _listen(self) -> None:
-        errors = 0
         while not self._ended.is_set():
             try:
-                self._say("runs")
+                if is_in_shutdown():  # it began to leave before there was a watch to say so
+                    self._leave()
+                    return
+                self._say()
                 self._hear()
-                errors = 0
-            except jax.errors.JaxRuntimeError as error:
-                errors += 1
+            except jax.errors.JaxRuntimeError:  # `_guard` waits whether that lasts
                 if self._is_over():
                     return
-                if errors == MOST_ERRORS:
-                    first = str(error).splitlines()[0]
-                    self._die(f"rank 0, which keeps the coordination service, is gone: {first}")
             fault = self._fault(self._limit_s)
             if fault is not None and not self._is_over():
                 self._die(fault)
-            self._ended.wait(self._interval_s)
+            if self._leaves.wait(self._interval_s):
+                time.sleep(POLL_S)
 
     def _is_over(self) -> bool:
         """Whether the program is at its end, or has left the job by jax.distributed.shutdown()."""
@@ -134,20 +171,29 @@ class Watch:
         """Which process keeps the job from going on, and why."""
         now = time.monotonic()
         for rank, seen in self._seen.items():
-            quiet_s, steps = now - seen.since_s, seen.steps
-            if seen.state == "absent" and quiet_s > silence_s:
-                return f"rank {rank} is missing: no sign of it for {quiet_s:.0f} s"
-            if seen.state.startswith("failed"):
+            quiet_s = now - seen.since_s
+            if seen.state == "absent":
+                if quiet_s > silence_s and (self._needs_all or waits_for_devices()):
+                    return f"rank {rank} is missing: no sign of it for {quiet_s:.0f} s"
+            elif seen.state.startswith("failed"):
                 return f"rank {rank} {seen.state}"
-            if seen.state == "ended":
-                if steps < self._steps:
-                    return f"rank {rank} ended behind step {steps}, and this is step {self._steps}"
-            elif seen.state != "absent" and quiet_s > silence_s:
+            elif seen.reached == NO_DEVICES and not waits_for_devices():
+                continue
+            elif seen.state == "ended":
+                if seen.reached == NO_DEVICES and quiet_s > 2 * self._interval_s:
+                    return f"rank {rank} ended before it asked for its devices"
+                if NO_DEVICES < seen.reached < self._reached:
+                    return (
+                        f"rank {rank} ended behind step {seen.reached - DEVICES}, and this is step"
+                        f" {self._reached - DEVICES}"
+                    )
+            elif quiet_s > silence_s:
                 return f"rank {rank} is dead or stopped: no sign of it for {quiet_s:.0f} s"
             elif seen.behind_s is not None and now - seen.behind_s > silence_s:
+                next_one = f"begun step {seen.reached + 1 - DEVICES}"
+                what = "asked for its devices" if seen.reached == NO_DEVICES else next_one
                 return (
-                    f"rank {rank} has begun no step behind step {steps} for"
-                    f" {now - seen.behind_s:.0f} s, which others have"
+                    f"rank {rank} has not {what} for {now - seen.behind_s:.0f} s, which others have"
                 )
         return None
 
@@ -168,28 +214,51 @@ class Watch:
                     f" for {silent_s:.0f} s"
                 )
 
+    def _await_service(self) -> None:
+        """Ends the process once rank 0 is gone, before jaxlib aborts it without naming a rank."""
+        while self._coordination.rank != 0 and not self._ended.is_set():
+            try:
+                self._coordination.get(self._farewell, LONG_S)
+            except jax.errors.JaxRuntimeError as error:
+                if self._is_over() or is_in_shutdown():
+                    return
+                first = str(error).splitlines()[0]
+                self._die(f"rank 0, which keeps the coordination service, is gone: {first}")
+
     def _die(self, fault: str) -> None:
-        sys.stderr.write(f"shardc: rank {self._coordination.rank} ends: {fault}\n")
-        sys.stderr.flush()
-        os._exit(EXIT_CODE)
+        """Ends the process; only the first thread that comes here says why."""
+        self._dying.acquire()
+        # The service ends with rank 0: the others hear, or see for themselves, what happened first.
+        stays_s = 0.0 if self._coordination.rank else 2 * self._interval_s
+        end_process(self._coordination.rank, fault, stays_s)
 
     def _end(self) -> None:
         """At the end of the program: tells the others, and names who made this one fail."""
         error = getattr(sys, "last_exc", None)
-        if self._is_over():
+        if self._is_over() or os.getpid() != self._process:
             return
         if error is None:
-            self._ended.set()
-            self._say("ended")
+            # JAX would wait for the others too, but neither see one that dies nor name it.
+            self._state = "ended"
+            self._leaves.set()
+            self._others_left.clear()
+            self._others_left.wait(self._limit_s + 2 * self._interval_s)
+            self._leave()
+            for thread in self._threads:
+                thread.join(self._interval_s)
             return
-        # Ctrl-C is nobody else's fault.
-        fault = None if isinstance(error, KeyboardInterrupt) else self._fault_of_another()
-        self._ended.set()
-        said = f"failed: {type(error).__name__}: {error}".splitlines()[0][:MOST_SAID]
+        fault = self._fault_of_another() if _may_come_from_another(error) else None
         if fault is None:
-            self._say(said)
+            self._say_failed(f"{type(error).__name__}: {error}")
             fault = "of its own failure above"
         self._die(fault)
+
+    def _leave(self) -> None:
+        """Ends the threads; at Python's end one that is in jaxlib would take down the process."""
+        self._ended.set()
+        self._state = "ended"
+        self._say()
+        self._coordination.set(self._farewell, b"")
 
     def _fault_of_another(self) -> str | None:
         """Waits a little for it: what XLA says of a connection that broke does not name the process
@@ -199,6 +268,15 @@ class Watch:
         while (fault := self._fault(patience_s)) is None and time.monotonic() < until_s:
             time.sleep(self._interval_s)
         return fault
+
+
+def _may_come_from_another(error: BaseException | None) -> bool:
+    """Whether XLA raised it, or what led to it; some of its errors are plain ValueErrors."""
+    while error is not None:
+        if isinstance(error, (jax.errors.JaxRuntimeError, ValueError)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _has_failed() -> bool:

@@ -20,7 +20,6 @@ import numpy as np
 import shardc
 
 ROWS, WIDTH, LAYERS = 16, 32, 4
-INITIALIZE_S = 60  # for all processes to come; 300 if nothing is said
 
 
 def step(state, x):
@@ -114,15 +113,17 @@ def main():
     parser.add_argument("--checkpoints", help="a folder")
     parser.add_argument("--save-every", type=int, default=10**9, help="steps; and at the end")
     parser.add_argument(
-        "--fault", help="HOW:RANK:WHEN, WHEN of launch, start, compile, or a step's number"
+        "--fault",
+        help="HOW:RANK:WHEN, WHEN of launch, connected, start, compile, or a step's number",
     )
     options = parser.parse_args()
     how, rank, when = (options.fault or "none:-1:").split(":")
     how = how if os.environ.get("SLURM_PROCID") == rank else None
     said("at launch")
     hurt(how, when, "launch")
-    jax.distributed.initialize(initialization_timeout=INITIALIZE_S)
-    jax.devices()  # a rank that goes before this is waited for by JAX, for two minutes
+    jax.distributed.initialize()
+    hurt(how, when, "connected")
+    jax.devices()
     said("at start")
     hurt(how, when, "start")
     rows = 2 * ROWS if how == "shapes" else ROWS

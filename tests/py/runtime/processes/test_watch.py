@@ -5,8 +5,8 @@ import pytest
 
 from shardc.errors import ClusterError
 from shardc.runtime.processes import watch as watch_module
-from shardc.runtime.processes.job import Job, _limit_s
-from shardc.runtime.processes.watch import LIMIT_VARIABLE, Watch
+from shardc.runtime.processes.job import Job
+from shardc.runtime.processes.watch import Watch
 from tests.py.runtime.processes.fake_job import FakeCoordination, FakeService
 
 
@@ -22,14 +22,17 @@ def clock(monkeypatch):
 
 def pair(clock):
     service = FakeService()
-    return [Watch(FakeCoordination(service, rank, 2), 10.0) for rank in (0, 1)]
+    found = [Watch(FakeCoordination(service, rank, 2), 10.0) for rank in (0, 1)]
+    for each in found:
+        each.need_all()
+    return found
 
 
 def heard(clock, one, other=None, seconds=1.0, times=1):
     for _ in range(times):
         clock[0] += seconds
         if other is not None:
-            other._say("runs")
+            other._say()
         one._hear()
     return one._fault(10.0)
 
@@ -59,7 +62,7 @@ def test_a_process_that_begins_no_step_is_slow(clock):
     assert heard(clock, one, other, times=50) is None
     one.begin_step()
     said = heard(clock, one, other, times=12)
-    assert said == "rank 1 has begun no step behind step 1 for 11 s, which others have"
+    assert said == "rank 1 has not begun step 2 for 11 s, which others have"
     other.begin_step()
     assert heard(clock, one, other) is None
 
@@ -77,21 +80,23 @@ def test_a_process_that_ended_is_missed_only_by_a_step_that_needs_it(clock):
     one, other = pair(clock)
     one.begin_step()
     other.begin_step()
-    other._say("ended")
-    assert heard(clock, one, times=100) is None and one.ended(1)
+    other._state = "ended"
+    other._say()
+    assert heard(clock, one, times=100) is None and one.has_left(1)
     one.begin_step()
     assert heard(clock, one) == "rank 1 ended behind step 1, and this is step 2"
 
 
 def test_a_process_that_failed_is_named_with_its_error(clock):
     one, other = pair(clock)
-    other._say("failed: ValueError: no")
+    other._say_failed("ValueError: no")
     assert heard(clock, one) == "rank 1 failed: ValueError: no"
 
 
 def test_waiting_for_a_process_that_ended_is_an_error(clock):
     one, other = pair(clock)
-    other._say("ended")
+    other._state = "ended"
+    other._say()
     heard(clock, one)
     job = object.__new__(Job)
     job.coordination, job.watch, job.rank, job.size = one._coordination, one, 0, 2
@@ -103,24 +108,76 @@ def test_waiting_for_a_process_that_ended_is_an_error(clock):
 class Deaf(FakeCoordination):
     """A service that does not answer."""
 
-    def set(self, key, value):
+    def get(self, key, timeout_s):
         raise jax.errors.JaxRuntimeError("UNAVAILABLE: gone")
 
+    set = get
 
-def test_a_service_that_is_gone_ends_the_process(clock, monkeypatch):
-    one, _ = pair(clock)
-    said = []
 
-    def die(fault):
-        said.append(fault)
-        one._ended.set()
+class Died(BaseException):
+    """In place of the end of the process."""
 
-    monkeypatch.setattr(one, "_die", die)
-    monkeypatch.setattr(one._ended, "wait", lambda seconds: None)
+
+@pytest.fixture
+def death(monkeypatch):
+    def die(rank, fault, stays_s):
+        raise Died(fault)
+
+    monkeypatch.setattr(watch_module, "end_process", die)
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
-    one._coordination = Deaf(FakeService(), 0, 2)
-    one._listen()
-    assert said == ["rank 0, which keeps the coordination service, is gone: UNAVAILABLE: gone"]
+
+
+def test_a_service_that_is_gone_ends_the_process(clock, death):
+    _, other = pair(clock)
+    other._coordination = Deaf(FakeService(), 1, 2)
+    said = "rank 0, which keeps the coordination service, is gone: UNAVAILABLE: gone"
+    with pytest.raises(Died, match=said):
+        other._await_service()
+
+
+def test_a_process_without_shardc_is_missed_only_where_devices_are_waited_for(clock, monkeypatch):
+    one = Watch(FakeCoordination(FakeService(), 0, 2), 10.0)
+    assert heard(clock, one, times=100) is None
+    monkeypatch.setattr(watch_module, "waits_for_devices", lambda: True)
+    assert heard(clock, one) == "rank 1 is missing: no sign of it for 101 s"
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("ended", "rank 1 ended before it asked for its devices"),
+        ("runs", "rank 1 has not asked for its devices for 11 s, which others have"),
+    ],
+)
+def test_a_process_that_does_not_come_to_its_devices_is_named(clock, monkeypatch, state, said):
+    """By one that waits for them; a process that has its devices waits for nobody."""
+    one, other = pair(clock)
+    one._reached = watch_module.DEVICES
+    monkeypatch.setattr(watch_module, "has_asked_for_devices", lambda: False)
+    other._state = state
+    other._say()
+    assert heard(clock, one, other if state == "runs" else None, times=12) is None
+    monkeypatch.setattr(watch_module, "waits_for_devices", lambda: True)
+    assert one._fault(10.0) == said
+
+
+@pytest.mark.parametrize(
+    ("error", "blames"),
+    [
+        (RuntimeError("no"), False),
+        (KeyboardInterrupt(), False),
+        (ValueError("UNKNOWN: Gloo all-reduce failed"), True),
+        (jax.errors.JaxRuntimeError("UNAVAILABLE: gone"), True),
+    ],
+)
+def test_only_an_error_of_xla_may_be_anothers_fault(clock, death, monkeypatch, error, blames):
+    one, other = pair(clock)
+    other._say()
+    monkeypatch.setattr(watch_module.time, "sleep", lambda seconds: heard(clock, one))
+    monkeypatch.setattr(watch_module.sys, "last_exc", error, raising=False)
+    said = "rank 1 is dead or stopped" if blames else "of its own failure above"
+    with pytest.raises(Died, match=said):
+        one._end()
 
 
 def test_a_failed_program_that_waits_for_a_thread_ends(clock, monkeypatch):
@@ -147,13 +204,7 @@ def test_a_failed_program_that_waits_for_a_thread_ends(clock, monkeypatch):
 def test_a_program_that_left_the_job_is_left_alone(clock, monkeypatch):
     one, _ = pair(clock)
     monkeypatch.setattr(one, "_die", lambda fault: pytest.fail(fault))
-    one._coordination = Deaf(FakeService(), 0, 2)
+    one._coordination = Deaf(FakeService(), 1, 2)
+    one._await_service()
     one._listen()  # no jax.distributed.initialize() here, so it is over
     one._end()
-
-
-@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])
-def test_a_limit_that_is_no_time_is_refused(monkeypatch, text):
-    monkeypatch.setenv(LIMIT_VARIABLE, text)
-    with pytest.raises(ClusterError, match=LIMIT_VARIABLE):
-        _limit_s()

@@ -1,0 +1,126 @@
+"""Watches a job from `import shardc` on: who never comes to `jax.distributed.initialize()`?
+
+JAX waits for such a process for minutes, and its error does not name it. Nothing here imports JAX
+before the program does.
+"""
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from shardc.errors import ClusterError
+
+LIMIT_VARIABLE = "SHARDC_PROCESS_LIMIT_S"
+DEFAULT_LIMIT_S = 60.0
+FOLDER_VARIABLE = "SHARDC_LAUNCH_FOLDER"
+"""Where processes of one machine sign that they have come; `shardc launch` makes it."""
+
+POLL_S = 0.1
+CLOSE_POLL_S = 0.01  # a program may end right behind it
+CONNECT_S = 2.0
+EXIT_CODE = 1
+
+_is_alone = threading.Event()
+
+
+def begin() -> None:
+    """Starts to watch, in a thread that ends where the job turns out to have one process."""
+    threading.Thread(target=_watch_the_start, name="shardc-start", daemon=True).start()
+
+
+def stop() -> None:
+    """This process is the whole job: there is nobody to watch."""
+    _is_alone.set()
+
+
+def limit_s() -> float:
+    """How long another process may be silent, or behind.
+
+    Raises:
+        ClusterError: SHARDC-101, the environment variable is no time.
+    """
+    text = os.environ.get(LIMIT_VARIABLE, str(DEFAULT_LIMIT_S))
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not found > 0:
+        raise ClusterError(
+            f"{LIMIT_VARIABLE}={text} is no number of seconds above 0",
+            help="leave it out for 60 seconds",
+            code="SHARDC-101",
+        )
+    return found
+
+
+def end_process(rank: int, fault: str, stays_s: float = 0.0) -> None:
+    """Says why this process ends, and ends it, whatever its other threads wait for."""
+    os.write(2, f"shardc: rank {rank} ends: {fault}\n".encode())
+    time.sleep(stays_s)
+    os._exit(EXIT_CODE)
+
+
+def _watch_the_start() -> None:
+    while not _has_begun():
+        if _is_alone.wait(POLL_S):
+            return
+    from shardc.runtime.processes import coordination
+    from shardc.runtime.processes.job import this_job
+
+    rank, size, address = coordination.place_in_job()
+    if size == 1:
+        return
+    _sign(rank)
+    begin_s = time.monotonic()
+    while coordination.is_in_initialize():
+        if time.monotonic() - begin_s > limit_s():
+            end_process(rank, f"{missing(rank, size, address)} {limit_s():.0f} s")
+        time.sleep(CLOSE_POLL_S)
+    if not coordination.is_in_shutdown():
+        this_job()
+
+
+def _has_begun() -> bool:
+    """Whether the program has called `jax.distributed.initialize()`; it may still be in it."""
+    distributed = getattr(sys.modules.get("jax"), "distributed", None)
+    return distributed is not None and bool(distributed.is_initialized())
+
+
+def _sign(rank: int) -> None:
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder is not None:
+        Path(folder, str(rank)).touch()
+
+
+def missing(rank: int, size: int, address: str) -> str:
+    """Who has not come yet, as far as this process can tell.
+
+    By the signatures of `shardc launch`; else rank 0 if nobody listens at its address, else it is
+    one of the others: the coordination service does not say which.
+    """
+    folder = os.environ.get(FOLDER_VARIABLE)
+    others = [other for other in range(size) if other != rank]
+    if folder is not None:
+        others = [other for other in others if not Path(folder, str(other)).exists()] or others
+    elif rank != 0:
+        others = others[1:] if others[1:] and _listens(address) else [0]
+    return f"{_one_of(others)} missing: jax.distributed.initialize() has waited"
+
+
+def _one_of(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} is"
+    return f"one or more of ranks {', '.join(map(str, ranks))} are"
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), CONNECT_S):
+            return True
+    except OSError:
+        return False
