@@ -6,11 +6,11 @@
 
 Each run starts the worker of tests/py/end_to_end by `shardc launch` and lets one process fail.
 Kills (SIGKILL), stops (SIGSTOP) and interrupts (SIGINT) come a random time behind what the process
-says it has come to: launch, start, plan, compile, steps, a save. The other faults are the worker's
-own. A row says how long the others lived behind the fault, the exit code, whether the error output
-names the process, and by whom. The numbers of every step are checked by the worker. Where
-checkpoints were saved, the job is started again, in one process: it must go on behind the last one
-that was committed.
+says it has come to: launch, connected, start, plan, compile, steps, a save. The other faults are
+the worker's own. A row says how long the others lived behind the fault, the exit code, whether the
+error output names the process, and by whom. The numbers of every step are checked by the worker.
+Where checkpoints were saved, the job is started again, in one process: it must go on behind the
+last one that was committed. All runs share one cached plan and its compiled programs.
 """
 
 import argparse
@@ -30,22 +30,37 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = ROOT / "tests" / "py" / "end_to_end" / "process_worker.py"
+CACHED = {
+    "JAX_COMPILATION_CACHE_DIR": str(ROOT / "build" / "faults"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
 LAUNCH = [sys.executable, "-c", "from shardc.cli import main; main()", "launch"]
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "interrupt": signal.SIGINT}
 # What a process comes to, and how long that lasts or so: the signal comes within.
-PHASES = {"launch": 2.0, "start": 1.0, "plan": 1.0, "compile": 1.5, "steps": 3.0, "save": 0.2}
-OWN = ("version", "shapes", "plan", "scalar", "raise", "exit", "absent", "full")
-KINDS = [(how, phase) for how in SIGNALS for phase in PHASES] + [(how, "") for how in OWN]
-PATIENCE = 12  # limits behind the launch, or the fault: then the job hangs
+PHASES = {
+    "launch": 2.0,
+    "connected": 0.2,
+    "start": 1.0,
+    "plan": 1.0,
+    "compile": 1.5,
+    "steps": 3.0,
+    "save": 0.2,
+}
+BEGINNING = ("launch", "connected", "start")
+OWN = [(how, "") for how in ("version", "shapes", "plan", "scalar", "full")]
+OWN += [("absent", phase) for phase in BEGINNING]
+OWN += [(how, phase) for how in ("raise", "exit") for phase in (*BEGINNING, "steps")]
+KINDS = [(how, phase) for how in SIGNALS for phase in PHASES] + OWN
+PATIENCE = 12  # limits behind the launch: then the job has not come to its fault
+MOST_LIMITS = 3  # behind the fault: then the job hangs
 SAID = {
     "version": r"rank RANK differs from rank 0 in its versions",
     "shapes": r"rank RANK differs from rank 0 in its arguments",
     "plan": r"rank RANK differs from rank 0 in its options",
     "scalar": r"is another on rank RANK than on rank 0",
 }
-NAMED = (
-    r"rank RANK\b.*(dead|stopped|missing|gone|failed|ended|cannot|has begun no step)|task:RANK\b"
-)
+NAMED = r"rank RANK\b.*(dead|stopped|missing|gone|failed|ended|cannot|has not)|task:RANK\b"
 BY_LAUNCH = r"shardc launch: .*rank RANK(:| is| did not end)"
 
 
@@ -56,7 +71,12 @@ class Job:
         command = [*LAUNCH, "-n", str(processes), "--devices-per-process", str(2 // processes)]
         command += ["--limit", str(limit_s), str(WORKER), *arguments]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, **CACHED},
         )
         self.lines: list[str] = []
         self._news: queue.Queue[str] = queue.Queue()
@@ -104,10 +124,13 @@ def committed(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 
-def run(how: str, phase: str, chance: random.Random, limit_s: float, log: Path) -> dict[str, Any]:
-    """One job of two processes with one fault."""
-    rank = chance.randrange(2) if how in SIGNALS or how in ("raise", "full") else 1
-    wait_s = chance.uniform(0, PHASES.get(phase, 0.0))
+def run(
+    how: str, phase: str, chance: random.Random, limit_s: float
+) -> tuple[dict[str, Any], list[str]]:
+    """One job of two processes with one fault: its row, and what it said."""
+    differs = how in ("version", "shapes", "plan", "scalar")  # from rank 0
+    rank = 1 if differs else chance.randrange(2)
+    wait_s = chance.uniform(0, PHASES[phase]) if how in SIGNALS else 0.0
     row: dict[str, Any] = {"fault": how, "phase": phase, "rank": rank, "wait_s": round(wait_s, 2)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -116,11 +139,12 @@ def run(how: str, phase: str, chance: random.Random, limit_s: float, log: Path) 
         if saves:
             arguments += ["--checkpoints", name, "--save-every", "5"]
         if how not in SIGNALS:
-            when = {"scalar": "", "absent": "launch"}.get(how, str(chance.randrange(6, 30)))
-            arguments += ["--fault", f"{'sleep' if how == 'absent' else how}:{rank}:{when}"]
+            when = phase if phase in BEGINNING else str(chance.randrange(6, 30))
+            does = {"absent": "sleep"}.get(how, how)
+            arguments += ["--fault", f"{does}:{rank}:{'' if differs else when}"]
         job = Job(2, limit_s, arguments)
         if how not in SIGNALS:
-            at = "fault" if how in ("raise", "exit", "absent", "full") else "start"
+            at = "start" if differs else "fault"
             job.wait_for(f"rank {rank}: at {at}\n", PATIENCE * limit_s)
         else:
             number = f" {5 * chance.randrange(1, 8)}\n" if phase == "save" else "\n"
@@ -130,12 +154,11 @@ def run(how: str, phase: str, chance: random.Random, limit_s: float, log: Path) 
             if job.process.poll() is None and len(own) == 2:
                 os.kill(own[rank], SIGNALS[how])
         fault_s = time.monotonic()
-        ended = job.end(PATIENCE * limit_s)
+        ended = job.end(MOST_LIMITS * limit_s)
         row |= judged(row, job, ended, time.monotonic() - fault_s)
         if saves:
             row |= resumed(folder, limit_s)
-        log.write_text("\n".join(job.lines) + "\n")
-    return row
+    return row, job.lines
 
 
 def judged(row: dict[str, Any], job: Job, ended: bool, seconds: float) -> dict[str, Any]:
@@ -158,7 +181,7 @@ def resumed(folder: Path, limit_s: float) -> dict[str, Any]:
     before = committed(folder)
     last = before[-1] if before else 0
     job = Job(1, limit_s, ["--steps", "2", "--checkpoints", str(folder)])
-    ended = job.end(2 * PATIENCE * limit_s)
+    ended = job.end(PATIENCE * limit_s)
     said = "\n".join(job.lines)
     good = ended and job.process.returncode == 0 and "OK rank 0" in said
     return {"committed": last, "resumed": good and f"went on behind step {last}\n" in said}
@@ -169,7 +192,11 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = ["| fault | when | runs | hung | wrong numbers | resumed | named | ended in, s |"]
     lines.append("|---|---|---|---|---|---|---|---|")
     for how, phase in KINDS:
-        own = [row for row in rows if (row["fault"], row["phase"]) == (how, phase)]
+        own = [
+            row
+            for row in rows
+            if (row["fault"], row["phase"], "before" in row) == (how, phase, False)
+        ]
         if not own:
             continue
         again = [row["resumed"] for row in own if "resumed" in row]
@@ -194,7 +221,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=10.0, help="of shardc launch, seconds")
     parser.add_argument("--seconds", type=float, help="begins no run behind that")
     parser.add_argument("--only", help="faults, or fault:phase, with commas")
-    parser.add_argument("--log", type=Path, help="a file for what the last job said")
+    parser.add_argument("--log", type=Path, help="a file for what bad jobs said")
     parser.add_argument(
         "--table", type=Path, nargs="+", help="prints rows that were written before"
     )
@@ -206,7 +233,6 @@ def main() -> int:
         return 0
     asked = None if options.only is None else options.only.split(",")
     kinds = [k for k in KINDS if asked is None or k[0] in asked or ":".join(k) in asked]
-    log = options.log or Path(os.devnull)
     order = random.Random(options.seed)
     bad = done = 0
     end_s = time.monotonic() + (options.seconds or 1e9)
@@ -216,12 +242,15 @@ def main() -> int:
         if number % len(kinds) == 0:
             order.shuffle(kinds)
         how, phase = kinds[number % len(kinds)]
-        row = run(how, phase, random.Random(f"{options.seed} {number}"), options.limit, log)
+        row, lines = run(how, phase, random.Random(f"{options.seed} {number}"), options.limit)
         named = row["named"] or row["named_by_launch"]
         is_bad = row["hung"] or row["wrong"] or row["exit_code"] == 0 or not named
         is_bad = is_bad or not row.get("resumed", True)
         bad, done = bad + is_bad, done + 1
         print(number, "BAD" if is_bad else "ok", json.dumps(row), flush=True)
+        if is_bad and options.log is not None:
+            with options.log.open("a") as file:
+                file.write("\n".join([f"--- {number}: {json.dumps(row)}", *lines, ""]))
         if options.output is not None:
             with options.output.open("a") as file:
                 file.write(json.dumps({"seed": options.seed, **row}) + "\n")

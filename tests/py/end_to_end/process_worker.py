@@ -122,6 +122,7 @@ def main():
     said("at launch")
     hurt(how, when, "launch")
     jax.distributed.initialize()
+    said("at connected")
     hurt(how, when, "connected")
     jax.devices()
     said("at start")
