@@ -13,16 +13,16 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast check format test-table test-oldest site bench clean
 
-help:  ## Print what each target does
+help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.installed  ## Train a small GPT on 8 virtual devices, planned automatically, beside jax.jit
+demo: $(VENV)/.installed  ## Train a small GPT on 8 virtual devices, planned automatically, compared with jax.jit
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed  ## Run all tests, the lit suite among them
 	@$(BIN)/$(PYTEST)
 
-test-fast: $(VENV)/.installed  ## Run the tests that compile no whole program end to end
+test-fast: $(VENV)/.installed  ## Run all tests except those that compile whole programs
 	@$(BIN)/$(PYTEST) -m 'not slow' --ignore=tests/py/end_to_end --ignore=tests/py/api
 
 check: $(VENV)/.installed  ## Run what CI runs: format, lint, types, import laws, tests
@@ -32,7 +32,7 @@ check: $(VENV)/.installed  ## Run what CI runs: format, lint, types, import laws
 	@$(BIN)/lint-imports
 	@$(BIN)/$(PYTEST)
 
-format: $(VENV)/.installed  ## Format the code and mend what the linter can mend
+format: $(VENV)/.installed  ## Format the code and apply the linter's fixes
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
@@ -42,7 +42,7 @@ test-table: $(VENV)/.installed  ## Run every program x stages x microbatches x s
 test-oldest: $(OLDEST)/.installed  ## Run all tests on the oldest supported jax, 0.11.2
 	@$(OLDEST)/bin/$(PYTEST)
 
-site: $(VENV)/.installed  ## Make a site of the documents that needs no network, in build/site
+site: $(VENV)/.installed  ## Build the documents as an offline site, in build/site
 	@$(BIN)/python $(PIP_INSTALL) '.[site]'
 	@$(BIN)/python tools/write_gallery.py --reports build/site/gallery/reports
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site

@@ -1,4 +1,4 @@
-"""What a user may ask of the planner."""
+"""What a user may request of the planner."""
 
 from typing import Literal
 

@@ -17,8 +17,8 @@ PAGE = ROOT / "docs" / "errors.md"
 HEAD = """\
 # Errors
 
-Every error that a user can cause says what is wrong in the user's own names and numbers, where, and
-what to do, and has a stable code:
+Every error that a user can cause has a stable code and says what is wrong, in the user's own names
+and numbers, where, and what to do:
 
     error[SHARDC-142]: the batch dim of argument 1 (x, size 30) does not divide into 8 microbatches
       --> train.py:41
@@ -26,15 +26,15 @@ what to do, and has a stable code:
 
 In Python they are `shardc.ShardcError`; `code`, `message`, `where` and `help` are its attributes.
 The command prints them on standard error and exits with 2 (bad input or usage), 3 (no feasible
-plan) or 4 (a bug of shardc).
+plan) or 4 (a bug in shardc).
 
-Where a program does not allow the stages or microbatches that were asked for (SHARDC-140, 141
-without named batch arguments, 160 and 161), that ends single passes only: `shardc.jit` and the
+If a program does not allow the requested stages or microbatches (SHARDC-140, 141
+without named batch arguments, 160 and 161), only single passes fail: `shardc.jit` and the
 command plan what the program allows, and say so in a `shardc.RequestWarning` and in the plan's
 notes.
 
-This page is written by `tools/make_error_docs.py` from the places in the source that raise the
-errors; what stands in braces is filled in with names and numbers.
+`tools/make_error_docs.py` generates this page from the source; names and numbers are filled in for
+the text in braces.
 """
 
 
@@ -101,7 +101,7 @@ def page() -> str:
         exits = {getattr(errors, kind).exit_code for kind in kinds} or {4}
         parts.append(f"\n## {code}: {meaning} (exit code {'/'.join(map(str, sorted(exits)))})\n")
         for each in found:
-            lines = [each.message, f"**Way out:** {each.help}."]
+            lines = [each.message, f"**What to do:** {each.help}."]
             known = [
                 line
                 for line, said in zip(lines, (each.message, each.help), strict=True)

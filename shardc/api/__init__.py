@@ -1,1 +1,1 @@
-"""The doors of Python: `shardc.jit`, its stages, its caches."""
+"""The Python API: `shardc.jit`, its stages, its caches."""

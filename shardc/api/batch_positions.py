@@ -1,4 +1,4 @@
-"""Which flat arguments hold the batch, where the user says so by `batch_argnums`."""
+"""The flat arguments that hold the batch, if the user names them by `batch_argnums`."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,14 @@ from shardc.importer.static_arguments import CallArguments
 def batch_positions(
     fun: str, batch_argnums: Sequence[int], num_positional: int, call: CallArguments
 ) -> tuple[int, ...]:
-    """Flat positions of the batch's leaves; scalars have no batch dim and are left out.
+    """Flat positions of the batch's leaves; scalars have no batch dim and are skipped.
 
     Args:
         fun: the function's name.
         num_positional: positional arguments of the call, static ones included.
     Raises:
-        InputError: SHARDC-186, a number names no argument that is not static, or all of them name
-            no array with a batch dim.
+        InputError: SHARDC-186, a number does not name a non-static argument, or none of them names
+            an array with a batch dim.
     """
     static = {position for position, _ in call.static if isinstance(position, int)}
     dynamic = [position for position in range(num_positional) if position not in static]

@@ -1,4 +1,4 @@
-"""What of a call decides which program it runs, as `jax.jit` tells calls apart."""
+"""The properties of a call that select its program, as in `jax.jit`."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -17,9 +17,9 @@ def key_of_call(
     leaves: Sequence[Any],
     static: Sequence[tuple[int | str, Any]],
 ) -> Any:
-    """Equal for two calls that JAX traces alike; where the arrays lie makes no difference.
+    """A key that is equal for two calls that JAX traces alike; placement of arrays does not count.
 
-    Hashable where the static values are.
+    Hashable if the static values are.
     """
     context = jax.sharding.get_abstract_mesh()
     explicit = context if AxisType.Explicit in context.axis_types else None
@@ -30,7 +30,7 @@ def key_of_call(
 
 
 def program_of(imported: Imported) -> Hashable:
-    """Equal for traces that one set of compiled programs can run: they may differ in weak types."""
+    """A key that is equal for traces that can share compiled programs: weak types may differ."""
     return (
         module_digest(imported.module, weak_types=False),
         imported.in_tree,
@@ -42,7 +42,7 @@ def program_of(imported: Imported) -> Hashable:
 
 
 def _type_of(leaf: Any, explicit: AbstractMesh | None) -> Any:
-    """The abstract value: a Python 0 is what comes back of it, an int32[] of weak type."""
+    """The abstract value; a Python 0 is a weakly typed int32[]."""
     if isinstance(leaf, jax.Array):
         aval = leaf.aval
         if explicit is not None and aval.sharding.mesh == explicit:
@@ -59,7 +59,7 @@ def _type_of(leaf: Any, explicit: AbstractMesh | None) -> Any:
 
 
 def _config() -> tuple[Any, ...]:
-    """JAX's settings under which a trace is valid."""
+    """The JAX settings that a trace depends on."""
     config = jax.config
     return (
         config.jax_enable_x64,

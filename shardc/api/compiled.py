@@ -1,4 +1,4 @@
-"""What `shardc.jit` runs: the compiled programs of a plan, between the pytrees of the user."""
+"""The compiled programs of a plan, called with the user's pytrees."""
 
 import copy
 import functools
@@ -31,18 +31,18 @@ from shardc.runtime.user_shardings import UserShardings
 class Compiled(PlacedSignature, Told):
     """A step ready to run: `compiled(*args, **kwargs)`, without the static arguments.
 
-    If a call is left by an exception (Ctrl-C, a NaN under `jax_debug_nans`, an error in a callback)
-    after the update has begun, `unreturned_results` has the results in place of donated arguments
-    that are gone.
+    If an exception (Ctrl-C, a NaN under `jax_debug_nans`, an error in a callback) ends a call
+    after the update has begun, `unreturned_results` holds the results that replace donated
+    arguments.
 
     Attributes:
         plan: the decisions behind it.
         executable: the stage programs as MLIR, and the order in which they run.
-        programs: the same compiled.
-        interpreter: runs flat lists of arrays; its `last_trace` tells the order of dispatch.
-        maker_of: the op behind a result of a stage program, and its place in the source.
-        program: as of the Lowered that it was compiled from.
-        in_tree, out_tree, args_info, out_info: as of `Signature`.
+        programs: the compiled stage programs.
+        interpreter: runs flat lists of arrays; its `last_trace` has the order of dispatch.
+        maker_of: the op that defines a result of a stage program, and its source position.
+        program: the key of the Lowered it was compiled from.
+        in_tree, out_tree, args_info, out_info: as in `Signature`.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Compiled(PlacedSignature, Told):
         self.executable = executable
         self.programs = tuple(programs)
         self.interpreter = Interpreter(executable, self.programs)
-        self._run_next: Callable[..., list[Any]] | None = None  # in the place of the interpreter
+        self._run_next: Callable[..., list[Any]] | None = None  # replaces the interpreter once
         self._weaken: dict[int, jax.stages.Compiled] = {}
         self._host_calls = [(imported.host_calls[index], taken) for index, taken in host_calls]
-        self._unheard: list[jax.Array] | None = None  # results while callbacks run
-        self._told: tuple[list[jax.Array], Any] | None = None  # and what was made of them
+        self._unheard: list[jax.Array] | None = None  # flat results while callbacks run
+        self._told: tuple[list[jax.Array], Any] | None = None  # these, and the pytree made of them
         self.maker_of: Callable[[str, str], str | None] = lambda program, value: None
         self.program = program
         self._explain = explain
@@ -90,7 +90,7 @@ class Compiled(PlacedSignature, Told):
         self._num_results = len(imported.results)
 
     def with_types_of(self, imported: Imported) -> "Compiled":
-        """The same programs for a trace of the same `program` that differs in weak types."""
+        """The same programs for a trace of the same `program` with other weak types."""
         other = copy.copy(self)
         for name in ("input_shardings", "output_shardings"):
             other.__dict__.pop(name, None)
@@ -116,7 +116,7 @@ class Compiled(PlacedSignature, Told):
             run, self._run_next = self._run_next or self.interpreter, None
             note_step(self.plan)
             try:
-                # These are JAX's and XLA's; of a connection that broke XLA says it by a ValueError.
+                # Errors of JAX and XLA; XLA reports a broken connection as a ValueError.
                 but = (RuntimeError, FloatingPointError, *([ValueError] if is_several() else []))
                 with bugs_while("running a step", but=but):
                     results = run(leaves)
@@ -133,7 +133,7 @@ class Compiled(PlacedSignature, Told):
             return self._results(results)
 
     def check_next_step(self, device: jax.Device, memory_bytes: int) -> None:
-        """Lets the next step be compared with the same step on `device`, which holds so many bytes.
+        """Compares the next step with the same step on `device`, which has this much memory.
 
         That step raises CheckError (SHARDC-270) if a result differs; see
         `shardc.check.first_step`.
@@ -149,11 +149,11 @@ class Compiled(PlacedSignature, Told):
 
     @property
     def unreturned_results(self) -> Any:
-        """Results of a step that an exception kept from returning; None otherwise."""
+        """Results of a step that an exception interrupted; None otherwise."""
         results = self._unheard or self.interpreter.unreturned_results
         if results is None:
             return None
-        # Arrays of weak type take over the buffers, so it can be done once.
+        # Weakly typed arrays take over the buffers, so this works only once.
         if self._told is None or self._told[0] is not results:
             self._told = results, self._results(list(results))
         return self._told[1]
@@ -162,7 +162,7 @@ class Compiled(PlacedSignature, Told):
         results = results[: self._num_results]
         for i in self._weak_out:
             if not is_here(results[i].sharding):
-                continue  # of weak type or not, it is only a name for what others hold
+                continue  # weakly typed or not, it only aliases a value held elsewhere
             results[i] = self._as_weak(i, results[i])
         for i, kind in self._memory_out:
             results[i] = jax.device_put(results[i], results[i].sharding.with_memory_kind(kind))
@@ -171,9 +171,9 @@ class Compiled(PlacedSignature, Told):
         return jax.tree.unflatten(self.out_tree, results)
 
     def _as_weak(self, index: int, value: jax.Array) -> jax.Array:
-        """The same buffer as an array of weak type, as `jax.jit` returns it.
+        """The same buffer as a weakly typed array, as `jax.jit` returns it.
 
-        Without this a step count that began as a Python 0 would come back as another type, and the
+        Otherwise a step count that began as a Python 0 would come back with another type, and the
         second call would trace and plan again.
         """
         call = self._weaken.get(index)
@@ -188,10 +188,10 @@ class Compiled(PlacedSignature, Told):
 
     @functools.cached_property
     def input_shardings(self) -> Any:
-        """A pytree like `(args, kwargs)`: an array that lies so is used where it is.
+        """A pytree like `(args, kwargs)`: an array with this sharding is used without a copy.
 
-        Of the batch, which is cut into microbatches first, where these are put. None where no
-        program reads the argument.
+        For the batch, which is first split into microbatches, the sharding it is moved to. None if
+        no program reads the argument.
         """
         places = self._user_shardings.arguments[: len(self._imported.arguments)]
         return jax.tree.unflatten(
@@ -200,7 +200,7 @@ class Compiled(PlacedSignature, Told):
 
     @functools.cached_property
     def output_shardings(self) -> Any:
-        """A pytree like the results: where they lie; None for an argument returned as it came."""
+        """A pytree like the results: their shardings; None for an argument returned unchanged."""
         places = self._user_shardings.results[: self._num_results]
         return jax.tree.unflatten(
             self.out_tree, list(map(place_of_value, self._imported.results, places))
@@ -220,7 +220,7 @@ class Compiled(PlacedSignature, Told):
         return self._explain(pattern)
 
     def as_text(self, stage: int | None = None) -> str:
-        """Optimised HLO of the programs of `stage` (of all stages for None)."""
+        """Optimised HLO of the programs of `stage` (of all stages if None)."""
         names = {program.name for program in self.executable.of_stage(stage)}
         texts = self.hlo_texts()
         return "\n".join(f"// {name}\n{texts[name]}" for name in texts if name in names)
@@ -230,7 +230,7 @@ class Compiled(PlacedSignature, Told):
         return {p.program.name: p.call.as_text() or "" for p in self.programs}
 
     def cost_analysis(self) -> dict[str, Any]:
-        """What XLA counts for one call of each stage program on one device, by its name."""
+        """XLA's cost analysis for one call of each stage program on one device, by its name."""
         return {p.program.name: p.call.cost_analysis() for p in self.programs}
 
     def memory_analysis(self) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class Compiled(PlacedSignature, Told):
 
 
 def _unsplit(data: jax.Array) -> jax.Array:
-    """The numbers of keys with each key on one device: JAX has no keys that are split inside."""
+    """The numbers of keys, each key whole on one device: JAX cannot split inside a key."""
     lies = data.sharding
     if lies.shard_shape(data.shape)[-1] == data.shape[-1]:
         return data

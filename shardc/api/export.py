@@ -1,4 +1,4 @@
-"""`shardc.export`: a function as a StableHLO file that says all that shardc's commands can use."""
+"""`shardc.export`: writes a function as a StableHLO file for shardc's commands."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,16 +23,16 @@ def export(
     """Writes the program of `fun(*args, **kwargs)` to `path` as StableHLO text.
 
     The text has the names of the arguments' leaves (`params['w']`), which `--sharding` patterns and
-    messages need, what is donated, and source lines. Nothing is planned or run.
+    messages use, the donated arguments, and source lines. Nothing is planned or run.
 
     Args:
-        fun: a plain function, or one of `jax.jit` or `shardc.jit`, whose static and donated
-            arguments count.
+        fun: a plain function, or one of `jax.jit` or `shardc.jit`, which keeps its static and
+            donated arguments.
         args, kwargs: arrays, `jax.ShapeDtypeStruct`s, scalars, or pytrees of them.
-        donate_argnums: as of `jax.jit`, for a plain function: its state.
+        donate_argnums: as in `jax.jit`, for a plain function: its state.
     Raises:
         InputError: SHARDC-180, `path` cannot be written.
-        What JAX raises where it cannot trace the function.
+        Whatever JAX raises if it cannot trace the function.
     """
     if isinstance(fun, ShardedFunction):
         jitted = fun.jitted

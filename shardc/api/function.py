@@ -1,4 +1,4 @@
-"""What `shardc.jit` returns: traces, plans and compiles for new types of arguments, then runs."""
+"""The result of `shardc.jit`: traces, plans and compiles for new argument types, then runs."""
 
 import functools
 import threading
@@ -30,17 +30,17 @@ from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import StagesSpec
 from shardc.runtime.placement import check_usable
 
-MOST_COMPILED = 128  # programs that one function keeps; the one not used for longest goes first
+MOST_COMPILED = 128  # programs per function; the least recently used one is evicted first
 
 
 class CacheInfo(NamedTuple):
-    """What a function of `shardc.jit` has been asked, and what it keeps.
+    """Statistics of a `shardc.jit` function.
 
     Attributes:
-        calls: calls that ran, or tried to.
-        traces: of them, those whose arguments were of types not met before.
-        programs: planned, compiled and kept; traces that differ in weak types alone share one.
-        most_programs: when there are more, the one not used for longest goes.
+        calls: calls that ran, or failed.
+        traces: calls with argument types not seen before.
+        programs: planned, compiled and cached; traces that differ only in weak types share one.
+        most_programs: capacity; beyond it, the least recently used program is evicted.
     """
 
     calls: int
@@ -50,7 +50,7 @@ class CacheInfo(NamedTuple):
 
 
 class ShardedFunction:
-    """What `shardc.jit` returns; use that to make one."""
+    """The result of `shardc.jit`, which constructs it."""
 
     def __init__(
         self,
@@ -89,21 +89,21 @@ class ShardedFunction:
         self._part = jax.jit(fun, **{**self._jit_options, "inline": inline})
         self._static = {name: jit_options[name] for name in ("static_argnums", "static_argnames")}
         self._has_static = any(map(bool, static_parameters(fun, **self._static)))
-        self._compiled: OrderedDict[Any, Compiled] = OrderedDict()  # by program, the last used last
+        self._compiled: OrderedDict[Any, Compiled] = OrderedDict()  # by program, in order of use
         self._by_types: dict[Any, Compiled] = {}
         self._calls = self._traced = 0
         self._lock = threading.RLock()
 
     @property
     def jitted(self) -> Any:
-        """The same by `jax.jit`, with every argument kept."""
+        """The function under `jax.jit`, with unused arguments kept."""
         return jax.jit(self._fun, **self._jit_options, keep_unused=True)
 
     def __repr__(self) -> str:
         return f"<shardc.jit of {self._fun!r}>"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A method where it is used as one, as `jax.jit`'s functions are."""
+        """Binds as a method, like functions of `jax.jit`."""
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -115,11 +115,11 @@ class ShardedFunction:
             return self._as_part(args, kwargs)
         key = key_of_call(tree, leaves, call.static)
         self._calls += 1
-        with jax.core.eval_context():  # also where a transformation is tracing something else
+        with jax.core.eval_context():  # even while a transformation traces something else
             return self._find(key, args, kwargs).call_flat(leaves)
 
     def _as_part(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Inside a function that JAX transforms: a part of it, as `jax.jit`'s would be."""
+        """Inside a function that JAX transforms: inlined into it, as a `jax.jit` function is."""
         if not is_importing():
             warnings.warn(
                 f"'{getattr(self._fun, '__name__', self._fun)}' is called inside another"
@@ -138,7 +138,7 @@ class ShardedFunction:
     def _find(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compiled:
         try:
             hash(key)
-        except TypeError:  # a static value that cannot be hashed: JAX says it better
+        except TypeError:  # an unhashable static value: JAX has the better message
             return self._make(args, kwargs)
         with self._lock:
             known = self._by_types.get(key)
@@ -148,17 +148,17 @@ class ShardedFunction:
         return known
 
     def _make(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compiled:
-        """What runs such a call; arguments that no step takes are refused first."""
+        """Compiles for such a call; refuses arguments that no step takes first."""
         lowered = self.lower(*args, **kwargs)
         call = self._dynamic(args, kwargs)
         check_usable(lowered.imported.arguments, jax.tree.leaves((call.args, call.kwargs)))
         return self._compile(lowered)
 
     def _compile(self, lowered: Lowered) -> Compiled:
-        """What runs `lowered`: of calls that differ in weak types alone, usually the same programs.
+        """Compiles `lowered`; calls that differ only in weak types usually share the programs.
 
-        A step count may come as a Python 0 and return as an array that is not weak. `jax.jit`
-        compiles twice then; one plan is enough, as long as both traces are the same program.
+        A step count may start as a Python 0 and return as an array that is not weakly typed.
+        `jax.jit` then compiles twice; here one plan is enough if both traces are the same program.
         """
         self._traced += 1
         same = self._compiled.get(lowered.program)
@@ -177,13 +177,13 @@ class ShardedFunction:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces the function for arguments of these types (arrays or `jax.ShapeDtypeStruct`s).
 
-        The cluster may have more devices than there are: planning needs none of them. Where such a
-        call has run, its plan is the one that runs.
+        The cluster may have more devices than available: planning needs none of them. If such a
+        call has run, its plan is used.
 
         Raises:
-            InputError: SHARDC-123, the function talks to the host; 186, `batch_argnums` names no
-                argument; 205, a sharding names other devices, or a layout in memory.
-            What JAX raises where it cannot trace the function.
+            InputError: SHARDC-123, the function calls the host; 186, `batch_argnums` does not name
+                a batch; 205, a sharding names other devices, or a memory layout.
+            Whatever JAX raises if it cannot trace the function.
         """
         call = self._dynamic(args, kwargs)
         leaves, tree = jax.tree.flatten((call.args, call.kwargs))
@@ -214,14 +214,14 @@ class ShardedFunction:
     def warm_up(self, *args: Any, **kwargs: Any) -> Compiled:
         """Plans and compiles for arguments of these types, so that such a call runs at once.
 
-        The plan is kept on disk, and where JAX has a persistent compilation cache
-        (`jax_compilation_cache_dir`), so are the programs: the next process finds both.
+        The plan is cached on disk, and so are the programs if JAX has a persistent compilation
+        cache (`jax_compilation_cache_dir`): the next process finds both.
 
         Args:
-            args, kwargs: of a call; nothing is read but their types, and where arrays lie that a
-                plan has placed. `jax.ShapeDtypeStruct`s (`jax.eval_shape`, `abstract_state`) do.
+            args, kwargs: of a call. Only their types count, and the placement of arrays that a plan
+                has placed. `jax.ShapeDtypeStruct`s (`jax.eval_shape`, `abstract_state`) will do.
         Returns:
-            What such calls run.
+            The compiled step of such calls.
         Raises:
             ShardcError: what the first call would raise.
         """
@@ -231,7 +231,7 @@ class ShardedFunction:
 
     @property
     def plan(self) -> Plan:
-        """The plan that runs now: of the program that was called last.
+        """The current plan: that of the most recent call.
 
         Raises:
             InputError: SHARDC-188, the function was not called yet.
@@ -239,15 +239,15 @@ class ShardedFunction:
         return self._running().plan
 
     def explain(self, pattern: str | None = None) -> str:
-        """The plan that runs now in words; as `Planned.explain`.
+        """The current plan in words; see `Planned.explain`.
 
         Raises:
-            InputError: SHARDC-188, the function was not called yet; 180, the pattern fits nothing.
+            InputError: SHARDC-188, the function was not called yet; 180, the pattern has no match.
         """
         return self._running().explain(pattern)
 
     def abstract_state(self, argnums: int | Sequence[int] | None = None) -> Any:
-        """Shapes, dtypes and shardings of the state of the plan that runs now; as of `Planned`.
+        """Shapes, dtypes and shardings of the state under the current plan; as in `Planned`.
 
         Raises:
             InputError: SHARDC-188, the function was not called yet; 180, there is no state.
@@ -255,12 +255,12 @@ class ShardedFunction:
         return self._running().abstract_state(argnums)
 
     def cache_info(self) -> CacheInfo:
-        """How often calls were traced, and how many programs there are."""
+        """The numbers of calls, traces and programs."""
         with self._lock:
             return CacheInfo(self._calls, self._traced, len(self._compiled), MOST_COMPILED)
 
     def _running_plan(self, key: Any) -> Plan | StagesSpec | None:
-        """The plan that such a call runs by; else what the user gave, if anything."""
+        """The plan that such a call already runs under; else the one the user gave, if any."""
         try:
             known = self._by_types.get(key)
         except TypeError:  # a static value that cannot be hashed
@@ -283,7 +283,7 @@ class ShardedFunction:
         return self._part.eval_shape(*args, **kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
-        """What `jax.jit(fun).trace` gives: the jaxpr, its types and effects."""
+        """The result of `jax.jit(fun).trace`: the jaxpr, its types and effects."""
         return self._part.trace(*args, **kwargs)
 
     def clear_cache(self) -> None:

@@ -1,4 +1,4 @@
-"""Which JAX releases shardc has been tested with, and what happens with a newer one."""
+"""The JAX releases that shardc was tested with, and the lowering for newer ones."""
 
 import warnings
 from typing import Literal
@@ -11,10 +11,10 @@ Lowering = Literal["local", "xla"]
 
 
 def usable_lowering(asked: Lowering) -> Lowering:
-    """`asked`, or "xla" under a JAX that is newer than any that was tested.
+    """`asked`, or "xla" under a JAX newer than any tested one.
 
-    shardc's own per-device programs rest on details of StableHLO and XLA that a new release may
-    change; annotated programs that XLA partitions itself rest on JAX's public behaviour alone.
+    shardc's own per-device programs depend on details of StableHLO and XLA that a new release may
+    change; annotated programs that XLA partitions depend only on JAX's public behaviour.
     """
     if asked == "xla" or tuple(jax.__version_info__[:3]) <= NEWEST_TESTED:
         return asked

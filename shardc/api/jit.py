@@ -1,4 +1,4 @@
-"""`shardc.jit`: in the place of `jax.jit`, for many devices."""
+"""`shardc.jit`: replaces `jax.jit`, for many devices."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,57 +52,57 @@ def jit(
     lowering: str = "local",
     check: str = "never",
 ) -> Any:
-    """`fun`, planned and run over many devices.
+    """`fun`, planned for and run on many devices.
 
-    The first call with arguments of new types traces `fun`, plans it and compiles it; later calls
-    run. Plans are kept on disk (see `shardc.api.plan_cache`). Without `fun`, a decorator.
+    The first call with new argument types traces, plans and compiles `fun`; later calls only
+    run. Plans are cached on disk (see `shardc.api.plan_cache`). Without `fun`, a decorator.
 
     Args:
-        fun: a function of pytrees, as `jax.jit` takes it. It may use any library inside.
-        static_argnums, static_argnames, donate_argnums, donate_argnames: as of `jax.jit`.
-        keep_unused: accepted and without effect: unused arguments go nowhere.
-        inline: as of `jax.jit`, where another transformation calls the function.
-        in_shardings, out_shardings: as of `jax.jit`; what they leave open is planned. Like
-            `jax.lax.with_sharding_constraint` in `fun`, they fix the mesh of every stage: its axes
-            are those of the user's mesh, while shardc chooses which devices lie where. Arrays that
-            arrive in parts ask for their sharding, too, unless shardc gave it to them. Memory kinds
-            are kept; layouts in memory are refused.
-        device, backend: in the place of `devices`: one device, or all of a platform.
+        fun: a function of pytrees, as for `jax.jit`. It may use any library.
+        static_argnums, static_argnames, donate_argnums, donate_argnames: as in `jax.jit`.
+        keep_unused: accepted without effect: unused arguments are not sent anywhere.
+        inline: as in `jax.jit`, when another transformation calls the function.
+        in_shardings, out_shardings: as in `jax.jit`; shardc plans what they leave open. Like
+            `jax.lax.with_sharding_constraint` in `fun`, they fix the mesh of every stage: it has
+            the axes of the user's mesh, while shardc chooses the order of devices. Sharded input
+            arrays request their sharding, too, unless shardc placed them. Memory kinds
+            are respected; memory layouts are refused.
+        device, backend: instead of `devices`: one device, or all of a platform.
         compiler_options: for XLA, with every program of the plan.
-        cluster: what to plan for: a Cluster, the name of a built-in one, or a JSON file; None: the
+        cluster: the cluster to plan for: a Cluster, a built-in name, or a JSON file; None: the
             JAX devices of this job.
-        devices: JAX devices that stand for the cluster's devices, in its order; None: all.
-        stages: stages of the pipeline; 1: no pipeline; "auto".
-        microbatches: parts into which the batch is cut; "auto".
-        schedule: a schedule by name, such as "1f1b" or "zb-v" (docs/schedules.md), or "auto": the
-            one with the shortest simulated step, of those that fit.
-        chunks: stages on each device group, for schedules that leave it open; "auto".
+        devices: JAX devices that represent the cluster's devices, in its order; None: all.
+        stages: number of pipeline stages; 1: no pipeline; "auto".
+        microbatches: number of microbatches; "auto".
+        schedule: name of a schedule, such as "1f1b" or "zb-v" (docs/schedules.md), or "auto": the
+            one with the shortest simulated step among those that fit.
+        chunks: stages per device group, for schedules that leave it open; "auto".
         mesh: shape of every stage's mesh, such as (2, 4); with names, {"data": 2, "model": 4} or a
             JAX mesh, of which only the axes count; "auto".
-        shardings: pattern -> PartitionSpec or NamedSharding of every argument that it fits, such as
+        shardings: pattern -> PartitionSpec or NamedSharding of every matching argument, such as
             {"params.*.kernel": P(None, "model")}.
-        batch_argnums: positions of the arguments that hold the batch in all their leaves but
-            scalars; None: found by analysis.
-        memory_limit_bytes: per device; None: what the cluster says.
-        plan: a Plan or a file with one, instead of planning; or a `shardc.StagesSpec`, a pipeline
-            by hand, of which only what it leaves open is planned.
+        batch_argnums: positions of the arguments whose leaves, except scalars, hold the batch;
+            None: found by analysis.
+        memory_limit_bytes: per device; None: the cluster's.
+        plan: a Plan or a plan file, instead of planning; or a `shardc.StagesSpec`, a hand-written
+            plan, of which shardc plans only what it leaves open.
         time_limit_s: for planning.
         seed: of the solver; the same seed gives the same plan.
         equal_layers: "relaxed": in large programs equal layers first share one set of shardings,
-            and part where that is needed to come close to the optimum; "tied": they share it in the
-            plan, whose notes say what that costs at most; "free": each has its own from the start.
+            and differ where this brings the plan closer to the optimum; "tied": they share it in
+            the plan, whose notes bound the cost; "free": each has its own from the start.
         lowering: "local": shardc's per-device programs; "xla": XLA partitions annotated programs.
-        check: "first": the first step of each plan is compared with the same step on one device, in
-            its own precision and against float64, and raises CheckError where a result differs; a
-            step that one device has no room for, or that calls the host, runs unchecked with a
+        check: "first": compares the first step of each plan with the same step on one device, in
+            its own precision and against float64, and raises CheckError if a result differs; a
+            step that does not fit on one device, or that calls the host, runs unchecked with a
             RequestWarning; "never".
     Returns:
         A ShardedFunction: callable like `fun`, with `.lower(...)`; `.plan`, `.explain()` and
-        `.cache_info()` tell of the plan that runs.
+        `.cache_info()` describe the current plan.
     Raises:
         CheckError: when the function is called: SHARDC-270, see `check`.
-        InputError: SHARDC-180, an option has no meaning; 183, `plan` and options that it has
-            decided; 185, more than one of `device`, `backend` and `devices`.
+        InputError: SHARDC-180, an option is invalid; 183, `plan` with options that it
+            decides; 185, more than one of `device`, `backend` and `devices`.
     """
     options = plan_options(
         stages=stages,
@@ -133,7 +133,7 @@ def jit(
             code="SHARDC-185",
         )
     if check not in ("never", "first"):
-        raise InputError(f"check={check!r} is no way to check", help='check is "never" or "first"')
+        raise InputError(f"check={check!r} is not a check", help='check is "never" or "first"')
     batch = (batch_argnums,) if isinstance(batch_argnums, int) else batch_argnums
     request = functools.partial(
         ShardedFunction,

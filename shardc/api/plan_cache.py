@@ -1,9 +1,9 @@
-"""Plans kept on disk, so that the same program on the same cluster is planned once.
+"""The plan cache on disk: the same program on the same cluster is planned once.
 
-The directory is `$SHARDC_CACHE_DIR`; or else `shardc` under JAX's persistent compilation cache
-where that is on; or else `~/.cache/shardc` (under `$XDG_CACHE_HOME` where that is set). A file is
-called by the digest of everything that a plan depends on, so nothing in there ever goes stale; it
-may be deleted at any time. No other user may look into the directory.
+The directory is `$SHARDC_CACHE_DIR`; otherwise `shardc` under JAX's persistent compilation cache,
+if that is enabled; otherwise `~/.cache/shardc` (under `$XDG_CACHE_HOME`, if set). A file is
+named by the digest of everything that its plan depends on, so entries never become stale; they
+may be deleted at any time. No other user can access the directory.
 """
 
 import functools
@@ -25,7 +25,7 @@ from shardc.schedule.registry import identity
 
 
 def directory() -> Path:
-    """Where plans are kept; see above."""
+    """The cache directory; see above."""
     if own := os.environ.get("SHARDC_CACHE_DIR"):
         return Path(own)
     compiled = jax.config.jax_compilation_cache_dir
@@ -45,7 +45,7 @@ def _code_digest() -> bytes:
 
 
 def fingerprint(program: str, cluster: Cluster, options: PlanOptions) -> str:
-    """Digest of all that a plan depends on.
+    """Digest of everything that a plan depends on.
 
     Args:
         program: digest of the prepared module.
@@ -59,9 +59,9 @@ def fingerprint(program: str, cluster: Cluster, options: PlanOptions) -> str:
 
 
 def load(digest: str) -> Plan | None:
-    """The plan kept under `digest`; None if there is none.
+    """The plan cached under `digest`; None if there is none.
 
-    Where the file is damaged there is none either, with a warning: planning again replaces it.
+    Warns about a damaged file and returns None: planning again replaces it.
     """
     path = directory() / f"{digest}.json"
     if not path.exists():
@@ -72,7 +72,7 @@ def load(digest: str) -> Plan | None:
             raise PlanError("it was made for something else")
     except PlanError as error:
         warnings.warn(
-            f"the plan kept in {path} is damaged and is made again: {error.message}",
+            f"the cached plan {path} is damaged and will be replaced: {error.message}",
             RequestWarning,
             stacklevel=2,
         )
@@ -81,10 +81,10 @@ def load(digest: str) -> Plan | None:
 
 
 def store(plan: Plan) -> None:
-    """Keeps `plan` under its fingerprint; warns where the directory cannot be written."""
+    """Stores `plan` under its fingerprint; warns if the directory cannot be written."""
     folder = directory()
     try:
         private_folder(folder)
         write_whole(folder / f"{plan.fingerprint}.json", msgspec.json.encode(plan))
     except OSError as error:
-        warnings.warn(f"the plan is not kept for later: {error}", stacklevel=2)
+        warnings.warn(f"the plan is not cached: {error}", stacklevel=2)

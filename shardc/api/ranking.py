@@ -1,4 +1,4 @@
-"""Plans ranked for the command: progress on a terminal, Ctrl-C, bugs told apart from refusals."""
+"""Plan ranking for the command: progress on a terminal, Ctrl-C, bugs told from refusals."""
 
 import signal
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ def rank_plans(
     specs: Sequence[StagesSpec],
     signals: Sequence[signal.Signals],
 ) -> tuple[Plan, Alternatives]:
-    """The fastest plan of a prepared module, and the pipelines that were judged, fastest first.
+    """The fastest plan of a prepared module, and the pipelines considered, fastest first.
 
     Args:
-        most: how many the search prices, at least.
-        specs: pipelines by hand that are judged, too.
+        most: the least number of pipelines that the search prices.
+        specs: hand-written plans to rank with them.
         signals: that end the search.
     """
     request = print_request(cluster, options)

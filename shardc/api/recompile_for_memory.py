@@ -1,9 +1,9 @@
-"""Stage programs compiled so that they hold about what was planned.
+"""Compiles stage programs so that they hold about as much memory as planned.
 
-XLA for CPUs orders a program breadth first, so that much of it can run at once: of several weights
-that are to be gathered, all are before the first is used. A program that needs much more memory
-than was planned, or more than there is, is therefore compiled once more in the order that XLA finds
-to need the least memory. That order is no better for all programs, so the smaller of both is taken.
+XLA for CPUs schedules a program breadth first, for parallelism: it gathers all sharded weights
+before it uses the first. A program that needs much more memory than planned, or more than
+available, is therefore compiled again in the order that XLA finds to need the least memory.
+That order is not better for all programs, so the smaller of the two is used.
 """
 
 import math
@@ -31,13 +31,13 @@ def compile_as_planned(
     callbacks: Sequence[Callback] = (),
     limits_bytes: Sequence[float] = (),
 ) -> tuple[CompiledProgram, ...]:
-    """As `compile_programs`, with an eye on memory.
+    """Like `compile_programs`, but compares the memory of each program with the plan.
 
-    Programs that XLA partitions itself (lowering "xla") are left as they are: what they hold was
+    Programs that XLA partitions (lowering "xla") stay as they are: their memory was
     not planned.
 
     Args:
-        limits_bytes: of a device of each stage; no more should be held.
+        limits_bytes: memory of a device of each stage.
     """
     programs = compile_programs(executable, devices, compiler_options, callbacks)
     options = LEAST_MEMORY.get(devices[0].platform)
@@ -67,8 +67,8 @@ def compile_as_planned(
 
 
 def needed_bytes(program: CompiledProgram) -> int:
-    """What XLA says a program needs on one device: arguments + results + temporaries - results in
-    place of arguments; 0 where it does not say."""
+    """XLA's memory need of a program on one device: arguments + results + temporaries - aliased
+    results; 0 if XLA does not report it."""
     found = program.call.memory_analysis()
     if found is None:
         return 0

@@ -1,4 +1,4 @@
-"""What the caller of `shardc.jit` or of the command asked for, checked."""
+"""Checks the request of the caller of `shardc.jit` or of a command."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ def plan_options(
     equal_layers: Any = "relaxed",
     lowering: Any = "local",
 ) -> PlanOptions:
-    """PlanOptions; InputError (SHARDC-180) names an argument that has no meaning."""
+    """PlanOptions; InputError (SHARDC-180) names an invalid argument."""
     _check_count("stages", stages)
     _check_count("microbatches", microbatches)
     _check_count("chunks", chunks)
@@ -91,7 +91,7 @@ def _is_count(value: Any) -> bool:
 def _check_count(name: str, value: Any) -> None:
     if value != "auto" and not _is_count(value):
         raise InputError(
-            f"{name}={value!r} is neither a number from 1 on nor 'auto'",
+            f"{name}={value!r} is neither a positive number nor 'auto'",
             help=f'give {name}=1 or more, or {name}="auto"',
         )
 
@@ -99,7 +99,7 @@ def _check_count(name: str, value: Any) -> None:
 def given_plan(
     plan: Plan | StagesSpec | str | Path | None, options: PlanOptions
 ) -> Plan | StagesSpec | None:
-    """The plan, or the pipeline by hand, that the caller gave; a path is that of a plan.
+    """The plan, or hand-written plan, that the caller gave; a path is that of a plan.
 
     Raises:
         InputError: SHARDC-183, options contradict it.
@@ -111,8 +111,8 @@ def given_plan(
         asked = getattr(options, name)
         if asked != "auto":
             raise InputError(
-                f"a plan is given, and {name}={asked} too",
-                help=f"leave {name} out: the plan has decided it",
+                f"both a plan and {name}={asked} are given",
+                help=f"leave out {name}: the plan decides it",
                 code="SHARDC-183",
             )
     return loaded
@@ -121,20 +121,20 @@ def given_plan(
 def given_file(
     plan: str | None, spec: str | None, options: PlanOptions
 ) -> Plan | StagesSpec | None:
-    """What the files hold that the command was given; raises as `given_plan` and the loaders.
+    """The plan in the files given to a command; raises like `given_plan` and the loaders.
 
     Raises:
-        InputError: SHARDC-183, there are both.
+        InputError: SHARDC-183, both are given.
     """
     if plan is not None and spec is not None:
         raise InputError(
-            "--plan and --stages-spec are given", help="give one of them", code="SHARDC-183"
+            "both --plan and --stages-spec are given", help="give one of them", code="SHARDC-183"
         )
     return given_plan(plan if spec is None else StagesSpec.load(spec), options)
 
 
 def resolve_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:
-    """The cluster, built-in names and paths looked up; None: the JAX devices of this job."""
+    """The cluster, with built-in names and paths resolved; None: the JAX devices of this job."""
     if cluster is None or isinstance(cluster, Cluster):
         return cluster
     return Cluster.load(cluster)
@@ -143,11 +143,11 @@ def resolve_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:
 def resolve_devices(
     cluster: Cluster | None, devices: Sequence[jax.Device] | None
 ) -> tuple[Cluster, tuple[jax.Device, ...]]:
-    """The cluster to plan for, and the devices that stand for its devices 0, 1, ...
+    """The cluster to plan for, and the devices that represent its devices 0, 1, ...
 
-    There may be fewer than it has: planning needs none of them, `check_devices` says so later.
+    There may be fewer than it has: planning needs none of them, and `check_devices` checks later.
 
-    Those of one process stand together, so that inner axes of a mesh stay inside it.
+    The devices of one process are contiguous, so that inner axes of a mesh stay inside it.
     """
     every = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     own = tuple(every if devices is None else devices)
@@ -171,7 +171,7 @@ def check_devices(cluster: Cluster, devices: Sequence[jax.Device]) -> None:
 
 
 def check_asked_devices(shardings: Any, devices: Sequence[jax.Device]) -> None:
-    """What `in_shardings` or `out_shardings` say of devices, which shardc assigns itself.
+    """Checks the devices in `in_shardings` or `out_shardings`; shardc assigns devices itself.
 
     Raises:
         InputError: SHARDC-205, they name devices that the function does not run on.
@@ -190,7 +190,7 @@ def check_asked_devices(shardings: Any, devices: Sequence[jax.Device]) -> None:
             )
         if len(asked) > 1 and asked != set(devices[: len(asked)]):
             warnings.warn(
-                f"a sharding is over the devices {_ids(asked)}: its axes hold, but shardc chooses"
+                f"a sharding is over the devices {_ids(asked)}: its axes count, but shardc chooses"
                 " the devices; give devices=mesh.devices.flat to run on these",
                 RequestWarning,
                 skip_file_prefixes=(str(Path(__file__).parent),),
@@ -202,53 +202,53 @@ def _ids(devices: Iterable[jax.Device]) -> str:
 
 
 def warn_of_unmet(plan: Plan) -> None:
-    """A RequestWarning, at the caller's line, for each request that the plan could not meet."""
+    """A RequestWarning, at the caller's line, for each request that the plan does not meet."""
     for note in plan.unmet:
         warnings.warn(str(note), RequestWarning, skip_file_prefixes=(str(Path(__file__).parent),))
 
 
 def warn_of_placements(places: Sequence[str]) -> None:
-    """A RequestWarning for values that the step puts into another memory on its way."""
+    """A RequestWarning for values that the step moves to another memory."""
     if places:
         warnings.warn(
-            f"inside the step, values are put into another memory ({len(places)} times, the first"
-            f" at {places[0]}): shardc leaves them in the device's memory; memory kinds of"
-            " arguments and results are kept",
+            f"the step moves values to another memory ({len(places)} times, first"
+            f" at {places[0]}): shardc leaves them in device memory; memory kinds of"
+            " arguments and results are respected",
             RequestWarning,
             skip_file_prefixes=(str(Path(__file__).parent),),
         )
 
 
 def warn_of_silent_calls(places: Sequence[str]) -> None:
-    """A RequestWarning for each callback that cannot be called."""
+    """A RequestWarning for each callback that is dropped."""
     for place in places:
         warnings.warn(
-            f"the callback at {place} is inside a loop or a branch, where shardc does not call the"
-            " host: it does nothing",
+            f"the callback at {place} is inside a loop or a branch, where shardc cannot call the"
+            " host: it is dropped",
             RequestWarning,
             skip_file_prefixes=(str(Path(__file__).parent),),
         )
 
 
 def check_plan_fits(plan: Plan, devices: Sequence[jax.Device] | None, num_arguments: int) -> None:
-    """Refuses a plan that cannot be for this program, or (unless None) these devices.
+    """Refuses a plan that cannot belong to this program, or (unless None) to these devices.
 
     Raises:
-        ClusterError: SHARDC-101, the plan's meshes need devices that are not there.
-        PlanError: SHARDC-200, the plan cuts arguments that the program does not have.
+        ClusterError: SHARDC-101, the plan's meshes need devices that do not exist.
+        PlanError: SHARDC-200, the plan splits arguments that the program does not have.
     """
     needed = 1 + max(max(stage.mesh.device_ids) for stage in plan.stages)
     if devices is not None and needed > len(devices):
         raise ClusterError(
             f"the plan uses {needed} devices, and there are {len(devices)}",
-            help="run on as many devices, or plan again for the devices that are there",
+            help="run on as many devices, or plan again for the available devices",
             code="SHARDC-101",
         )
     check_plan_is_for(plan, num_arguments)
 
 
 def check_plan_is_for(plan: Plan, num_arguments: int) -> None:
-    """Refuses a plan that cannot be for a program of so many arguments: PlanError (SHARDC-200)."""
+    """Refuses a plan for a program with other arguments: PlanError (SHARDC-200)."""
     if max(plan.batch_arguments, default=-1) >= num_arguments:
         raise PlanError(
             f"the plan takes argument {max(plan.batch_arguments)} for the batch, and the program"
@@ -258,7 +258,7 @@ def check_plan_is_for(plan: Plan, num_arguments: int) -> None:
 
 
 def asked_axes(mesh: Any) -> tuple[tuple[str, int], ...]:
-    """Names and sizes of the axes in `mesh=`, also those of size 1; () where it has no names."""
+    """Names and sizes of the axes in `mesh=`, including size 1; () if it has no names."""
     if isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
         mesh = dict(mesh.shape)
     return tuple(mesh.items()) if isinstance(mesh, Mapping) else ()

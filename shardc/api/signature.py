@@ -1,4 +1,4 @@
-"""What a traced function takes and gives, in the words of `jax.stages`."""
+"""The arguments and results of a traced function, in the terms of `jax.stages`."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from shardc.plan.decisions import Plan
 
 
 class Signature:
-    """The part that Lowered, Planned and Compiled have in common.
+    """The common part of Lowered, Planned and Compiled.
 
     Attributes:
         in_tree: of `(args, kwargs)`, without the static arguments.
         out_tree: of the results.
         args_info: a pytree like `(args, kwargs)` of `jax.stages.ArgInfo`: shape, dtype, donated.
-        out_info: a pytree like the results of what has a shape and a dtype.
+        out_info: a pytree like the results, of objects with shape and dtype.
     """
 
     def __init__(self, imported: Imported) -> None:

@@ -61,9 +61,9 @@ def find_plan(
     use_cache: bool = True,
     signals: Sequence[signal.Signals] = (signal.SIGINT,),
 ) -> Plan:
-    """The plan of a prepared module: from the disk, or made and kept there.
+    """The plan of a prepared module: loaded from the cache, or made and cached.
 
-    An interrupted planning gives the best plan so far, which is not kept.
+    Interrupted planning returns the best plan so far, which is not cached.
 
     Args:
         signals: that interrupt it, on the main thread.
@@ -89,7 +89,7 @@ def plan_as_given(
     use_cache: bool = True,
     signals: Sequence[signal.Signals] = (signal.SIGINT,),
 ) -> Plan:
-    """The plan that was given, the one for a pipeline by hand, or `find_plan`'s."""
+    """The given plan, the plan for a hand-written pipeline, or that of `find_plan`."""
     if isinstance(given, StagesSpec):
         with bugs_while("planning", prepared, print_request(cluster, options)):
             return hand_plan(prepared, cluster, options, given)
@@ -101,13 +101,13 @@ class Lowered(Signature):
 
     Attributes:
         imported: the module with its arguments and results.
-        cluster: what it will be planned for; it may have more devices than there are.
-        devices: that it will run on.
-        options: what was asked of the planner.
-        given_plan: what was given in place of a search, or None.
-        in_tree, out_tree, args_info, out_info: as of `Signature`.
-        program: equal for functions lowered to the same module, before where arrays lie and what is
-            asked for were written into it.
+        cluster: the cluster to plan for; it may have more devices than available.
+        devices: the devices to run on.
+        options: the request to the planner.
+        given_plan: a plan given instead of a search, or None.
+        in_tree, out_tree, args_info, out_info: as in `Signature`.
+        program: equal for functions lowered to the same module, before placements and requested
+            shardings were written into it.
     """
 
     def __init__(
@@ -149,13 +149,13 @@ class Lowered(Signature):
         return {"flops": float(step_flops(prepared, 1))}
 
     def plan(self) -> "Planned":
-        """Chooses microbatches, stages, meshes and shardings, or takes the plan that was given.
+        """Chooses microbatches, stages, meshes and shardings, or takes the given plan.
 
-        Warns (RequestWarning) where the program cannot be cut as was asked. Needs none of the
+        Warns (RequestWarning) if the program cannot be cut as requested. Needs none of the
         cluster's devices.
 
         Raises:
-            ShardcError: what the planner refuses; SHARDC-200 a given plan is for another program.
+            ShardcError: the planner refuses; SHARDC-200 a given plan is for another program.
         """
         prepared = copy_module(self.imported.module)
         compiler.prepare(prepared)
@@ -185,9 +185,9 @@ class Lowered(Signature):
         """Plans and compiles.
 
         Args:
-            compiler_options: for XLA, in the place of those of `shardc.jit`.
+            compiler_options: for XLA, instead of those of `shardc.jit`.
         Raises:
-            ClusterError: SHARDC-101, the cluster has more devices than there are; nothing was
+            ClusterError: SHARDC-101, the cluster has more devices than available; nothing was
                 planned.
         """
         if self.given_plan is None:
@@ -199,8 +199,8 @@ class Planned(PlacedSignature, Predicts):
     """A program and its plan.
 
     Attributes:
-        plan: the decisions; `plan.save(path)` keeps them.
-        in_tree, out_tree, args_info, out_info: as of `Signature`.
+        plan: the decisions; `plan.save(path)` saves them.
+        in_tree, out_tree, args_info, out_info: as in `Signature`.
     """
 
     def __init__(
@@ -237,13 +237,13 @@ class Planned(PlacedSignature, Predicts):
             return places_of(self.executable, self._devices)
 
     def explain(self, pattern: str | None = None) -> str:
-        """The plan in words, and as a table; with a pattern, why what it fits is sharded as it is.
+        """The plan in words and as a table; with a pattern, an explanation of matching shardings.
 
         Args:
-            pattern: of an argument's name (`params.*.kernel`), or of an op's name or place
-                (`dot_general`, `train.py:41`).
+            pattern: of an argument's name (`params.*.kernel`), or of an op's name or source
+                position (`dot_general`, `train.py:41`).
         Raises:
-            InputError: SHARDC-180, the pattern fits nothing.
+            InputError: SHARDC-180, the pattern has no match.
         """
         with self._bugs_while("explaining a plan"):
             if pattern is None:
@@ -252,34 +252,34 @@ class Planned(PlacedSignature, Predicts):
             return explained_choices(self._prepared, self.plan, self._cluster, pattern)
 
     def sharding_prices(self) -> dict[str, float]:
-        """What each sharding that was asked for costs, in predicted seconds per step.
+        """The cost of each requested sharding, in predicted seconds per step.
 
-        By who asks: a pattern, an argument or result, the source position of a constraint. The
-        pipeline of the plan is solved again without each of them.
+        Keyed by the request: a pattern, an argument or result, the source position of a
+        constraint. The pipeline of the plan is solved again without each of them.
         """
         with self._bugs_while("pricing shardings"):
             return asked_prices(self._prepared, self.plan, self._cluster, self._options)
 
     def as_text(self, stage: int | None = None) -> str:
-        """MLIR of the programs of `stage` (of all stages for None)."""
+        """MLIR of the programs of `stage` (of all stages if None)."""
         return "\n".join(
             f"// {program.name}\n{program_text(program)}"
             for program in self.executable.of_stage(stage)
         )
 
     def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
-        """Has XLA compile every stage program for its devices.
+        """Compiles every stage program with XLA for its devices.
 
         Args:
-            compiler_options: for XLA, in the place of those of `shardc.jit`.
+            compiler_options: for XLA, instead of those of `shardc.jit`.
         Raises:
-            ClusterError: SHARDC-101, the plan uses more devices than there are.
+            ClusterError: SHARDC-101, the plan uses more devices than available.
         """
         check_plan_fits(self.plan, self._devices, len(self._imported.arguments))
         if is_several():
             check_built_for_several(self._imported, self._devices)
             check_programs(self.executable)
-        # What XLA says of the user's compiler options is no bug of ours.
+        # XLA's errors about the user's compiler options are not bugs in shardc.
         but = (Exception,) if compiler_options or self._compiler_options else ()
         with shown_progress("compiling"), self._bugs_while("compiling", but), no_context_mesh():
             programs = compile_as_planned(

@@ -1,1 +1,1 @@
-"""Measures the devices that are there, and writes what was found as a cluster file."""
+"""Measures the available devices and writes the result as a cluster file."""

@@ -1,6 +1,6 @@
-"""What a device computes: products, memory-bound kernels, starts of kernels, calls.
+"""Compute measurements of a device: products, memory-bound kernels, kernel launches, calls.
 
-All devices do the same at once, as they do in a step: virtual devices share cores, and devices of a
+All devices run the same work at once, as in a step: virtual devices share cores, and devices of a
 node share power.
 """
 
@@ -16,13 +16,13 @@ from jax.sharding import PartitionSpec as P
 from shardc.calibrate.timer import Timer
 
 AXIS = "devices"
-LONGEST_S = 0.2  # of one product: larger ones are left out
+LONGEST_S = 0.2  # of one product: larger ones are skipped
 KERNELS = (8, 72)
 
 
 def measure_compute(timer: Timer, devices: Sequence[jax.Device], quick: bool) -> None:
-    """Adds the samples of kinds "launch", "call", "memory" and "product"; where the time is used
-    up, only the smallest of each."""
+    """Adds samples of the kinds "launch", "call", "memory" and "product". Once the time limit is
+    reached, only the smallest of each kind."""
     mesh = Mesh(np.array(devices), (AXIS,))
     small = _values(mesh, (8, 8), "float32")
     for count in KERNELS:
@@ -41,7 +41,7 @@ def measure_compute(timer: Timer, devices: Sequence[jax.Device], quick: bool) ->
 
 
 def dtypes(devices: Sequence[jax.Device]) -> tuple[str, ...]:
-    """Whose products are measured: those that a user of these devices can make."""
+    """The dtypes whose products are measured: those available on these devices."""
     found = ["float32", "bfloat16"]
     if devices[0].platform != "cpu":
         found.append("float16")
@@ -51,7 +51,7 @@ def dtypes(devices: Sequence[jax.Device]) -> tuple[str, ...]:
 
 
 def _measure_products(timer: Timer, mesh: Mesh, dtype: str, quick: bool) -> None:
-    """Products from small to large: squares, and flat, narrow and shallow ones beside them."""
+    """Products from small to large: square ones, and flat, narrow and shallow ones."""
     for sizes in _product_sizes(quick):
         rows, columns, depth = sizes
         lhs, rhs = _values(mesh, (rows, depth), dtype), _values(mesh, (depth, columns), dtype)
@@ -72,7 +72,7 @@ def _product_sizes(quick: bool) -> Iterator[tuple[int, int, int]]:
 
 
 def _on_each(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` of the parts that each device has, whose first dim is 1 and left out."""
+    """`function` applied on each device to its parts, without their first dim of size 1."""
 
     def local(*parts: jax.Array) -> Any:
         return function(*(part[0] for part in parts))[None]
@@ -82,7 +82,7 @@ def _on_each(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _values(mesh: Mesh, shape: tuple[int, ...], dtype: str) -> jax.Array:
-    """Ones of this shape on each device."""
+    """An array of ones with this shape on each device."""
     whole = NamedSharding(mesh, P(AXIS))
     make = jax.jit(lambda: jnp.ones((mesh.size, *shape), jnp.dtype(dtype)), out_shardings=whole)
     found: jax.Array = make()
@@ -94,7 +94,7 @@ def _bound(function: Callable[..., Any], *arguments: jax.Array) -> Callable[[], 
 
 
 def _chain(count: int) -> Callable[..., Any]:
-    """`count` kernels of which each needs the one before."""
+    """`count` kernels, each of which depends on the previous one."""
 
     def run(x: jax.Array, w: jax.Array) -> jax.Array:
         for _ in range(count):

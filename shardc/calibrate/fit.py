@@ -1,4 +1,4 @@
-"""Constants of a cluster from what was measured on it, priced by the cost model itself."""
+"""Fits a cluster's constants to measurements, using the cost model itself."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -21,11 +21,11 @@ COLLECTIVES: Mapping[str, Callable[[int, Link, float], float]] = {
     "reduce_scatter": reduce_scatter_s,
     "all_to_all": all_to_all_s,
 }
-LARGE_BYTES = 1 << 16  # below, a transfer says what a message costs, not a byte
+LARGE_BYTES = 1 << 16  # smaller transfers measure the cost of a message, not of a byte
 
 
 class Residual(NamedTuple):
-    """A sample, and what the fitted model says of it."""
+    """A sample and the fitted model's prediction."""
 
     sample: Sample
     predicted_s: float
@@ -36,7 +36,7 @@ class Residual(NamedTuple):
 
 
 class Computes(NamedTuple):
-    """A device's constants, the relative error of each, and what they leave."""
+    """A device's constants, the relative error of each, and the residuals."""
 
     device: Device
     errors: dict[str, float]
@@ -44,7 +44,7 @@ class Computes(NamedTuple):
 
 
 class Sends(NamedTuple):
-    """What joins the devices; `transfer_efficiency` is the share of `bandwidth_bytes_per_s`."""
+    """The constants of links; `transfer_efficiency` is the share of `bandwidth_bytes_per_s`."""
 
     bandwidth_bytes_per_s: float
     latency_s: float
@@ -57,10 +57,10 @@ class Sends(NamedTuple):
 
 
 def fit_device(samples: Sequence[Sample], name: str, memory_bytes: int) -> Computes:
-    """The device that explains samples of kinds "product", "memory" and "launch".
+    """Fits a device to samples of the kinds "product", "memory" and "launch".
 
-    `flops_per_s` is what a large product reaches, so that product_efficiency is 1; a dtype whose
-    products were not measured has half the rate of the slowest one.
+    `flops_per_s` is the rate of a large product, so product_efficiency is 1. A dtype whose
+    products were not measured gets half the rate of the slowest one.
     """
     used = [each for each in samples if each.kind in ("product", "memory", "launch")]
     dtypes = sorted({each.dtype for each in used if each.kind == "product"})
@@ -106,7 +106,7 @@ def fit_device(samples: Sequence[Sample], name: str, memory_bytes: int) -> Compu
 
 
 def fit_links(samples: Sequence[Sample]) -> Sends | None:
-    """What explains the samples of collectives and transfers; None where there are none."""
+    """Fits links to the samples of collectives and transfers; None if there are none."""
     used = [each for each in samples if each.kind in COLLECTIVES]
     if not used:
         return None
@@ -115,7 +115,7 @@ def fit_links(samples: Sequence[Sample]) -> Sends | None:
     names = ["link bandwidth", "link latency_s", "link launch_s", "link half_group"]
     start = [fastest, 1e-6, 1e-5, 0.1]
     low, high = [fastest / 100, 1e-9, 1e-9, 1e-6], [fastest * 100, 1e-1, 1e-1, 100.0]
-    if len(groups) == 1:  # one size of groups says nothing of how the size counts
+    if len(groups) == 1:  # a single group size does not determine half_group
         high[3] = 2e-6
 
     def predicted(values: Sequence[float]) -> list[float]:
@@ -144,7 +144,7 @@ def fit_links(samples: Sequence[Sample]) -> Sends | None:
 
 
 def call_s(samples: Sequence[Sample]) -> float:
-    """Seconds of the host for one call of a compiled program."""
+    """Host seconds for one call of a compiled program."""
     return min((each.seconds for each in samples if each.kind == "call"), default=0.0)
 
 
@@ -163,7 +163,7 @@ def _fit(
 
 
 def _pairs(chains: Sequence[Sample]) -> list[tuple[int, float]]:
-    """(kernels, seconds) between each chain and the next longer one: the call cancels out."""
+    """(kernels, seconds) between each chain and the next longer one: the call overhead cancels."""
     found = sorted((each.sizes[0], each.seconds) for each in chains)
     between = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(found)]
     return [(kernels, seconds) for kernels, seconds in between if seconds > 0]
@@ -196,7 +196,7 @@ def _collective_s(
 
 
 def rounded[Constants: msgspec.Struct](constants: Constants) -> Constants:
-    """The same with three digits of each number: what was measured holds no more."""
+    """The constants rounded to three digits, the precision of the measurements."""
     changes = {
         name: float(f"{value:.3g}")
         for name in constants.__struct_fields__

@@ -1,4 +1,4 @@
-"""What devices send to each other and to the host."""
+"""Measures communication between devices, and copies to the host."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from shardc.calibrate.timer import Timer
 AXIS = "group"
 REST = "rest"
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-REPEATS = 5  # in a row: equally many in every process of a job
+REPEATS = 5  # in a row: the same number in every process of a job
 
 
 def measure_links(timer: Timer, devices: Sequence[jax.Device], quick: bool) -> None:
@@ -40,7 +40,7 @@ def measure_links(timer: Timer, devices: Sequence[jax.Device], quick: bool) -> N
 
 
 def group_sizes(count: int) -> list[int]:
-    """Powers of two above 1 that divide the number of devices, and the number itself."""
+    """Powers of two above 1 that divide the number of devices, and that number itself."""
     powers = [1 << n for n in range(1, count.bit_length()) if count % (1 << n) == 0]
     return sorted({*powers, *([count] if count > 1 else [])})
 
@@ -48,8 +48,8 @@ def group_sizes(count: int) -> list[int]:
 def _collective(
     kind: str, devices: Sequence[jax.Device], n: int, num_bytes: int
 ) -> Callable[[], Any]:
-    """A collective in groups of n neighbours; `num_bytes` of its result on one device, of a
-    reduce-scatter of its operand."""
+    """A collective in groups of n neighbours; `num_bytes` counts its result on one device, for a
+    reduce-scatter its operand."""
     mesh = Mesh(np.array(devices).reshape(-1, n), (REST, AXIS))
     elements = max(num_bytes // 4 // n * n, n)
     local = elements // n if kind == "all_gather" else elements
@@ -75,7 +75,7 @@ def _collective(
 
 
 def _transfer(devices: Sequence[jax.Device], num_bytes: int) -> Callable[[], Any]:
-    """From the first device to the last."""
+    """A transfer from the first device to the last."""
     target = SingleDeviceSharding(devices[-1])
     x = jax.device_put(np.ones(num_bytes // 4, np.float32), devices[0])
     return lambda: jax.device_put(x, target)
@@ -84,4 +84,4 @@ def _transfer(devices: Sequence[jax.Device], num_bytes: int) -> Callable[[], Any
 def _to_host(num_bytes: int) -> Callable[[], Any]:
     x = jnp.ones(num_bytes // 4, jnp.float32)
     plus = jax.jit(lambda x: x + 1)
-    return lambda: np.asarray(plus(x))  # of a fresh array: JAX keeps what it once copied
+    return lambda: np.asarray(plus(x))  # a fresh array each time: JAX caches host copies

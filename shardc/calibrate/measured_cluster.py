@@ -1,4 +1,4 @@
-"""The whole of a calibration: measure, fit, describe."""
+"""The complete calibration: measure, fit, describe."""
 
 import datetime
 import math
@@ -16,20 +16,20 @@ from shardc.calibrate.link_probes import measure_links
 from shardc.calibrate.timer import Sample, Timer
 from shardc.cluster import Cluster, Device, Level
 
-BUSY = 0.1  # spread from which on everything is measured once more
-LIMIT_S = {False: 75.0, True: 12.0}  # of one round, by `quick`; the slowest sample may end later
-LINKS_SHARE = 0.4  # of it
+BUSY = 0.1  # spread above which everything is measured once more
+LIMIT_S = {False: 75.0, True: 12.0}  # per round, by `quick`; the slowest sample may overrun
+LINKS_SHARE = 0.4  # of the limit
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured, and the cluster that it makes.
+    """The measurements, and the cluster fitted to them.
 
     Attributes:
-        busy: median share by which repeats were longer than the fastest quarter of them.
-        load: processes that wanted a core before it began, per core.
-        rounds: 2 where the machine was busy in the first one.
-        errors: relative error of each fitted constant, wider where the machine was busy.
+        busy: median relative excess of the repeats over their fastest quarter.
+        load: processes per core that were waiting to run before the calibration.
+        rounds: 2 if the machine was busy in the first one.
+        errors: relative error of each fitted constant, widened if the machine was busy.
     """
 
     cluster: Cluster
@@ -42,22 +42,22 @@ class Calibration:
 
     @property
     def mean_residual(self) -> float:
-        """Mean size of the residuals, as a share of what was measured."""
+        """Mean relative size of the residuals."""
         return sum(abs(each.relative) for each in self.residuals) / max(len(self.residuals), 1)
 
 
 def calibrate(
     devices: Sequence[jax.Device], *, quick: bool = False, say: Callable[[str], None] | None = None
 ) -> Calibration:
-    """Measures devices, which are alike, and what joins them.
+    """Measures equal devices and the links between them.
 
-    A busy machine is measured twice, and of each sample the faster one counts. In a job of several
+    A busy machine is measured twice, and the faster of two samples counts. In a job of several
     processes all of them call this; groups of devices of one process come first.
 
     Args:
-        say: gets a line at each step.
+        say: receives a line at each step.
     Raises:
-        ClusterError: SHARDC-103, a device failed meanwhile.
+        ClusterError: SHARDC-103, a device failed.
     """
     tell = say or (lambda line: None)
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
@@ -81,7 +81,7 @@ def calibrate(
 
 
 def fastest(samples: Sequence[Sample]) -> list[Sample]:
-    """Of the samples of one thing the one that was disturbed least."""
+    """The least disturbed sample of each measurement."""
     found: dict[tuple[str, str, tuple[int, ...]], Sample] = {}
     for each in samples:
         key = each.kind, each.dtype, each.sizes
@@ -97,7 +97,7 @@ def described(
     devices: Sequence[jax.Device],
     busy: float,
 ) -> Cluster:
-    """The cluster file: constants with the date, the versions and the machine beside them."""
+    """The cluster file: constants with the date, versions and machine they were measured on."""
     today = datetime.datetime.now(datetime.UTC).date()
     made = (
         f"measured on {today} by shardc calibrate (jax {jax.__version__}, jaxlib"
@@ -121,9 +121,9 @@ def described(
         float(f"{computes.device.memory_bandwidth_bytes_per_s:.3g}"),
         timing,
         {
-            "memory_bytes": "as the device says it, of a CPU its share of the machine's",
-            "flops_per_s": f"what large products reach; {made}",
-            "memory_bandwidth_bytes_per_s": f"what large kernels reach; {made}",
+            "memory_bytes": "as reported by the device; for a CPU, its share of the machine's",
+            "flops_per_s": f"rate of large products; {made}",
+            "memory_bandwidth_bytes_per_s": f"rate of large kernels; {made}",
         },
     )
     if sends is None:

@@ -1,4 +1,4 @@
-"""Least squares on logarithms that a few bad samples do not move."""
+"""Least squares on logarithms, robust against a few bad samples."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,18 +7,18 @@ import numpy as np
 
 Misses = Callable[[np.ndarray], np.ndarray]
 
-SCALE = 0.1  # misses beyond a tenth count by their size, not their square
+SCALE = 0.1  # residuals beyond this count linearly, not quadratically
 ROUNDS = 60
 STEP = 1e-4
 
 
 class Fitted(NamedTuple):
-    """Constants, and what they leave.
+    """Fitted constants and their residuals.
 
     Attributes:
         values: the constants.
-        errors: relative standard error of each; infinite where the samples say nothing of it.
-        misses: logarithm of predicted over measured, of each sample.
+        errors: relative standard error of each; infinite if the samples do not determine it.
+        misses: logarithm of predicted over measured, for each sample.
     """
 
     values: np.ndarray
@@ -32,7 +32,7 @@ def robust_fit(
     low: Sequence[float],
     high: Sequence[float],
 ) -> Fitted:
-    """Positive constants for which `misses(constants)` is least.
+    """The positive constants that minimise `misses(constants)`.
 
     Levenberg-Marquardt on the logarithms of the constants, with Huber's weights.
     Source: Holland, Welsch, "Robust regression using iteratively reweighted least-squares",
@@ -77,7 +77,7 @@ def _cost(misses: np.ndarray) -> float:
 
 
 def _slopes(misses: Misses, x: np.ndarray, here: np.ndarray) -> np.ndarray:
-    """Derivatives of the misses by the logarithms of the constants, [samples, constants]."""
+    """Derivatives of the misses with respect to log constants, [samples, constants]."""
     columns = []
     for i in range(len(x)):
         moved = x.copy()

@@ -1,4 +1,4 @@
-"""How long calls take on a machine that may have other work to do."""
+"""Measures the time of calls on a machine that may be busy."""
 
 import math
 import time
@@ -20,11 +20,11 @@ class Sample(msgspec.Struct, frozen=True):
         kind: "product", "memory", "launch", "call", the kind of a collective, "transfer" or
             "to_host".
         dtype: of the elements.
-        sizes: of a product rows, columns and depth; of "launch" the kernels of the program; of a
-            collective the devices of a group and the bytes of its result on one device; else the
-            bytes that are read and written, or sent, on one device.
-        seconds: that the fastest quarter of the repeats took at most.
-        spread: share by which the median of the repeats is longer: how busy the machine was.
+        sizes: rows, columns and depth of a product; number of kernels of a "launch"; devices of
+            a group and bytes of the result on one device of a collective; otherwise the bytes read
+            and written, or sent, on one device.
+        seconds: upper bound of the fastest quarter of the repeats.
+        spread: relative excess of the median repeat: how busy the machine was.
     """
 
     kind: str
@@ -55,12 +55,12 @@ class Timer:
 
     @property
     def is_late(self) -> bool:
-        """Whether the time is used up: what was not measured yet is left out."""
+        """Whether the time limit is reached; remaining measurements are skipped."""
         return self.clock() >= self.end_s
 
     @property
     def busy(self) -> float:
-        """Median of the samples' spreads; 0 without any."""
+        """Median of the samples' spreads; 0 if there are none."""
         return median(each.spread for each in self.samples) if self.samples else 0.0
 
     def add(
@@ -71,13 +71,13 @@ class Timer:
         call: Callable[[], Any],
         count: int | None = None,
     ) -> float:
-        """Seconds of one call, which returns what JAX can wait for; also kept as a sample.
+        """Times one call, in seconds, and keeps it as a sample. The call returns a JAX value.
 
         Args:
-            count: calls in a row; None: as many as take `least_s`. Processes of one job must make
-                equally many.
+            count: calls in a row; None: as many as take `least_s`. All processes of a job must use
+                the same count.
         Raises:
-            ClusterError: SHARDC-103, a device failed or went away.
+            ClusterError: SHARDC-103, a device failed or disappeared.
         """
         import jax
 

@@ -1,1 +1,1 @@
-"""Whether what runs computes what the program says: pass by pass, plan by plan."""
+"""Checks that what runs computes what the program says: pass by pass, plan by plan."""

@@ -1,4 +1,4 @@
-"""Runs modules in a child process: the interpreter of StableHLO can end the process it runs in."""
+"""Runs modules in a child process, because the StableHLO interpreter may abort its process."""
 
 import os
 import select
@@ -26,11 +26,11 @@ from shardc.ir.walk import ops
 Array = npt.NDArray[Any]
 Arrays = list[Array]
 MOST_FLOPS = 1e7  # of a function that the interpreter runs: about ten seconds
-_LENGTH = 8  # bytes that say how long a message is
+_LENGTH = 8  # bytes of a message's length prefix
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """An array on its way."""
+    """An array as sent over a pipe."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -51,13 +51,13 @@ class _Answer(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-        results: by name of what was run; empty where it could not be run.
+        results: by name of the function; empty if it could not run.
         lacking: what the interpreter lacks, so that XLA ran it.
-        problem: why it could not be run, or how devices disagreed.
-        wrong: the problem is one of the program, not of the engine.
+        problem: why it could not run, or how devices disagreed.
+        wrong: the problem is in the program, not in the engine.
     """
 
     results: dict[str, Arrays]
@@ -67,18 +67,18 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def run_here(module: ir.Module, inputs: Mapping[str, Arrays], *, patient: bool = True) -> Outcome:
-    """Runs the module, in any form, in this process, which the interpreter may end.
+    """Runs the module, in any form, in this process, which the interpreter may abort.
 
     Args:
-        inputs: as of `shardc.check.forms.evaluate`.
-        patient: the interpreter runs what it can in reasonable time; False: XLA runs all.
+        inputs: as in `shardc.check.forms.evaluate`.
+        patient: let the interpreter run whatever it can in reasonable time; False: XLA runs all.
     """
     lacking: dict[str, None] = {}
 
     def engine(module: ir.Operation, function: ir.Operation, num_devices: int) -> Run:
         missing = lacks(module, function, num_devices)
         if sum(op_cost(op).flops for op in ops(function)) > MOST_FLOPS:
-            missing = (*missing, "the speed for such large programs")
+            missing = (*missing, "the speed for programs of this size")
         lacking.update(dict.fromkeys(missing))
         use_xla = missing or not patient
         return (xla if use_xla else interpreter)(module, function, num_devices)
@@ -87,16 +87,16 @@ def run_here(module: ir.Module, inputs: Mapping[str, Arrays], *, patient: bool =
         found = evaluate(module, inputs, engine)
     except ReplicasDiffer as error:
         return Outcome({}, tuple(lacking), str(error), wrong=True)
-    except Exception as error:  # noqa: BLE001 - whatever an engine raises is told to the caller
+    except Exception as error:  # noqa: BLE001 - the caller gets whatever an engine raises
         return Outcome({}, tuple(lacking), f"{type(error).__name__}: {error}")
     return Outcome(found, tuple(lacking))
 
 
 class Child:
-    """A process that evaluates modules; one that ends or takes too long is replaced.
+    """A process that evaluates modules; it is replaced if it ends or takes too long.
 
     Args:
-        timeout_s: for one evaluation by the interpreter; what takes longer XLA runs, in as long.
+        timeout_s: for one evaluation by the interpreter; after it, XLA gets the same time.
     """
 
     def __init__(self, timeout_s: float = 60.0) -> None:
@@ -115,7 +115,7 @@ class Child:
         self._end()
 
     def evaluate(self, module: ir.Module, inputs: Mapping[str, Arrays]) -> Outcome:
-        """Runs the module, in any form, as `shardc.check.forms.evaluate`."""
+        """Runs the module, in any form, like `shardc.check.forms.evaluate`."""
         code = bytecode(module.operation)
         sent = {name: [_send(array) for array in arrays] for name, arrays in inputs.items()}
         answer = self._ask(_Request(code, sent, patient=True))
@@ -128,7 +128,7 @@ class Child:
         return Outcome(results, tuple(answer.lacking), answer.problem, answer.wrong)
 
     def _ask(self, request: _Request) -> _Answer | None:
-        """None where the child has ended or did not answer in time."""
+        """None if the child ended or did not answer in time."""
         process = self._process = self._process or _start()
         assert process.stdin is not None and process.stdout is not None
         _write(process.stdin, msgspec.msgpack.encode(request))
@@ -182,7 +182,7 @@ def _answer(request: _Request) -> _Answer:
 
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print must not stand between the answers
+    os.dup2(2, 1)  # output of libraries must not mix with the answers
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 8)
     jax.config.update("jax_enable_x64", True)

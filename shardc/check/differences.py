@@ -1,4 +1,4 @@
-"""Whether two runs of a program agree but for the order of their additions."""
+"""Whether two runs of a program agree up to the order of additions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,11 +33,11 @@ def narrowest_float(module: ir.Operation) -> int:
 
 
 def differing(want: Arrays, got: Arrays, width: int, *, same_types: bool = True) -> dict[int, str]:
-    """Position of a result -> how it differs by more than roundings.
+    """Position of a result -> how it differs by more than rounding.
 
     Args:
-        width: as `narrowest_float`.
-        same_types: the results are to have the same element types.
+        width: as returned by `narrowest_float`.
+        same_types: require equal element types.
     """
     if len(want) != len(got):
         return {-1: f"{len(got)} results instead of {len(want)}"}
@@ -77,7 +77,7 @@ def by_roundings(
     found: dict[int, str],
     width: int,
 ) -> dict[int, str]:
-    """Of the differences `found`, those that roundings of the arguments do not make as well."""
+    """The differences in `found` that rounding of the arguments does not cause."""
     random = np.random.default_rng(1)
     for _ in range(_NUDGED_RUNS if found else 0):
         again = run([_nudged(np.asarray(a), random, width) for a in args])

@@ -1,7 +1,7 @@
 """Runs passes one by one, and the module before and after each on random inputs.
 
-A pass that changes nothing is not run again. What could not be compared, and what the interpreter
-of StableHLO lacks so that XLA ran it, is said of each pass: nothing is left out in silence.
+A module that a pass did not change is not run again. The report names everything that was not
+compared, and everything that XLA ran because the StableHLO interpreter could not.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,16 +22,16 @@ Inputs = dict[str, list[Array]]
 
 @dataclass(frozen=True)
 class PassCheck:
-    """What came of one pass.
+    """The result of checking one pass.
 
     Attributes:
         name: of the pass.
-        compared: how many inputs it was compared on; 0 where nothing changed or nothing could run.
-        unchanged: the pass left the module as it was.
-        differences: how results differ, in words; empty where they agree.
+        compared: number of inputs compared; 0 if nothing changed or nothing could run.
+        unchanged: the pass did not change the module.
+        differences: how results differ, in words; empty if they agree.
         lacking: what the interpreter lacks, so that XLA ran it.
         not_compared: why some inputs were not compared.
-        by_roundings: results whose differences roundings of the inputs make, too.
+        by_roundings: number of results whose differences input rounding explains.
     """
 
     name: str
@@ -55,7 +55,7 @@ class PassCheck:
         notes = [f"XLA ran {', '.join(self.lacking)}"] if self.lacking else []
         notes += [f"not compared: {reason}" for reason in self.not_compared]
         if self.by_roundings:
-            notes.append(f"{self.by_roundings} results are decided by roundings")
+            notes.append(f"{self.by_roundings} results are decided by rounding")
         word = "DIFFERS" if self.differences else self.outcome
         on = f" on {self.compared} inputs" if self.compared else ""
         lines = [f"{self.name}: {word}{on}" + (f" ({'; '.join(notes)})" if notes else "")]
@@ -68,7 +68,7 @@ class EachPass:
 
     Args:
         evaluate: runs a module on inputs by name: `Child.evaluate`, or `run_here`.
-        inputs: what it runs them with: (kind, seed) each, as `random_values` takes them.
+        inputs: the (kind, seed) pairs of its inputs, as in `random_values`.
     """
 
     evaluate: Callable[[ir.Module, Inputs], Outcome]
@@ -76,10 +76,10 @@ class EachPass:
     _known: tuple[str, list[Outcome]] | None = field(default=None, repr=False)
 
     def run(self, module: ir.Module, passes: Sequence[Pass]) -> Iterator[PassCheck]:
-        """Applies each pass in place and says what came of it.
+        """Applies each pass in place and yields its check.
 
         Raises:
-            ShardcError: what a pass refuses.
+            ShardcError: a pass refuses the module.
         """
         with module.context:
             values = [random_values(module.operation, *each) for each in self.inputs]
@@ -118,12 +118,12 @@ class EachPass:
                 continue
             names = [each for each in want.results if each in got.results]
             if not names:
-                skipped["no function is left under its name"] = None
+                skipped["no function of its name is left"] = None
                 continue
             compared += 1
             for function in names:
                 expected, have = want.results[function], got.results[function]
-                if hoisted:  # what a host call was given became results
+                if hoisted:  # the operands of host calls became results
                     have = have[: len(expected)]
                 same = types[0][function] == types[1][function] and not applied.changes_types
                 found = differing(expected, have, width, same_types=same)

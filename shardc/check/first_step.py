@@ -1,4 +1,4 @@
-"""The last net: the first step of a plan, beside the same step on one device."""
+"""The last safety net: compares the first step of a plan with the same step on one device."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -33,19 +33,19 @@ def check_first_step(
 ) -> list[Any]:
     """Runs `step` and compares its results with those of one device, by `shardc.check.numerics`.
 
-    The arguments are copied to the host first, so that `step` may donate them. One device runs the
-    program in its own precision, in float64, and in float64 from inputs with other last bits; where
-    a leaf differs, it runs `NEARBY_RUNS` more times from such inputs, so that what roundings alone
-    decide does not count. A step that one device has no room for, or that calls the host, is not
-    compared: a RequestWarning says so.
+    The arguments are copied to the host first, so `step` may donate them. One device runs the
+    program in its own precision, in float64, and in float64 from inputs with different last bits.
+    If a leaf differs, it runs `NEARBY_RUNS` more times from such inputs, so that differences that
+    rounding alone explains do not count. A step that does not fit on one device, or that calls the
+    host, is not compared: a RequestWarning says so.
 
     Args:
-        step: one step of the plan on `arguments`; its flat results.
+        step: runs one step of the plan on `arguments`; returns its flat results.
         arguments: flat, random keys as their numbers.
-        device: the one device.
-        memory_bytes: what it holds.
+        device: the single device.
+        memory_bytes: of that device.
     Returns:
-        What `step` gave.
+        The results of `step`.
     Raises:
         CheckError: SHARDC-270, a leaf differs.
     """
@@ -80,7 +80,7 @@ def check_first_step(
 def _too_large(num_bytes: int, memory_bytes: int) -> str:
     if num_bytes <= memory_bytes:
         return ""
-    return f"it would hold {num_bytes} bytes in float64, and has {memory_bytes}"
+    return f"it would hold {num_bytes} bytes in float64, and the device has {memory_bytes}"
 
 
 def _failures(
@@ -89,7 +89,7 @@ def _failures(
     inputs: Sequence[Array],
     got: dict[str, Array],
 ) -> list[LeafReport]:
-    """The leaves that differ by more than roundings of the inputs make them differ."""
+    """The leaves that differ by more than rounding of the inputs explains."""
     own_step, wide_step = steps
 
     def run(step: SingleDeviceStep, values: Sequence[Array]) -> dict[str, Array]:
@@ -111,8 +111,8 @@ def _is_unsettled(
     got: dict[str, Array],
     nearby: Sequence[dict[str, Array]],
 ) -> bool:
-    """Whether a leaf of whole numbers is one that roundings change on one device, too: an argmax
-    between equals."""
+    """Whether a leaf of integers also changes on one device under rounding: an argmax among
+    equal values."""
     expected = own.get(leaf.name)
     if leaf.rule != "d" or expected is None or got[leaf.name].shape != expected.shape:
         return False
@@ -131,10 +131,11 @@ def _refuse(failures: Sequence[LeafReport], plan: Plan) -> None:
         for stage in plan.stages
     )
     raise CheckError(
-        f"the first step differs from one device in result {leaf.name}{others}: {leaf.problem}",
+        f"the first step differs from a single-device run in result {leaf.name}{others}:"
+        f" {leaf.problem}",
         where=f"the plan: {plan.num_stages} stages, {plan.num_microbatches} microbatches,"
         f" schedule {plan.schedule}, meshes {meshes}",
-        help="this is a bug of shardc: please report it with the program and the plan"
+        help="this is a bug in shardc: please report it with the program and the plan"
         " (`f.lower(...).plan().plan.save(path)`); until then stages=1, microbatches=1 or"
-        ' lowering="xla" may go another way',
+        ' lowering="xla" may avoid it',
     )

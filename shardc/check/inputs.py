@@ -1,4 +1,4 @@
-"""What `shardc run` calls a program with: seeded small values, or a file of arrays."""
+"""The inputs of `shardc run`: seeded small values, or a file of arrays."""
 
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
@@ -20,15 +20,15 @@ def seeded_inputs(
     limits: Mapping[int, int],
     seed: int = 0,
 ) -> list[Array]:
-    """Small values that a training step can digest.
+    """Small values that keep a training step finite.
 
-    Floats of `small` and scalars lie between 0 and 0.1 (a second moment must not be negative), all
-    others are normal. Indices lie inside what they index; other signed integers are 0 to 3, and
-    unsigned ones are random bits (of a random key).
+    Floats of `small` and scalars are between 0 and 0.1 (a second moment must not be negative), all
+    others are normal. Indices are in bounds; other signed integers are 0 to 3, and
+    unsigned ones are random bits (for a random key).
 
     Args:
         small: arguments that reappear as results, or whose root is taken.
-        limits: argument -> exclusive upper limit of an index.
+        limits: argument -> exclusive upper bound of an index.
     """
     random = np.random.default_rng(seed)
     return [
@@ -63,7 +63,7 @@ def load_inputs(path: str | Path, arguments: Sequence[Argument]) -> list[Array]:
     """Arrays of an .npz file, by the arguments' names, or else in the file's order.
 
     Raises:
-        InputError: SHARDC-187, it is no such file, or an array is missing or of another type.
+        InputError: SHARDC-187, not such a file, or an array is missing or of another type.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -89,7 +89,7 @@ def load_inputs(path: str | Path, arguments: Sequence[Argument]) -> list[Array]:
 
 def _checked(array: Array, argument: Argument, path: str | Path) -> Array:
     dtype = np.dtype(argument.dtype)
-    # NumPy's files know no bfloat16 and its kin: they come as raw bytes of that size.
+    # NumPy's files do not know bfloat16 and the like: they load as raw bytes of that size.
     if array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:
         array = array.view(dtype)
     if array.shape != argument.shape or array.dtype != dtype:

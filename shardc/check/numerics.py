@@ -1,22 +1,21 @@
 """The numerical contract: when the outputs of a plan count as those of the single-device program.
 
-Additions in another order give other last bits, and an optimizer such as adam, which divides by
-the size of a gradient, makes large differences out of them where the true gradient is zero. So
-every leaf is measured against the same program computed in float64, and judged by one of:
-
+Another order of additions gives other last bits. An optimizer such as Adam, which divides by
+the size of a gradient, amplifies these where the true gradient is zero. So every leaf is measured
+against the same program computed in float64, and judged by one of these rules:
   (a) a float64 leaf: error at most 1e-9;
   (b) a float32 leaf that nothing amplifies (losses, gradients, SGD state): error at most 1e-5;
-  (c) any other float leaf: at most 1e-5, or 4 x the error that one device makes in that precision
-      (the largest of several runs, where runs are given that differ by roundings only);
-  (d) a leaf of whole numbers or booleans: equal.
+  (c) any other float leaf: at most 1e-5, or 4 x the error of one device in that precision
+      (the largest of several runs, if runs are given that differ by rounding only);
+  (d) a leaf of integers or booleans: equal.
 
 The error of a leaf is its largest difference over its largest magnitude (both over all elements).
-A leaf that is zero in exact arithmetic has no magnitude to speak of, only the noise of rounding. It
-only has to vanish too, against the precision it was computed in. Such a leaf shows by two signs:
-float64 leaves no more of it than 2^-52 of the largest value of any leaf (or of 1, if that is
-smaller), and one device, in a narrower precision, does not get its first two digits right. An
-optimizer may have made such noise large; then it shows by a second run in float64, on inputs with
-other last bits, that does not get the first two digits of the first one either.
+A leaf that is zero in exact arithmetic holds only rounding noise. It passes if it vanishes, too,
+relative to the precision it was computed in. Two signs identify such a leaf: in float64 it is at
+most 2^-52 of the largest value of any leaf (or of 1, if that is smaller), and one device, in a
+narrower precision, does not get its first two digits right. If an optimizer has amplified such
+noise, a second run in float64, on inputs with different last bits, identifies it: its first two
+digits differ from those of the first run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,16 +41,16 @@ UNRESOLVED_ABOVE = 1e-2
 
 @dataclass(frozen=True)
 class LeafReport:
-    """How one leaf was judged.
+    """The judgement of one leaf.
 
     Attributes:
         rule: "a", "b", "c", "d" as above, or "vanishing".
-        error: relative to the leaf's largest magnitude; 0.0 under rules d and vanishing that hold.
+        error: relative to the leaf's largest magnitude; 0.0 if rule d or vanishing passes.
         reference_error: the same for one device in the leaf's own precision.
         limit: the largest `error` that passes.
-        beyond_one_run: it passes, but only by what other runs on one device differ.
+        beyond_one_run: it passes only because other runs on one device differ as much.
         nonfinite_reference_values: elements of the reference that are NaN or infinite.
-        problem: why it fails, "" where it passes.
+        problem: why it fails, "" if it passes.
     """
 
     name: str
@@ -70,7 +69,7 @@ class LeafReport:
 
 @dataclass(frozen=True)
 class Report:
-    """How all leaves were judged; a leaf that is missing or too many is a failure, too."""
+    """The judgement of all leaves; a missing or extra leaf is a failure, too."""
 
     leaves: tuple[LeafReport, ...]
 
@@ -84,7 +83,7 @@ class Report:
 
     @property
     def beyond_one_run(self) -> int:
-        """How many leaves pass only by what other runs on one device differ."""
+        """The number of leaves that pass only because other runs on one device differ as much."""
         return sum(leaf.beyond_one_run for leaf in self.leaves)
 
     @property
@@ -100,7 +99,7 @@ class Report:
         return sum(leaf.nonfinite_reference_values for leaf in self.leaves)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report in the words of `shardc run --check --format json`."""
+        """The report in the format of `shardc run --check --format json`."""
         return {
             "max_relative_error": self.max_relative_error,
             "reference_error": self.reference_error,
@@ -130,14 +129,14 @@ def compare(
 
     Args:
         reference64: leaves of the program computed in float64 on one device.
-        reference32: the same in the program's own precision; None where that is float64, or where
-            it was not run (then rule c allows 1e-5). NaN and infinities must lie where it has them.
+        reference32: the same in the program's own precision; None if that is float64, or if it
+            was not run (then rule c allows 1e-5). NaN and infinities must be in the same places.
         got: leaves of the plan.
         kinds: "direct" (rule b) or "amplified" (rule c) per leaf; None or a missing leaf means
             "amplified". Leaves of bfloat16 are always judged by rule c.
-        nearby32: as `reference32`, of programs that are equal but for roundings: the order of
-            additions, the last bits of what they start from.
-        nearby64: as `reference64`, of one such program.
+        nearby32: like `reference32`, of programs that are equal up to rounding: the order of
+            additions, or the last bits of their inputs.
+        nearby64: like `reference64`, of one such program.
     """
     magnitudes = [_magnitude(leaf) for leaf in reference64.values()]
     global_magnitude = min(1.0, max(magnitudes, default=0.0))
@@ -175,7 +174,7 @@ def _judge(
     nearby: Sequence[Array],
     again: Array | None,
 ) -> LeafReport:
-    """One leaf: shape and dtype, then the places of NaN and infinities, then its rule."""
+    """Judges one leaf: shape and dtype, then the places of NaN and infinities, then its rule."""
     oracle = exact if single is None else single
     nonfinite = _wide(oracle)
     count = int(np.size(nonfinite) - np.count_nonzero(np.isfinite(nonfinite)))
@@ -237,7 +236,7 @@ def _epsilon(array: Array) -> float:
     """Distance from 1 to the next number of the array's precision."""
     if array.dtype.kind == "f" and array.dtype.itemsize in (2, 4, 8):
         return float(np.finfo(array.dtype).eps)
-    return 2.0**-7  # bfloat16; narrower ones are not told apart
+    return 2.0**-7  # bfloat16; narrower types are treated alike
 
 
 def _wide(array: Array) -> Wide:

@@ -1,4 +1,4 @@
-"""Random small values to run a program with, the ends of their types among them."""
+"""Random small inputs for a program, including the extremes of their types."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -19,17 +19,17 @@ Array = npt.NDArray[Any]
 Kind = Literal["ordinary", "extremes", "nonfinite"]
 KINDS: tuple[Kind, ...] = ("ordinary", "extremes", "nonfinite")
 
-_SHARE = 0.2  # of the elements are such as the kind says
+_SHARE = 0.2  # of the elements are special, as the kind says
 
 
 def random_values(module: ir.Operation, kind: Kind, seed: int) -> dict[str, list[Array]]:
-    """Arguments, in the user's types, of all that can be run in the module, by name.
+    """Arguments, in the user's types, for every function that can be run in the module, by name.
 
     Args:
-        kind: "ordinary": small numbers, indices inside what they index; "extremes": a fifth of the
-            elements are zeros, ones and large numbers, and of integers the least and the greatest
-            (scalars stay small, because loops count up to them); "nonfinite": infinities, NaN and
-            subnormal numbers among the floats, too.
+        kind: "ordinary": small numbers, indices in bounds; "extremes": a fifth of the
+            elements are zeros, ones and large numbers, and for integers the least and the greatest
+            (scalars stay small, because loops count up to them); "nonfinite": also infinities, NaN
+            and subnormal numbers among the floats.
     """
     by_name = {symbol(function): function for function in functions(module)}
     found = {}

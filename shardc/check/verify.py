@@ -1,6 +1,6 @@
 """Whether a plan computes what its program computes on one device, by `shardc.check.numerics`.
 
-Everything runs twice: in the program's own precision, where the order of additions shows, and
+Everything runs twice: in the program's own precision, which shows the order of additions, and
 widened to float64, where a wrong program cannot hide behind rounding.
 """
 
@@ -33,10 +33,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Outputs:
-    """Results of the last step by name, and how long a step took.
+    """Results of the last step by name, and the time of a step.
 
     Attributes:
-        step_time_s: the median of all steps but the first, which still allocates.
+        step_time_s: median over all steps but the first, which still allocates.
     """
 
     values: dict[str, Array]
@@ -45,7 +45,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the plan's outputs compare in the program's own precision and in float64."""
+    """The comparison of the plan's outputs in the program's own precision and in float64."""
 
     own: Report
     wide: Report
@@ -55,7 +55,7 @@ class Verdict:
         return self.own.passed and self.wide.passed
 
     def to_dict(self) -> dict[str, Any]:
-        """The words of `shardc run --check --format json`; errors are of the own precision."""
+        """In the format of `shardc run --check --format json`; errors are in the own precision."""
         failures = [(leaf, "own precision") for leaf in self.own.failures]
         failures += [(leaf, "float64") for leaf in self.wide.failures]
         return {
@@ -89,7 +89,7 @@ def references(
     device: jax.Device,
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
     """Results of the last step on one device: in the program's own precision, in float64, and in
-    float64 from inputs with other last bits. Needs JAX's x64 mode.
+    float64 from inputs with different last bits. Needs JAX's x64 mode.
     """
     names = result_names(imported)
     own, wide = reference_steps(imported, device)
@@ -105,9 +105,9 @@ def reference_steps(
 ) -> tuple[SingleDeviceStep, SingleDeviceStep]:
     """The program on one device, in its own precision and in float64.
 
-    The program is what was imported, untouched by shardc's passes but for annotations that name no
-    more than one device. In float64 its CHLO ops are expanded first, as they are for the plan: the
-    expansions of float32 are approximations, and other ones than those of float64. Needs JAX's x64
+    The program is the imported one, untouched by shardc's passes except for annotations that name
+    at most one device. In float64 its CHLO ops are expanded first, as in the plan: float32
+    expansions are approximations, and differ from those for float64. Needs JAX's x64
     mode.
     """
     module = copy_module(imported.module)
@@ -118,7 +118,7 @@ def reference_steps(
 
 
 def moved(values: Sequence[Array], seed: int = 0) -> list[Array]:
-    """The same, but for the last bit of about half of the float32 and float64 that are not zero."""
+    """The values, with the last bit changed in about half of the nonzero float32 and float64."""
     random = np.random.default_rng(seed)
 
     def move(value: Array) -> Array:
@@ -132,10 +132,10 @@ def moved(values: Sequence[Array], seed: int = 0) -> list[Array]:
 
 
 def widen_array(value: Array) -> Array:
-    """The same numbers in float64 or complex128; integers and floats of 8 bits or less stay."""
+    """The same numbers in float64 or complex128; integers and floats of up to 8 bits stay."""
     if value.dtype.kind == "c":
         return value.astype(np.complex128)
-    narrow = value.dtype.name in ("float16", "bfloat16", "float32")  # as shardc-widen-floats
+    narrow = value.dtype.name in ("float16", "bfloat16", "float32")  # as in shardc-widen-floats
     return value.astype(np.float64) if narrow else value
 
 
@@ -152,7 +152,7 @@ def _repeat(
 
 
 def state_of(executable: Executable) -> dict[int, int]:
-    """Argument -> the result that takes its place in the next step."""
+    """Argument -> the result that replaces it in the next step."""
     return {
         i: argument.aliased_result
         for i, argument in enumerate(executable.arguments)
@@ -167,7 +167,7 @@ def outputs(
     steps: int,
     devices: Sequence[jax.Device],
 ) -> Outputs:
-    """Runs `steps` steps, each on the state that the one before returned."""
+    """Runs `steps` steps, each on the state returned by the previous one."""
     step = Interpreter(executable, compile_programs(executable, devices))
     state = state_of(executable)
     values: list[Any] = list(inputs)
@@ -191,7 +191,7 @@ def judge(
     wide: dict[str, Array],
     nearby32: Sequence[Mapping[str, Array]] = (),
 ) -> Verdict:
-    """Compares what `outputs` gave with what `references` gave."""
+    """Compares the results of `outputs` with those of `references`."""
     return Verdict(
         compare(reference64, reference32, own, nearby32=nearby32, nearby64=nearby64),
         compare(reference64, None, wide, nearby64=nearby64),

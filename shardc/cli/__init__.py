@@ -1,4 +1,4 @@
-"""The `shardc` command: each subcommand is a module of this package, loaded when it is called."""
+"""The `shardc` command: each subcommand is a module of this package, loaded when it is invoked."""
 
 import importlib
 import os
@@ -15,28 +15,28 @@ COMMANDS = {
     "plan": "Plan a StableHLO file for a cluster.",
     "run": "Run a StableHLO file on the devices of this machine.",
     "compile": "Write the programs of a plan's stages.",
-    "warm": "Plan and compile ahead, for starts without waiting.",
-    "explain": "Say in words what a plan does.",
+    "warm": "Plan and compile ahead of time, for starts without delay.",
+    "explain": "Describe a plan in words.",
     "export": "Write a Python function as a StableHLO file.",
     "launch": "Run a script in several processes on this machine.",
-    "calibrate": "Measure the devices of this machine as a cluster file.",
+    "calibrate": "Measure the devices of this machine and write a cluster file.",
     "report": "Write an HTML page about a plan.",
-    "lint": "Say what a program pays for and might not have to.",
-    "what-if": "Plan a program for many machines, as a table.",
-    "doctor": "Say what works on this machine.",
+    "lint": "List avoidable costs of a program.",
+    "what-if": "Plan a program for many machines and print a table.",
+    "doctor": "Check what works on this machine.",
     "simulate": "Simulate a pipeline schedule without devices.",
 }
-"""Name of a module of this package, whose click command is called `command` -> one line of help."""
+"""Module of this package with a click command named `command` -> one line of help."""
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # end planning with the best plan, all else with 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # planning returns the best plan; all else exits with 130
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 
 
 class Commands(click.Group):
-    """Imports a subcommand when it is asked for, and turns errors into exit codes.
+    """Imports a subcommand when it is invoked, and turns errors into exit codes.
 
-    0 done, 1 check failed, 2 bad input or usage, 3 no feasible plan, 4 a bug of ours,
+    0 done, 1 check failed, 2 bad input or usage, 3 no feasible plan, 4 a bug in shardc,
     130 interrupted.
     """
 
@@ -73,13 +73,13 @@ class Commands(click.Group):
         except click.ClickException as error:
             error.show()
             ctx.exit(EXIT_BAD_INPUT)
-        except Exception as error:  # noqa: BLE001 - whatever is left is a bug of ours: exit 4
+        except Exception as error:  # noqa: BLE001 - anything else is a bug in shardc: exit 4
             _print_bug(error)
             ctx.exit(BugError.exit_code)
 
 
 def _print_bug(error: Exception) -> None:
-    """The message for a failure that no user can cause; the traceback only on request."""
+    """The message for a failure that no user can cause; with a traceback only on request."""
     from shardc.ir.bugs import bug_of
 
     if os.environ.get("SHARDC_TRACEBACK"):

@@ -1,4 +1,4 @@
-"""`shardc calibrate`: measures the devices that are there and writes a cluster file."""
+"""`shardc calibrate`: measures the available devices and writes a cluster file."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,14 @@ from shardc.errors import writing
 if TYPE_CHECKING:
     from shardc.calibrate.measured_cluster import Calibration
 
-WORST = 8  # residuals that the text shows
+WORST = 8  # residuals shown in the text
 
 
 @click.command()
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The file.")
-@click.option("--devices", type=click.IntRange(1), help="How many; by default all that are there.")
+@click.option("--devices", type=click.IntRange(1), help="How many; by default all.")
 @platform_option
-@click.option("--name", default="calibrated", show_default=True, help="What the cluster is called.")
+@click.option("--name", default="calibrated", show_default=True, help="Name of the cluster.")
 @click.option("--quick", is_flag=True, help="Fewer sizes: about 20 seconds instead of 2 minutes.")
 @format_option
 def command(
@@ -31,10 +31,10 @@ def command(
 ) -> None:
     """Measure the devices of this machine and write them as a cluster for --cluster FILE.
 
-    Products over sizes and dtypes, kernels bound by memory, starts of kernels and calls,
+    Measures products over sizes and dtypes, memory-bound kernels, kernel launches, calls,
     collectives over groups and sizes, transfers and copies to the host; all devices work at once.
-    The constants of the cost model are fitted to that. A busy machine is measured twice, and the
-    errors that are printed are wider for it.
+    Then fits the constants of the cost model. A busy machine is measured twice, and the
+    printed errors are wider.
     """
     import msgspec
 
@@ -58,7 +58,7 @@ def command(
 
 
 def _count(platform: str) -> int:
-    """All GPUs; of virtual CPU devices one for each core."""
+    """All GPUs, or one virtual CPU device per core."""
     if platform == "cpu":
         import os
 
@@ -92,14 +92,14 @@ def summary(made: "Calibration", output: str) -> dict[str, Any]:
 
 
 def text(made: "Calibration", output: str) -> str:
-    """What the command says: the constants with their errors, and where the model is off."""
+    """The text of the command: the constants with their errors, and the largest residuals."""
     lines = [
         f"{output}: {len(made.samples)} measurements in {made.rounds} rounds, load"
         f" {made.load:.1f} per core, repeats differ by {made.busy:.0%};"
         f" the model is off by {made.mean_residual:.0%} on average",
     ]
     for name, error in made.errors.items():
-        lines.append(f"  {name:16} {f'+- {error:.0%}' if error < 1 else 'hardly told by this'}")
+        lines.append(f"  {name:16} {f'+- {error:.0%}' if error < 1 else 'poorly determined'}")
     lines.append("furthest off:")
     worst = sorted(made.residuals, key=lambda each: -abs(each.relative))[:WORST]
     for each in worst:

@@ -1,4 +1,4 @@
-"""`shardc compile`: write what a plan makes of a program."""
+"""`shardc compile`: writes the programs that a plan makes of a module."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file")
-@click.option("--plan", "plan_file", type=click.Path(), required=True, help="What to follow.")
+@click.option("--plan", "plan_file", type=click.Path(), required=True, help="The plan to apply.")
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, metavar="DIR")
-@click.option("--dump-dir", type=click.Path(file_okay=False), help="Write every form here.")
+@click.option("--dump-dir", type=click.Path(file_okay=False), help="Write every form to this dir.")
 @click.option("--lowering", type=click.Choice(["local", "xla"]), default="local")
 @format_option
 def command(
@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Write stage0.mlir ..., schedule.json and plan.json of FILE under a plan to DIR.
 
-    A stage's file has all its functions; schedule.json says in which order they run and what goes
-    in and out, all that a runtime needs besides them.
+    A stage's file has all its functions. schedule.json has their order, arguments and results:
+    everything else a runtime needs.
     """
     plan = Plan.load(plan_file)
     folder = _directory(output)
@@ -81,7 +81,7 @@ def _directory(path: str) -> Path:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"'{path}' cannot be made a directory: {error.strerror}",
+            f"'{path}' cannot be created as a directory: {error.strerror}",
             where=path,
             help="give another path",
         ) from error

@@ -1,4 +1,4 @@
-"""The devices that `shardc run` runs on: virtual CPU devices, or the machine's GPUs."""
+"""The devices of `shardc run`: virtual CPU devices, or the machine's GPUs."""
 
 import os
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from shardc.errors import ClusterError
 if TYPE_CHECKING:
     import jax
 
-# Many virtual devices share few cores: one that waits for a collective is slow, not stuck.
+# Many virtual devices share a few cores: one that waits for a collective is slow, not stuck.
 _PATIENCE = (
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=120",
     "--xla_cpu_collective_call_terminate_timeout_seconds=1200",
@@ -22,7 +22,7 @@ MOST_VIRTUAL = 1024
 
 
 def start_devices(count: int, platform: str, *, patient: bool = True) -> "tuple[jax.Device, ...]":
-    """`count` devices; must come before anything starts a JAX backend.
+    """Starts `count` devices; must run before anything starts a JAX backend.
 
     Args:
         platform: "cpu": virtual devices; "gpu": real ones.
@@ -33,8 +33,8 @@ def start_devices(count: int, platform: str, *, patient: bool = True) -> "tuple[
     if platform == "cpu":
         if count > MOST_VIRTUAL:
             raise ClusterError(
-                f"--devices {count}: this machine gets at most {MOST_VIRTUAL} virtual devices, each"
-                " with threads of its own",
+                f"--devices {count}: this machine supports at most {MOST_VIRTUAL} virtual devices,"
+                " each with its own threads",
                 help="run on fewer, and plan for more: shardc plan --cluster",
                 code="SHARDC-101",
             )
@@ -59,8 +59,8 @@ def start_devices(count: int, platform: str, *, patient: bool = True) -> "tuple[
 def machine_here(
     count: int, platform: str, cluster: str | None
 ) -> "tuple[Cluster, tuple[jax.Device, ...]]":
-    """The cluster to plan for, by default the devices of `start_devices`, and these; arrays may
-    have 64-bit elements, as files may.
+    """The cluster to plan for (by default the local devices), and the devices of `start_devices`.
+    Arrays may have 64-bit elements, as files may.
 
     Raises:
         ClusterError: SHARDC-100, there is no such cluster; 101, it has more devices.
@@ -82,7 +82,7 @@ def _virtual_devices(count: int) -> "tuple[jax.Device, ...]":
     try:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", count)
-    except RuntimeError:  # JAX runs already, as where a program calls the command as a function
+    except RuntimeError:  # JAX already runs, if a program calls the command as a function
         if len(jax.devices("cpu")) < count:
             raise
     return tuple(jax.devices("cpu")[:count])
@@ -102,11 +102,11 @@ def platform_option[Command: Callable[..., Any]](command: Command) -> Command:
         "--platform",
         type=click.Choice(["cpu", "gpu"]),
         default=default_platform,
-        help="Virtual CPU devices, or GPUs; by default what JAX_PLATFORMS says, or cpu.",
+        help="Virtual CPU devices, or GPUs; default: JAX_PLATFORMS, or cpu.",
     )(command)
 
 
 def default_platform() -> str:
-    """What JAX_PLATFORMS asks for first; virtual CPU devices if it is not set."""
+    """The first platform in JAX_PLATFORMS; virtual CPU devices if it is not set."""
     first = os.environ.get("JAX_PLATFORMS", "cpu").split(",")[0]
     return "gpu" if first in ("gpu", "cuda", "rocm") else "cpu"

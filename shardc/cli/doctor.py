@@ -1,4 +1,4 @@
-"""`shardc doctor`: what works on this machine, and what mends the rest."""
+"""`shardc doctor`: what works on this machine, and how to fix the rest."""
 
 import importlib.metadata
 import platform as machine
@@ -22,7 +22,7 @@ FAILED = 1
     "--straggler",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Name the slow process of a job that wrote its times there: shardc.rank_times(FOLDER).",
+    help="Name the slow process of a job that ran in shardc.rank_times(FOLDER).",
 )
 @platform_option
 @format_option
@@ -30,9 +30,9 @@ FAILED = 1
 def command(
     context: click.Context, straggler: Path | None, platform: str, output_format: str
 ) -> None:
-    """Say what is installed, which devices there are, and what works; text to paste into an issue.
+    """Show versions and devices, and check what works; paste the text into an issue.
 
-    Exit code 1 if anything does not work, or a process is slow. `shardc calibrate` measures the
+    Exits with 1 if anything does not work, or a process is slow. `shardc calibrate` measures the
     links.
     """
     if straggler is not None:
@@ -57,7 +57,7 @@ def command(
 
 
 def _stragglers(folder: Path, output_format: str) -> int:
-    """Says how slow each process of a job is beside the others; the exit code."""
+    """Prints how slow each process of a job is relative to the others; returns the exit code."""
     from shardc.report.stragglers import SLOW, read_times, slowness
 
     times = read_times(folder)
@@ -93,7 +93,7 @@ def _version(name: str) -> str | None:
 
 
 def _checks(platform: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was tried, in order; facts about the devices are added to `facts`."""
+    """The checks and their results, in order; adds facts about the devices to `facts`."""
     own: list[Any] = []
 
     def devices() -> None:
@@ -101,11 +101,11 @@ def _checks(platform: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
         facts["devices"] = ", ".join(f"{each.device_kind} {each.id}" for each in own)
 
     tries: list[tuple[str, Callable[[], None], str]] = [
-        ("two devices", devices, "use --platform cpu, or see that JAX finds the GPUs"),
-        ("a collective of two devices", lambda: _collective(own), "set NCCL_DEBUG=INFO and see"),
+        ("two devices", devices, "use --platform cpu, or make sure that JAX finds the GPUs"),
+        ("a collective of two devices", lambda: _collective(own), "set NCCL_DEBUG=INFO and retry"),
         ("a transfer", lambda: _transfer(own), "try --platform cpu"),
         ("donation", lambda: _donation(own), "update jaxlib; without it steps hold state twice"),
-        ("the parser's child process", _parser, "see that this Python may start processes"),
+        ("the parser's child process", _parser, "make sure this Python may start processes"),
     ]
     return [_tried(*each) for each in tries]
 
@@ -113,7 +113,7 @@ def _checks(platform: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
 def _tried(name: str, check: Callable[[], None], help: str) -> dict[str, Any]:
     try:
         check()
-    except Exception as error:  # noqa: BLE001 - whatever fails here is what the doctor reports
+    except Exception as error:  # noqa: BLE001 - the doctor reports any failure
         said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         return {"name": name, "works": False, "error": said, "help": help}
     return {"name": name, "works": True, "error": "", "help": ""}
@@ -141,7 +141,7 @@ def _transfer(devices: list[Any]) -> None:
     import numpy as np
 
     there = jax.device_put(jax.device_put(np.arange(3), devices[0]), devices[1])
-    _need(np.array_equal(np.asarray(there), np.arange(3)), "numbers changed on the way")
+    _need(np.array_equal(np.asarray(there), np.arange(3)), "numbers changed in transit")
 
 
 def _donation(devices: list[Any]) -> None:
@@ -150,7 +150,7 @@ def _donation(devices: list[Any]) -> None:
 
     given = jax.device_put(np.ones(8), devices[0])
     jax.jit(lambda x: x + 1, donate_argnums=0)(given).block_until_ready()
-    _need(given.is_deleted(), "a donated array is still there")
+    _need(given.is_deleted(), "a donated array still exists")
 
 
 def _parser() -> None:

@@ -1,4 +1,4 @@
-"""`shardc explain`: a plan file in words."""
+"""`shardc explain`: describes a plan file in words."""
 
 from typing import Any
 
@@ -16,16 +16,16 @@ from shardc.report.words import about, in_words
 @click.command()
 @click.argument("plan_file", metavar="PLAN", type=click.Path())
 @click.argument("pattern", required=False)
-@click.option("--program", help="The StableHLO file: says what other shardings would cost.")
-@click.option("--sources", is_flag=True, help="Say where the numbers come from.")
+@click.option("--program", help="The StableHLO file: shows what other shardings would cost.")
+@click.option("--sources", is_flag=True, help="Show where the numbers come from.")
 @format_option
 def command(
     plan_file: str, pattern: str | None, program: str | None, sources: bool, output_format: str
 ) -> None:
-    """Say in words what PLAN does; with PATTERN, how what it fits is sharded.
+    """Describe PLAN in words; with PATTERN, how the matching values are sharded.
 
-    PATTERN is of an argument's name (params.*.kernel) or of a part of the model (blocks.3.*); with
-    --program also of an op (dot_general) or a place (train.py:41).
+    PATTERN matches an argument's name (params.*.kernel) or a part of the model (blocks.3.*); with
+    --program also an op (dot_general) or a source position (train.py:41).
     """
     plan = Plan.load(plan_file)
     if pattern is not None:
@@ -63,7 +63,7 @@ def _explained(plan: Plan, pattern: str, program: str | None) -> list[str]:
         lines += explained_choices(imported.module, plan, cluster, pattern).splitlines()
     if not lines:
         raise InputError(
-            f"'{pattern}' fits no argument and no part of the model in the plan",
-            help="name an argument (params.*.kernel), or give --program to ask for ops",
+            f"'{pattern}' matches no argument and no part of the model in the plan",
+            help="name an argument (params.*.kernel), or add --program to match ops",
         )
     return lines

@@ -20,13 +20,13 @@ from shardc.importer.program import Imported
 @click.argument("function")
 @click.argument("arguments")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, metavar="FILE")
-@click.option("--donate", default="", help="Positions of donated arguments (the state), as 0,1.")
+@click.option("--donate", default="", help="Positions of donated arguments (the state), e.g. 0,1.")
 @format_option
 def command(function: str, arguments: str, output: str, donate: str, output_format: str) -> None:
     """Write FUNCTION (train:step) to FILE, with the names of its arguments and source lines.
 
-    ARGUMENTS (train:example) is a tuple of what to call it with, or a function that returns one;
-    arrays may be jax.ShapeDtypeStructs, so nothing has to fit into memory. Functions of jax.jit and
+    ARGUMENTS (train:example) is a tuple of the call's arguments, or a function that returns one.
+    Arrays may be jax.ShapeDtypeStructs, so nothing has to fit into memory. Functions of jax.jit and
     shardc.jit keep their donated and static arguments.
     """
     _export(function, arguments, output, donate)
@@ -39,13 +39,13 @@ def command(function: str, arguments: str, output: str, donate: str, output_form
 def _export(
     function: str, arguments: str, output: str, donate: str, size: int | None = None
 ) -> None:
-    """Writes a function of the user's; raises as the command."""
+    """Writes a user function; raises the errors of the command."""
     fun, args = named(function), example(arguments, size)
     try:
         positions = tuple(int(position) for position in donate.split(",") if position)
     except ValueError as error:
         raise InputError(
-            f"--donate {donate} is no list of positions", help="write --donate 0,1"
+            f"--donate {donate} is not a list of positions", help="write --donate 0,1"
         ) from error
     of_the_user(function, export, fun, *args, path=output, donate_argnums=positions)
 
@@ -53,10 +53,10 @@ def _export(
 def program(
     file: str, arguments: str | None, donate: str = "", size: int | None = None
 ) -> Imported:
-    """A StableHLO file, or a function (`module:name`) for arguments of the same kind.
+    """A StableHLO file, or a function (`module:name`) with arguments given the same way.
 
     Args:
-        size: that the function which makes the arguments is called with, if any.
+        size: argument of the function that makes the arguments, if any.
     """
     if arguments is None:
         return import_file(file)
@@ -67,27 +67,27 @@ def program(
 
 
 def example(arguments: str, size: int | None = None) -> tuple[Any, ...]:
-    """The tuple that `module:name` stands for, or that it returns.
+    """The tuple that `module:name` names, or returns.
 
     Args:
-        size: that it is called with, if any.
+        size: argument of the call, if any.
     """
     args = named(arguments)
     if callable(args):
         args = of_the_user(arguments, args, *(() if size is None else (size,)))
     if not isinstance(args, tuple):
         raise InputError(
-            f"'{arguments}' is no tuple of arguments but {type(args).__name__}",
+            f"'{arguments}' is not a tuple of arguments but a {type(args).__name__}",
             help="write (state, batch), or (x,) for a single argument",
         )
     return args
 
 
 def named(name: str) -> Any:
-    """What `module:name` stands for, with the current directory first on the path."""
+    """The object that `module:name` names, with the current directory first on the path."""
     module, colon, path = name.partition(":")
     if not (module and colon and path):
-        raise InputError(f"'{name}' names no object of a module", help="write module:name")
+        raise InputError(f"'{name}' does not name an object of a module", help="write module:name")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     found = of_the_user(name, importlib.import_module, module)
@@ -101,7 +101,7 @@ def named(name: str) -> Any:
 
 
 def of_the_user(name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
-    """Calls what runs code of the user's; InputError (SHARDC-180) says what that raised."""
+    """Calls user code; turns what it raises into an InputError (SHARDC-180)."""
     try:
         return call(*args, **kwargs)
     except InputError:

@@ -1,4 +1,4 @@
-"""`shardc launch`: several processes of one script on this machine, for trying out."""
+"""`shardc launch`: runs several processes of one script on this machine, for testing."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from shardc.runtime.processes.roll_call import FOLDER_VARIABLE, LIMIT_VARIABLE
 
 POLL_S = 0.05
 STANDARD_ERROR = 2
-SILENCE = 0.75  # of the limit: so the survivors name who is silent before they are killed
+SILENCE = 0.75  # of the limit: survivors name the silent rank before they are killed
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -25,14 +25,14 @@ SILENCE = 0.75  # of the limit: so the survivors name who is silent before they 
     type=click.IntRange(1, 64),
     default=1,
     metavar="K",
-    help="Virtual CPU devices of each; 1 by default.",
+    help="Virtual CPU devices per process; 1 by default.",
 )
 @click.option(
     "--limit",
     type=click.FloatRange(1),
     default=60.0,
     metavar="SECONDS",
-    help="How long others may live behind a failed one; three quarters of it one may be silent.",
+    help="Seconds that processes may outlive a failed one; a process may be silent for 3/4 of it.",
 )
 @format_option
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
@@ -49,8 +49,8 @@ def command(
 ) -> None:
     """Run SCRIPT in N processes, in which jax.distributed.initialize() finds the others.
 
-    They get the environment of a SLURM step on one host. If one fails, those that are left after
-    the limit are killed, stopped ones too, and the exit code is 1.
+    They get the environment of a SLURM step on one host. If one fails, processes that remain after
+    the limit are killed, stopped ones included, and the exit code is 1.
     """
     as_json = output_format == "json"
     start_s = time.monotonic()
@@ -76,7 +76,7 @@ def command(
 
 
 def environment(rank: int, processes: int, devices: int, port: int) -> dict[str, str]:
-    """What tells JAX of the other processes: SLURM's variables, and its own."""
+    """Tells JAX about the other processes: SLURM's variables, and its own."""
     return {
         "SLURM_JOB_ID": str(os.getpid()),
         "SLURM_STEP_NODELIST": "localhost",
@@ -93,7 +93,7 @@ def environment(rank: int, processes: int, devices: int, port: int) -> dict[str,
 def _wait(children: list[subprocess.Popen[bytes]], limit_s: float) -> list[int]:
     """Exit codes; once a child fails, or the user interrupts, the others get `limit_s` to end.
 
-    So they do once a child is stopped: it may have stopped before the others knew of it.
+    The same holds once a child is stopped, since it may stop before the others know about it.
     """
     end_s: float | None = None
     while any(child.poll() is None for child in children):

@@ -1,4 +1,4 @@
-"""`shardc lint`: what a program pays for on a cluster and might not have to."""
+"""`shardc lint`: avoidable costs of a program on a cluster."""
 
 from typing import Any
 
@@ -23,8 +23,8 @@ FOUND = 1
 @click.argument("file", metavar="FILE|MODULE:FUNCTION")
 @click.argument("arguments", required=False)
 @click.option("--cluster", required=True, help="A built-in cluster by name, or a JSON file.")
-@click.option("--plan", "plan_file", type=click.Path(), help="Look at this plan, made for FILE.")
-@click.option("--donate", default="", help="Of a function: positions of donated arguments, as 0,1.")
+@click.option("--plan", "plan_file", type=click.Path(), help="Use this plan, made for FILE.")
+@click.option("--donate", default="", help="For a function: donated arguments, such as 0,1.")
 @plan_options
 @click.option("--strict", is_flag=True, help="Exit 1 if anything is found.")
 @format_option
@@ -41,11 +41,11 @@ def command(
     output_format: str,
     **flags: Any,
 ) -> None:
-    """Plan FILE, or a function called with ARGUMENTS (train:step train:example), and say what it
-    pays for and might not have to, each finding with its price per step.
+    """Plan FILE, or a function called with ARGUMENTS (train:step train:example), and list its
+    avoidable costs, each with its price per step.
 
-    Large values that lie whole, idle axes, an unsharded optimizer, a batch that is not found, dims
-    that just fail to divide, collectives in loops, upcasts before collectives.
+    Finds large replicated values, idle axes, an unsharded optimizer, an undetected batch, dims that
+    just fail to divide, collectives in loops, and upcasts before collectives.
     """
     options = from_flags(flags)
     machine = Cluster.load(cluster)

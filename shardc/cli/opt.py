@@ -1,4 +1,4 @@
-"""shardc-opt: runs passes on MLIR text, for tests and for looking inside."""
+"""shardc-opt: runs passes on MLIR text, for tests and for inspection."""
 
 import argparse
 import re
@@ -42,7 +42,7 @@ def split_input(text: str) -> list[str]:
 
 
 def transform(data: bytes, name: str, options: _Options) -> str:
-    """Text of the module after the passes. Text is parsed here, bytecode by a child first."""
+    """The module's text after the passes. Parses text here, bytecode first in a child process."""
     try:
         module = (
             parse_module(data, name, make_context())
@@ -59,7 +59,7 @@ def transform(data: bytes, name: str, options: _Options) -> str:
 
 
 def _check_each(module: Module, options: _Options) -> None:
-    """Runs the passes, says on standard error what became of each, and refuses what differs.
+    """Runs the passes, reports on each to standard error, and refuses differences.
 
     Raises:
         ShardcError: SHARDC-901, a pass changed what the module computes.
@@ -77,13 +77,13 @@ def _check_each(module: Module, options: _Options) -> None:
         raise ShardcError(
             f"{', '.join(wrong)} changed what the module computes",
             code="SHARDC-901",
-            help="this is a bug of shardc; please report it with the module",
+            help="this is a bug in shardc; please report it with the module",
         )
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One `expected-error` comment: the line the error belongs to (None: any) and a part of it."""
+    """One `expected-error` comment: the error's line (None: any) and a part of its message."""
 
     line: int | None
     text: str
@@ -103,7 +103,7 @@ def expected_errors(text: str) -> list[Expected]:
 
 
 def mismatches(text: str, name: str, error: ShardcError | None) -> list[str]:
-    """What differs between the errors expected in `text` and the one that happened."""
+    """The differences between the errors expected in `text` and the actual one."""
     expected = expected_errors(text)
     problems = []
     met: Expected | None = None
@@ -141,12 +141,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="shardc-opt",
         description=__doc__,
-        epilog=f"passes (those of MLIR are known by their names too):\n{listing}",
+        epilog=f"passes (MLIR's own passes are available by name, too):\n{listing}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", help="MLIR text or bytecode; - reads standard input")
     parser.add_argument(
-        "--passes", default="", help="such as 'a,b{option=value sizes=1;2}', run in this order"
+        "--passes", default="", help="passes to run in order, such as 'a,b{option=value sizes=1;2}'"
     )
     parser.add_argument(
         "--verify-diagnostics",
@@ -156,7 +156,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--split-input-file",
         action="store_true",
-        help="treat the parts between // ----- lines as files of their own",
+        help="treat the parts between // ----- lines as separate files",
     )
     parser.add_argument(
         "--verify-each",
@@ -165,8 +165,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         const=1,
         default=0,
         metavar="SEEDS",
-        help="run the module before and after each pass on random inputs (ordinary ones and the"
-        " ends of their types, so many times each; 1 by default) and compare",
+        help="run the module before and after each pass on random inputs (N ordinary ones and N"
+        " with extreme values; 1 by default) and compare",
     )
     parser.add_argument("--locations", action="store_true", help="print source locations too")
     return parser.parse_args(argv)
@@ -201,14 +201,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 1 diagnostics differ, 2 bad input or usage, 4 a bug of shardc."""
+    """Exit code: 0 done, 1 diagnostics differ, 2 bad input or usage, 4 a bug in shardc."""
     arguments = _arguments(argv)
     try:
         return _run(arguments)
     except ShardcError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    except Exception as error:  # noqa: BLE001 - the last line of defence: exit code 4, with trace
+    except Exception as error:  # noqa: BLE001 - last resort: exit code 4, with traceback
         traceback.print_exc()
         print(bug_of(error, "running the command", None), file=sys.stderr)
         return BugError.exit_code

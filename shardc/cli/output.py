@@ -1,4 +1,4 @@
-"""What every subcommand does with its answer: one JSON object, or text for people."""
+"""Output of the subcommands: one JSON object, or text for people."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def format_option[Command: Callable[..., Any]](command: Command) -> Command:
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="json prints one JSON object on standard output and nothing else there.",
+        help="json prints one JSON object on standard output and nothing else.",
     )(command)
 
 
@@ -28,7 +28,7 @@ def print_json(data: dict[str, Any]) -> None:
 
 
 def _finite(data: Any) -> Any:
-    """`data` with None for floats that JSON does not know."""
+    """`data` with None for floats that JSON cannot represent."""
     if isinstance(data, dict):
         return {key: _finite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
@@ -39,6 +39,6 @@ def _finite(data: Any) -> Any:
 
 
 def save_plan(plan: Plan, path: str) -> None:
-    """Writes the plan; InputError (SHARDC-180) where `path` cannot be written."""
+    """Writes the plan; InputError (SHARDC-180) if `path` cannot be written."""
     with writing("the plan", path):
         plan.save(path)

@@ -36,26 +36,26 @@ WIDE = 150  # columns of the ranking
 @click.option("--cluster", help="A built-in cluster by name, or a JSON file.")
 @plan_options
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the plan here.")
-@click.option("--prices", is_flag=True, help="Say what each sharding costs that is asked for.")
+@click.option("--prices", is_flag=True, help="Show what each requested sharding costs.")
 @click.option(
     "--explain",
     "pattern",
     metavar="PATTERN",
-    help="Say why the arguments and ops that it fits are sharded as they are.",
+    help="Explain the shardings of the matching arguments and ops.",
 )
 @click.option(
     "--stages-spec",
     "spec_files",
     type=click.Path(),
     multiple=True,
-    help="Plan the pipeline that this JSON file describes; with --top, beside the search's.",
+    help="Plan the pipeline in this JSON file; with --top, rank it with the search's.",
 )
-@click.option("--top", type=click.IntRange(1), help="Rank that many pipelines.")
+@click.option("--top", type=click.IntRange(1), help="Rank this many pipelines.")
 @click.option(
-    "--compare", nargs=2, type=click.Path(), help="Say why one of two plan files is faster."
+    "--compare", nargs=2, type=click.Path(), help="Explain which of two plan files is faster."
 )
-@click.option("--usual", is_flag=True, help="Plan what people write by hand, too, and rank it.")
-@click.option("--no-cache", is_flag=True, help="Plan anew, whatever was planned before.")
+@click.option("--usual", is_flag=True, help="Also plan and rank what people write by hand.")
+@click.option("--no-cache", is_flag=True, help="Plan again, even if a cached plan exists.")
 @format_option
 def command(
     file: str | None,
@@ -73,13 +73,13 @@ def command(
 ) -> None:
     """Plan FILE (StableHLO text or bytecode; - reads standard input) for a cluster.
 
-    Ctrl-C ends the search and gives the best plan found until then.
+    Ctrl-C ends the search and returns the best plan found so far.
     """
     if compare is not None:
         _compare(compare, output_format)
         return
     if file is None or cluster is None:
-        raise click.UsageError("FILE and --cluster are needed, or --compare with two plan files")
+        raise click.UsageError("give FILE and --cluster, or --compare with two plan files")
     options = from_flags(flags)
     machine = Cluster.load(cluster)
     specs = _specs(spec_files, options, prices, top)
@@ -117,16 +117,16 @@ def command(
             click.echo(f"note: {Note(NoteCode.NOT_ALL_PRICED)}")
     click.echo(reasons, nl=False)
     for name, price_s in costs.items():
-        click.echo(f"asked for by {name}: costs {price_s:.3g} s per step")
+        click.echo(f"requested by {name}: costs {price_s:.3g} s per step")
 
 
 def _specs(
     files: tuple[str, ...], options: PlanOptions, prices: bool, top: int | None
 ) -> list[StagesSpec]:
-    """The pipelines by hand; InputError (SHARDC-183) if options contradict them."""
+    """The hand-written plans; InputError (SHARDC-183) if options contradict them."""
     if files and prices:
         raise InputError(
-            "--prices and --stages-spec are given",
+            "both --prices and --stages-spec are given",
             help="plan the spec once with and once without a pattern",
             code="SHARDC-183",
         )

@@ -1,4 +1,4 @@
-"""The options with which `plan` and `run` ask for a plan."""
+"""The planning options of `plan`, `run` and other commands."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -19,33 +19,33 @@ _UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 def plan_options[Command: Callable[..., Any]](command: Command) -> Command:
-    """Adds the options that say what to plan; `from_flags` makes PlanOptions of them."""
+    """Adds the planning options; `from_flags` turns them into PlanOptions."""
     for option in reversed(
         (
-            click.option("--stages", help="Stages of the pipeline: a number, or auto."),
-            click.option("--microbatches", help="Parts of the batch: a number, or auto."),
-            click.option("--schedule", help="A schedule by name, or auto."),
-            click.option("--chunks", help="Stages on each device group: a number, or auto."),
+            click.option("--stages", help="Pipeline stages: a number, or auto."),
+            click.option("--microbatches", help="Microbatches: a number, or auto."),
+            click.option("--schedule", help="Name of a schedule, or auto."),
+            click.option("--chunks", help="Stages per device group: a number, or auto."),
             click.option(
                 "--mesh",
-                help="Mesh of every stage: 2x4, with names data=2,model=4, or auto.",
+                help="Mesh of every stage: 2x4, with axis names data=2,model=4, or auto.",
             ),
             click.option(
                 "--sharding",
                 multiple=True,
                 metavar="PATTERN=SPEC",
-                help="How arguments lie, such as 'params.*.kernel=-,model'; may be repeated.",
+                help="Sharding of arguments, such as 'params.*.kernel=-,model'; may be repeated.",
             ),
             click.option("--batch-args", help="Arguments that hold the batch, such as 3,4."),
-            click.option("--memory-limit", help="Of each device, such as 16GiB."),
-            click.option("--time-limit", type=float, help="Of planning, in seconds."),
-            click.option("--seed", type=int, help="Of the solver."),
+            click.option("--memory-limit", help="Per device, such as 16GiB."),
+            click.option("--time-limit", type=float, help="Seconds for planning."),
+            click.option("--seed", type=int, help="Seed of the solver."),
             click.option(
                 "--equal-layers",
                 type=click.Choice(get_args(EqualLayers)),
-                help="Whether equal layers share one set of shardings: at first, always, or never.",
+                help="When equal layers share their shardings: at first, always, or never.",
             ),
-            click.option("--lowering", type=click.Choice(["local", "xla"]), help="How to lower."),
+            click.option("--lowering", type=click.Choice(["local", "xla"]), help="The lowering."),
         )
     ):
         command = option(command)
@@ -53,8 +53,7 @@ def plan_options[Command: Callable[..., Any]](command: Command) -> Command:
 
 
 def ask_as_flagged(imported: Imported, options: PlanOptions, flags: dict[str, Any]) -> None:
-    """Checks the batch arguments that were named, and writes the shardings that were asked for into
-    a program.
+    """Checks the requested batch arguments, and writes the requested shardings into the program.
 
     Raises:
         InputError: SHARDC-180, 186, they name no argument, or no axis of the mesh.
@@ -65,10 +64,10 @@ def ask_as_flagged(imported: Imported, options: PlanOptions, flags: dict[str, An
 
 
 def from_flags(flags: dict[str, Any]) -> PlanOptions:
-    """PlanOptions of what was given on the command line (None: not given).
+    """PlanOptions from command-line flags (None: not given).
 
     Raises:
-        InputError: SHARDC-180, a value has no meaning.
+        InputError: SHARDC-180, a value is invalid.
     """
     given = {name: v for name, v in flags.items() if v is not None and name != "sharding"}
     if "memory_limit" in given:
@@ -97,13 +96,13 @@ def mesh_axes(text: str | None) -> tuple[tuple[str, int], ...]:
 
 
 def argument_shardings(texts: Sequence[str]) -> dict[str, PartitionSpec]:
-    """What `--sharding PATTERN=SPEC` asks for.
+    """The shardings that `--sharding PATTERN=SPEC` requests.
 
-    SPEC has one word per dim: axes joined by `*`, `-` for a whole dim, `?` for one that is left to
-    the planner, as in `params.*.kernel=-,data*model`.
+    SPEC has one word per dim: axes joined by `*`, `-` for a dim that is not split, `?` for one left
+    to the planner, as in `params.*.kernel=-,data*model`.
 
     Raises:
-        InputError: SHARDC-180, no SPEC.
+        InputError: SHARDC-180, not a SPEC.
     """
     found = {}
     for text in texts:
@@ -130,7 +129,7 @@ def _whole(option: str, text: str, least: int = 1) -> int:
         number = least - 1
     if number < least:
         raise InputError(
-            f"'{text}' in {option} is not a whole number from {least} on",
+            f"'{text}' in {option} is not an integer of at least {least}",
             help="write, for example, --stages 2, --mesh 2x4 or --batch-args 3,4",
         )
     return number
@@ -141,7 +140,7 @@ def num_bytes(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]i?)?B?\s*", text, re.IGNORECASE)
     if match is None:
         raise InputError(
-            f"'{text}' is not an amount of memory", help="write, for example, --memory-limit 16GiB"
+            f"'{text}' is not a memory size", help="write, for example, --memory-limit 16GiB"
         )
     unit = (match[2] or "").capitalize()
     return int(float(match[1]) * _UNITS[unit])

@@ -1,4 +1,4 @@
-"""`shardc report`: one HTML file about a plan, or about two."""
+"""`shardc report`: one HTML file about one plan, or two."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from shardc.plan.decisions import Plan
 @click.option("-o", "--output", default="report.html", show_default=True, type=click.Path())
 @format_option
 def command(plan_files: tuple[str, ...], output: str, output_format: str) -> None:
-    """Write one HTML file about PLAN that needs no network; of two plans also what differs.
+    """Write one self-contained HTML file about PLAN; for two plans, also their differences.
 
-    Words, timeline, memory, devices, communication, what was judged beside it, the model's tree.
+    It shows a description, timeline, memory, devices, communication, alternatives and the model.
     """
     from shardc.report.page.page import Report
 
     if len(plan_files) > 2:
-        raise click.UsageError("one plan, or two to compare")
+        raise click.UsageError("give one plan, or two to compare")
     names = [Path(path).stem for path in plan_files]
     if len(set(names)) < len(names):
         names = list(plan_files)

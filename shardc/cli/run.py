@@ -1,4 +1,4 @@
-"""`shardc run`: run a StableHLO file on this machine, and check it against one device."""
+"""`shardc run`: runs a StableHLO file on this machine, and checks it against one device."""
 
 import time
 from collections.abc import Sequence
@@ -35,19 +35,19 @@ CHECK_FAILED = 1
 
 @click.command()
 @click.argument("file")
-@click.option("--devices", type=click.IntRange(1), required=True, help="How many to run on.")
-@click.option("--plan", "plan_file", type=click.Path(), help="A plan of `shardc plan -o`.")
-@click.option("--stages-spec", "spec_file", type=click.Path(), help="A pipeline by hand, as JSON.")
-@click.option("--cluster", help="What to plan for; by default the devices that it runs on.")
+@click.option("--devices", type=click.IntRange(1), required=True, help="Number of devices.")
+@click.option("--plan", "plan_file", type=click.Path(), help="A plan from `shardc plan -o`.")
+@click.option("--stages-spec", "spec_file", type=click.Path(), help="A hand-written plan, JSON.")
+@click.option("--cluster", help="The cluster to plan for; by default the devices it runs on.")
 @plan_options
 @click.option("--steps", type=click.IntRange(1), default=3, show_default=True)
-@click.option("--check", is_flag=True, help="Compare every output with one device; exit 1.")
-@click.option("--allow-nonfinite", is_flag=True, help="NaN and infinities are fine if they agree.")
+@click.option("--check", is_flag=True, help="Compare with one device; exit 1 on differences.")
+@click.option("--allow-nonfinite", is_flag=True, help="Accept NaN and infinities if they agree.")
 @click.option(
     "--trace",
     "trace_file",
     type=click.Path(dir_okay=False),
-    help="Write a trace for Perfetto: predicted, and measured program by program (slower steps).",
+    help="Write a trace for Perfetto: predicted, and measured program by program (slows steps).",
 )
 @click.option("--inputs", help="An .npz file; by default small random values.")
 @click.option("--input-seed", type=int, default=0, show_default=True, help="Of those.")
@@ -72,10 +72,10 @@ def command(
     output_format: str,
     **flags: Any,
 ) -> None:
-    """Run FILE for some steps, each on the state that the one before returned.
+    """Run FILE for some steps, each on the state that the previous one returned.
 
-    With --check every output of the last step is compared with the same program on one device: in
-    its own precision, and in float64, where nothing but the order of additions may differ.
+    --check compares every output of the last step with the same program on one device: in
+    its own precision, and in float64, where only the order of additions may differ.
     """
     options = from_flags(flags)
     machine, own = machine_here(devices, platform, cluster)
@@ -148,7 +148,7 @@ def _verdict(
     steps: int,
     devices: Sequence[jax.Device],
 ) -> verify.Verdict:
-    """Compares what the plan gave, and gives in float64, with one device."""
+    """Compares the plan's outputs, in both precisions, with those of one device."""
     names = verify.result_names(imported)
     wide_values = [verify.widen_array(value) for value in values]
     wide_got = verify.outputs(wide, wide_values, names, steps, devices)
@@ -158,7 +158,7 @@ def _verdict(
 
 
 def _accepted(verdict: verify.Verdict, allow_nonfinite: bool) -> bool:
-    """Whether the check passes, a reference without NaN and infinities included."""
+    """Whether the check passes; a reference with NaN or infinities fails unless allowed."""
     count = verdict.own.nonfinite_reference_values
     if count and not allow_nonfinite:
         click.echo(

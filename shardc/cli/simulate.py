@@ -1,4 +1,4 @@
-"""`shardc simulate`: what a pipeline schedule costs, without devices."""
+"""`shardc simulate`: the cost of a pipeline schedule, without devices."""
 
 from fractions import Fraction
 from typing import Any
@@ -31,27 +31,27 @@ TIMES = {
     "--schedule",
     default="1f1b",
     show_default=True,
-    help="Name of a schedule (docs/schedules.md lists them), or a file with a grid or JSON lanes.",
+    help="Name of a schedule (see docs/schedules.md), or a file with a grid or JSON lanes.",
 )
 @click.option("--stages", type=int, required=True, help="Device groups of the pipeline.")
 @click.option("--microbatches", type=int, required=True, help="Microbatches per step.")
 @click.option("--chunks", type=int, help="Stages per device group; by default the schedule's own.")
-@click.option("--slices", type=int, help="Token slices per microbatch, where there are any.")
+@click.option("--slices", type=int, help="Token slices per microbatch, if the schedule has any.")
 @click.option(
     "--times",
     default="F=1,B=1,W=1",
     show_default=True,
-    help="Time of forward, input-gradient and weight-gradient backward of one microbatch on one"
-    " device group's whole share (a chunk or slice takes its part of it); P= and U= add the work"
-    " before and after the microbatches.",
+    help="Times of forward, input-gradient and weight-gradient backward of one microbatch on one"
+    " device group's whole share (a chunk or slice takes a proportional part); P= and U= add the"
+    " work before and after the microbatches.",
 )
 @click.option("--transfer", default="0", help="Time between neighbouring stages.")
-@click.option("--no-overlap", is_flag=True, help="A group waits until what it sends has gone.")
-@click.option("--contention", is_flag=True, help="Transfers from one group to another take turns.")
+@click.option("--no-overlap", is_flag=True, help="A group waits until its sends have completed.")
+@click.option("--contention", is_flag=True, help="Transfers between two groups take turns.")
 @click.option(
     "--max-activations",
     default=None,
-    help="Microbatches that a device group may hold, for optimal, zeropp and as a check.",
+    help="Microbatches that a device group may hold: limits optimal and zeropp, checks all others.",
 )
 @click.option(
     "--weight-share",
@@ -61,10 +61,10 @@ TIMES = {
 @click.option(
     "--attention-share",
     default="0",
-    help="Part of F that is attention, quadratic in the sequence: slices get lengths to match.",
+    help="Part of F that is attention, quadratic in the sequence: sets the lengths of slices.",
 )
 @click.option("--time-limit", type=float, default=60.0, help="Seconds that optimal may search.")
-@click.option("--forward-only", is_flag=True, help="A pipeline without backward.")
+@click.option("--forward-only", is_flag=True, help="Simulate a pipeline without backward.")
 @click.option(
     "--trace",
     type=click.Path(dir_okay=False),
@@ -92,7 +92,7 @@ def command(
     """Simulate a pipeline schedule without devices.
 
     Times are in any one unit; a schedule that does not split the backward takes B + W for it.
-    Written as decimals or fractions they are kept exact.
+    Decimals and fractions are kept exact.
     """
     given = _parse_times(times)
     limit = None if max_activations is None else _number("--max-activations", max_activations)
@@ -142,26 +142,26 @@ def command(
 
 
 def _number(option: str, text: str) -> Fraction:
-    """A number of 0 or more, exact; InputError (SHARDC-180) if `text` is none."""
+    """A nonnegative number, exact; InputError (SHARDC-180) if `text` is not one."""
     try:
         value = Fraction(text.strip())
     except (ValueError, ZeroDivisionError):
         value = Fraction(-1)
     if value < 0:
-        raise InputError(f"{option} {text} is not a number of 0 or more", help="write 0.5 or 1/2")
+        raise InputError(f"{option} {text} is not a nonnegative number", help="write 0.5 or 1/2")
     return value
 
 
 def _share(option: str, text: str) -> Fraction:
-    """A number from 0 to 1; InputError (SHARDC-180) if `text` is none."""
+    """A number from 0 to 1; InputError (SHARDC-180) if `text` is not one."""
     value = _number(option, text)
     if value > 1:
-        raise InputError(f"{option} {text} is more than all", help="give a number from 0 to 1")
+        raise InputError(f"{option} {text} is greater than 1", help="give a number from 0 to 1")
     return value
 
 
 def _parse_times(text: str) -> dict[str, Fraction]:
-    """`F=1,B=2` as numbers by letter; InputError (SHARDC-180) if it is something else."""
+    """`F=1,B=2` as numbers by letter; InputError (SHARDC-180) if it is anything else."""
     given: dict[str, Fraction] = {}
     for part in text.split(","):
         letter, _, number = part.strip().partition("=")
@@ -175,7 +175,7 @@ def _parse_times(text: str) -> dict[str, Fraction]:
 
 
 def _json(result: Simulation, actions: list[list[str]]) -> dict[str, Any]:
-    """The words of the public contract, and the timeline."""
+    """The JSON of the command, with the timeline."""
     return {
         "makespan": float(result.makespan_s),
         "bubble_ratio": float(result.bubble_ratio),

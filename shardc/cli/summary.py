@@ -1,4 +1,4 @@
-"""A plan in the words of the commands' JSON."""
+"""A plan as the JSON of the commands."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from shardc.plan.decisions import Plan
 
 
 def requested(options: PlanOptions) -> dict[str, Any]:
-    """What was asked for, in JSON; the plan may have less (`notes` say why)."""
+    """The request, as JSON; the plan may have less (`notes` say why)."""
     return {"requested": {"stages": options.stages, "microbatches": options.microbatches}}
 
 
@@ -57,7 +57,7 @@ def plan_summary(plan: Plan, options: PlanOptions) -> dict[str, Any]:
 
 
 def check_batch_args(batch_args: tuple[int, ...] | None, imported: Imported) -> None:
-    """InputError (SHARDC-186) if one of `batch_args` is no argument of the program."""
+    """InputError (SHARDC-186) if one of `batch_args` is not an argument of the program."""
     count = len(imported.arguments)
     for position in batch_args or ():
         if position >= count:

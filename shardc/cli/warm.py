@@ -1,4 +1,4 @@
-"""`shardc warm`: plan and compile ahead, so that the program itself starts without waiting."""
+"""`shardc warm`: plans and compiles ahead of time, so that a program starts without delay."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ from shardc.plan.decisions import Plan
 @click.argument("program", metavar="FILE|MODULE:FUNCTION")
 @click.argument("arguments", required=False)
 @click.option("--devices", type=click.IntRange(1), required=True, help="How many it will run on.")
-@click.option("--cluster", help="Of FILE: what to plan for; by default these devices.")
+@click.option("--cluster", help="For FILE: the cluster to plan for; by default these devices.")
 @plan_options
 @platform_option
 @format_option
@@ -38,42 +38,42 @@ def command(
     output_format: str,
     **flags: Any,
 ) -> None:
-    """Plan and compile what a program will run, and keep it for when it does.
+    """Plan and compile ahead what a program will run, and cache it.
 
-    FUNCTION (train:step) is one of shardc.jit, whose options count; ARGUMENTS (train:example) is a
-    tuple of what it will be called with, or a function that returns one; jax.ShapeDtypeStructs do.
-    FILE is warmed for `shardc run` with the same options. Plans are kept as always; programs in
-    JAX's persistent compilation cache, where JAX_COMPILATION_CACHE_DIR says where that is.
+    FUNCTION (train:step) is a shardc.jit function, and its options apply; ARGUMENTS (train:example)
+    is a tuple of its arguments, or a function that returns one; jax.ShapeDtypeStructs will do.
+    FILE is warmed for `shardc run` with the same options. Plans go to the plan cache, programs to
+    JAX's persistent compilation cache if JAX_COMPILATION_CACHE_DIR is set.
     """
-    # Programs that compile fast are kept as well: many of them are long, too.
+    # Cache programs that compile fast as well: there are many, and they add up.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     if arguments is None:
         plan, count = _warm_file(program, devices, cluster, platform, flags)
     else:
         if cluster is not None or any(flags.values()):
-            raise click.UsageError("options of plans stand in FUNCTION's own shardc.jit")
+            raise click.UsageError("FUNCTION takes its planning options from its own shardc.jit")
         plan, count = _warm_function(program, arguments, devices, platform)
     kept = jax.config.jax_compilation_cache_dir if jax.config.jax_enable_compilation_cache else None
     file = plan_cache.directory() / f"{plan.fingerprint}.json"
     if output_format == "json":
         print_json({"plan": str(file), "programs": count, "programs_kept_in": kept})
         return
-    click.echo(f"plan: {printed_plan(plan)}, kept as {file}")
+    click.echo(f"plan: {printed_plan(plan)}, cached as {file}")
     if kept:
-        click.echo(f"programs: {count} compiled, kept in {kept}")
+        click.echo(f"programs: {count} compiled, cached in {kept}")
     else:
         help_ = "set JAX_COMPILATION_CACHE_DIR here and where the program runs"
-        click.echo(f"programs: {count} compiled and not kept; {help_}")
+        click.echo(f"programs: {count} compiled and not cached; {help_}")
 
 
 def _warm_function(name: str, arguments: str, devices: int, platform: str) -> tuple[Plan, int]:
-    # No flags of XLA's are set: they are a part of what JAX finds kept programs by.
+    # Set no XLA flags: they are part of the key of JAX's compilation cache.
     start_devices(devices, platform, patient=False)
     function = named(name)
     if not isinstance(function, ShardedFunction):
         raise InputError(
-            f"'{name}' is no function of shardc.jit",
-            help="name what the program calls, such as step = shardc.jit(train_step,"
+            f"'{name}' is not a shardc.jit function",
+            help="name the function that the program calls, such as step = shardc.jit(train_step,"
             " donate_argnums=0): its options decide the plan",
         )
     compiled = function.warm_up(*example(arguments))

@@ -1,4 +1,4 @@
-"""`shardc what-if`: the same program on other machines, in a table."""
+"""`shardc what-if`: plans one program for many machines, in a table."""
 
 import csv
 import io
@@ -43,11 +43,11 @@ Row = dict[str, Any]
 @click.command(name="what-if")
 @click.argument("file", metavar="FILE|MODULE:FUNCTION")
 @click.argument("arguments", required=False)
-@click.option("--clusters", required=True, help="Names or files, as a100-8,h100-8.")
-@click.option("--devices", help="How many of each, as 8,16,64; by default all.")
-@click.option("--memory-limits", help="Of each device, as 40GiB,80GiB; by default the cluster's.")
-@click.option("--batches", help="Sizes, as 32,64: ARGUMENTS is then a function of the size.")
-@click.option("--donate", default="", help="Of a function: positions of donated arguments, as 0,1.")
+@click.option("--clusters", required=True, help="Names or files, such as a100-8,h100-8.")
+@click.option("--devices", help="Devices of each cluster, such as 8,16,64; by default all.")
+@click.option("--memory-limits", help="Per device, such as 40GiB,80GiB; default: the cluster's.")
+@click.option("--batches", help="Sizes, such as 32,64: ARGUMENTS is then a function of the size.")
+@click.option("--donate", default="", help="For a function: donated arguments, such as 0,1.")
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="Write the table here.")
 @plan_options
 @format_option
@@ -63,11 +63,11 @@ def command(
     output_format: str,
     **flags: Any,
 ) -> None:
-    """Plan FILE, or a function called with ARGUMENTS, for machines that need not be there.
+    """Plan FILE, or a function called with ARGUMENTS, for machines that you need not have.
 
     One row per cluster, number of devices, memory limit and batch size: step time, tokens per
-    second where the batch holds tokens, whether it fits, and device-seconds per step. The cheapest
-    that fits takes the fewest device-seconds per example.
+    second if the batch holds tokens, whether it fits, and device-seconds per step. The cheapest
+    row is the one that fits with the fewest device-seconds per example.
     """
     options = from_flags(flags)
     sizes = _numbers("--batches", batches) or [None]
@@ -104,7 +104,7 @@ def _numbers(option: str, text: str | None) -> list[int | None]:
     try:
         found: list[int | None] = [int(part) for part in text.split(",")]
     except ValueError as error:
-        raise InputError(f"{option} {text} is no list of numbers", help="write 8,16") from error
+        raise InputError(f"{option} {text} is not a list of numbers", help="write 8,16") from error
     return found
 
 
@@ -137,7 +137,7 @@ def _row(imported: Imported, machine: Cluster, options: PlanOptions, batch: int 
 
 
 def _tokens(plan: Plan) -> int:
-    """Integers in the largest input of two dims: a batch of sequences; 0 where there is none."""
+    """Number of integers in the largest 2D input, a batch of sequences; 0 if there is none."""
     account = plan.account
     inputs = [
         each
@@ -148,7 +148,7 @@ def _tokens(plan: Plan) -> int:
 
 
 def _cheapest(rows: list[Row]) -> int | None:
-    """The row that takes the fewest device-seconds for an example; None if none fits."""
+    """The row with the fewest device-seconds per example; None if none fits."""
     fitting = [n for n, row in enumerate(rows) if row["fits"]]
     return min(fitting, key=lambda n: rows[n]["device_s"] / (rows[n]["batch"] or 1), default=None)
 

@@ -56,7 +56,7 @@ def refuse_layouts(main: ir.Operation) -> None:
         for n, attrs in enumerate(entries):
             if _LAYOUT in attrs and str(ir.StringAttr(attrs[_LAYOUT]).value) != "default":
                 raise InputError(
-                    f"{what} {n} is asked for in the layout {attrs[_LAYOUT]}, and shardc leaves"
+                    f"{what} {n} is requested in the layout {attrs[_LAYOUT]}, and shardc leaves"
                     " the order of a value's elements in memory to XLA",
                     help="give in_shardings and out_shardings without jax.experimental.layout",
                     code="SHARDC-205",
@@ -73,7 +73,7 @@ def refuse_other_dialects(module: ir.Operation) -> None:
     for op in walk(module):
         if op.name.split(".")[0] not in _DIALECTS:
             raise ImportFileError(
-                f"'{op.name}' is no op of StableHLO",
+                f"'{op.name}' is not a StableHLO op",
                 where=where(op),
                 help="convert the module to StableHLO first, with the tools of the dialect",
             )

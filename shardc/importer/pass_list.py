@@ -108,9 +108,9 @@ def _options(entry: str, each: type[Pass], text: str) -> Pass:
             values[name] = _value(value, kinds[name])
         except ValueError as error:
             raise InputError(
-                f"'{value}' is no value of option '{option}' of the pass '{each.name}'",
+                f"'{value}' is not a value of option '{option}' of the pass '{each.name}'",
                 code="SHARDC-181",
-                help=f"its type is {fields[name].type}; parts of a list stand between ';'",
+                help=f"its type is {fields[name].type}; list items are separated by ';'",
             ) from error
     missing = [
         name.replace("_", "-")

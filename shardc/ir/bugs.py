@@ -69,7 +69,7 @@ def bug_of(
     path = None if before is None else _write([*lines, *recipe.splitlines()], before)
     trace = "" if os.environ.get("SHARDC_TRACEBACK") else " and, with SHARDC_TRACEBACK=1, its trace"
     bug = BugError(
-        f"a bug of shardc while {doing}: {what} ({place})",
+        f"a bug in shardc while {doing}: {what} ({place})",
         where=_op_of(error.__traceback__, now),
         help=f"please report it with {path or 'the program'}{trace}",
     )

@@ -78,7 +78,7 @@ def _as_constraints(op: ir.Operation) -> None:
     """Turns `sdy.sharding` of an op into constraints behind it."""
     if op.name.startswith("sdy.") and op.name not in (CONSTRAINT, "sdy.mesh", "sdy.return"):
         raise PlanError(
-            f"'{op.name}' says how the program is to be distributed by hand",
+            f"'{op.name}' distributes the program by hand",
             where=where(op),
             help="write the step for one device (without shard_map), and shardings as"
             " jax.lax.with_sharding_constraint",

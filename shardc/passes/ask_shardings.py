@@ -1,4 +1,4 @@
-"""Write on stage functions how a plan given by hand wants arguments and results of ops to lie."""
+"""Write on stage functions how a hand-written plan wants arguments and results of ops to lie."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class AskShardings(Pass):
             stages = msgspec.json.decode(self.stages, type=tuple[StageSpec, ...])
         except msgspec.MsgspecError as error:
             raise InputError(
-                f"the stages are not those of a plan by hand: {error}",
+                f"the stages are not those of a hand-written plan: {error}",
                 help='write [{"shardings": {"params.*": "-,x"}}, ...], one for each stage',
                 code="SHARDC-206",
             ) from error
@@ -134,8 +134,9 @@ def _check_user(name: str, asked: Asked, user: ir.Attribute | None) -> None:
     """Refuses what contradicts a sharding in the program itself."""
     if user is not None and asked_of(user) != asked:
         raise PlanError(
-            f"the plan by hand and the program ask for different shardings of argument '{name}'",
-            help="ask for one sharding of each argument",
+            "the hand-written plan and the program request different shardings of argument"
+            f" '{name}'",
+            help="request one sharding of each argument",
             code="SHARDC-204",
         )
 
@@ -149,7 +150,7 @@ def _check_all_fit(stages: Sequence[StageSpec], fitted: set[str], names: Sequenc
                 kind = "op"
                 help = "name an op (dot_general), a path (*/mlp/add) or a place (train.py:41*)"
             raise InputError(
-                f"the pattern '{pattern}' of a plan by hand fits no {kind}",
+                f"the pattern '{pattern}' of a hand-written plan matches no {kind}",
                 help=help,
                 code="SHARDC-209",
             )

@@ -125,7 +125,7 @@ class _Localizer:
     def _run_op(self, op: ir.Operation, rule: OpRule | None) -> Sequence[ir.Value]:
         if op.name == "sdy.reshard":
             raise PlanError(
-                "a value is resharded, and no collectives are chosen for it",
+                "a reshard has not been lowered to collectives",
                 where=where(op),
                 help="run shardc-lower-collectives first",
                 code="SHARDC-201",
@@ -326,7 +326,8 @@ def _check_results(function: ir.Operation, written: dict[ir.Value, ir.Attribute]
             continue
         if from_attr(attrs[SHARDING]) != sharding_or_replicated(value, written):
             raise PlanError(
-                f"result {position} of @{symbol(function)} does not lie as its attribute says",
+                f"result {position} of @{symbol(function)} does not have the sharding of its"
+                " attribute",
                 where=where_step(function),
                 help="run shardc-insert-reshards and shardc-lower-collectives first",
                 code="SHARDC-201",

@@ -90,7 +90,7 @@ NORMALIZE: tuple[Pass, ...] = (
 # because only then there are accumulators, and before shardings, which hold for the loops as they
 # will run), share-reshards (after them, because ops of two functions share nothing, and before
 # shardings, which it gives one more choice), assign-meshes, ask-shardings (before shardings are
-# planned, for a plan given by hand), plan-shardings or apply-shardings.
+# planned, for a hand-written plan), plan-shardings or apply-shardings.
 
 LOCAL_LOWERING: tuple[Pass, ...] = (
     # First, because from here on every disagreement between two ops is an op itself.

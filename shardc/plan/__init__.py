@@ -1,1 +1,1 @@
-"""What the planner decides and the runtime runs: frozen data, JSON both ways."""
+"""The planner's decisions, which the runtime executes: frozen data, JSON both ways."""

@@ -1,6 +1,6 @@
-"""What a plan does, as it was known when it was made: who lies where, what axes do, when it runs.
+"""The account of a plan, recorded when it is made: layouts, the role of each axis, predicted times.
 
-Recorded with the plan, so that a plan file alone can be explained.
+It is saved with the plan, so that a plan file can be explained without its program.
 """
 
 from enum import StrEnum
@@ -13,22 +13,22 @@ from shardc.plan.layout import TensorSharding
 
 
 class Role(StrEnum):
-    """What splitting an op over an axis of devices means."""
+    """What it means to split an op over an axis of devices."""
 
     DATA = "data"  # examples of the batch
-    COLUMNS = "columns"  # what a matrix of parameters makes: each device some of the features
-    ROWS = "rows"  # what a matrix of parameters sums over
+    COLUMNS = "columns"  # free dim of a parameter matrix: each device has some of the features
+    ROWS = "rows"  # contracted dim of a parameter matrix
     FEATURES = "features"  # heads, features of activations and of gradients
-    EXPERT = "expert"  # matrices of parameters that are multiplied piece by piece
-    SEQUENCE = "sequence"  # other dims of activations: tokens, places
-    WHOLE = "whole"  # not split: every device along the axis does all of it
+    EXPERT = "expert"  # batch dims of a product that parameters have, too
+    SEQUENCE = "sequence"  # other dims of activations: tokens, positions
+    WHOLE = "whole"  # not split: every device along the axis computes all of it
 
 
 TENSOR = (Role.COLUMNS, Role.ROWS, Role.FEATURES)
 
 
 class ArgumentKind(StrEnum):
-    """What an argument is for; the words of `Memory`."""
+    """The purpose of an argument; same terms as `Memory`."""
 
     PARAMETERS = "parameters"
     OPTIMIZER = "optimizer_state"
@@ -36,10 +36,10 @@ class ArgumentKind(StrEnum):
 
 
 class PlacedArgument(msgspec.Struct, frozen=True):
-    """Where an argument of the step lies.
+    """The placement of an argument of the step.
 
     Attributes:
-        shape: as the user knows it.
+        shape: the global shape.
         stage: its owner.
         num_bytes: on one device.
     """
@@ -54,11 +54,11 @@ class PlacedArgument(msgspec.Struct, frozen=True):
 
 
 class AxisUse(msgspec.Struct, frozen=True):
-    """What one axis of a stage's mesh does.
+    """The role of one axis of a stage's mesh.
 
     Attributes:
         flops: role -> share of the FLOPs of matrix products and convolutions.
-        num_bytes: role -> share of the bytes that other ops of forward and backward make.
+        num_bytes: role -> share of the bytes written by the other forward and backward ops.
         state: `parameters`, `optimizer_state` and `gradients` -> share of their bytes that the
             axis splits.
     """
@@ -72,16 +72,16 @@ class AxisUse(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Ops of one kind of function that belong together.
+    """A group of ops of one kind of stage function.
 
     Attributes:
-        kind: of function: forward, backward, ...
-        path: from the model down to it, by JAX's names, or the names of the parameters that it
-            multiplies by; () where the program has neither.
-        num_flops: of a step, over all devices.
-        seconds: of a step, on one device, without what is sent.
-        lies: how the result of its largest product lies, in words; "" where there is none.
-        place: of it in the source.
+        kind: of the function: forward, backward, ...
+        path: from the model's root, by JAX's names or the names of the parameters in its products;
+            () if the program has neither.
+        num_flops: per step, over all devices.
+        seconds: per step, on one device, without communication.
+        lies: layout of the result of its largest product, in words; "" if it has no product.
+        place: its source position.
     """
 
     stage: int
@@ -95,13 +95,13 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Product(msgspec.Struct, frozen=True, array_like=True):
-    """A product of activations and parameters in the forward pass, in the order of the program.
+    """A product of activations and parameters in the forward pass, in program order.
 
     Attributes:
-        weight: its shape.
-        lies: how the parameters lie at it.
-        result: how its result lies.
-        name: the parameters; "" where they have no name.
+        weight: shape of the parameters.
+        lies: layout of the parameters in this product.
+        result: layout of the result.
+        name: of the parameters; "" if they have none.
     """
 
     stage: int
@@ -112,7 +112,7 @@ class Product(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Timed(msgspec.Struct, frozen=True, array_like=True):
-    """An action of the schedule, when it is predicted to run, and on which device group."""
+    """An action of the schedule, its predicted times and its device group."""
 
     action: str
     group: int
@@ -121,7 +121,7 @@ class Timed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sent(msgspec.Struct, frozen=True, array_like=True):
-    """What one action sends to another device group; `target` is the first that needs it there."""
+    """A send to another device group; `target` is the first action there that needs the value."""
 
     source: str
     target: str
@@ -129,10 +129,10 @@ class Sent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Worst(msgspec.Struct, frozen=True):
-    """When a device of a stage holds the most.
+    """The point in a step at which a device of a stage holds the most.
 
     Attributes:
-        kind: of function that runs then.
+        kind: of the running function.
         path, place: of the op, as in `Part`.
     """
 
@@ -143,12 +143,12 @@ class Worst(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """What is recorded of a plan.
+    """Everything recorded about a plan.
 
     Attributes:
-        limit_bytes: what a device may hold: of islands, one of that which is fullest.
+        limit_bytes: memory limit of a device; on islands, of the fullest one.
         parts: in program order.
-        judged: pipelines that were judged beside it, the fastest first.
+        judged: the pipelines considered besides this one, fastest first.
     """
 
     limit_bytes: int

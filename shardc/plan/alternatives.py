@@ -1,4 +1,4 @@
-"""Pipelines that were judged for one program, ranked, and where the time of each goes."""
+"""Pipelines considered for one program, ranked, and a breakdown of their step times."""
 
 import math
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ import msgspec
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import StageReport
 
-if TYPE_CHECKING:  # a plan keeps what was judged beside it
+if TYPE_CHECKING:  # decisions.py imports this module: a plan records its alternatives
     from shardc.plan.decisions import Plan, StagePlan
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """Where the predicted time of a step goes, seen from the devices that are busiest.
+    """Breakdown of the predicted step time, for the busiest devices.
 
     Attributes:
         step_time_s: the sum of the three below.
         compute_s: ops of the busiest stage (of all stages on its devices).
-        communication_s: reshards and sums over devices inside it.
-        waiting_s: the pipeline fills and drains, and values are on their way between stages.
+        communication_s: reshards and reductions inside it.
+        waiting_s: pipeline fill and drain, and waiting for transfers between stages.
         peak_bytes: of the device that holds the most.
     """
 
@@ -32,15 +32,15 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """A pipeline that was judged.
+    """A pipeline that was considered.
 
     Attributes:
-        name: who proposed it: "search", or the name of a plan by hand.
-        meshes: shape of the mesh of each stage.
-        layers: how many each stage has; () where that is not known.
-        estimate_s: predicted step from the prices of its layers; None: it was not estimated.
-        exact: what its plan is predicted to take; None: it was not planned.
-        missing_bytes: by how much the smallest plan found does not fit into a device.
+        name: who proposed it: "search", or the name of a hand-written plan.
+        meshes: mesh shape of each stage.
+        layers: number of layers per stage; () if unknown.
+        estimate_s: step time predicted from the prices of its layers; None: not estimated.
+        exact: prediction of its exact plan; None: not planned.
+        missing_bytes: by how much the smallest plan found exceeds a device's memory.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Alternative(msgspec.Struct, frozen=True):
 
     @property
     def step_time_s(self) -> float:
-        """The best that is known: planned before estimated; infinite where it does not fit."""
+        """The best known time, planned before estimated; infinite if it does not fit."""
         if self.missing_bytes:
             return math.inf
         if self.exact is not None:
@@ -63,11 +63,11 @@ class Alternative(msgspec.Struct, frozen=True):
 
 
 class Alternatives(msgspec.Struct, frozen=True):
-    """All that was judged.
+    """All pipelines that were considered.
 
     Attributes:
-        ranked: the fastest first, what does not fit behind everything else.
-        all_priced: whether the search looked at every promising shape.
+        ranked: fastest first; those that do not fit come last.
+        all_priced: whether the search priced every promising shape.
     """
 
     ranked: tuple[Alternative, ...]
@@ -75,14 +75,14 @@ class Alternatives(msgspec.Struct, frozen=True):
 
 
 def rank(found: Sequence[Alternative]) -> tuple[Alternative, ...]:
-    """The fastest first; of what does not fit, what is least too large."""
+    """Fastest first; then those that do not fit, smallest excess first."""
     return tuple(sorted(found, key=lambda each: (each.step_time_s, each.missing_bytes)))
 
 
 def split_step(
     step_s: float, meshes: Sequence[Mesh], stages: "Sequence[StagePlan | StageReport]"
 ) -> Terms:
-    """Where the time of a step goes, by what is said of its stages, one per mesh."""
+    """Breakdown of a step's time from the reports of its stages, one per mesh."""
     groups: dict[tuple[int, ...], list[StagePlan | StageReport]] = {}
     for mesh, stage in zip(meshes, stages, strict=True):
         groups.setdefault(mesh.device_ids, []).append(stage)
@@ -94,19 +94,19 @@ def split_step(
         step_time_s=step_s,
         compute_s=busy_s - communication_s,
         communication_s=communication_s,
-        waiting_s=step_s - busy_s if step_s > busy_s * (1.0 + 1e-9) else 0.0,  # sums round
+        waiting_s=step_s - busy_s if step_s > busy_s * (1.0 + 1e-9) else 0.0,  # rounding
         peak_bytes=max(stage.peak_bytes for stage in stages),
     )
 
 
 def terms_of(plan: "Plan") -> Terms:
-    """Where the time of a plan's step goes."""
+    """Breakdown of the step time of a plan."""
     meshes = [stage.mesh for stage in plan.stages]
     return split_step(plan.predicted.step_time_s, meshes, plan.stages)
 
 
 def judged_plan(plan: "Plan", name: str) -> Alternative:
-    """What a plan came to; `name` says who proposed it."""
+    """The alternative that an exact plan represents; `name` is its proposer."""
     return Alternative(
         name,
         plan.num_microbatches,
@@ -118,7 +118,7 @@ def judged_plan(plan: "Plan", name: str) -> Alternative:
 
 
 def mesh_words(meshes: Sequence[tuple[int, ...]]) -> str:
-    """`2 x (4x2)`, `1 x (4x2) + 3 x (8)`: equal meshes that follow each other once."""
+    """`2 x (4x2)`, `1 x (4x2) + 3 x (8)`: runs of equal meshes are grouped."""
     runs: list[tuple[int, tuple[int, ...]]] = []
     for shape in meshes:
         if runs and runs[-1][1] == shape:

@@ -1,4 +1,4 @@
-"""What the planner decides: frozen data, JSON both ways."""
+"""The planner's decisions: frozen data, JSON both ways."""
 
 import math
 from pathlib import Path
@@ -16,7 +16,7 @@ from shardc.plan.predicted import Collective, JudgedSchedule, Memory, Predicted
 
 
 class OpSharding(msgspec.Struct, frozen=True):
-    """The strategy of one op: the shardings it takes its operands in and gives its results in.
+    """The strategy of one op: the shardings of its operands and of its results.
 
     Attributes:
         reduce_axes: axes over which the op all-reduces its own result (a max over a split dim).
@@ -28,7 +28,7 @@ class OpSharding(msgspec.Struct, frozen=True):
 
 
 class FunctionSharding(msgspec.Struct, frozen=True):
-    """The shardings of one stage function: of its arguments, its results and each of its ops."""
+    """The shardings of one stage function: its arguments, its results and each of its ops."""
 
     arguments: tuple[TensorSharding, ...]
     results: tuple[TensorSharding, ...]
@@ -36,20 +36,20 @@ class FunctionSharding(msgspec.Struct, frozen=True):
 
 
 class StagePlan(msgspec.Struct, frozen=True):
-    """One stage: its mesh, its part of the program, and what the cost model says about it.
+    """One stage: its mesh, its part of the program, and the prediction of the cost model.
 
     Attributes:
-        layers: indices of the layers it holds, contiguous.
+        layers: indices of its layers, contiguous.
         cut: position in the split @main of its first forward op (0 for the first stage).
         num_flops: floating-point operations per step, over all its devices.
-        num_whole_flops: of these in ops that every device runs whole (counted once).
+        num_whole_flops: the part of `num_flops` in replicated ops (counted once).
         time_s: seconds per microbatch, forward and backward.
         peak_bytes: per device.
-        memory: what they are for.
+        memory: breakdown of `peak_bytes`.
         collectives: inside the stage, by kind and axes.
         num_folded, folded_objective, communication_s: as in a StageReport.
-        recompute: microbatches in flight for which it was chosen what the backward pass makes
-            again of the forward values; 0: all that it needs are kept.
+        recompute: number of microbatches in flight for which recomputation was chosen; 0: the
+            stage keeps every forward value that its backward needs.
     """
 
     mesh: Mesh
@@ -70,26 +70,27 @@ class StagePlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything that was decided for one program on one cluster.
+    """Every decision for one program on one cluster.
 
     Attributes:
-        num_stages: device groups in a row, as asked for; each runs `num_chunks` of `stages`, and as
-            many second copies, which follow in `stages`, where `num_replicas` is 2.
+        num_stages: device groups of the pipeline, as requested; each runs `num_chunks` of `stages`.
+            With `num_replicas` 2 it also runs as many second copies, at the end of `stages`.
         lanes: per device group, the printed actions of the schedule in order.
-        shardings: name of a stage function -> the shardings in it.
-        objective: seconds per step of the slowest stage, which no schedule of this shape undercuts.
-        lower_bound: proven: no choice of shardings makes a step of this shape shorter.
-        notes: what was replicated or fell short.
-        unmet: of the notes, those on what was asked for and could not be had.
-        batch_arguments: flat arguments that are cut into microbatches.
-        batch_dims: the dim of each of them that is cut.
-        loop_cuts: iterations of loops over layers (counted over all such loops) at which they are
-            cut into stages.
-        fingerprint: digest of program, cluster, options and version that this plan was made for.
-        cluster: what the plan was made for; its links decide between sequences of collectives.
-        from_cache: this plan was not made now but found where plans are kept.
-        account: what it does and when, for those who read it; None in plans of older versions.
-        schedules: those that were weighed for its pipeline, the shortest step first; () where the
+        shardings: name of a stage function -> its shardings.
+        objective: seconds per step of the slowest stage; no schedule of this shape is faster.
+        lower_bound: proven: under any shardings, a step of this shape takes at least this long.
+        notes: on what is replicated and which requests were not met.
+        unmet: the notes on requests that were not met.
+        batch_arguments: flat arguments that are split into microbatches.
+        batch_dims: the dim of each of them that is split.
+        loop_cuts: iterations (counted over all loops over layers) at which these loops are cut
+            into stages.
+        fingerprint: digest of the program, cluster, options and version the plan was made for.
+        cluster: the plan's cluster; its links determine the sequences of collectives.
+        from_cache: whether the plan was loaded from the plan cache.
+        account: what the plan does and when, for explanations; None in plans of older versions.
+        schedules: schedules considered for its pipeline, shortest step first; () if the
+            schedule was given or there is no pipeline.
             schedule was given or there is no pipeline.
     """
 
@@ -118,11 +119,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def own_stages(self) -> tuple[StagePlan, ...]:
-        """The stages without their second copies."""
+        """The stages without second copies."""
         return self.stages[: len(self.stages) // self.num_replicas]
 
     def save(self, path: str | Path) -> None:
-        """Writes the plan as JSON, whole or not at all."""
+        """Writes the plan as JSON, atomically."""
         own = msgspec.structs.replace(self, from_cache=False)
         write_whole(path, msgspec.json.format(msgspec.json.encode(own), indent=1))
 
@@ -130,7 +131,7 @@ class Plan(msgspec.Struct, frozen=True):
     def load(path: str | Path) -> "Plan":
         """Reads a plan that `save` wrote; PlanError (SHARDC-200) if it is not one.
 
-        A plan is data, from whomever it comes: nothing in it is run, opened or written.
+        A plan is data, whatever its origin: nothing in it is executed, opened or written.
         """
         try:
             plan = msgspec.json.decode(read_data(path), type=Plan)
@@ -147,14 +148,14 @@ class Plan(msgspec.Struct, frozen=True):
             raise
 
     def memory_of(self, stage: int) -> int:
-        """Bytes that each device of a stage has; 0 where the cluster is not known."""
+        """Memory of each device of a stage, in bytes; 0 if the cluster is unknown."""
         if self.cluster is None:
             return 0
         home, _ = self.cluster.home(self.stages[stage].mesh.device_ids)
         return home.device.memory_bytes
 
     def fullest(self) -> tuple[int, int]:
-        """The stage on the devices that are fullest, and what each of these holds at most."""
+        """The stage on the fullest devices, and the peak bytes of each of these."""
         held: dict[tuple[int, ...], int] = {}
         for stage in self.stages:
             devices = stage.mesh.device_ids
@@ -173,27 +174,27 @@ class Plan(msgspec.Struct, frozen=True):
         return data
 
 
-ROUNDING = 1e-6  # share by which sums in another order may differ
+ROUNDING = 1e-6  # relative difference that another order of additions may cause
 
 
 def check_bounds(plan: Plan) -> None:
-    """Every plan that is made passes here: no lower bound may exceed what it bounds."""
+    """Asserts that no lower bound exceeds its value; called for every new plan."""
     step_s = plan.predicted.step_time_s
     bounds = [(plan.lower_bound, plan.objective), (plan.objective, step_s)]
     bounds += [(stage.lower_bound, stage.objective) for stage in plan.stages]
     for bound, value in bounds:
-        assert bound <= value * (1 + ROUNDING), f"{bound:g} s is no lower bound of {value:g} s"
+        assert bound <= value * (1 + ROUNDING), f"{bound:g} s is not a lower bound of {value:g} s"
 
 
-MOST = 1_000_000  # microbatches, devices, layers: far more than any machine has
-MOST_NAME = 200  # characters of an axis
+MOST = 1_000_000  # microbatches, devices, layers: far beyond any machine
+MOST_NAME = 200  # characters of an axis name
 
 
 def check_sound(plan: Plan) -> None:
-    """PlanError (SHARDC-200) if the numbers of a plan cannot be those of any.
+    """Raises PlanError (SHARDC-200) if the numbers of a plan are inconsistent or out of range.
 
-    A plan that passes is data of sensible size. Whether it is for a program is found where its
-    decisions are applied.
+    A plan that passes is data of reasonable size. Whether it belongs to a program is checked when
+    its decisions are applied.
     """
     counts = {
         "num_stages": plan.num_stages,
@@ -204,10 +205,10 @@ def check_sound(plan: Plan) -> None:
     for name, count in counts.items():
         _check(1 <= count <= MOST, f"{name} is {count}")
     wanted = plan.num_stages * plan.num_chunks * plan.num_replicas
-    _check(len(plan.stages) == wanted, f"it has {len(plan.stages)} stages, and says {wanted}")
+    _check(len(plan.stages) == wanted, f"it has {len(plan.stages)} stages, but declares {wanted}")
     for number, stage in enumerate(plan.stages):
         _check_mesh(stage.mesh, f"stage {number}")
-        _check(all(0 <= n <= MOST for n in stage.layers), f"stage {number} has layers below 0")
+        _check(all(0 <= n <= MOST for n in stage.layers), f"stage {number} has a negative layer")
         _check(0 <= stage.recompute <= MOST, f"stage {number} has recompute={stage.recompute}")
     for name, numbers in (
         ("batch_arguments", plan.batch_arguments),
@@ -216,21 +217,21 @@ def check_sound(plan: Plan) -> None:
     ):
         _check(all(0 <= n <= MOST for n in numbers), f"{name} are {list(numbers[:5])}")
     same = len(plan.batch_dims) in (0, len(plan.batch_arguments))
-    _check(same, "batch_arguments and batch_dims are not equally many")
-    _check(not plan.fingerprint or plan.fingerprint.isalnum(), "the fingerprint is no digest")
+    _check(same, "batch_arguments and batch_dims differ in length")
+    _check(not plan.fingerprint or plan.fingerprint.isalnum(), "the fingerprint is not a digest")
 
 
 def _check_mesh(mesh: Mesh, where: str) -> None:
     names = [name for name, _ in mesh.axes]
     fine = all(name.isprintable() and 0 < len(name) <= MOST_NAME for name in names)
-    _check(fine and len(set(names)) == len(names), f"the axes of {where} have no proper names")
+    _check(fine and len(set(names)) == len(names), f"the axes of {where} have invalid names")
     _check(all(1 <= size <= MOST for size in mesh.shape), f"an axis of {where} has no devices")
     ids = mesh.device_ids
     _check(math.prod(mesh.shape) == len(ids), f"the mesh of {where} has {len(ids)} devices")
-    _check(all(0 <= n < MOST for n in ids), f"a device of {where} has a number below 0")
-    _check(len(set(ids)) == len(ids), f"a device is twice in the mesh of {where}")
+    _check(all(0 <= n < MOST for n in ids), f"a device of {where} has an invalid number")
+    _check(len(set(ids)) == len(ids), f"the mesh of {where} repeats a device")
 
 
 def _check(holds: bool, what: str) -> None:
     if not holds:
-        raise PlanError(f"no plan is like this: {what}", help="plan again")
+        raise PlanError(f"not a valid plan: {what}", help="plan again")

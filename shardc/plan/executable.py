@@ -1,4 +1,4 @@
-"""What the runtime runs: the programs of all stages, their values and their order."""
+"""The input of the runtime: the programs of all stages, their values and their order."""
 
 import math
 import re
@@ -13,12 +13,12 @@ class ValueSpec(msgspec.Struct, frozen=True):
     """One argument or result of a stage program.
 
     Attributes:
-        value: id that ties programs together: "arg3" (argument 3 of the user's function),
+        value: id that connects programs: "arg3" (argument 3 of the user's function),
             "v17" (a value), "acc5" (an accumulator), "index" (the microbatch's index).
         shape: global shape (over all devices of the stage's mesh).
         dtype: NumPy/ml_dtypes name such as "float32", "bfloat16", "int32", "bool".
-        sharding: how the global value lies on the stage's mesh.
-        per_microbatch: one value per microbatch, or one per step.
+        sharding: of the global value on the stage's mesh.
+        per_microbatch: one value per microbatch instead of one per step.
     """
 
     value: str
@@ -29,7 +29,7 @@ class ValueSpec(msgspec.Struct, frozen=True):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the global value; parts of a byte count as one."""
+        """Bytes of the global value, rounded up."""
         bits = (
             8 if self.dtype == "bool" else int(re.sub(r"\D.*", "", re.sub(r"^\D+", "", self.dtype)))
         )
@@ -42,7 +42,7 @@ class StageProgram(msgspec.Struct, frozen=True):
     Attributes:
         name: symbol of the function in `module`, such as "stage0_forward".
         round: of an update: rounds run in order; stages exchange values between them.
-        module: MLIR bytecode or text, with large constants as they are; `local` says whether it is
+        module: MLIR bytecode or text, including large constants; `local` says whether it is
             a per-device program. `shardc.backend.program_text` prints it.
         donated: positions of `args` whose buffers the program may reuse.
     """
@@ -62,12 +62,12 @@ class ArgumentSpec(msgspec.Struct, frozen=True):
     """One flat argument of the user's function.
 
     Attributes:
-        name: in the user's words, such as "state['w']".
-        stage: owner stage; other stages that use it are sent copies each step (-1: unused).
-        batch_dim: None, or the dim d that is cut: the programs see [.., M, B / M, ..] there.
+        name: the user's name for it, such as "state['w']".
+        stage: owner stage, which sends copies to other users each step (-1: unused).
+        batch_dim: None, or the dim d that is split: programs see [.., M, B / M, ..] there.
         aliased_result: flat result that may reuse its buffer, or None.
-        piece: None, or (argument, dim): no argument of the user's, but the rows along `dim` of a
-            stacked one that follow those that the programs know by that argument's number.
+        piece: None, or (argument, dim): not a user argument, but rows along `dim` of a stacked
+            one, after the rows that the programs know by that argument's number.
     """
 
     name: str
@@ -84,9 +84,9 @@ class ResultSpec(msgspec.Struct, frozen=True):
     """One flat result of the user's function.
 
     Attributes:
-        value: id of the value that it is (may be "arg3": returned unchanged).
-        batch_dim: None, or d where the program gives [.., M, B / M, ..] that is merged again.
-        piece: as of an argument.
+        value: id of its value (may be "arg3": returned unchanged).
+        batch_dim: None, or d if the program returns [.., M, B / M, ..], to be merged again.
+        piece: as in ArgumentSpec.
     """
 
     value: str
@@ -98,13 +98,13 @@ class ResultSpec(msgspec.Struct, frozen=True):
 
 
 class Executable(msgspec.Struct, frozen=True):
-    """All that the runtime needs to run one step; no compiler, no planner.
+    """Everything the runtime needs to run one step, without compiler or planner.
 
     Attributes:
-        meshes: one per stage; of S stages with two copies, S + s is the second of stage s.
+        meshes: one per stage; with two copies of S stages, S + s is the second copy of stage s.
         num_replicas: copies of each stage.
         actions: per lane, the printed actions of the schedule, e.g. ("0F0", "0F1", "0B0", ...). A
-            lane is of one device group; all actions of a stage stand in one.
+            lane belongs to one device group; all actions of a stage are in one lane.
     """
 
     meshes: tuple[Mesh, ...]

@@ -1,4 +1,4 @@
-"""What a stage function is for."""
+"""The purpose of a stage function."""
 
 from enum import StrEnum
 
@@ -6,11 +6,11 @@ from enum import StrEnum
 class FunctionKind(StrEnum):
     """The kinds of stage functions, in the order in which a step runs them."""
 
-    BEFORE = "before"  # what no microbatch changes, once
+    BEFORE = "before"  # once per step: does not depend on the microbatch
     FORWARD = "forward"
-    BACKWARD = "backward"  # all of it, or what the stage before waits for
-    WEIGHT = "weight"  # the rest of it
-    UPDATE = "update"  # what needs sums over the microbatches, once, in rounds
+    BACKWARD = "backward"  # all of it, or the part that the previous stage needs
+    WEIGHT = "weight"  # the rest of the backward
+    UPDATE = "update"  # once per step, in rounds: needs sums over the microbatches
 
     @property
     def order(self) -> int:
@@ -19,7 +19,7 @@ class FunctionKind(StrEnum):
 
     @property
     def per_microbatch(self) -> bool:
-        """Whether it runs for each microbatch, and not once per step."""
+        """True if it runs once per microbatch, False if once per step."""
         return self not in (FunctionKind.BEFORE, FunctionKind.UPDATE)
 
 

@@ -1,20 +1,20 @@
-"""How values lie on the devices of a mesh."""
+"""The layout of values on the devices of a mesh."""
 
 import msgspec
 
 from shardc.errors import PlanError
 
-# Of size 1, on every JAX mesh that shardc makes: what lies there was put there by a plan, or by JAX
-# following one, and by no wish of the user's.
+# An axis of size 1 on every JAX mesh that shardc makes. It marks arrays placed by a plan, or by JAX
+# computing from such arrays, as opposed to arrays placed by the user.
 OWN_AXIS = "shardc"
-STAGE_AXIS = "stage"  # of the mesh on which an array lies whose rows belong to several stages
+STAGE_AXIS = "stage"  # of the mesh of an array whose rows belong to several stages
 
 
 class TensorSharding(msgspec.Struct, frozen=True):
-    """How one tensor lies on a mesh.
+    """The sharding of one tensor on a mesh.
 
     Attributes:
-        dims: for each tensor dim the mesh axes that split it, major to minor; () = whole.
+        dims: for each tensor dim the mesh axes that split it, major to minor; () = not split.
         unreduced: mesh axes over which the devices hold partial sums of the value.
     """
 

@@ -1,4 +1,4 @@
-"""What a plan has to say besides its numbers: codes and data, and one table of words for people."""
+"""Notes of a plan: codes and data, and one table with their text."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -9,12 +9,12 @@ Data = dict[str, int | float | str]
 
 
 class NoteCode(StrEnum):
-    """What a note is about; behind each, the data that it carries."""
+    """The subject of a note; each comment lists the data it carries."""
 
     INTERRUPTED = "interrupted"
     NOT_ALL_PRICED = "not-all-priced"
-    FEWER = "fewer"  # what: stages or microbatches, count, reason; asked: where a number was
-    BY_HAND = "by-hand"  # name: of what was given
+    FEWER = "fewer"  # what: stages or microbatches, count, reason; asked: the requested number
+    BY_HAND = "by-hand"  # name: of the given plan
     LEFT_OUT = "left-out"  # shape, message, help
     SEVERAL_RUNS = "several-runs"  # why
     CALLS = "calls"  # count, functions
@@ -22,12 +22,12 @@ class NoteCode(StrEnum):
     FISSIONS = "fissions"  # count
     ROW_CONFLICTS = "row-conflicts"  # count
     RECOMPUTED = "recomputed"  # stages: their numbers
-    FOLDED = "folded"  # count, cost: at most that share
+    FOLDED = "folded"  # count, cost: upper bound on the share
     REPLICATED = "replicated"  # op, why, count, seconds, time_share, flops_share
 
 
 class Note(msgspec.Struct, frozen=True):
-    """One thing to know of a plan; `str` gives the words for it, which nothing else may read."""
+    """A remark on a plan. `str` gives the text, which no code may parse."""
 
     code: NoteCode
     data: Data = {}
@@ -44,8 +44,8 @@ def _fewer(what: str, count: int, reason: str, asked: int | None = None) -> str:
 
 def _fissions(count: int) -> str:
     return (
-        f"{count} loop{'s' * (count > 1)} over layers became two: one makes the sums over"
-        " the whole batch that the other waits for; what both need, both compute"
+        f"{count} loop{'s' * (count > 1)} over layers became two: one computes the sums over"
+        " the whole batch that the other needs; both compute what both need"
     )
 
 
@@ -71,25 +71,23 @@ def _replicated(
 
 
 _WORDS: dict[NoteCode, Callable[..., str]] = {
-    NoteCode.INTERRUPTED: lambda: (
-        "planning was interrupted; this is the best plan found until then"
-    ),
+    NoteCode.INTERRUPTED: lambda: "planning was interrupted; this is the best plan found so far",
     NoteCode.NOT_ALL_PRICED: lambda: (
-        "not every promising shape was priced: the budget for pricing layers was spent"
+        "not every promising shape was priced: the budget for pricing layers ran out"
     ),
     NoteCode.FEWER: _fewer,
     NoteCode.BY_HAND: lambda name: f"given by hand: {name}",
     NoteCode.LEFT_OUT: lambda shape, message, help: f"{shape} left out: {message}; {help}",
     NoteCode.SEVERAL_RUNS: lambda why: why,
     NoteCode.RECOMPUTED: lambda stages: (
-        f"to hold less, stages {stages} make forward values again on the way back"
+        f"to save memory, the backward passes of stages {stages} recompute forward values"
     ),
     NoteCode.CALLS: lambda count, functions: (
-        f"each of {count} calls is planned as one op, because with all calls inlined the"
-        f" program would be too large; they run {functions} functions"
+        f"each of {count} calls is planned as one op, because inlining all calls would make the"
+        f" program too large; they call {functions} functions"
     ),
     NoteCode.LOOKUPS: lambda count: (
-        f"{count} products with one-hot matrices are done as lookups of rows and sums into rows"
+        f"{count} products with one-hot matrices became row lookups and scatter-adds"
     ),
     NoteCode.FISSIONS: _fissions,
     NoteCode.ROW_CONFLICTS: lambda count: (
@@ -97,9 +95,9 @@ _WORDS: dict[NoteCode, Callable[..., str]] = {
         " stages may hold rows of other stages"
     ),
     NoteCode.FOLDED: lambda count, cost: (
-        f"equal layers share their shardings ({count} ops and values are like others), which"
+        f"equal layers share their shardings ({count} ops and values copy others), which"
         f" costs at most {cost:.2%} (proven)"
     ),
     NoteCode.REPLICATED: _replicated,
 }
-assert set(_WORDS) == set(NoteCode), "every code has its words"
+assert set(_WORDS) == set(NoteCode), "a code without text"

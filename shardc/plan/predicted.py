@@ -1,4 +1,4 @@
-"""What the cost model says about a stage and about a step."""
+"""The cost model's prediction for a stage and for a step."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from shardc.plan.work import Work
 
 
 class Predicted(msgspec.Struct, frozen=True):
-    """What the cost model expects of one step."""
+    """The cost model's prediction of one step."""
 
     step_time_s: float
     peak_bytes_per_device: int
@@ -21,11 +21,11 @@ class JudgedSchedule(msgspec.Struct, frozen=True):
 
     Attributes:
         chunks: stages on each device group.
-        step_time_s: of a simulated step; 0.0 where the schedule was not simulated.
+        step_time_s: of a simulated step; 0.0 if the schedule was not simulated.
         peak_bytes: of the device that holds the most.
-        is_planned: both come from programs made for this schedule; else they are estimates from
-            the programs of the pipeline's first schedule.
-        refusal: why it cannot be had; "" where it can.
+        is_planned: both come from programs made for this schedule; otherwise they are estimates
+            from the programs of the pipeline's first schedule.
+        refusal: why it cannot be used; "" if it can.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Replicated(msgspec.Struct, frozen=True):
 
     Attributes:
         op: `stablehlo.add`, or `stablehlo.custom_call @target`.
-        why: "rule" where none says how to split it, "strategy" where no split of these shapes is
-            possible or allowed, "choice" where another one would cost more.
-        num_ops: how many there are.
+        why: "rule" if the op has no sharding rule, "strategy" if no split of these shapes is
+            possible or allowed, "choice" if any split would cost more.
+        num_ops: their number.
         seconds, num_flops: of all of them, per step, on one device.
     """
 
@@ -55,15 +55,15 @@ class Replicated(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Bytes on one device by what they are for, at the time of a step when there are most.
+    """Bytes on one device at the peak of a step, by purpose.
 
     Attributes:
-        parameters: state that forward or backward read.
+        parameters: state that the forward or backward pass reads.
         optimizer_state: state that only the update reads.
-        inputs: arguments that are no state.
-        gradients: their sums over the microbatches, as far as they are there at that time.
+        inputs: arguments that are not state.
+        gradients: their sums over the microbatches, if live at that time.
         stash: kept from forward to backward, for all microbatches in flight.
-        temporaries: results of ops, and what goes from one function to the next.
+        temporaries: results of ops, and values passed from one function to the next.
     """
 
     parameters: int = 0
@@ -84,9 +84,9 @@ class Collective(msgspec.Struct, frozen=True):
     Attributes:
         kind: "all_gather", "all_reduce", "all_to_all" or "reduce_scatter".
         axes: of the stage's mesh, in its order.
-        dtype: of the elements that are sent.
+        dtype: of the elements sent.
         num_bytes: of all their results on one device.
-        count: how many there are.
+        count: their number.
     """
 
     kind: str
@@ -97,7 +97,7 @@ class Collective(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What one call of a function asks of each device of its stage.
+    """The work that one call of a function requires of each device of its stage.
 
     Attributes:
         work: kinds of work, and how often each is done.
@@ -109,25 +109,25 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class StageReport(msgspec.Struct, frozen=True):
-    """What the cost model says about one stage under its chosen shardings.
+    """The cost model's prediction for one stage under its chosen shardings.
 
     Attributes:
         seconds: by kind of function, for one call.
-        peak_bytes: on each device, at the worst time of a step.
-        communication_bytes: that one device sends inside the stage in one step.
-        num_flops: of one step, over all devices.
+        peak_bytes: on each device, at the peak of a step.
+        communication_bytes: sent by one device inside the stage in one step.
+        num_flops: per step, over all devices.
         objective: seconds per step that the solver minimised.
         lower_bound: proven: no choice of shardings costs less.
-        replicated: what every device runs whole.
+        replicated: ops that every device runs whole.
         ideal_s: seconds per step if all ops were split evenly and nothing were sent.
-        memory: what `peak_bytes` are.
-        peak_at: the function, and the position of an op in it, at which there are so many.
-        collectives: what the stage's programs will hold, reshards and reductions of their own.
-        num_folded: ops and values that shared the sharding of a like one in an equal layer while
-            the solver looked for shardings, or still do.
-        folded_objective: seconds of the best shardings found in which they do; None: not folded.
-        communication_s: per step, of reshards and of sums that are added up over devices.
-        asked: by kind of function as `seconds`: what these seconds were made of.
+        memory: breakdown of `peak_bytes`.
+        peak_at: the function, and the position of an op in it, at which memory peaks.
+        collectives: all collectives in the stage's programs, from reshards and reductions.
+        num_folded: ops and values that shared the sharding of their counterpart in an equal layer
+            during the search, or still do.
+        folded_objective: seconds of the best shardings found with sharing; None: not folded.
+        communication_s: per step, of reshards and of reductions over devices.
+        asked: by kind of function, as in `seconds`: the work behind these seconds.
     """
 
     seconds: dict[FunctionKind, float]

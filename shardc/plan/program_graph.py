@@ -1,7 +1,7 @@
-"""What the programs of one step need of each other and hold, as the graph that a schedule orders.
+"""The task graph of a step's programs, for a schedule to order: their needs and buffers.
 
-Derived from the values that the programs take and give, not from counts: skip connections,
-gradients from several stages and what one task keeps for another are in it as they are.
+Derived from the arguments and results of the programs, not from counts, so it covers skip
+connections, gradients from several stages, and values that one task keeps for another.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -36,11 +36,11 @@ KINDS_OF_ACTION = {
     WHOLE_BACKWARD: (FunctionKind.BACKWARD, FunctionKind.WEIGHT),
     UPDATE: (FunctionKind.UPDATE,),
 }
-"""Of each kind of task the programs that it runs, one after the other."""
+"""For each kind of task, the programs that it runs, in order."""
 
 
 class ProgramValues(NamedTuple):
-    """What a stage function is for, and the values that it takes and gives."""
+    """The kind of a stage function, and its arguments and results."""
 
     stage: int
     kind: FunctionKind
@@ -50,12 +50,12 @@ class ProgramValues(NamedTuple):
 
 
 Key = tuple[str, int | None]  # a value, and its microbatch or None
-Place = tuple[int, TensorSharding]  # a device group, and how a value lies there
+Place = tuple[int, TensorSharding]  # a device group, and the value's sharding there
 
 
 @dataclass
 class _Value:
-    """Where a value is made, and where and by whom it is read."""
+    """The producer of a value, and its readers by place."""
 
     maker: Task
     spec: ValueSpec
@@ -69,18 +69,18 @@ def program_graph(
     meshes: Sequence[Mesh],
     returned: Collection[str] = (),
 ) -> TaskGraph:
-    """The tasks of `tasks`, with the needs and buffers that the programs give them.
+    """The tasks of `tasks`, with the needs and buffers derived from the programs.
 
-    A value that is read where it is made is one buffer there; each other device group or sharding
-    in which it is read is one more, filled as soon as the value exists. Bytes of a need are those
-    of all that its task sends to that device group; bytes of a buffer are those on one device.
-    Arguments and sums over the microbatches are there during the whole step and are no buffers,
-    nor is what updates make.
+    A value that is read where it is made is one buffer there. Each other device group or sharding
+    in which it is read is a further buffer, filled as soon as the value exists. The bytes of a need
+    are all that its task sends to that device group; the bytes of a buffer are those on one device.
+    Arguments and sums over the microbatches exist during the whole step and are not buffers,
+    nor are results of updates.
 
     Args:
-        tasks: all that has to run, and on which device group each stage stands.
+        tasks: all tasks, and the device group of each stage.
         meshes: one per stage and copy.
-        returned: values that the step returns; they stay until its end.
+        returned: values that the step returns; they live until its end.
     """
     num_stages = 1 + max((task.stage for task in tasks.tasks), default=0)
     by_place: dict[tuple[int, FunctionKind, int], list[ProgramValues]] = {}
@@ -132,7 +132,7 @@ def program_graph(
 
 
 def executable_graph(executable: Executable) -> tuple[Schedule, TaskGraph]:
-    """The lanes that an executable runs, and what they need and hold."""
+    """The lanes of an executable, with their needs and buffers."""
     lanes = parse_lanes(executable.actions)
     schedule = Schedule(lanes)
     groups = {(task.stage, task.replica): row for row, lane in enumerate(lanes) for task in lane}
@@ -150,7 +150,7 @@ def _programs_of(
     num_stages: int,
     by_place: Mapping[tuple[int, FunctionKind, int], list[ProgramValues]],
 ) -> list[ProgramValues]:
-    """What a task runs; nothing where its stage has nothing to do at that point."""
+    """The programs of a task; none if its stage has nothing to do at that point."""
     number = task.microbatch if task.kind == UPDATE else 0
     return [
         each
@@ -165,7 +165,7 @@ def _key(spec: ValueSpec, task: Task) -> Key:
 
 
 def _sent_bytes(values: Collection[_Value], tasks: TaskGraph) -> dict[tuple[Task, int], int]:
-    """What each task sends to each other device group, all its values together."""
+    """The bytes that each task sends to each other device group, all its values together."""
     sent: dict[tuple[Task, int], int] = {}
     for value in values:
         source = tasks.group(value.maker)
@@ -179,7 +179,7 @@ def _sent_bytes(values: Collection[_Value], tasks: TaskGraph) -> dict[tuple[Task
 def _buffers(
     value: _Value, tasks: TaskGraph, meshes: Sequence[Mesh], last: Mapping[int, Task]
 ) -> list[Buffer]:
-    """A buffer for each place that a value has; `last`: of each group, if it stays until then."""
+    """One buffer per place of a value; `last`: last task of each group, if it lives until then."""
     home = tasks.group(value.maker), value.spec.sharding
     mesh_of = {group: meshes[stage] for (stage, copy), group in tasks.groups.items() if not copy}
     found = []

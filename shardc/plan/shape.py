@@ -1,4 +1,4 @@
-"""The shape of a pipeline, which planners look for and the compiler makes."""
+"""The shape of a pipeline, which the planner chooses and the compiler builds."""
 
 import msgspec
 
@@ -11,16 +11,16 @@ class PipelineShape(msgspec.Struct, frozen=True):
 
     Attributes:
         num_microbatches: parts of the batch.
-        cuts: for each stage but the first, position of its first forward op in the split @main.
-        meshes: one per stage; the stages of one device group have the same. Second copies follow.
+        cuts: for each stage but the first, the position of its first forward op in the split @main.
+        meshes: one per stage; stages of one device group have equal meshes. Second copies follow.
         schedule: name of the schedule.
         num_chunks: stages per device group, of one copy.
         num_replicas: copies of each stage.
-        batch_args: flat arguments that are cut; None: found by analysis.
-        loop_cuts: where loops over layers are cut, as `shardc-cut-loops` takes them; `cuts` are
-            positions after that.
-        recompute: for each stage the microbatches in flight for which it is chosen what its
-            backward pass makes again, as `shardc-plan-residency` takes them; (): nothing is.
+        batch_args: flat arguments that are split; None: found by analysis.
+        loop_cuts: where loops over layers are cut, in the form that `shardc-cut-loops` takes;
+            `cuts` are positions after that.
+        recompute: for each stage the microbatches in flight for which recomputation is chosen, in
+            the form that `shardc-plan-residency` takes; (): no recomputation.
     """
 
     num_microbatches: int
@@ -40,7 +40,7 @@ class PipelineShape(msgspec.Struct, frozen=True):
 
     @property
     def own_meshes(self) -> tuple[Mesh, ...]:
-        """Those of the stages, without second copies."""
+        """The meshes of the stages, without second copies."""
         return self.meshes[: self.num_stages]
 
     @staticmethod

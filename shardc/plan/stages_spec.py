@@ -1,4 +1,4 @@
-"""A plan given by hand: stages, meshes and shardings by pattern; what it leaves out is planned."""
+"""A hand-written plan: stages, meshes and shardings by pattern; shardc plans the rest."""
 
 import math
 import re
@@ -11,20 +11,20 @@ from shardc.errors import InputError
 from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.layout import ranges
 
-Patterns = dict[str, str]  # pattern -> one word per dim, as `shardc plan --sharding` takes them
+Patterns = dict[str, str]  # pattern -> one word per dim, in the form of `shardc plan --sharding`
 
 
 class StageSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One stage.
 
     Attributes:
-        layers: how many it has, or which: "0-11,14". None: they are shared out by their work.
+        layers: how many it has, or which: "0-11,14". None: layers are divided by their work.
         mesh: sizes of its axes, (4, 2) with the axes x and y, or named; None: as `StagesSpec.mesh`.
-        devices: which ones, row-major over the axes; None: the next ones that are free.
-        shardings: pattern of arguments -> how they lie.
-        values: pattern of ops -> how their results lie.
-        recompute: the backward pass makes again what its segments leave, from the values between
-            these, and keeps only those.
+        devices: device ids, row-major over the axes; None: the next free ones.
+        shardings: pattern of arguments -> sharding.
+        values: pattern of ops -> sharding of their results.
+        recompute: keep only the values between segments; the backward pass recomputes the values
+            inside them.
     """
 
     layers: int | str | None = None
@@ -45,17 +45,17 @@ class StageSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pipeline as a person writes it down. Of the patterns of a stage that fit, the first counts;
-    those of the stage itself come before those of all stages.
+    """A pipeline as a person writes it. The first matching pattern wins, and the patterns of a
+    stage come before those of all stages.
 
     Attributes:
         version: of this format.
         stages: at least one.
         microbatches: parts of the batch.
         schedule: name of its family.
-        chunks: stages on each group of devices: stages i, i + p, i + 2p ... share their devices.
+        chunks: stages per device group: stages i, i + p, i + 2p ... share their devices.
         mesh, shardings, values: of every stage, as in `StageSpec`.
-        name: for tables.
+        name: shown in tables.
     """
 
     version: Literal[1]
@@ -83,8 +83,8 @@ class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             sizes = tuple(mesh.values()) if isinstance(mesh, dict) else mesh
             if not 1 <= len(sizes) <= 4 or min(sizes) < 1:
                 raise _wrong(
-                    f"the mesh {list(sizes)} of stage {number} is no mesh",
-                    "give 1 to 4 sizes from 1 on",
+                    f"the mesh {list(sizes)} of stage {number} is not a mesh",
+                    "give 1 to 4 positive sizes",
                 )
             if stage.devices is not None and len(stage.devices) != math.prod(sizes):
                 raise _wrong(
@@ -95,7 +95,7 @@ class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 )
 
     def of_stage(self, number: int) -> StageSpec:
-        """A stage with what it shares with all stages; its own patterns come first."""
+        """A stage with the settings of all stages merged in; its own patterns come first."""
         own = self.stages[number]
         return StageSpec(
             own.layers,
@@ -110,15 +110,15 @@ class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def load(path: "str | Path") -> "StagesSpec":
-        """Reads a file; InputError (SHARDC-206) if it does not describe a plan by hand."""
+        """Reads a file; InputError (SHARDC-206) if it does not describe a hand-written plan."""
         try:
             return msgspec.json.decode(read_data(path), type=StagesSpec)
         except BAD_DATA as error:
             raise InputError(
-                f"'{path}' is no plan by hand: {error}",
+                f"'{path}' is not a hand-written plan: {error}",
                 where=str(path),
                 help='write {"version": 1, "microbatches": 8, "stages": [{"layers": 12, "mesh":'
-                " [4, 2]}, ...]}; docs/hand_plans.md has all words",
+                " [4, 2]}, ...]}; docs/hand_plans.md lists all fields",
                 code="SHARDC-206",
             ) from error
         except InputError as error:
@@ -131,17 +131,17 @@ class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def first_layers(spec: StagesSpec) -> tuple[int, tuple[int, ...]] | None:
-    """The layers in all, and the first one of each stage; None where the spec names none.
+    """The total number of layers, and the first one of each stage; None if the spec names none.
 
     Raises:
-        InputError: SHARDC-208, layers are missing, there twice or out of order, or only some stages
-            say which they have.
+        InputError: SHARDC-208, layers are missing, repeated or out of order, or only some stages
+            name their layers.
     """
     given = [stage.layers for stage in spec.stages]
     if all(each is None for each in given):
         return None
     if any(each is None for each in given):
-        raise _layers(f"stage {given.index(None)} does not say which layers it has, others do")
+        raise _layers(f"stage {given.index(None)} does not give its layers, others do")
     if all(isinstance(each, int) for each in given):
         counts = [each for each in given if isinstance(each, int)]
         if min(counts) < 1:
@@ -152,7 +152,7 @@ def first_layers(spec: StagesSpec) -> tuple[int, tuple[int, ...]] | None:
         numbers = [*range(end, end + each)] if isinstance(each, int) else _numbers(str(each))
         twice = sorted(n for n in set(numbers) if n < end or numbers.count(n) > 1)
         if twice:
-            raise _layers(f"layers {ranges(tuple(twice))} are in stage {number} and before it")
+            raise _layers(f"stage {number} repeats layers {ranges(tuple(twice))}")
         missing = sorted({*range(end, max(numbers) + 1)} - {*numbers})
         if missing:
             raise _layers(f"layers {ranges(tuple(missing))} are in no stage up to stage {number}")
@@ -167,13 +167,13 @@ def _numbers(text: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise _layers(f"'{text}' are no layers")
+            raise _layers(f"'{text}' does not name layers")
         found += range(int(match[1]), int(match[2] or match[1]) + 1)
     return found
 
 
 def _wrong(message: str, help: str, code: str = "SHARDC-206") -> InputError:
-    return InputError(f"in a plan by hand, {message}", help=help, code=code)
+    return InputError(f"in a hand-written plan, {message}", help=help, code=code)
 
 
 def _layers(message: str) -> InputError:

@@ -1,4 +1,4 @@
-"""The ids that tie stage programs together: which value of the step an argument or result is."""
+"""The ids that connect stage programs: which value of the step an argument or result is."""
 
 import functools
 import re
@@ -9,7 +9,7 @@ from shardc.errors import PlanError
 
 
 class ValueKind(Enum):
-    """What a value that enters or leaves a stage program is."""
+    """The kinds of values that enter or leave a stage program."""
 
     ARGUMENT = "arg"  # of the user's function, or rows of one
     VALUE = "v"  # computed by another program
@@ -34,46 +34,46 @@ INDEX = str(ValueId(ValueKind.INDEX))
 
 
 def argument_id(number: int) -> str:
-    """Text of the id of an argument of the user's function."""
+    """The id of an argument of the user's function, as text."""
     return str(ValueId(ValueKind.ARGUMENT, number))
 
 
 def computed_id(number: int) -> str:
-    """Text of the id of a value that a program computes and another takes."""
+    """The id of a value that one program computes and another takes, as text."""
     return str(ValueId(ValueKind.VALUE, number))
 
 
 def accumulator_id(number: int) -> str:
-    """Text of the id of an accumulator."""
+    """The id of an accumulator, as text."""
     return str(ValueId(ValueKind.ACCUMULATOR, number))
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def value_id(text: str) -> ValueId:
-    """Reads the text of an id.
+    """Parses an id.
 
     Raises:
-        PlanError: SHARDC-200, it is none.
+        PlanError: SHARDC-200, `text` is not an id.
     """
     match = _TEXT.fullmatch(text)
     if match is None:
         raise PlanError(
-            f"'{text}' is no id of a value",
-            help="ids are arg3, v17, acc5 and index; make the program anew from its source",
+            f"'{text}' is not a value id",
+            help="ids are arg3, v17, acc5 and index; export the program again from its source",
         )
     return ValueId(ValueKind(match[1] or "index"), int(match[2] or 0))
 
 
 def is_argument(text: str) -> bool:
-    """Whether an id is that of an argument of the user's function."""
+    """Whether the id is that of an argument of the user's function."""
     return value_id(text).kind is ValueKind.ARGUMENT
 
 
 def is_accumulator(text: str) -> bool:
-    """Whether an id is that of an accumulator."""
+    """Whether the id is that of an accumulator."""
     return value_id(text).kind is ValueKind.ACCUMULATOR
 
 
 def is_computed(text: str) -> bool:
-    """Whether an id is that of a value that a program computes and another takes."""
+    """Whether the id is that of a value that one program computes and another takes."""
     return value_id(text).kind is ValueKind.VALUE

@@ -69,9 +69,9 @@ def in_conflict(
     if not in_the_way:
         return error
     return InfeasibleError(
-        f"{error.message}; it would fit without what is asked for by {' or '.join(in_the_way)}",
+        f"{error.message}; it would fit without the request of {' or '.join(in_the_way)}",
         where=error.where,
-        help="split that further, leave it to the planner, or raise the memory limit",
+        help="split it further, leave it to the planner, or raise the memory limit",
     )
 
 

@@ -48,8 +48,9 @@ def explained_choices(module: Module, plan: Plan, cluster: Cluster, pattern: str
     found = choices(module, plan, cluster, fits)
     if not found:
         raise InputError(
-            f"'{pattern}' fits no argument and no op of the plan",
-            help="name an argument (params.*.kernel), an op (dot_general) or a place (train.py:41)",
+            f"'{pattern}' matches no argument and no op of the plan",
+            help="name an argument (params.*.kernel), an op (dot_general) or a source position"
+            " (train.py:41)",
         )
     return "".join(f"{line}\n" for choice in found for line in _lines(choice))
 

@@ -76,7 +76,7 @@ def times_of(
     }
     if not found:
         raise InputError(
-            "no times to compare: no plan was run twice, or its plan does not predict any",
+            "no times to compare: no plan ran twice, or the plan predicts no times",
             help="run some steps of one function inside of shardc.rank_times, and plan again if the"
             " plan is of an older version",
         )
@@ -94,13 +94,15 @@ def read_times(folder: Path) -> list[RankTimes]:
         try:
             times = msgspec.json.decode(read_data(path), type=RankTimes)
         except BAD_DATA as error:
-            raise InputError(f"these are no times of a rank: {error}", where=str(path)) from error
+            raise InputError(
+                f"this is not a file of rank times: {error}", where=str(path)
+            ) from error
         if not times.actions or not all(a >= 0 and b > 0 for a, b in times.actions.values()):
-            raise InputError("these are no times of a rank", where=str(path))
+            raise InputError("this is not a file of rank times", where=str(path))
         found.append(times)
     if len(found) < 2:
         raise InputError(
-            f"there are {len(found)} files of ranks: nothing to compare",
+            f"there are {len(found)} rank files: nothing to compare",
             where=str(folder),
             help="run steps of a job inside of shardc.rank_times(folder) on all its processes",
         )

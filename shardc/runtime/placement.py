@@ -93,7 +93,7 @@ def check_donated_once(
 def _is_gone(i: int, name: str) -> InputError:
     return InputError(
         f"argument {i} ('{name}') is gone: it was donated by an earlier call, or deleted",
-        help="use what the call that it was donated to returned in its place, or a copy",
+        help="use the result of the call it was donated to, or pass a copy",
         code="SHARDC-262",
     )
 

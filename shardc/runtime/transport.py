@@ -76,5 +76,5 @@ class _LocalRoute:
     def receive(self) -> Sequence[jax.Array]:
         found, self._waiting = self._waiting, None
         if found is None:
-            raise ShardcError("a message is received that nobody has sent", code="SHARDC-266")
+            raise ShardcError("a message is received that was never sent", code="SHARDC-266")
         return found

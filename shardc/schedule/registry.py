@@ -79,7 +79,7 @@ def executable_schedule(name: str) -> ScheduleFamily:
         raise ScheduleError(
             f"'{name}' can be simulated, but not executed yet",
             help=f'use schedule="auto", {", ".join(can)}; `shardc simulate --schedule {name}`'
-            " shows what it would take",
+            " shows its cost",
             code="SHARDC-248",
         )
     return family
@@ -111,7 +111,7 @@ def register_schedule(
     """
     if name in built_in() or name == "auto":
         raise ScheduleError(
-            f"'{name}' is the name of a schedule of shardc's own",
+            f"'{name}' is a built-in schedule",
             help="give another name",
             code="SHARDC-242",
         )

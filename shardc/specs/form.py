@@ -10,13 +10,13 @@ from shardc.ir.walk import body, terminator, where
 
 
 class FormError(ShardcError):
-    """A module is not in the form that a pass promises (SHARDC-999): a bug of shardc."""
+    """A module is not in the form that a pass promises (SHARDC-999): a bug in shardc."""
 
     def __init__(self, form: str, what: str, op: ir.Operation | None = None) -> None:
         super().__init__(
             f"the module is not {form}: {what}",
             where=None if op is None else f"'{op.name}' at {where(op)}",
-            help="this is a bug of shardc; please report it with the program",
+            help="this is a bug in shardc; please report it with the program",
         )
 
 

@@ -1,9 +1,9 @@
 // RUN: not shardc-opt %s '--passes=shardc-ask-shardings{stages="[{\"shardings\": {\"v\": \"x\"}}]"}' 2>&1 | filecheck %s --check-prefix=NAME
-// NAME:      error[SHARDC-209]: the pattern 'v' of a plan by hand fits no argument
+// NAME:      error[SHARDC-209]: the pattern 'v' of a hand-written plan matches no argument
 // NAME-NEXT: help: write a pattern such as 'params.*.kernel' for 'w'
 
 // RUN: not shardc-opt %s '--passes=shardc-ask-shardings{stages="[{\"values\": {\"sort\": \"x\"}}]"}' 2>&1 | filecheck %s --check-prefix=OP
-// OP:      error[SHARDC-209]: the pattern 'sort' of a plan by hand fits no op
+// OP:      error[SHARDC-209]: the pattern 'sort' of a hand-written plan matches no op
 
 // RUN: not shardc-opt %s '--passes=shardc-ask-shardings{stages="[{\"shardings\": {\"w\": \"y\"}}]"}' 2>&1 | filecheck %s --check-prefix=AXIS
 // AXIS:      error[SHARDC-110]: stage 0 wants argument 'w' split over 'y', and its mesh has x
@@ -15,7 +15,7 @@
 // DIMS:      error[SHARDC-203]: argument 'w' has 2 dims, and stage 0 wants it as '-,-,x'
 
 // RUN: not shardc-opt %s '--passes=shardc-ask-shardings{stages="[{\"layers\": {}}]"}' 2>&1 | filecheck %s --check-prefix=JSON
-// JSON:      error[SHARDC-206]: the stages are not those of a plan by hand
+// JSON:      error[SHARDC-206]: the stages are not those of a hand-written plan
 module attributes {
     shardc.num_stages = 1 : i64,
     shardc.arguments = [{donated = false, name = "w", stage = 0 : i64, type = tensor<64x6xf32>}]} {

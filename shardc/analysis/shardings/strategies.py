@@ -158,9 +158,9 @@ def as_asked(op: ir.Operation, strategies: tuple[Strategy, ...]) -> tuple[Strate
     found = tuple(each for each in strategies if asked.allows(each.results[0]))
     if not found:
         raise PlanError(
-            f"'{op.name}' cannot give its result as {print_asked(asked)}",
+            f"'{op.name}' cannot produce its result as {print_asked(asked)}",
             where=where(op),
-            help="name the op behind it, or ask for what its operands allow",
+            help="constrain the op after it, or request a sharding that its operands allow",
             code="SHARDC-203",
         )
     return found

@@ -1,1 +1,1 @@
-"""What `shardc.jit` does where a job has several processes: one plan, rows from each."""
+"""`shardc.jit` in a job of several processes: one plan, batch rows from each."""

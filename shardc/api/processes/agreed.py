@@ -1,6 +1,6 @@
-"""One plan for all processes of a job: rank 0 makes or loads it, the others take it over.
+"""One plan for all processes of a job: rank 0 makes or loads it, the others receive it.
 
-What each process is about to run is compared first, by words that name what differs.
+First, the ranks compare what they are about to run; an error names the difference.
 """
 
 import json
@@ -31,7 +31,7 @@ Facts = Mapping[str, str]
 
 
 class ToPlan(Protocol):
-    """What is to be planned, as `Lowered` has it."""
+    """What is to be planned: the part of `Lowered` that matters here."""
 
     @property
     def imported(self) -> Imported: ...
@@ -48,7 +48,7 @@ class ToPlan(Protocol):
 def agreed_plan(
     find: Callable[[], Plan], asked: ToPlan, digest: str, job: Job | None = None
 ) -> Plan:
-    """What `find` gives on rank 0, on every rank.
+    """The result of `find` on rank 0, returned on every rank.
 
     Args:
         digest: of the prepared module.
@@ -77,7 +77,7 @@ def agreed_plan(
 
 
 def check_programs(executable: Executable, job: Job | None = None) -> None:
-    """PlanError (SHARDC-280) on all ranks, if one of them is about to run other stage programs."""
+    """PlanError (SHARDC-280) on all ranks if one is about to run different stage programs."""
     facts = {
         f"program {program.name}": _digest(msgspec.json.encode(program))
         for program in executable.programs
@@ -89,7 +89,7 @@ def check_programs(executable: Executable, job: Job | None = None) -> None:
 
 
 def check_built_for_several(imported: Imported, devices: Sequence[jax.Device]) -> None:
-    """InputError (SHARDC-283) for what a job of several processes cannot run yet."""
+    """InputError (SHARDC-283) for anything that a job of several processes cannot run yet."""
     what = None
     if imported.host_calls:
         what = "a program with callbacks to the host"
@@ -99,14 +99,14 @@ def check_built_for_several(imported: Imported, devices: Sequence[jax.Device]) -
         what = "a job some of whose processes have no device of it"
     if what is not None:
         raise InputError(
-            f"{what} runs in one process only as yet",
+            f"{what} runs in one process only so far",
             help="run it in one process that sees all devices",
             code="SHARDC-283",
         )
 
 
 def _agree(job: Job, facts: Facts, make: Callable[[], bytes]) -> bytes:
-    """What `make` gives on rank 0, if the facts of all ranks are the same."""
+    """The result of `make` on rank 0, if the facts of all ranks agree."""
     name = job.new_name()
     if job.rank == 0:
         try:
@@ -142,7 +142,7 @@ def _compare(job: Job, name: str, facts: Facts) -> None:
 
 
 def _different(text: str, other: str) -> str:
-    """The part of `text` from where it differs on."""
+    """`text` from its first difference on."""
     pairs = enumerate(zip(text, other, strict=False))
     first = next((i for i, (a, b) in pairs if a != b), min(len(text), len(other)))
     start = max(first - SAID // 3, 0)

@@ -1,4 +1,4 @@
-"""How each process of a job passes the rows of the batch that it has."""
+"""How each process of a job passes its rows of the batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +13,11 @@ AXIS = "shardc_rows"
 def batch_sharding(devices: Sequence[jax.Device] | None = None) -> NamedSharding:
     """Rows over all devices of the job: `jax.make_array_from_process_local_data(this, rows)`.
 
-    It says where the rows come from and wishes for nothing: the step brings them to the stages
+    It describes where rows come from and requests nothing: the step moves them to the stages
     that read them.
 
     Args:
-        devices: of the step; None: all of the job. Rows must divide evenly by their number.
+        devices: of the step; None: all of the job. Their number must divide the rows.
     """
     every = jax.devices() if devices is None else devices
     own = np.array(sorted(every, key=lambda device: (device.process_index, device.id)))
@@ -25,6 +25,6 @@ def batch_sharding(devices: Sequence[jax.Device] | None = None) -> NamedSharding
 
 
 def is_fed(leaf: Any) -> bool:
-    """Whether an array lies as `batch_sharding` has it."""
+    """Whether an array has the sharding of `batch_sharding`."""
     lies = getattr(leaf, "sharding", None)
     return isinstance(lies, NamedSharding) and lies.mesh.axis_names == (AXIS,)

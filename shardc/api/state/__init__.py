@@ -1,1 +1,1 @@
-"""The state of a step outside of it: where a plan wants it, and how it gets there."""
+"""The state outside a step: its placement under a plan, and moving it there."""

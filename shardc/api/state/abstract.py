@@ -1,4 +1,4 @@
-"""Shapes and shardings of the state of a plan: what a checkpoint is restored into."""
+"""Shapes and shardings of a plan's state: the target of restoring a checkpoint."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -21,32 +21,32 @@ Places = Sequence[Sharding | None]
 
 
 class PlacedSignature(Signature, ABC):
-    """A signature of which it is known where each argument lies."""
+    """A signature with a known placement for each argument."""
 
     @abstractmethod
     def _argument_places(self) -> Places:
-        """By flat argument where it is used without a copy; None where no program reads it."""
+        """By flat argument, the placement used without a copy; None if no program reads it."""
 
     def abstract_state(self, argnums: int | Sequence[int] | None = None) -> Any:
         """Shapes, dtypes and shardings of the state, as `jax.ShapeDtypeStruct`s.
 
-        An array that lies so is used where it is. Libraries that save and restore arrays restore
-        into it, whatever plan the arrays were saved under.
+        An array with this sharding is used without a copy. Checkpoint libraries restore into
+        it, whatever plan the arrays were saved under.
 
         Args:
             argnums: positions of arguments, static ones not counted. None: the arguments that are
-                state: of those that are donated, and without donation of all, those that the
-                results have again.
+                state: those that reappear in the results, among the donated ones if any are
+                donated.
         Returns:
-            A pytree like the argument; a tuple of such, those passed by keyword behind the others,
-            where there are several.
+            A pytree like the argument; if there are several, a tuple of these, with keyword
+            arguments last.
         Raises:
             InputError: SHARDC-180, no argument is state, or `argnums` names none.
-            ClusterError: SHARDC-101, the plan uses more devices than there are.
+            ClusterError: SHARDC-101, the plan uses more devices than available.
         """
         infos = jax.tree.leaves(self.args_info)
         places = self._argument_places()
-        # A leaf that no program reads is returned as it came: it may lie anywhere.
+        # A leaf that no program reads is returned unchanged: any placement will do.
         meshes = [place.mesh for place in places if isinstance(place, NamedSharding)]
         spare = NamedSharding(meshes[0], PartitionSpec()) if meshes else None
         leaves: list[Any] = []
@@ -65,14 +65,14 @@ class PlacedSignature(Signature, ABC):
             chosen = [n + len(args) if n < 0 else n for n in asked]
             if not chosen or not all(0 <= n < len(args) for n in chosen):
                 raise InputError(
-                    f"argnums={argnums} names an argument that is not there: {len(args)} are passed"
+                    f"argnums={argnums} names a missing argument: {len(args)} are passed"
                     " by position",
                     help="count from 0, without static arguments",
                 )
         if not chosen:
             raise InputError(
-                "no argument of the function comes again in its results: none is state",
-                help="say which are, as in abstract_state(argnums=0)",
+                "no argument of the function reappears in its results, so there is no state",
+                help="name the state, as in abstract_state(argnums=0)",
             )
         return every[chosen[0]] if len(chosen) == 1 else tuple(every[n] for n in chosen)
 
@@ -90,13 +90,13 @@ class PlacedSignature(Signature, ABC):
 
 
 def places_of(executable: Executable, devices: Sequence[jax.Device]) -> Places:
-    """Where an executable that is not compiled has its arguments."""
+    """The argument placements of an executable that is not compiled."""
     with no_context_mesh():
         return places_of_arguments(executable, placed_programs(executable, devices))
 
 
 def place_of_value(value: Argument | Result, place: Sharding | None) -> Sharding | None:
-    """Where a value of the user's lies, whose numbers (of a key) lie at `place` on the device."""
+    """The placement of a user value whose numbers (of a key) are placed at `place`."""
     if isinstance(place, NamedSharding) and value.key_impl is not None:
         place = NamedSharding(place.mesh, PartitionSpec(*place.spec[: len(value.shape) - 1]))
     if place is not None and value.memory_kind is not None:

@@ -1,4 +1,4 @@
-"""A live state from one plan to another."""
+"""Moves a live state from one plan to another."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -18,23 +18,23 @@ class HasState(Protocol):
 
 
 def reallocate(state: Any, plan_a: Any, plan_b: Any, *, donate: bool = False) -> Any:
-    """The same state where another plan wants it: from training to generation, and back.
+    """The same state, placed for another plan: from training to generation, and back.
 
-    Each device is sent the bytes that it lacks, once, by collective permutes between the devices
-    of both plans; leaf by leaf, so that one leaf is there twice at a time if `donate`. In a job of
-    several processes all call it with the same state.
+    Each device receives the bytes that it lacks, once, by collective permutes between the devices
+    of both plans. Leaves move one at a time, so with `donate` only one leaf exists twice. In a job
+    of several processes all of them call this with the same state.
 
     Args:
-        state: a pytree of arrays, in whatever layout.
-        plan_a: what the state belongs to, which says its types: a `Planned`, a `Compiled`, a
-            function of `shardc.jit` that was called, or what `abstract_state` gave. None: unknown.
-        plan_b: where it is to lie, likewise. Of a function that only reads the state, give
+        state: a pytree of arrays, in any layout.
+        plan_a: the plan of the state, which gives its types: a `Planned`, a `Compiled`, a
+            `shardc.jit` function that was called, or a result of `abstract_state`. None: unknown.
+        plan_b: the target, likewise. For a function that only reads the state, give
             `abstract_state(argnums=0)`.
-        donate: the buffers of leaves that move are freed; leaves that are one array stay one.
-            Leaves that stay are returned as they are, also without.
+        donate: free the old buffers of leaves that move; leaves that share one array still share
+            one. Leaves that stay are returned as they are, also without `donate`.
     Raises:
-        InputError: SHARDC-263, the state is not of the structure, a shape or a dtype of a plan;
-            188, a function that was not called yet.
+        InputError: SHARDC-263, structure, shapes or dtypes of the state are not those of a plan;
+            188, a function was not called yet.
     """
     if plan_a is not None:
         _check(state, _layout_of(plan_a), "plan_a")
@@ -42,7 +42,7 @@ def reallocate(state: Any, plan_a: Any, plan_b: Any, *, donate: bool = False) ->
     _check(state, wanted, "plan_b")
     mover = Mover()
     leaves, tree = jax.tree.flatten(state)
-    first: dict[int, jax.Array] = {}  # what became of an array whose buffers may be gone
+    first: dict[int, jax.Array] = {}  # the new array for one whose buffers may be gone
     moved = []
     with no_context_mesh():
         for leaf, target in zip(leaves, jax.tree.leaves(wanted), strict=True):
@@ -61,10 +61,10 @@ def _place(target: jax.ShapeDtypeStruct) -> NamedSharding:
 
 
 def bring(mover: Mover, leaf: Any, place: NamedSharding, *, donate: bool = False) -> jax.Array:
-    """`leaf` at `place`, keys of random numbers too; see `Mover.bring`."""
+    """`leaf` at `place`; also handles random keys; see `Mover.bring`."""
     if not jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.dtypes.prng_key):
         return mover.bring(leaf, place, donate=donate)
-    # JAX has no program that moves keys: their numbers lie as they do, whole in the last dim.
+    # JAX has no program that moves keys: move their numbers, with the last dim unsplit.
     numbers = mover.bring(jax.random.key_data(leaf), place)
     keys: jax.Array = jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
     return keys

@@ -1,4 +1,4 @@
-"""The state of several stages on one mesh, for functions of JAX that mix its leaves."""
+"""The state of several stages on one mesh, for JAX functions that combine its leaves."""
 
 import math
 from collections.abc import Sequence
@@ -13,25 +13,26 @@ from shardc.plan.layout import STAGE_AXIS
 from shardc.runtime.context_mesh import no_context_mesh
 from shardc.runtime.processes.moves import Mover
 
-SMALL_BYTES = 1024  # of an array that is not worth splitting
+SMALL_BYTES = 1024  # arrays up to this size are not worth splitting
 Devices = tuple[jax.Device, ...]
 
 
 def view(tree: Any) -> Any:
-    """The same pytree with all arrays on the same devices, as ordinary functions of JAX need them.
+    """The same pytree with all arrays on the same devices, as ordinary JAX functions require.
 
-    JAX refuses to compute with arrays of two stages at once: `jax.jit`, `optax.tree.norm` and
-    `jnp` functions take what this returns. An array that lies on all devices of the tree (a stack
+    JAX refuses to compute with arrays of two stages at once; `jax.jit`, `optax.tree.norm` and
+    `jnp` functions accept the result of this function. An array on all devices of the tree (a stack
     of scanned layers, the state of a plan without stages) is returned as it is. Others are split
-    over all devices as evenly as their dims allow, small ones are copied to each: together the
-    devices hold what moved once more. Moves run on the devices; nothing passes through the host.
+    over all devices as evenly as their dims allow, and small ones are replicated; together the
+    devices hold the moved bytes once more. Arrays move between devices, not through the host.
 
-    A step that donates the state takes arrays that were not copied with it; `gather` copies all. In
-    a job of several processes all call this with the same tree.
+    The result shares the arrays that did not move, so a step that donates the state takes them
+    away; `gather` copies all. In a job of several processes all of them call this with the same
+    tree.
 
     Args:
-        tree: any pytree; leaves that are no `jax.Array`, and arrays that JAX moves as it needs (not
-            committed to a device), are returned unchanged.
+        tree: any pytree; leaves other than `jax.Array`s, and uncommitted arrays, which JAX moves
+            as needed, are returned unchanged.
     """
     leaves, structure = jax.tree.flatten(tree)
     arrays = [leaf for leaf in leaves if _is_placed(leaf)]
@@ -56,14 +57,14 @@ def _is_placed(leaf: Any) -> bool:
 
 
 def _devices(sharding: Sharding) -> Devices:
-    """In the order in which XLA numbers them."""
+    """In XLA's order."""
     if isinstance(sharding, NamedSharding):
         return tuple(sharding.mesh.devices.flat)
     return tuple(sorted(sharding.device_set, key=lambda device: device.id))
 
 
 def _common_mesh(arrays: Sequence[jax.Array], places: set[Devices]) -> Mesh:
-    """The mesh of most bytes that has all devices; else the stages' meshes as rows of one."""
+    """The mesh over all devices with the most bytes; else the stages' meshes as rows of one."""
     every = set().union(*places)
     num_bytes: dict[Mesh, int] = {}
     for array in arrays:
@@ -87,7 +88,7 @@ def _common_mesh(arrays: Sequence[jax.Array], places: set[Devices]) -> Mesh:
 
 
 def _spread(array: jax.Array, mesh: Mesh) -> NamedSharding:
-    """Split over all axes that divide it, those it is split over already at the same dims."""
+    """Split over all axes that divide it; axes that split it already keep their dims."""
     own = array.sharding
     dims: list[tuple[str, ...]] = [()] * array.ndim
     if isinstance(own, NamedSharding) and all(
@@ -112,5 +113,5 @@ def _spread(array: jax.Array, mesh: Mesh) -> NamedSharding:
 
 def _num_bytes(array: jax.Array) -> int:
     if jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key):
-        return 0  # keys are few, and JAX does not move parts of them
+        return 0  # there are few keys, and JAX does not move parts of them
     return array.nbytes

@@ -1,1 +1,1 @@
-"""What plans and steps tell of themselves in Python."""
+"""What plans and steps report in Python."""

@@ -1,4 +1,4 @@
-"""What a plan tells of itself in Python, as the commands do."""
+"""What a plan reports in Python, like the commands."""
 
 from shardc.plan.decisions import Plan
 from shardc.plan.predicted import Memory
@@ -8,7 +8,7 @@ from shardc.report.reading import read_plan
 
 
 class Told:
-    """What `Planned` and `Compiled` share.
+    """The common part of `Planned` and `Compiled`.
 
     Attributes:
         plan: the decisions.
@@ -17,16 +17,16 @@ class Told:
     plan: Plan
 
     def reading(self) -> Reading:
-        """All that there is to say of the plan, as data; `msgspec.to_builtins` makes JSON of it."""
+        """The full description of the plan, as data; `msgspec.to_builtins` makes it JSON."""
         return read_plan(self.plan)
 
     def report(self) -> Report:
-        """An HTML page about the plan that needs no network: `.save(path)`, or shown by itself in
+        """A self-contained HTML page about the plan: `.save(path)`, or displayed inline in
         a notebook."""
         return Report((("plan", self.plan),))
 
     def warnings(self) -> tuple[Finding, ...]:
-        """What costs more than it might, each with its price."""
+        """Avoidable costs, each with its price."""
         return self.reading().warnings
 
     def _repr_html_(self) -> str:
@@ -34,10 +34,10 @@ class Told:
 
 
 class Predicts(Told):
-    """What `Planned` has where `Compiled` asks XLA."""
+    """The predictions of `Planned`, for which `Compiled` asks XLA."""
 
     def cost_analysis(self) -> dict[str, dict[str, float]]:
-        """What each stage is predicted to take: `flops` of a step over all its devices, `seconds`
+        """The predicted cost of each stage: `flops` of a step over all its devices, `seconds`
         of one microbatch, forward and backward."""
         return {
             f"stage{n}": {"flops": float(stage.num_flops), "seconds": stage.time_s}
@@ -45,5 +45,5 @@ class Predicts(Told):
         }
 
     def memory_analysis(self) -> dict[str, Memory]:
-        """The bytes that each device of a stage is predicted to hold when there are most."""
+        """The predicted peak bytes on each device of a stage, by purpose."""
         return {f"stage{n}": stage.memory for n, stage in enumerate(self.plan.stages)}

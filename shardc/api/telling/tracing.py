@@ -1,4 +1,4 @@
-"""`shardc.trace` and `shardc.rank_times`: real steps beside what their plan predicts."""
+"""`shardc.trace` and `shardc.rank_times`: real steps next to the plan's prediction."""
 
 import contextlib
 import contextvars
@@ -13,7 +13,7 @@ from shardc.report.stragglers import times_of
 from shardc.report.trace import measured, predicted, save
 from shardc.runtime.tape.measured import MeasuredStep, measuring
 
-# The plans of the steps that are measured, one by one, and the steps.
+# The steps that are measured, and the plan of each.
 _STEPS: contextvars.ContextVar[tuple[list[Plan], list[MeasuredStep]] | None] = (
     contextvars.ContextVar("shardc_steps", default=None)
 )
@@ -23,9 +23,9 @@ _STEPS: contextvars.ContextVar[tuple[list[Plan], list[MeasuredStep]] | None] = (
 def trace(path: str | Path) -> Iterator[None]:
     """Measures the steps of shardc.jit functions of this thread, and writes a trace for Perfetto.
 
-    Every program of a step is waited for before the next begins, so that each has its own time;
-    the steps take longer than they would without, as nothing overlaps. Beside them stands what
-    their plan predicts. If a call is left by an exception, what was measured until then is written.
+    Every program of a step runs alone, so that each has its own time; the steps take longer than
+    usual, because nothing overlaps. The trace also shows the plan's
+    prediction. If an exception ends a call, the measurements so far are written.
 
     >>> with shardc.trace("step.pftrace"):
     ...     state, loss = step(state, batch)
@@ -45,8 +45,8 @@ def rank_times(folder: str | Path) -> Iterator[None]:
     """Measures the programs of this process, for `shardc doctor --straggler FOLDER`.
 
     Every process of a job opens it around the same steps, two or more, and writes `rank-N.json` at
-    the end; the first step is not counted. The steps take longer than they would without, as
-    nothing overlaps. A program whose mesh lies in several processes takes as long as the slowest
+    the end; the first step is not counted. The steps take longer than usual, because
+    nothing overlaps. A program whose mesh spans several processes takes as long as the slowest
     of them.
 
     >>> with shardc.rank_times("times"):
@@ -63,7 +63,7 @@ def rank_times(folder: str | Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _steps() -> Iterator[tuple[list[Plan], list[MeasuredStep]]]:
-    """The steps that are run while it is open, and the plan of each."""
+    """The steps that run while it is open, and the plan of each."""
     plans: list[Plan] = []
     with measuring() as steps:
         token = _STEPS.set((plans, steps))
@@ -83,7 +83,7 @@ def _write_trace(path: str | Path, plans: list[Plan], steps: list[MeasuredStep])
 
 
 def note_step(plan: Plan) -> None:
-    """Tells a trace that is open which plan the next step runs by; the last one told counts, as a
+    """Records the plan of the next step in an open trace. A later call overrides it, because a
     call may fail before its step begins."""
     if (known := _STEPS.get()) is not None:
         plans, steps = known

@@ -1,1 +1,1 @@
-"""Runs a module in every form that it has on its way, without the outliner or the runtime."""
+"""Runs a module in each of its intermediate forms, without the outliner or the runtime."""

@@ -1,8 +1,8 @@
 """Two engines that share nothing but the program: StableHLO's interpreter, and XLA.
 
-An engine runs one function on the arrays of each of its devices. The interpreter is the one to
-ask: it is slow, but it compiles nothing and none of XLA's rewrites hide in it. What it lacks,
-`lacks` says before the process is lost.
+An engine runs one function on the arrays of each of its devices. The interpreter is preferred:
+it is slow, but it compiles nothing, so no XLA rewrite can hide an error. `lacks` tells what it
+cannot run, before it aborts the process.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,14 +30,14 @@ from shardc.rules.libraries import called_computations
 
 Array = npt.NDArray[Any]
 Arrays = list[Array]
-Run = Callable[[Sequence[Arrays]], list[Arrays]]  # arrays of each device in and out
+Run = Callable[[Sequence[Arrays]], list[Arrays]]  # per device: arrays in, arrays out
 Engine = Callable[[ir.Operation, ir.Operation, int], Run]  # module, function, number of devices
 
-# XLA compiles for longer than it runs: without LLVM's optimisations that takes a fraction. It
-# makes selects of products with converted predicates, which ends NaNs: where it sees one.
+# XLA's compilation takes longer than the run, and far less time without LLVM's optimisations. XLA
+# turns products with converted predicates into selects where it sees both ops; that drops NaNs.
 XLA_OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
-# Most passes change one function of several, and each program runs on several inputs.
+# Most passes change one function out of several, and each program runs on several inputs.
 _COMPILED: dict[tuple[str, int], Any] = {}
 _MOST_COMPILED = 64
 
@@ -53,8 +53,8 @@ _POSITIONS = ("stablehlo.partition_id", "stablehlo.replica_id")
 def lacks(module: ir.Operation, function: ir.Operation, num_devices: int = 1) -> tuple[str, ...]:
     """Why the interpreter cannot run `function`; empty if it can.
 
-    Custom calls, random bits of the device, collectives of one device alone, and, on several
-    devices, those in loops that cannot be written out (see `shardc.check.forms.unrolled`).
+    It cannot run custom calls, the device's random bits, collectives on a single device, or, on
+    several devices, collectives in loops that cannot be unrolled (`shardc.check.forms.unrolled`).
     """
     found: dict[str, None] = {}
     for each in (function, *called_computations(module, function)):
@@ -116,7 +116,7 @@ def xla(module: ir.Operation, function: ir.Operation, num_devices: int) -> Run:
     """Runs `function` by XLA on JAX's first devices. Needs JAX's x64 mode for 64-bit values."""
     program_alone = alone(module, function)
     if any(is_host_call(op) for op in walk(program_alone.operation)):
-        raise NotImplementedError("the program calls the host, which is not there")
+        raise NotImplementedError("the program calls the host, which is not available")
     takes = tuple(map(_aval, body(function).arguments))
     results = tuple(map(_aval, terminator(function).operands))
     key = module_digest(program_alone), num_devices

@@ -1,11 +1,11 @@
-"""Runs a module in whatever form it is in, as the definition of that form says.
+"""Runs a module in whatever form it is in, by the definition of that form.
 
-    functions   each public function by itself; a localised one on the devices of its mesh
-    split       a @main cut into microbatches: before, the body for each microbatch, after
+    functions   each public function alone; a localised one on the devices of its mesh
+    split       a @main split into microbatches: before, the body for each microbatch, after
     stages      the functions of outlined stages, one after the other, by the ids of their values
 
-Shares no code with the outliner or the runtime: what a phase is handed and what it hands on is
-looked up by value, so that a value used before it is made is an error.
+Shares no code with the outliner or the runtime: the values that a phase takes and gives are looked
+up by value, so using a value before it is made is an error.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,11 +37,11 @@ STEP = "main"
 
 
 class Slot(NamedTuple):
-    """An argument or result in the words of the form.
+    """An argument or result in the types of the form.
 
     Attributes:
-        whole: its shape before the batch was cut in two.
-        piece: (the one whose rows it goes on with, the dim), where loops were cut.
+        whole: its shape before the batch dim was split.
+        piece: (the slot whose rows it continues, the dim), if loops were cut.
     """
 
     shape: tuple[int, ...]
@@ -51,14 +51,14 @@ class Slot(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What a function, or the step, takes and gives."""
+    """The arguments and results of a function, or of the step."""
 
     takes: tuple[Slot, ...]
     gives: tuple[Slot, ...]
 
 
 def form_of(module: ir.Operation) -> str:
-    """Which of the forms above: "functions", "split" or "stages"."""
+    """The form of the module: "functions", "split" or "stages"."""
     if ARGUMENTS in module.attributes:
         return "stages"
     if NUM_MICROBATCHES not in module.attributes or len(list(functions(module))) > 1:
@@ -68,7 +68,7 @@ def form_of(module: ir.Operation) -> str:
 
 
 def signatures(module: ir.Operation) -> dict[str, Signature]:
-    """What can be run in the module, by name."""
+    """The functions that can be run in the module, by name."""
     if form_of(module) == "stages":
         rows = [named_attributes(row) for row in ir.ArrayAttr(module.attributes[ARGUMENTS])]
         takes = [
@@ -95,7 +95,7 @@ def signatures(module: ir.Operation) -> dict[str, Signature]:
 
 
 def step_types(signature: Signature) -> list[tuple[tuple[int, ...], str]]:
-    """Shape and dtype of each argument before batches and stacks were cut."""
+    """Shape and dtype of each argument before batches and stacks were split."""
     found = []
     for i, slot in enumerate(signature.takes):
         if slot.piece is None:
@@ -108,10 +108,10 @@ def step_types(signature: Signature) -> list[tuple[tuple[int, ...], str]]:
 
 
 def evaluate(module: ir.Module, inputs: Mapping[str, Arrays], engine: Engine) -> dict[str, Arrays]:
-    """Results by name of what is run, stacks whole, for the names that `inputs` has.
+    """The results of each function in `inputs`, by name, with stacks whole.
 
     Args:
-        inputs: by name, as `step_types` says.
+        inputs: by name, of the types in `step_types`.
     """
     with module.context:
         form = form_of(module.operation)
@@ -151,8 +151,8 @@ def _slot(type_: ir.Type, batch_dim: Any, piece: Any) -> Slot:
 
 
 def _cut(args: Arrays, takes: Iterable[Slot]) -> Arrays:
-    """Whole arguments as the slots that the form has for them."""
-    used: dict[int, int] = {}  # rows of an argument that earlier slots have
+    """Splits whole arguments into the slots of the form."""
+    used: dict[int, int] = {}  # rows of an argument taken by earlier slots
     found = []
     for i, slot in enumerate(takes):
         first, dim = slot.piece or (i, 0)
@@ -167,7 +167,7 @@ def _cut(args: Arrays, takes: Iterable[Slot]) -> Arrays:
 
 
 def _joined(results: Arrays, gives: tuple[Slot, ...]) -> Arrays:
-    """Results as the step has them: the rows of a stack in one."""
+    """Merges results into those of the step: the rows of a stack in one."""
     parts: dict[int, Arrays] = {}
     dims: dict[int, int] = {}
     for i, (value, slot) in enumerate(zip(results, gives, strict=True)):

@@ -1,4 +1,4 @@
-"""Runs a localised function on every device of its mesh, and puts the parts together."""
+"""Runs a localised function on every device of its mesh, and joins the parts."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ Array = npt.NDArray[Any]
 
 
 class ReplicasDiffer(AssertionError):
-    """Two devices that are to hold the same part of a value hold different ones."""
+    """Two devices that should hold the same part of a value hold different ones."""
 
 
 def run_local(function: ir.Operation, mesh: Mesh, args: Sequence[Array], run: Run) -> Arrays:
-    """From whole arguments to whole results, through what each device computes.
+    """Whole results from whole arguments, by way of what each device computes.
 
     Raises:
-        ReplicasDiffer: devices disagree about a value that both hold.
+        ReplicasDiffer: devices that hold the same part disagree.
     """
     takes = [_sharding(attrs, a) for attrs, a in zip(arg_attrs(function), args, strict=True)]
     dtypes = [np.dtype(dtype_of(value)) for value in body(function).arguments]
@@ -50,7 +50,7 @@ def _sharding(attrs: dict[str, ir.Attribute], value: Array) -> TensorSharding:
 
 
 def split(array: Array, sharding: TensorSharding, mesh: Mesh) -> Arrays:
-    """Each device's part; where the value is unreduced, random parts that sum to it."""
+    """Each device's part; if the value is unreduced, random parts that sum to it."""
     found = []
     summands = _summands(array, mesh.num_shards(sharding.unreduced))
     for place in _places(mesh):
@@ -60,7 +60,7 @@ def split(array: Array, sharding: TensorSharding, mesh: Mesh) -> Arrays:
 
 
 def join(parts: Arrays, sharding: TensorSharding, mesh: Mesh) -> Array:
-    """The whole value; devices that hold the same part must agree on it.
+    """The whole value; devices that hold the same part must agree.
 
     Raises:
         ReplicasDiffer: they do not.

@@ -1,4 +1,4 @@
-"""A function as a module of its own, with a @main that takes and gives only what NumPy knows."""
+"""A function as a separate module, with a @main whose types NumPy knows."""
 
 from collections.abc import Sequence
 
@@ -21,10 +21,10 @@ _COMPLEX_PARTS = {"complex64": "f32", "complex128": "f64"}
 
 
 def alone(module: ir.Operation, function: ir.Operation) -> ir.Module:
-    """A module of `function`, under the name `PROGRAM`, and what it calls, in plain StableHLO.
+    """A module of `function`, under the name `PROGRAM`, and its callees, in plain StableHLO.
 
-    Annotations and `sdy` ops, which move data without changing a value, are left out, and CHLO ops
-    expanded.
+    Annotations are removed, as are `sdy` ops, which move data without changing a value; CHLO ops
+    are expanded.
     """
     with module.context, ir.Location.unknown():
         found = ir.Module.create()
@@ -46,13 +46,13 @@ def alone(module: ir.Operation, function: ir.Operation) -> ir.Module:
 def plain_main(module: ir.Operation, function: ir.Operation, num_devices: int) -> ir.Module:
     """`alone` with a @main of plain types that starts the function on every device.
 
-    Booleans and integers of less than a byte come and go as bytes, narrow floats as float32,
-    complex values as two arrays: the interpreter of StableHLO ends the process where NumPy has no
-    such array.
+    Booleans and integers of less than a byte are passed as bytes, narrow floats as float32,
+    complex values as two arrays: StableHLO's interpreter aborts the process if NumPy has no
+    such array type.
 
     Args:
-        num_devices: @main takes the arguments of device 0, then those of device 1, ...; 1 calls
-            the function, more start it as so many partitions.
+        num_devices: @main takes the arguments of device 0, then those of device 1, ...; with 1 it
+            calls the function, with more it runs the function as that many partitions.
     """
     with module.context, ir.Location.unknown():
         found = alone(module, function)
@@ -109,7 +109,7 @@ def _write_main(module: ir.Module, entry: ir.Operation, num_devices: int) -> Non
 
 
 def plain_types(type_: ir.Type) -> list[ir.Type]:
-    """The types as which a value of `type_` enters and leaves @main."""
+    """The types in which a value of `type_` enters and leaves @main."""
     tensor = ir.RankedTensorType(type_)
     name = dtype_name(tensor.element_type)
     if name in _PLAIN:

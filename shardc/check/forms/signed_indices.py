@@ -1,7 +1,7 @@
-"""Indices for StableHLO's interpreter, which reads unsigned ones as signed.
+"""Signed indices for StableHLO's interpreter, which reads unsigned ones as signed.
 
-To it the uint8 index 200 is -56, which a dynamic_slice clamps to 0; XLA and the specification read
-row 200. So unsigned indices become int64 before the ops that index, clipped to its range.
+It reads the uint8 index 200 as -56, which a dynamic_slice clamps to 0; XLA and the specification
+read row 200. So unsigned indices are converted to int64 before indexing ops, clipped to its range.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from jax.extend.mlir.dialects import stablehlo
 from shardc.ir.tensor_types import dtype_name
 from shardc.ir.walk import walk
 
-# op: its first index operand, and one past its last; None: all that follow
+# op: its first index operand, and one past its last; None: all remaining operands
 _INDICES = {
     "stablehlo.dynamic_slice": (1, None),
     "stablehlo.dynamic_update_slice": (2, None),
@@ -21,7 +21,7 @@ _INDICES = {
 
 
 def sign_indices(function: ir.Operation) -> None:
-    """Converts the unsigned indices of every op that indexes to int64, in place."""
+    """Converts the unsigned indices of every indexing op to int64, in place."""
     for op in list(walk(function)):
         first, end = _scatter_indices(op) or _INDICES.get(op.name, (0, 0))
         for number in range(*slice(first, end).indices(len(op.operands))):

@@ -1,7 +1,7 @@
-"""Runs a @main that was cut into microbatches, phase by phase, as the definition says.
+"""Runs a @main that was split into microbatches, phase by phase, by the definition of the form.
 
 Shares no code with the stage outliner or the runtime: each phase becomes a function of the values
-that it takes from arguments and other phases, and `shardc.accumulate` is done here, by NumPy.
+that it takes from arguments and other phases, and NumPy evaluates `shardc.accumulate`.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ Values = dict[ir.Value, Any]
 
 
 class _Phase:
-    """One phase as a function: `takes` and `gives` are values of the split module."""
+    """One phase as a function; `takes` and `gives` are values of the split module."""
 
     def __init__(self, module: ir.Operation, phase: str, engine: Engine) -> None:
         main = main_function(module)
@@ -76,7 +76,7 @@ def run_split(module: ir.Operation, args: Arrays, engine: Engine) -> Arrays:
     """One step: before, every microbatch, accumulate, after.
 
     Args:
-        args: of the types of @main, batch dims cut in two.
+        args: of the types of @main, with batch dims split.
     """
     main = main_function(module)
     count = get_int(module, NUM_MICROBATCHES) or 1

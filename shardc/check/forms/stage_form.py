@@ -1,7 +1,7 @@
-"""Runs outlined stage functions one after the other, as the ids of their values ask for it.
+"""Runs outlined stage functions one after the other, connected by the ids of their values.
 
-Before, then for every microbatch the forward functions upwards and the backward ones downwards,
-then the rounds of updates; accumulators start from zero.
+Before; then for every microbatch the forward functions from first to last stage and the backward
+functions in reverse; then the rounds of updates. Accumulators start from zero.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def run_stages(module: ir.Operation, args: Arrays, engine: Engine) -> Arrays:
     """The flat results of one step.
 
     Args:
-        args: of the types that @main had after the microbatch split, batch dims cut in two.
+        args: of the types that @main had after the microbatch split, with batch dims split.
     """
     table = [_function(module, each, engine) for each in functions(module)]
     count = get_int(module, NUM_MICROBATCHES) or 1

@@ -1,7 +1,7 @@
-"""Loops around collectives written out, for StableHLO's interpreter.
+"""Unrolls loops around collectives for StableHLO's interpreter.
 
-The interpreter remembers what a collective gave by its channel: the second time it gives the same
-again. So every collective has to stand in the program once, on a channel of its own.
+The interpreter caches the result of a collective by channel: the second run returns the first
+result. So every collective must occur in the program once, on its own channel.
 """
 
 from math import prod
@@ -25,8 +25,8 @@ _CHANNEL = "channel_handle"
 
 
 def repeats_unknown(function: ir.Operation) -> bool:
-    """Whether a collective stands in loops that cannot be written out: too many rounds, or it is
-    not known how many."""
+    """Whether a collective is in loops that cannot be unrolled: too many iterations, or an
+    unknown number."""
     return any(
         op.name in COLLECTIVES and not 1 <= _copies(op, function) <= MOST_COPIES
         for op in walk(function)
@@ -34,7 +34,7 @@ def repeats_unknown(function: ir.Operation) -> bool:
 
 
 def _copies(op: ir.Operation, function: ir.Operation) -> int:
-    """How often an op runs; 0 where that is not known."""
+    """How often an op runs; 0 if unknown."""
     counts = []
     above = op.parent
     while above is not None and above.operation != function:
@@ -45,10 +45,10 @@ def _copies(op: ir.Operation, function: ir.Operation) -> int:
 
 
 def write_out(function: ir.Operation) -> None:
-    """Writes the loops around collectives out, and gives each collective its own channel."""
+    """Unrolls the loops around collectives, and gives each collective its own channel."""
     while (loop := _outermost(function)) is not None:
         count = trip_count(loop)
-        assert count is not None, "repeats_unknown says so first"
+        assert count is not None, "repeats_unknown comes first"
         values = list(loop.operands)
         block = loop.regions[1].blocks[0]
         with ir.InsertionPoint(loop), loop.location:

@@ -1,4 +1,4 @@
-"""Runs one function: as it stands, or, once it is localised, on the devices of its mesh."""
+"""Runs one function: directly or, once localised, on the devices of its mesh."""
 
 from collections.abc import Callable
 

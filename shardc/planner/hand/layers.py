@@ -1,4 +1,4 @@
-"""Where the stages of a plan given by hand begin in the program."""
+"""Where the stages of a hand-written plan begin in the program."""
 
 from collections.abc import Sequence
 
@@ -82,7 +82,7 @@ def cut_shape(splits: Splits, shape: PipelineShape, begins: Begins) -> PipelineS
 def _other_layers(asked: int, layers: int, iterations: int | None) -> InputError:
     other = "" if iterations is None else f", or {iterations} iterations of its loop over layers"
     return InputError(
-        f"the plan by hand counts {asked} layers, and the program has {layers}{other}",
+        f"the hand-written plan counts {asked} layers, and the program has {layers}{other}",
         help="let the layers of all stages add up to that",
         code="SHARDC-208",
     )
@@ -90,8 +90,8 @@ def _other_layers(asked: int, layers: int, iterations: int | None) -> InputError
 
 def _not_there(firsts: Sequence[int]) -> InputError:
     return InputError(
-        f"not every one of the {len(firsts)} stages of the plan by hand begins where a layer of a"
-        " microbatch does",
+        f"not every one of the {len(firsts)} stages of the hand-written plan begins at a layer of a"
+        " microbatch",
         help="begin stages at other layers, or use fewer microbatches",
         code="SHARDC-208",
     )

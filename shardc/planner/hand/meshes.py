@@ -1,4 +1,4 @@
-"""The meshes of the stages of a plan given by hand, and on which devices they lie."""
+"""The meshes of the stages of a hand-written plan, and on which devices they lie."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def meshes_of(spec: StagesSpec, cluster: Cluster) -> list[tuple[Mesh, ...]]:
     groups = len(stages) // spec.chunks
     if groups * spec.chunks != len(stages):
         raise InputError(
-            f"the plan by hand has {len(stages)} stages in {spec.chunks} chunks",
+            f"the hand-written plan has {len(stages)} stages in {spec.chunks} chunks",
             help=f"give a multiple of {spec.chunks} stages, or other chunks",
             code="SHARDC-206",
         )
@@ -34,7 +34,7 @@ def meshes_of(spec: StagesSpec, cluster: Cluster) -> list[tuple[Mesh, ...]]:
         return [_placed([stage.axes or () for stage in stages], stages, group_of, cluster)]
     if len(open_ones) < len(stages):
         raise InputError(
-            f"stage {open_ones[0]} of the plan by hand has no mesh, and others have one",
+            f"stage {open_ones[0]} of the hand-written plan has no mesh, and others have one",
             help='give every stage a mesh, or all of them one: "mesh": [4, 2]',
             code="SHARDC-207",
         )
@@ -62,7 +62,7 @@ def _placed(
         first = group_of[number]
         if sizes[number] != sizes[first]:
             raise InputError(
-                f"stages {first} and {number} of the plan by hand share devices, and one"
+                f"stages {first} and {number} of the hand-written plan share devices, and one"
                 f" has {sizes[first]}, the other {sizes[number]}",
                 help="give chunks of one group of devices meshes of one size",
                 code="SHARDC-207",
@@ -75,7 +75,7 @@ def _placed(
         given = [tuple(range(d, d + n)) for d, n in zip(firsts, sizes, strict=False)]
     elif any(each is None for each in given):
         raise InputError(
-            f"stage {given.index(None)} of the plan by hand has no devices, and others have some",
+            f"stage {given.index(None)} of the hand-written plan has no devices, but others have",
             help="give the devices of all stages, or of none",
             code="SHARDC-207",
         )
@@ -84,7 +84,7 @@ def _placed(
         wrong = [d for d in ids if d in used or not 0 <= d < cluster.num_devices]
         if wrong or len(set(ids)) < len(ids):
             raise InputError(
-                f"the devices {ranges(ids)} of stage {number} of the plan by hand are not"
+                f"the devices {ranges(ids)} of stage {number} of the hand-written plan are not"
                 f" {len(ids)} free ones of the {cluster.num_devices} of cluster '{cluster.name}'",
                 help="give each device to one stage, numbered from 0",
                 code="SHARDC-207",
@@ -100,8 +100,8 @@ def _placed(
 
 def _too_many(devices: int, cluster: Cluster) -> InputError:
     return InputError(
-        f"the stages of the plan by hand take {devices} devices, and cluster '{cluster.name}' has"
-        f" {cluster.num_devices}",
+        f"the stages of the hand-written plan take {devices} devices, and cluster"
+        f" '{cluster.name}' has {cluster.num_devices}",
         help="use fewer stages, smaller meshes or a larger cluster",
         code="SHARDC-207",
     )

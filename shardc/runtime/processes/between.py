@@ -69,7 +69,7 @@ class _JointRoute:
             return self._program.run([{} for _ in self._program.moves])
         found, self._waiting = self._waiting, None
         if found is None:
-            raise ShardcError("a message is received that nobody has sent", code="SHARDC-266")
+            raise ShardcError("a message is received that was never sent", code="SHARDC-266")
         return found
 
 

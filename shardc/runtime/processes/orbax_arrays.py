@@ -128,7 +128,7 @@ class _Commit:
             said = str(error).splitlines()[0][-SAID:].lstrip(": ")
             told = ClusterError(
                 f"rank {job.rank} cannot write its part of a checkpoint: {said}",
-                help="make room where checkpoints are written; those that were complete are whole",
+                help="make room where checkpoints are written; completed checkpoints are intact",
                 code="SHARDC-284",
             )
             job.watch.fail(str(told))

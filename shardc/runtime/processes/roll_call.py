@@ -50,8 +50,8 @@ def limit_s() -> float:
         found = 0.0
     if not found > 0:
         raise ClusterError(
-            f"{LIMIT_VARIABLE}={text} is no number of seconds above 0",
-            help="leave it out for 60 seconds",
+            f"{LIMIT_VARIABLE}={text} is not a positive number of seconds",
+            help="unset it for the default of 60 seconds",
             code="SHARDC-101",
         )
     return found

@@ -157,7 +157,7 @@ class _Graph:
             return True
         if not allowed.any():
             raise InfeasibleError(
-                f"every strategy of node {v} is forbidden, by itself or by a neighbour",
+                f"every strategy of node {v} is forbidden, directly or by a neighbour",
                 code="SHARDC-221",
                 help="remove one of the sharding constraints on this op or its neighbours",
             )

@@ -1,4 +1,4 @@
-"""What has no code is a bug of shardc, with the pass, the op and a file; users' own errors stay."""
+"""What has no code is a bug in shardc, with the pass, the op and a file; users' own errors stay."""
 
 import re
 from pathlib import Path
@@ -83,7 +83,7 @@ def test_every_door_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         with monkeypatch.context() as broken:
             broken.setattr(name, fails)
-            with pytest.raises(BugError, match=r"a bug of shardc while .*IndexError: made up"):
+            with pytest.raises(BugError, match=r"a bug in shardc while .*IndexError: made up"):
                 call()
 
 
@@ -105,7 +105,7 @@ def test_a_shape_at_which_shardc_fails_is_left_out(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("SHARDC_RERAISE")
     notes = lowered(mesh="auto").plan().plan.notes
     assert any(
-        "left out: a bug of shardc while planning: IndexError: made up" in str(n) for n in notes
+        "left out: a bug in shardc while planning: IndexError: made up" in str(n) for n in notes
     )
 
 

@@ -190,7 +190,7 @@ def test_plans_are_kept_on_disk_and_damage_is_mended(
     assert len(planned) == 1
     (kept,) = (tmp_path / "plans").iterdir()
     kept.write_text("{")
-    with pytest.warns(RequestWarning, match="is damaged and is made again"):
+    with pytest.warns(RequestWarning, match="is damaged and will be replaced"):
         again = sharded(step).lower(*args).plan().plan
     assert len(planned) == 2
     assert msgspec.json.decode(kept.read_bytes(), type=Plan) == again
@@ -199,7 +199,7 @@ def test_plans_are_kept_on_disk_and_damage_is_mended(
     assert len(planned) == 3
     # What cannot be kept is told, and the plan is used all the same.
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(kept))
-    with pytest.warns(UserWarning, match="not kept"):
+    with pytest.warns(UserWarning, match="not cached"):
         sharded(step).lower(*args).plan()
 
 

@@ -136,7 +136,7 @@ def test_a_memory_inside_the_step_is_left_out_and_said_so() -> None:
     assert str(imported.module).count("annotate_device_placement") == 2
     options = plan_options(stages=1, microbatches=1)
     lowered = Lowered(imported, Cluster.load("cpu8"), (), options)
-    with pytest.warns(shardc.RequestWarning, match=r"1 times, the first at .*arguments\.py"):
+    with pytest.warns(shardc.RequestWarning, match=r"1 times, first at .*arguments\.py"):
         text = lowered.plan().as_text()
     assert "annotate_device_placement" not in text
     np.testing.assert_allclose(sharded(step)(X), 2 * np.sin(X), rtol=1e-6)

@@ -103,7 +103,7 @@ def test_help_lists_the_commands_without_loading_them() -> None:
         (
             ValueError("oh"),
             4,
-            "error[SHARDC-999]: a bug of shardc while running the command: ValueError: oh",
+            "error[SHARDC-999]: a bug in shardc while running the command: ValueError: oh",
         ),
         (KeyboardInterrupt(), 130, "interrupted"),
         (click.FileError("x.mlir", "gone"), 2, "Could not open file 'x.mlir'"),

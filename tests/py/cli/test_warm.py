@@ -93,12 +93,12 @@ def test_files_are_warmed_and_what_is_wrong_is_said(
     file.write_text(text.as_text())
     ran = shardc("warm", file, "--devices", 2, "--stages", 1, "--microbatches", 1)
     assert ran.exit_code == 0, ran.output
-    assert "compiled and not kept; set JAX_COMPILATION_CACHE_DIR" in ran.stdout
+    assert "compiled and not cached; set JAX_COMPILATION_CACHE_DIR" in ran.stdout
     (tmp_path / "plain.py").write_text("def step(x): return x\nexample = (1.0,)\n")
     monkeypatch.syspath_prepend(tmp_path)
     ran = shardc("warm", "plain:step", "plain:example", "--devices", 2)
     assert ran.exit_code == 2
-    assert "'plain:step' is no function of shardc.jit" in ran.stderr
+    assert "'plain:step' is not a shardc.jit function" in ran.stderr
     ran = shardc("warm", "plain:step", "plain:example", "--devices", 2, "--stages", 2)
     assert ran.exit_code == 2
     assert "FUNCTION's own shardc.jit" in ran.stderr

@@ -204,7 +204,7 @@ REFUSED = {
     "another dialect": (
         "SHARDC-120",
         main(F2, f"%r = arith.addf %a, %a : {F2}"),
-        "'arith.addf' is no op of StableHLO",
+        "'arith.addf' is not a StableHLO op",
     ),
     "resource": (
         "SHARDC-120",

@@ -44,8 +44,8 @@ def test_passes_of_mlir_are_known_by_name_wherever_they_run() -> None:
     [
         ("simple", "there is no pass 'simple'"),
         ("sample", "needs the option 'count'"),
-        ("sample{count=many}", "'many' is no value of option 'count'"),
-        ("sample{count=1 fast=maybe}", "'maybe' is no value of option 'fast'"),
+        ("sample{count=many}", "'many' is not a value of option 'count'"),
+        ("sample{count=1 fast=maybe}", "'maybe' is not a value of option 'fast'"),
         ("sample{size=1}", "has no option 'size'"),
         ("sample{count=1", "do not match"),
         ("sample}count=1{", "do not match"),

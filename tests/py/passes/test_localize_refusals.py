@@ -47,10 +47,10 @@ REFUSED = {
     "its values are no partial sums": function(
         WHOLE, f"%0 = stablehlo.constant {{{result(SUM)}}} dense<1.0> : tensor<8xf32>", SUM
     ),
-    "a value is resharded, and no collectives are chosen for it": function(
+    "a reshard has not been lowered to collectives": function(
         X, "%0 = sdy.reshard %a <@mesh, [{}]> : tensor<8xf32>"
     ),
-    "result 0 of @main does not lie as its attribute says": function(
+    "result 0 of @main does not have the sharding of its attribute": function(
         X, f"%0 = stablehlo.negate %a {{{result(X)}}} : tensor<8xf32>", WHOLE
     ),
     "the values of @main lie on several meshes: mesh, other": function(

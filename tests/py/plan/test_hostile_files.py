@@ -151,10 +151,10 @@ def test_the_cache_is_private_and_a_damaged_plan_is_made_again(tmp_path, monkeyp
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert plan_cache.load("abc") == msgspec.structs.replace(PLAN, from_cache=True)
     (folder / "abc.json").rename(folder / "def.json")
-    with pytest.warns(shardc.RequestWarning, match="damaged and is made again: it was made for"):
+    with pytest.warns(shardc.RequestWarning, match="damaged and will be replaced: it was made for"):
         assert plan_cache.load("def") is None
     (folder / "abc.json").write_bytes(msgspec.json.encode(PLAN)[:-20])
-    with pytest.warns(shardc.RequestWarning, match="damaged and is made again"):
+    with pytest.warns(shardc.RequestWarning, match="damaged and will be replaced"):
         assert plan_cache.load("abc") is None
     plan_cache.store(PLAN)
     assert plan_cache.load("abc") is not None

@@ -24,7 +24,7 @@ SAMPLES = {
     NoteCode.ROW_CONFLICTS: ({"count": 2}, "2 stacks of layers"),
     NoteCode.RECOMPUTED: (
         {"stages": "0, 2"},
-        "to hold less, stages 0, 2 make forward values again",
+        "the backward passes of stages 0, 2 recompute forward values",
     ),
     NoteCode.FOLDED: ({"count": 9, "cost": 0.02}, "costs at most 2.00% (proven)"),
     NoteCode.REPLICATED: (

@@ -51,13 +51,13 @@ def test_patterns_of_a_stage_come_before_those_of_all() -> None:
 @pytest.mark.parametrize(
     ("layers", "words"),
     [
-        (["0-3", "2-5"], "layers 2-3 are in stage 1 and before it"),
-        (["0,0", "1"], "layers 0 are in stage 0 and before it"),
+        (["0-3", "2-5"], "stage 1 repeats layers 2-3"),
+        (["0,0", "1"], "stage 0 repeats layers 0"),
         (["0-1", "4-5"], "layers 2-3 are in no stage up to stage 1"),
         ([2, 0], "stage 1 has 0 layers"),
-        ([2, None], "stage 1 does not say which layers it has"),
-        (["3-1"], "'3-1' are no layers"),
-        (["some"], "'some' are no layers"),
+        ([2, None], "stage 1 does not give its layers"),
+        (["3-1"], "'3-1' does not name layers"),
+        (["some"], "'some' does not name layers"),
     ],
 )
 def test_layers_twice_or_not_at_all_are_refused(layers: list[Any], words: str) -> None:

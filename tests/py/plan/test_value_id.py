@@ -23,5 +23,5 @@ def test_the_index_has_no_number() -> None:
 
 @pytest.mark.parametrize("text", ["", "arg", "arg-1", "argument3", "v1x", "index2", "accumulate1"])
 def test_other_words_are_refused(text: str) -> None:
-    with pytest.raises(PlanError, match="is no id of a value"):
+    with pytest.raises(PlanError, match="is not a value id"):
         value_id(text)

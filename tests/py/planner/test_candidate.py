@@ -58,7 +58,7 @@ def test_layers_that_share_their_shardings_are_told_with_what_that_costs() -> No
     tied = StageReport({}, 0, 0, 0, 1.02, 1.0, num_folded=70, folded_objective=1.02)
     parted = StageReport({}, 0, 0, 0, 1.0, 1.0, num_folded=70, folded_objective=1.02)
     assert list(map(str, folding_notes([tied, parted, report()]))) == [
-        "equal layers share their shardings (70 ops and values are like others), which costs at"
+        "equal layers share their shardings (70 ops and values copy others), which costs at"
         " most 2.00% (proven)"
     ]
     assert folding_notes([parted, report()]) == []

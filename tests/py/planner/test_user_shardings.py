@@ -213,5 +213,5 @@ def test_a_constraint_that_does_not_fit_into_memory_is_named() -> None:
         mesh={"data": 2, "model": 4},
         shardings={"w": P()},
     )
-    with pytest.raises(InfeasibleError, match=r"without what is asked for by shardings\['w'\]"):
+    with pytest.raises(InfeasibleError, match=r"without the request of shardings\['w'\]"):
         step.lower(w, np.ones((8, 64), np.float32)).plan()

@@ -67,6 +67,6 @@ def test_ops_are_found_by_name_and_place_on_every_stage() -> None:
 
 
 def test_a_pattern_that_fits_nothing_is_refused() -> None:
-    with pytest.raises(InputError, match="fits no argument and no op") as caught:
+    with pytest.raises(InputError, match="matches no argument and no op") as caught:
         planned().explain("no.such.thing")
     assert caught.value.code == "SHARDC-180"
