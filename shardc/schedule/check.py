@@ -1,4 +1,4 @@
-"""Proves a schedule safe before anything runs: complete, free of deadlock, within its memory."""
+"""Proves a schedule safe before it runs: complete, free of deadlock, within its memory."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ from shardc.schedule.tasks import (
 def check(
     schedule: Schedule, graph: TaskGraph, max_activations: Sequence[Amount] | None = None
 ) -> None:
-    """Nothing, if `schedule` runs `graph` once, can finish, and keeps its memory bound.
+    """Raises unless `schedule` runs every task of `graph` once, terminates, and fits into memory.
 
-    Each lane is lowered to what its device group really does (run, send, receive, free), and that
-    program is checked under blocking sends: it cannot deadlock, and each buffer is freed once,
+    Each lane is lowered to the instructions of its device group (run, send, receive, free), and
+    these are checked under blocking sends: no deadlock, and each buffer is freed once,
     after its last use.
 
     Args:
         max_activations: per device group, in the unit of the graph's buffers.
     Raises:
-        ScheduleError: SHARDC-243 a task is missing, foreign, double or in another group's lane;
+        ScheduleError: SHARDC-243 a task is missing, unknown, repeated or in another group's lane;
             SHARDC-244 the tasks wait for each other; SHARDC-245 a group holds more than
-            `max_activations`; SHARDC-246 and SHARDC-247 as `check_instructions`.
+            `max_activations`; SHARDC-246 and SHARDC-247 as in `check_instructions`.
     """
     _check_complete(schedule, graph)
     order = run_order(schedule, graph)
@@ -50,10 +50,10 @@ def check(
 
 
 def run_order(schedule: Schedule, graph: TaskGraph) -> tuple[Task, ...]:
-    """All tasks in one order that keeps every dependence and every lane's own order.
+    """All tasks in one order that respects every dependence and every lane's own order.
 
-    It goes round the lanes, one task each as far as it can, so that a single process which
-    dispatches in this order keeps all of them busy. `shardc.runtime.tape.order` goes the same way.
+    It cycles through the lanes, taking one task from each if possible, so that a single process
+    dispatching in this order keeps all of them busy. `shardc.runtime.tape.order` does the same.
 
     Raises:
         ScheduleError: SHARDC-244, the tasks wait for each other.
@@ -78,13 +78,13 @@ def run_order(schedule: Schedule, graph: TaskGraph) -> tuple[Task, ...]:
 
 
 def peaks(schedule: Schedule, graph: TaskGraph) -> tuple[Amount, ...]:
-    """Per device group the most that its buffers hold at once, in their own unit.
+    """For each device group, the most that its buffers hold at once, in their own unit.
 
-    A buffer is there from the start of its maker, or from when its value arrives from another
+    A buffer lives from the start of its maker, or from the arrival of its value from another
     group, to the end of its last user in the lane.
 
     Raises:
-        ScheduleError: SHARDC-244, values arrive and the tasks wait for each other.
+        ScheduleError: SHARDC-244, the tasks wait for each other.
     """
     scale = common_scale({buffer.num_bytes for buffer in graph.buffers})
     arrivals = _arrivals(schedule, graph)
@@ -101,11 +101,11 @@ def peaks(schedule: Schedule, graph: TaskGraph) -> tuple[Amount, ...]:
 
 
 Arrivals = dict[int, list[tuple[int, Buffer]]]
-"""Of each group, (tasks of its lane in front, buffer) for what arrives from other groups."""
+"""For each group, (number of earlier tasks in its lane, buffer) of values from other groups."""
 
 
 def _arrivals(schedule: Schedule, graph: TaskGraph) -> Arrivals:
-    """What is received as soon as its value exists, in the order in which one process dispatches
+    """Values are received as soon as they exist, in the order in which one process dispatches
     all tasks."""
     found: Arrivals = {}
     if all(buffer.group == graph.group(buffer.maker) for buffer in graph.buffers):
@@ -123,7 +123,7 @@ def _arrivals(schedule: Schedule, graph: TaskGraph) -> Arrivals:
 def _changes(
     schedule: Schedule, graph: TaskGraph, group: int, arrivals: Arrivals
 ) -> list[tuple[int, Buffer, bool]]:
-    """What a group's lane allocates and frees: (position, buffer, whether it is allocated)."""
+    """The allocations and frees of a group's lane: (position, buffer, whether it is allocated)."""
     lane = schedule.lanes[schedule.groups.index(group)] if group in schedule.groups else ()
     position = {task: i for i, task in enumerate(lane)}
     made = [
@@ -132,7 +132,7 @@ def _changes(
         for buffer in map(graph.buffers.__getitem__, graph.made_by.get(task, ()))
         if buffer.group == group
     ]
-    # What arrives is there behind what the task in front has freed.
+    # A value arrives after the previous task has freed its buffers.
     made += [(2 * i - 1, i, buffer) for i, buffer in arrivals.get(group, ())]
     changes = []
     for time, i, buffer in made:
@@ -145,7 +145,7 @@ def _changes(
 
 
 def _held(schedule: Schedule, graph: TaskGraph, group: int) -> list[tuple[int, Amount]]:
-    """(position in the lane, what is held from there on) for every change of a group."""
+    """(position in the lane, amount held from there on) for every change of a group."""
     held: Amount = 0
     found = []
     for position, buffer, is_made in _changes(schedule, graph, group, _arrivals(schedule, graph)):
@@ -155,22 +155,22 @@ def _held(schedule: Schedule, graph: TaskGraph, group: int) -> list[tuple[int, A
 
 
 def _peak_cell(schedule: Schedule, graph: TaskGraph, group: int, limit: Amount) -> str:
-    """The first cell at which a group holds more than it may."""
+    """The first cell at which a group exceeds its limit."""
     row = schedule.groups.index(group)
     cell = next(i for i, held in _held(schedule, graph, group) if held > limit)
     return schedule.where(row, cell)
 
 
 def _check_complete(schedule: Schedule, graph: TaskGraph) -> None:
-    """ScheduleError (SHARDC-243) unless every task stands once, in the lane of its group."""
+    """ScheduleError (SHARDC-243) unless every task occurs once, in the lane of its group."""
     found = Counter(task for lane in schedule.lanes for task in lane)
     missing = [task for task in graph.tasks if task not in found]
     if missing:
         raise ScheduleError(
             "the schedule does not contain " + ", ".join(map(str, missing[:8])),
             where=f"row {graph.group(missing[0])} of the grid",
-            help="a step runs each of its actions once: add what is missing to that row, and to"
-            " the rows of the others",
+            help="a step runs each of its actions once: add the missing ones to that row and the"
+            " other rows",
             code="SHARDC-243",
         )
     for row, lane in enumerate(schedule.lanes):
@@ -187,8 +187,8 @@ def _check_complete(schedule: Schedule, graph: TaskGraph) -> None:
             seen.add(task)
             if graph.group(task) != schedule.groups[row]:
                 raise ScheduleError(
-                    f"{task} stands in the lane of device {schedule.groups[row]}, but its stage"
-                    f" lives on device {graph.group(task)}",
+                    f"{task} is in the lane of device {schedule.groups[row]}, but its stage"
+                    f" is on device {graph.group(task)}",
                     where=schedule.where(row, position),
                     help=f"move it to row {graph.group(task)}",
                     code="SHARDC-243",
@@ -198,7 +198,7 @@ def _check_complete(schedule: Schedule, graph: TaskGraph) -> None:
 def deadlock(
     schedule: Schedule, graph: TaskGraph, position: Sequence[int], finished: set[Task]
 ) -> ScheduleError:
-    """Says which task each stuck lane is at, and what it waits for."""
+    """The error that names the task each stuck lane has reached, and what it waits for."""
     waits, first = [], None
     for row, lane in enumerate(schedule.lanes):
         if position[row] < len(lane):

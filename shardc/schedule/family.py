@@ -1,4 +1,4 @@
-"""A family of schedules: where stages stand, and in what order each group runs its tasks."""
+"""A family of schedules: the placement of stages, and the order of each group's tasks."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -24,16 +24,16 @@ from shardc.schedule.times import Times
 from shardc.schedule.work import Placement, Work
 from shardc.solver.pipeline.slices import slice_lengths
 
-BLOCKS_PER_SLICE = 8  # how finely slices are told apart
+BLOCKS_PER_SLICE = 8  # resolution of slice lengths
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a family may look at where its order depends on time or memory.
+    """The times and limits that a family's order may depend on.
 
     Attributes:
         times: of a group's whole share.
-        transfer_s: of a value that goes to another group.
+        transfer_s: of a value sent to another group.
         max_activations: per device group, in microbatches of its full share; None: no limit.
         time_limit_s: for a family that searches.
         attention_share: part of a microbatch's time that grows with the square of its length; later
@@ -49,7 +49,7 @@ class Costs:
 
 Lanes = Sequence[Sequence[Task]]
 Order = Callable[[Work, Costs], Lanes]
-"""The per-microbatch tasks of each device group, in order; P and U are put around them."""
+"""The per-microbatch tasks of each device group, in order; `framed` adds P and U."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class ScheduleFamily:
 
     Attributes:
         order: (work, costs) -> per device group its per-microbatch tasks in order.
-        split_backward: it runs B and W apart (and may fuse some as X).
-        chunks: stages per device group, or () where any number will do.
-        replicas: 2 where each stage stands on two groups.
-        slices: whether it cuts microbatches into token slices.
+        split_backward: it runs B and W separately (and may fuse some as X).
+        chunks: stages per device group, or () if any number works.
+        replicas: 2 if each stage is on two groups.
+        slices: whether it splits microbatches into token slices.
         place: (work) -> per replica the device group of each stage.
-        refuses: (work) -> why it cannot take such counts and what to do, or None.
+        refuses: (work) -> why it does not support the counts and what to do, or None.
         searches: (work) -> whether its order takes seconds to find.
         about: one line for people.
     """
@@ -85,12 +85,12 @@ class ScheduleFamily:
         return not self.slices
 
     def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:
-        """`base` with the chunks, slices and replicas that this family gives it.
+        """`base` with the chunks, slices and replicas of this family.
 
         Args:
-            chunks, slices: None: what the family takes by itself.
+            chunks, slices: None: the family's defaults.
         Raises:
-            ScheduleError: SHARDC-242, it has no such number of them.
+            ScheduleError: SHARDC-242, it does not support such a number of them.
         """
         count = self.num_chunks(chunks)
         if slices is not None and slices != 1 and not self.slices:
@@ -111,10 +111,10 @@ class ScheduleFamily:
         return work
 
     def num_chunks(self, asked: int | None = None) -> int:
-        """Stages per device group: as many as asked for, or what the family takes by itself.
+        """Stages per device group: the requested number, or the family's default.
 
         Raises:
-            ScheduleError: SHARDC-242, it takes no such number.
+            ScheduleError: SHARDC-242, it does not support this number.
         """
         if asked is not None and self.chunks and asked not in self.chunks:
             own = " or ".join(map(str, self.chunks))
@@ -125,7 +125,7 @@ class ScheduleFamily:
         return asked or (self.chunks or (2,))[0]
 
     def generate(self, work: Work, costs: Costs | None = None) -> Schedule:
-        """The schedule of `work`, which `self.work` gave its chunks and slices."""
+        """The schedule of `work`, whose chunks and slices come from `self.work`."""
         full = replace(
             work,
             backward=True,
@@ -148,7 +148,7 @@ class ScheduleFamily:
         """The schedule for `base` under `costs`, with its graph.
 
         Raises:
-            ScheduleError: SHARDC-242, the family cannot take such counts.
+            ScheduleError: SHARDC-242, the family does not support the counts.
         """
         work = self.work(base, chunks, slices)
         shares: tuple[Amount, ...] = ()
@@ -159,9 +159,9 @@ class ScheduleFamily:
         return Planned(work, schedule, self.graph(work, schedule), slice_shares=shares)
 
     def in_flight(self, work: Work) -> tuple[int, ...]:
-        """Per stage, the microbatches whose activations it holds at once, in the schedule itself.
+        """For each stage, the microbatches whose activations it holds at once in this schedule.
 
-        A slice counts as its part of one, rounded up.
+        A slice counts as its share of a microbatch, rounded up.
         """
         split = self.split_backward and work.backward
         return _in_flight(
@@ -174,12 +174,12 @@ class ScheduleFamily:
 
 @dataclass(frozen=True)
 class Planned:
-    """A schedule and what it schedules.
+    """A schedule with its work and task graph.
 
     Attributes:
-        lower_bound: no schedule of these stages on these groups has a shorter span, within the
-            memory that was allowed; None where nothing was proven.
-        slice_shares: the part of a microbatch's time that each slice takes; () = equal parts.
+        lower_bound: no schedule of these stages on these groups, within the allowed memory, has a
+            shorter span; None if nothing was proven.
+        slice_shares: share of each slice in a microbatch's time; () = equal parts.
     """
 
     work: Work
@@ -200,8 +200,8 @@ def _in_flight(family: ScheduleFamily, work: Work) -> tuple[int, ...]:
 
 
 def most_held(schedule: Schedule, work: Work) -> tuple[int, ...]:
-    """Per stage, the most microbatches of which a copy of it has begun the forward and not ended
-    the backward; slices count as their part of one, rounded up."""
+    """For each stage, the most microbatches of which a copy has begun the forward but not ended
+    the backward; a slice counts as its share of a microbatch, rounded up."""
     ends = (WEIGHT if work.split_backward else BACKWARD, WHOLE_BACKWARD)
     most = [0] * work.num_stages
     for lane in schedule.lanes:
@@ -217,9 +217,9 @@ def most_held(schedule: Schedule, work: Work) -> tuple[int, ...]:
 
 
 def sliced(work: Work, attention_share: Amount) -> tuple[tuple[Amount, ...], tuple[Amount, ...]]:
-    """Of each slice, its part of the tokens and of the time, where the pipeline is fastest.
+    """The share of each slice in the tokens and in the time, for the fastest pipeline.
 
-    A causal slice attends to all tokens before it: of a sequence of length 1 the tokens from i to j
+    A causal slice attends to all earlier tokens: in a sequence of length 1, the tokens from i to j
     take (1 - a) (j - i) + a (j^2 - i^2) of the time.
     """
     num_blocks = BLOCKS_PER_SLICE * work.slices
@@ -235,7 +235,7 @@ def sliced(work: Work, attention_share: Amount) -> tuple[tuple[Amount, ...], tup
 
 
 def graph_of(schedule: Schedule, work: Work, placement: Placement) -> TaskGraph:
-    """The graph of `work`, in which what `schedule` runs as X is X."""
+    """The graph of `work`, with X for what `schedule` runs as X."""
     fused = {task for lane in schedule.lanes for task in lane if task.kind == WHOLE_BACKWARD}
     return work.graph(placement, fused)
 

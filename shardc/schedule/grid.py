@@ -11,13 +11,13 @@ GOES_ON = "="
 
 
 def grid(simulation: Simulation, unit_s: float | None = None) -> str:
-    """A row per device; `.` is idle, `=` goes on with the action at its left.
+    """A row per device; `.` is idle, `=` continues the action at its left.
 
     Args:
         unit_s: time of one column; None takes the shortest action. An action that starts between
             two columns is printed at the nearer one (or the next free one).
     Returns:
-        Lines without a final newline; "" where no action takes time.
+        Lines without a final newline; "" if no action takes time.
 
     Two stages, two microbatches, 1F1B, F = 1, B = 2:
 
@@ -41,11 +41,11 @@ def print_grid(schedule: Schedule) -> str:
 
 
 def parse_grid(text: str, where: str | None = None) -> Schedule:
-    """Reads a grid, printed or written by hand.
+    """Parses a grid, printed or hand-written.
 
     Each line is `device | action action ...`; `.` and `=` leave a column empty, lines that start
-    with # say nothing. Only the order within a row counts: what runs at the same time follows from
-    the dependences.
+    with # are comments. Only the order within a row counts: dependences determine what runs at the
+    same time.
 
     Args:
         where: name of the file, for errors.

@@ -1,8 +1,8 @@
-"""What each device group really does for a schedule: run, send, receive, free; and its checker.
+"""The instructions of each device group (run, send, receive, free), and their checker.
 
-A lane says only in what order tasks run. Lowered, it also says when each value goes out and comes
-in and when each buffer dies, which is all that a process needs to play its part without asking the
-others.
+A lane only gives the order of tasks. Its instructions also say when each value is sent and
+received and when each buffer is freed: everything a process needs to play its part without
+consulting the others.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ class Run(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Sends the result of `task` to device group `target`; done when it has been received."""
+    """Sends the result of `task` to device group `target`; completes when it is received."""
 
     task: Task
     target: int
@@ -33,7 +33,7 @@ class Send(NamedTuple):
 
 
 class Receive(NamedTuple):
-    """Takes the result of `task` from device group `source`."""
+    """Receives the result of `task` from device group `source`."""
 
     task: Task
     source: int
@@ -53,20 +53,20 @@ class Free(NamedTuple):
 
 Instruction = Run | Send | Receive | Free
 Instructions = Mapping[int, Sequence[Instruction]]
-"""By device group, in order, what it does."""
+"""By device group, its instructions in order."""
 
 
 def instructions_of(
     schedule: Schedule, graph: TaskGraph, order: Sequence[Task]
 ) -> dict[int, list[Instruction]]:
-    """The instructions of every device group of a schedule that can finish.
+    """The instructions of every device group of a schedule that terminates.
 
-    Walks all tasks in one order that every lane agrees with, and puts each send and its receive
-    there as a pair as soon as the value exists. Every group's instructions are then a part of one
-    sequence, so that blocking sends never wait for each other.
+    Walks all tasks in one order that agrees with every lane, and inserts each send and its receive
+    as a pair as soon as the value exists. Every group's instructions are thus part of one
+    sequence, so blocking sends cannot deadlock.
 
     Args:
-        order: all tasks, each after what it needs and in its lane's order (`run_order`).
+        order: all tasks, each after its needs and in its lane's order (`run_order`).
     """
     program: dict[int, list[Instruction]] = {group: [] for group in schedule.groups}
     readers: dict[Task, list[int]] = {}
@@ -91,13 +91,13 @@ def instructions_of(
 
 
 def check_instructions(program: Instructions, graph: TaskGraph) -> None:
-    """Nothing, if `program` runs `graph` to its end under blocking sends and frees what it makes.
+    """Raises unless `program` runs `graph` to its end under blocking sends and frees its buffers.
 
     Raises:
         ScheduleError: SHARDC-243 a task is not run once, by its own group; SHARDC-244 a task runs
-            before what it needs, or groups wait for each other; SHARDC-246 a buffer is freed too
-            early, twice or never; SHARDC-247 a value is sent that nobody receives, or read where it
-            was never received.
+            before one it needs, or groups wait for each other; SHARDC-246 a buffer is freed too
+            early, twice or never; SHARDC-247 a value is sent that nobody receives, or read without
+            having been received.
     """
     _check_runs(program, graph)
     state = _State(program, graph)
@@ -107,7 +107,7 @@ def check_instructions(program: Instructions, graph: TaskGraph) -> None:
 
 
 def _check_runs(program: Instructions, graph: TaskGraph) -> None:
-    """ScheduleError (SHARDC-243) unless every task is run once, by the group of its stage."""
+    """ScheduleError (SHARDC-243) unless every task runs once, on the group of its stage."""
     runs = Counter(
         (each.task, group)
         for group, instructions in program.items()
@@ -143,7 +143,7 @@ class _State:
                 self.used_by.setdefault(user, []).append(i)
 
     def step(self) -> bool:
-        """Lets every group go as far as it can; whether anything happened."""
+        """Advances every group as far as possible; whether anything happened."""
         before = sum(self.at.values())
         for group, instructions in self.program.items():
             while self.at[group] < len(instructions):
@@ -161,7 +161,7 @@ class _State:
                         self._fill(target, task)
                         self.at[target] += 1
                     case Receive():
-                        break  # the sender moves both
+                        break  # the sender advances both
                 self.at[group] += 1
         return sum(self.at.values()) > before
 
@@ -175,7 +175,7 @@ class _State:
             raise ScheduleError(
                 "the device groups wait for each other: " + ", ".join(said),
                 where=self._where(at),
-                help="bring sends and receives into one order on both sides"
+                help="bring sends and receives into the same order on both sides"
                 if alone is None
                 else f"add the {partner} that device {alone} waits for",
                 code="SHARDC-244" if alone is None else "SHARDC-247",
@@ -194,7 +194,7 @@ class _State:
                 raise ScheduleError(
                     f"{task} reads the result of {need.task}, which is not on device {group} yet",
                     where=self._where(group),
-                    help=f"receive it from device {need.source} before"
+                    help=f"receive it from device {need.source} first"
                     if need.source != group
                     else f"run {need.task} before",
                     code="SHARDC-247" if need.source != group else "SHARDC-244",
@@ -206,7 +206,7 @@ class _State:
         self._fill(group, task)
 
     def _fill(self, group: int, task: Task) -> None:
-        """The buffers of a group that the result of a task goes into."""
+        """Marks the buffers of a group that hold the result of a task as live."""
         made = self.graph.made_by.get(task, ())
         self.live.update(i for i in made if self.graph.buffers[i].group == group)
 
@@ -231,7 +231,7 @@ class _State:
             )
 
     def _has_partner(self, group: int) -> bool:
-        """Whether the other side of what a stuck group is at is still to come."""
+        """Whether the partner of a stuck group's send or receive is still to come."""
         match self._next(group):
             case Send(task, target):
                 return Receive(task, group) in self._left(target)

@@ -1,16 +1,16 @@
-"""Where stages stand: stage -> device group, for each replica."""
+"""The placement of stages: stage -> device group, for each replica."""
 
 from shardc.schedule.work import Placement, Work
 
 
 def looped(work: Work) -> Placement:
-    """Stage s on group s mod p: with one chunk in order, with more round and round."""
+    """Stage s on group s mod p: with several chunks, round and round."""
     p = work.num_groups
     return tuple(tuple(s % p for s in range(work.num_stages)) for _ in range(work.replicas))
 
 
 def zigzag(work: Work) -> Placement:
-    """To the last group and back, again and again: with two chunks a V."""
+    """To the last group and back, repeatedly: with two chunks a V."""
     p = work.num_groups
     there = [s % p if s // p % 2 == 0 else p - 1 - s % p for s in range(work.num_stages)]
     return (tuple(there),) * work.replicas
@@ -23,7 +23,7 @@ def both_ways(work: Work) -> Placement:
 
 
 def stages_of(placement: Placement, group: int) -> list[tuple[int, int]]:
-    """The (stage, replica) that stand on a group."""
+    """The (stage, replica) pairs on a group."""
     return [
         (stage, replica)
         for replica, of_stage in enumerate(placement)

@@ -1,4 +1,4 @@
-"""The schedules by name: the families of `shardc.schedule.families`, and the user's own."""
+"""The schedules by name: the families of `shardc.schedule.families`, and user-defined ones."""
 
 import importlib
 import pkgutil
@@ -17,12 +17,12 @@ AUTO = ("gpipe", "1f1b")  # what schedule="auto" chooses from
 PLACES = {"looped": looped, "zigzag": zigzag, "both-ways": both_ways}
 
 _own: dict[str, ScheduleFamily] = {}
-_registered: dict[str, str] = {}  # a number that no other registration has
+_registered: dict[str, str] = {}  # name -> a number unique to the registration
 
 
 @cache
 def built_in() -> dict[str, ScheduleFamily]:
-    """The families that come with shardc, by name."""
+    """The built-in families, by name."""
     found: dict[str, ScheduleFamily] = {}
     for module in pkgutil.iter_modules(families.__path__, families.__name__ + "."):
         for family in importlib.import_module(module.name).FAMILIES:
@@ -32,7 +32,7 @@ def built_in() -> dict[str, ScheduleFamily]:
 
 
 def names() -> list[str]:
-    """Every schedule there is, the user's own at the end."""
+    """All schedules, user-defined ones last."""
     return [*built_in(), *(name for name in _own if name not in built_in())]
 
 
@@ -41,18 +41,18 @@ def _is_file(name: str) -> bool:
 
 
 def identity(name: str) -> str:
-    """What makes two schedules of one name differ: the text of a file; a function is the same only
-    while it is registered."""
+    """Distinguishes schedules of the same name: the text of a file, or the registration of a
+    function."""
     if _is_file(name):
         return Path(name).read_text(encoding="utf-8")
     return _registered.get(name, "")
 
 
 def schedule_named(name: str) -> ScheduleFamily:
-    """The family called `name`, or that of the one schedule that is written in the file `name`.
+    """The family called `name`, or that of the schedule in the file `name`.
 
     Raises:
-        ScheduleError: SHARDC-240 there is none; of a file as `shardc.schedule.written`.
+        ScheduleError: SHARDC-240 there is none; for a file as in `shardc.schedule.written`.
     """
     if _is_file(name):
         return family_of_file(name)
@@ -95,19 +95,19 @@ def register_schedule(
     slices: bool = False,
     place: str = "looped",
 ) -> ScheduleFamily:
-    """Makes a schedule of the caller's own known by `name`, in this process.
+    """Registers a user-defined schedule under `name`, in this process.
 
     Args:
         order: (work, costs) -> per device group its `Task`s in order, F and B of every microbatch
-            (and W where `split_backward`). P and U are put around them. Every schedule that it
-            gives is checked before it is simulated or run.
+            (and W with `split_backward`). shardc adds P and U. Every schedule that it
+            returns is checked before it is simulated or run.
         chunks: stages per device group.
-        replicas: 2 where each stage stands on two groups (`place="both-ways"`).
-        slices: it cuts microbatches into token slices.
+        replicas: 2 if each stage is on two groups (`place="both-ways"`).
+        slices: it splits microbatches into token slices.
         place: "looped": stage s on group s mod p; "zigzag": there and back again; "both-ways": a
-            zigzag from either end.
+            zigzag from each end.
     Raises:
-        ScheduleError: SHARDC-242, the name is taken by one of shardc's own or an option is unknown.
+        ScheduleError: SHARDC-242, a built-in schedule has this name, or an option is unknown.
     """
     if name in built_in() or name == "auto":
         raise ScheduleError(
@@ -138,14 +138,14 @@ def register_schedule(
 def plan_schedule(
     name: str, base: Work, costs: Costs, chunks: int | None = None, slices: int | None = None
 ) -> Planned:
-    """The schedule called `name`, or the one written in the file `name`, for `base`.
+    """The schedule called `name`, or the one in the file `name`, for `base`.
 
-    A file holds a grid (`parse_grid`) or, ending in .json, what `Schedule.to_json` gives. Where it
-    has a W the backward is split, where it has P or U they are part of the step.
+    A file holds a grid (`parse_grid`) or, ending in .json, the data of `Schedule.to_json`. If it
+    has a W, the backward is split; if it has P or U, they are part of the step.
 
     Raises:
         ScheduleError: SHARDC-240 there is none; SHARDC-241 the file cannot be read; SHARDC-242 the
-            schedule cannot take such counts; SHARDC-243 a stage stands on two groups.
+            schedule does not support the counts; SHARDC-243 a stage is on two groups.
     """
     if not _is_file(name):
         return schedule_named(name).plan(base, costs, chunks, slices)

@@ -1,4 +1,4 @@
-"""Runs a schedule on paper: when each task starts and ends, and how much time is idle."""
+"""Simulates a schedule: when each task starts and ends, and how much time is idle."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from shardc.schedule.tasks import (
 )
 
 Link = Callable[[int, int], object]
-"""(source group, target group) -> the link that carries it; transfers over one link take turns."""
+"""(source group, target group) -> the link between them; transfers over one link take turns."""
 
 
 @dataclass(frozen=True)
 class TimedAction:
-    """A task and when it runs; 0 is the start of the step."""
+    """A task with its start and end; 0 is the start of the step."""
 
     action: Task
     device: int
@@ -34,18 +34,18 @@ class TimedAction:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a schedule costs.
+    """The cost of a schedule.
 
     Attributes:
         makespan_s: end of the last task.
         bubble_ratio: idle device time over all device time, 0 for an empty step.
-        span_s: the longest that any device group is at it, from its first start to its last end
-            (the cost of the zero-bubble papers; what a step takes where groups start the next one
+        span_s: the longest time from a device group's first start to its last end (the cost
+            in the zero-bubble papers; the step time if groups start the next step
             without waiting for each other).
-        span_bubble_ratio: idle share of that span, the mean over the device groups.
+        span_bubble_ratio: idle share of that span, averaged over the device groups.
         peak_activations: per device group, in the unit of the graph's buffers (microbatches of the
-            group's full share where the graph was made without a program).
-        timeline: the tasks in the order in which they start.
+            group's full share if the graph was made without a program).
+        timeline: the tasks in order of their starts.
     """
 
     makespan_s: Amount
@@ -65,16 +65,16 @@ def simulate(
     overlap: bool = True,
     link: Link | None = None,
 ) -> Simulation:
-    """Every task starts as soon as its device group is free and what it needs has arrived.
+    """Starts every task as soon as its device group is free and its needs have arrived.
 
     Args:
         schedule: complete (see `check`).
-        transfer_s: of every value that goes to another device group, or of each need.
-        overlap: a transfer runs beside compute and delays its reader only; False: the sender also
-            waits until its values have gone.
+        transfer_s: of every value sent to another device group, or of each need.
+        overlap: a transfer overlaps with compute and delays only its reader; False: the sender
+            waits, too, until its values are sent.
         link: None: transfers never wait for each other.
     Returns:
-        Exact numbers where all times are integers or fractions.
+        Exact numbers if all times are integers or fractions.
     Raises:
         ScheduleError: SHARDC-244, the tasks wait for each other.
     """
@@ -88,7 +88,7 @@ def lengths(
     duration_s: Callable[[Task], Amount],
     transfer_s: Amount = 0,
 ) -> tuple[Amount, Amount]:
-    """(span_s, makespan_s) of `simulate`, which takes longer to say the rest."""
+    """(span_s, makespan_s) of `simulate`, without the cost of its other results."""
     times = _timed(schedule, graph, duration_s, transfer_s, overlap=True, link=None)
     makespan, span = _extent(schedule, times)
     return times.exact(span), times.exact(makespan)
@@ -96,7 +96,7 @@ def lengths(
 
 @dataclass(frozen=True)
 class _Times:
-    """Start and end of every task, by its position in the lanes put in a row, times `scale`."""
+    """Start and end of every task, by its position in the concatenated lanes, times `scale`."""
 
     tasks: list[Task]
     takes: list[Amount]
@@ -132,7 +132,7 @@ def _timed(
     distinct = {*takes, *(s for each in sends for *_, s in each if s is not None)}
     scale = common_scale(distinct)
     whole: dict[Amount | None, Amount] = {time: scaled(time, scale) for time in distinct}
-    takes = [whole[time] for time in takes]  # equal numbers scale alike
+    takes = [whole[time] for time in takes]  # scales each distinct number once
     readers = [[(i, need, whole.get(s)) for i, need, s in each] for each in sends]
     start, end = _run(
         schedule,
@@ -160,7 +160,7 @@ def _run(
     overlap: bool,
     link: Link | None,
 ) -> tuple[dict[int, Amount], dict[int, Amount]]:
-    """Start and end of every task that can run, by its position in the lanes put in a row."""
+    """Start and end of every task that can run, by its position in the concatenated lanes."""
     first = [0]
     for lane in schedule.lanes:
         first.append(first[-1] + len(lane))
@@ -218,7 +218,7 @@ def _run(
 
 
 def _extent(schedule: Schedule, times: _Times) -> tuple[Amount, Amount]:
-    """Makespan and span, scaled; tasks that take no time do not count."""
+    """Makespan and span, scaled; tasks that take no time are ignored."""
     makespan: Amount = 0
     span: Amount = 0
     at = 0
@@ -233,7 +233,7 @@ def _extent(schedule: Schedule, times: _Times) -> tuple[Amount, Amount]:
 
 def _summary(schedule: Schedule, graph: TaskGraph, times: _Times) -> Simulation:
     tasks, start, end = times.tasks, times.start, times.end
-    exact = cache(times.exact)  # many tasks start where another ends
+    exact = cache(times.exact)  # many tasks start when another ends
     makespan, span = _extent(schedule, times)
     timeline = []
     at = 0
@@ -252,7 +252,7 @@ def _summary(schedule: Schedule, graph: TaskGraph, times: _Times) -> Simulation:
         total = length * len(schedule.lanes)
         if not total:
             return 0
-        idle = max(total - busy, 0)  # sums of floats may differ in the last place
+        idle = max(total - busy, 0)  # float sums may differ in the last place
         return Fraction(idle) / total if isinstance(idle, int) else idle / total
 
     return Simulation(

@@ -1,7 +1,7 @@
-"""The words of a schedule: tasks, what each needs, the buffers they hold, the lanes they run in.
+"""The terms of a schedule: tasks, their needs, the buffers they hold, the lanes they run in.
 
-One language for the checker, the simulator, the planner and the runtime: all of them read
-`Schedule` and `TaskGraph` and nothing else.
+The checker, the simulator, the planner and the runtime read `Schedule` and `TaskGraph` and
+nothing else.
 """
 
 import math
@@ -24,8 +24,8 @@ UPDATE = "U"
 KINDS = {
     PROLOGUE: "once per step, before the microbatches",
     FORWARD: "forward of one microbatch",
-    BACKWARD: "backward of one microbatch (input gradient only where the stage also has W)",
-    WEIGHT: "weight gradient of one microbatch, where it is split from B",
+    BACKWARD: "backward of one microbatch (input gradient only, if the stage also has W)",
+    WEIGHT: "weight gradient of one microbatch, if it is split from B",
     WHOLE_BACKWARD: "B and W of one microbatch in one program, in a schedule that splits others",
     UPDATE: "once per step, after the microbatches (the optimizer)",
 }
@@ -43,9 +43,9 @@ class Task(NamedTuple):
     Attributes:
         stage: 0 is the first of the pipeline. A device group may own several (chunks).
         kind: a key of `KINDS`.
-        microbatch: 0-based. Of P and U it is the round, and round 0 is not printed: `2P`, `2U1`.
+        microbatch: 0-based. For P and U it is the round; round 0 is not printed: `2P`, `2U1`.
         slice: part of the microbatch's sequence; slice 1 prints as `2F0.1`, slice 0 as `2F0`.
-        replica: 1 is the copy of the stage that runs the pipeline the other way: `2F0'`.
+        replica: 1 is the copy of the stage in the pipeline that runs the other way: `2F0'`.
     """
 
     stage: int
@@ -61,12 +61,12 @@ class Task(NamedTuple):
         return f"{self.stage}{self.kind}{number}{part}{"'" * self.replica}"
 
     def place(self, num_stages: int) -> int:
-        """Which of all copies of the stages runs it: stage s of replica r is r * num_stages + s."""
+        """Index of its stage among all copies: stage s of replica r is r * num_stages + s."""
         return self.replica * num_stages + self.stage
 
     @staticmethod
     def parse(text: str) -> "Task":
-        """Reads what `str` printed; ScheduleError (SHARDC-241) if `text` is no task."""
+        """Parses the output of `str`; ScheduleError (SHARDC-241) if `text` is not a task."""
         match = _TEXT.fullmatch(text)
         if match is None or match[2] not in KINDS or not (match[3] or match[2] in ONCE_PER_STEP):
             raise ScheduleError(
@@ -79,11 +79,11 @@ class Task(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What a task waits for.
+    """A dependence of a task.
 
     Attributes:
         task: the one whose result is needed.
-        num_bytes: what is sent where source and target differ; 0 where only the order counts.
+        num_bytes: sent if source and target differ; 0 if only the order counts.
         source: device group that makes the value.
         target: device group that reads it.
     """
@@ -95,14 +95,14 @@ class Need(NamedTuple):
 
 
 class Buffer(NamedTuple):
-    """A value that is held between tasks, such as the activations that the backward reads.
+    """A value held between tasks, such as the activations that the backward reads.
 
     Attributes:
         group: device group that holds it.
         num_bytes: its size; in graphs made without a program, a share of one microbatch's
             activations on the group's whole share of the model.
         maker: the task that allocates it.
-        users: the tasks that read it; after the last of them it is freed.
+        users: the tasks that read it; it is freed after the last of them.
     """
 
     group: int
@@ -113,12 +113,12 @@ class Buffer(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskGraph:
-    """Everything that one step has to do, in whatever order.
+    """All the work of one step, without its order.
 
     Attributes:
-        needs: of every task, what it waits for.
-        groups: the device group that runs each (stage, replica).
-        buffers: what is held, and from when to when.
+        needs: the dependences of every task.
+        groups: the device group of each (stage, replica).
+        buffers: the values held, with makers and users.
     """
 
     needs: Mapping[Task, tuple[Need, ...]]
@@ -127,7 +127,7 @@ class TaskGraph:
 
     @property
     def tasks(self) -> Iterable[Task]:
-        """Every task once, in the order in which the graph was made."""
+        """Every task once, in the order in which the graph was built."""
         return self.needs.keys()
 
     @cached_property
@@ -153,10 +153,10 @@ class Schedule:
     """The order in which each device group runs its tasks.
 
     Attributes:
-        lanes: per lane, in order, its tasks.
+        lanes: the tasks of each lane, in order.
         groups: the device group of each lane; () means that lane i is group i.
-        columns: of each task the column of the grid that it was written in; () where the schedule
-            was not written by hand. Errors point there.
+        columns: the column of each task in a hand-written grid, for error positions; () for
+            generated schedules.
     """
 
     lanes: tuple[tuple[Task, ...], ...]
@@ -170,7 +170,7 @@ class Schedule:
 
     @cached_property
     def cells(self) -> dict[Task, tuple[int, int]]:
-        """Lane and position of each task (of one that stands twice, the last)."""
+        """Lane and position of each task (the last one of a repeated task)."""
         return {
             task: (row, column)
             for row, lane in enumerate(self.lanes)
@@ -178,23 +178,23 @@ class Schedule:
         }
 
     def where(self, row: int, position: int) -> str:
-        """The cell of a task for an error: rows are device groups, columns count from 0."""
+        """The cell of a task, for an error: rows are device groups, columns count from 0."""
         column = self.columns[row][position] if self.columns else position
         return f"row {row}, column {column} of the grid ({self.lanes[row][position]})"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data that `from_json` reads back: printed lanes and their device groups."""
+        """Plain data for `from_json`: printed lanes and their device groups."""
         return {"lanes": [list(lane) for lane in print_lanes(self)], "groups": list(self.groups)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "Schedule":
-        """Reads `to_json`; ScheduleError (SHARDC-241), a word is not an action."""
+        """Inverse of `to_json`; ScheduleError (SHARDC-241), a word is not an action."""
         return Schedule(parse_lanes(data["lanes"]), tuple(data.get("groups", ())))
 
 
 def common_scale(amounts: Iterable[Amount]) -> int:
-    """What makes all of them whole, so that they can be added and compared as integers: much
-    faster than fractions, and as exact. 1 where one of them is a float."""
+    """A factor that makes all amounts integers, so that they add and compare as integers: much
+    faster than fractions, and exact. 1 if one of them is a float."""
     distinct = set(amounts)
     if any(isinstance(amount, float) for amount in distinct):
         return 1
@@ -202,12 +202,12 @@ def common_scale(amounts: Iterable[Amount]) -> int:
 
 
 def scaled(amount: Amount, scale: int) -> Amount:
-    """`amount` times the scale that makes it whole; beside floats everything stays what it is."""
+    """`amount` times the scale, as an integer; with scale 1, unchanged."""
     return amount if isinstance(amount, float) or scale == 1 else int(amount * scale)
 
 
 def parse_lanes(texts: Iterable[Sequence[str]]) -> tuple[tuple[Task, ...], ...]:
-    """The lanes whose printed tasks `texts` are; ScheduleError (SHARDC-241)."""
+    """Parses lanes of printed tasks; ScheduleError (SHARDC-241)."""
     return tuple(tuple(Task.parse(text) for text in lane) for lane in texts)
 
 

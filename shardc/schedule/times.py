@@ -1,4 +1,4 @@
-"""How long the tasks of a step take."""
+"""The times of a step's tasks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ Durations = Callable[[Task], Amount]
 
 @dataclass(frozen=True)
 class Times:
-    """How long a device group's whole share of one microbatch takes, in seconds or any one unit.
+    """Times of a device group's whole share of one microbatch, in seconds or any one unit.
 
-    A chunk takes its part of that, and so does a slice.
+    A chunk or a slice takes its share of these.
 
     Attributes:
         forward_s: F of one microbatch.
         backward_s: input-gradient backward of one microbatch.
-        weight_s: weight-gradient backward; where a schedule does not split it, B takes both.
+        weight_s: weight-gradient backward; in a schedule that does not split it, B takes both.
         prologue_s: P.
         update_s: each round of U.
     """
@@ -57,12 +57,12 @@ class Times:
 def durations(
     work: Work, times: Times | Sequence[Times], slice_shares: Sequence[Amount] = ()
 ) -> Durations:
-    """Times of tasks.
+    """The time of each task.
 
     Args:
-        times: of every stage, or one per stage and copy (each still of the group's whole share, so
-            that a chunk of it takes 1 / chunks).
-        slice_shares: the part of a microbatch's time that each slice takes; () = equal parts.
+        times: of every stage, or one per stage and copy (each for the group's whole share, so
+            a chunk of it takes 1 / chunks).
+        slice_shares: share of each slice in a microbatch's time; () = equal parts.
     """
     places = work.num_stages * work.replicas
     per_stage = [times] * places if isinstance(times, Times) else list(times)

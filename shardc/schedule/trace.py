@@ -10,7 +10,7 @@ US_PER_S = 1e6
 def chrome_trace(simulation: Simulation) -> dict[str, Any]:
     """JSON data with one complete event ("ph": "X") per action and one thread per device.
 
-    Actions that take no time are left out. Source: Google's "Trace Event Format" (times in
+    Actions that take no time are omitted. Source: Google's "Trace Event Format" (times in
     microseconds).
     """
     names = [

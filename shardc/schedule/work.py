@@ -1,4 +1,4 @@
-"""What one step of a pipeline has to do, in whatever order, derived from its counts alone."""
+"""The work of one pipeline step, without its order, derived from its counts alone."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -31,15 +31,15 @@ class Work:
         num_groups: device groups, at least 1.
         num_microbatches: of the whole step, both replicas together; at least 1.
         chunks: stages per device group and replica.
-        slices: parts that each microbatch's sequence is cut into; slice j reads slices up to j.
-        replicas: 2 where each stage also stands on a second group, for a pipeline that runs the
-            other way. The first half of the microbatches goes through replica 0.
-        backward: False for functions that only go forward (evaluation): no B, no W.
-        split_backward: the backward is cut into B (input gradient) and W (weight gradient).
+        slices: parts of each microbatch's sequence; slice j reads slices up to j.
+        replicas: 2 if each stage is also on a second group, for a pipeline in the other
+            direction. The first half of the microbatches goes through replica 0.
+        backward: False for forward-only functions (evaluation): no B, no W.
+        split_backward: the backward is split into B (input gradient) and W (weight gradient).
         prologue: each stage starts with one P.
-        update_rounds: how many U each stage ends with; stages exchange values between rounds.
+        update_rounds: number of U per stage; stages exchange values between rounds.
         weight_share: share of a microbatch's activations that W still reads; B frees the rest.
-        slice_tokens: the part of a microbatch's tokens in each slice; () = equal parts.
+        slice_tokens: share of each slice in a microbatch's tokens; () = equal parts.
     Raises:
         ScheduleError: SHARDC-242, a count is out of range.
     """
@@ -78,18 +78,18 @@ class Work:
 
     @property
     def share(self) -> Amount:
-        """What one F is of the forward of one microbatch on a group's whole share."""
+        """The share of one F in the forward of one microbatch on a group's whole share."""
         parts = self.chunks * self.slices
         return 1 if parts == 1 else Fraction(1, parts)
 
     def size(self, slice_: int) -> Amount:
-        """What a slice holds of the activations of one microbatch on a group's whole share."""
+        """The share of a slice in the activations of one microbatch on a group's whole share."""
         if not self.slice_tokens:
             return self.share
         return self.slice_tokens[slice_] * self.share * self.slices
 
     def microbatches(self, replica: int = 0) -> range:
-        """Those that go through a replica."""
+        """The microbatches that go through a replica."""
         count, rest = divmod(self.num_microbatches, self.replicas)
         first = replica * count + min(replica, rest)
         return range(first, first + count + (replica < rest))
@@ -98,12 +98,12 @@ class Work:
         """The tasks of the step, their dependences and the activations they hold.
 
         F(s,k) needs P(s) and F(s-1,k); B(s,k) needs F(s,k) and B(s+1,k); W(s,k) needs B(s,k). With
-        slices, F of a slice needs F of the slice before on its stage, B that of the slice behind.
-        U(s) needs the whole backward of s on both replicas; a later round of U needs the round
-        before on every stage.
+        slices, F of a slice needs F of the previous slice on its stage, and B needs B of the next
+        slice. U(s) needs the whole backward of s on both replicas; a later round of U needs the
+        previous round on every stage.
 
         Args:
-            fused: the X tasks, each in place of a B and a W; only where the backward is split.
+            fused: the X tasks, each replacing a B and a W; only if the backward is split.
         """
         groups = {
             (stage, replica): group

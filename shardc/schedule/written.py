@@ -1,4 +1,4 @@
-"""Schedules that a person has written down, cell by cell."""
+"""Hand-written schedules, read cell by cell."""
 
 import json
 from dataclasses import replace
@@ -15,25 +15,25 @@ from shardc.schedule.work import Placement, Work
 
 
 def family_of_file(name: str) -> ScheduleFamily:
-    """The schedule in a file as a family that takes its own counts and no others.
+    """The schedule in a file, as a family that supports only its own counts.
 
-    P and U are put around the lanes as the program needs them, whatever the grid has of them.
+    P and U are added as the program needs them, whether or not the grid has them.
 
     Raises:
-        ScheduleError: SHARDC-241 it cannot be read; 243, 244, 246 and 247 as `check`, with the cell
-            of the file.
+        ScheduleError: SHARDC-241 it cannot be read; 243, 244, 246 and 247 as in `check`, with the
+            cell of the file.
     """
     path = Path(name)
     try:
         state = path.stat()
     except OSError:
-        return _family(name, read_schedule(path))  # says what is wrong with it
+        return _family(name, read_schedule(path))  # raises, with the reason
     return _family_read(name, state.st_mtime_ns, state.st_size)
 
 
 @cache
 def _family_read(name: str, changed_ns: int, num_bytes: int) -> ScheduleFamily:
-    """The family in a file as it was then: planning asks for it at every stage."""
+    """The family in a file; cached, because planning asks for it at every stage."""
     return _family(name, read_schedule(Path(name)))
 
 
@@ -93,12 +93,12 @@ def _family(name: str, written: Schedule) -> ScheduleFamily:
 
 
 def planned_by_hand(schedule: Schedule, base: Work) -> Planned:
-    """A schedule written by hand, with the graph of the step that it is for.
+    """A hand-written schedule, with the graph of its step.
 
-    Its stages stand where their tasks do; their number is what the grid shows.
+    Stages are placed where the grid has their tasks; it also determines their number.
 
     Raises:
-        ScheduleError: SHARDC-242 the grid has no such number of rows; SHARDC-243 a stage stands on
+        ScheduleError: SHARDC-242 the grid has another number of rows; SHARDC-243 a stage is on
             two groups, or on none.
     """
     if sorted(schedule.groups) != list(range(base.num_groups)):
@@ -116,7 +116,7 @@ def planned_by_hand(schedule: Schedule, base: Work) -> Planned:
             home = groups.setdefault((task.stage, task.replica), schedule.groups[row])
             if home != schedule.groups[row]:
                 raise ScheduleError(
-                    f"{task} stands in row {schedule.groups[row]}, but other actions of its stage"
+                    f"{task} is in row {schedule.groups[row]}, but other actions of its stage are"
                     f" in row {home}",
                     where=schedule.where(row, position),
                     help="give all actions of a stage to one device",
@@ -128,8 +128,8 @@ def planned_by_hand(schedule: Schedule, base: Work) -> Planned:
     if missing or num_stages % base.num_groups:
         what = f"stage {missing[0][0]}" if missing else f"{num_stages} stages for {base.num_groups}"
         raise ScheduleError(
-            f"the grid does not give every device as many stages: {what}",
-            help="write the actions of every stage, and as many stages for each device",
+            f"the grid does not give every device the same number of stages: {what}",
+            help="write the actions of every stage, with the same number of stages per device",
             code="SHARDC-243",
         )
     work = replace(
@@ -146,7 +146,7 @@ def planned_by_hand(schedule: Schedule, base: Work) -> Planned:
 
 
 def read_schedule(path: Path) -> Schedule:
-    """What a file holds: a grid or, ending in .json, what `Schedule.to_json` gives.
+    """Reads a file: a grid or, ending in .json, the data of `Schedule.to_json`.
 
     Raises:
         ScheduleError: SHARDC-241, it cannot be read.

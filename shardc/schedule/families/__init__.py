@@ -1,1 +1,1 @@
-"""One file per mechanism; each lists its `FAMILIES`, and the registry finds them."""
+"""One file per mechanism; each lists its `FAMILIES`, which the registry collects."""

@@ -1,7 +1,7 @@
-"""Chimera and BitPipe: two pipelines over the same groups, from either end.
+"""Chimera and BitPipe: two pipelines over the same groups, one from each end.
 
 Sources: Li, Hoefler, "Chimera", SC 2021 (arXiv 2107.06925); Wu et al., "BitPipe" (arXiv
-2410.19367), whose two pipelines are V-shaped. Each stage stands on two groups, which add their
+2410.19367), whose two pipelines are V-shaped. Each stage is on two groups, which add their
 gradients once per step.
 """
 
@@ -14,8 +14,8 @@ from shardc.schedule.work import Work
 def order(work: Work, costs: Costs) -> Lanes:
     """By slots: with S stages, F(s,k) at 2k + s and B(s,k) at 2k + 2S - 1 - s.
 
-    Each pipeline takes p / 2 microbatches per unit, and a unit starts 2S slots after the one
-    before. For an even p the slots of the two pipelines never collide, with one chunk or with a V.
+    Each pipeline takes p / 2 microbatches per unit, and a unit starts 2S slots after the previous
+    one. For even p the slots of the two pipelines never collide, with one chunk or with a V.
     """
     p, stages = work.num_groups, work.num_stages
     slots: list[list[tuple[int, Task]]] = [[] for _ in range(p)]

@@ -1,8 +1,8 @@
-"""DualPipe and DualPipeV: forwards of one direction beside backwards of the other.
+"""DualPipe and DualPipeV: forwards of one direction paired with backwards of the other.
 
 Source: DeepSeek-AI, "DualPipe" (MIT licence, 2025) and Sea AI Lab's "cut in half" note for the V
-form. DualPipe runs two pipelines from either end; DualPipeV folds one pipeline of half stages, so
-that its two chunks play the two directions with one copy of the weights.
+form. DualPipe runs two pipelines, one from each end; DualPipeV folds one pipeline of half as many
+stages, so that its two chunks take the roles of the two directions with one copy of the weights.
 """
 
 from collections import deque
@@ -45,8 +45,8 @@ def _steps(lane: _Lane, before: int, behind: int, num_pairs: int) -> list[Task]:
 
     Args:
         before: groups between this one and the middle (or the fold).
-        behind: groups from the end that its direction 0 comes from, this one included.
-        num_pairs: pairs of F of one direction and B of the other in the main part, each way.
+        behind: groups from the end where its direction 0 enters, this one included.
+        num_pairs: in the main part, pairs of F of one direction and B of the other, each way.
     """
     for _ in range(2 * before):
         lane.forward(0)
@@ -66,7 +66,7 @@ def _steps(lane: _Lane, before: int, behind: int, num_pairs: int) -> list[Task]:
         lane.backward(1)
         lane.forward(1)
         lane.backward(0)
-    # From half of these pairs on, weight gradients wait for the end, where there is nothing else.
+    # From half of these pairs on, weight gradients move to the end, where groups would idle.
     for i in range(2 * behind):
         split = i >= behind
         lane.backward(1 - i % 2, split=split)
@@ -79,7 +79,7 @@ def _steps(lane: _Lane, before: int, behind: int, num_pairs: int) -> list[Task]:
 
 
 def two_ways(work: Work, costs: Costs) -> Lanes:
-    """DualPipe: direction 0 of a group is the pipeline that starts at the nearer end."""
+    """DualPipe: direction 0 of a group is the pipeline that enters at the nearer end."""
     p, half = work.num_groups, work.num_groups // 2
     placement = both_ways(work)
     lanes = []
@@ -100,7 +100,7 @@ def two_ways(work: Work, costs: Costs) -> Lanes:
 
 
 def folded(work: Work, costs: Costs) -> Lanes:
-    """DualPipeV: direction 0 is the chunk on the way there, direction 1 the one on the way back."""
+    """DualPipeV: direction 0 is the chunk on the way down the V, direction 1 that on the way up."""
     p, m = work.num_groups, work.num_microbatches
 
     def lane(group: int) -> list[Task]:

@@ -1,7 +1,7 @@
-"""Hanayo: one pipeline that runs through the groups in waves, there and back again.
+"""Hanayo: one pipeline that runs through the groups in waves, forth and back.
 
 Source: Liu et al., "Hanayo", SC 2023 (arXiv 2308.15762). W waves are 2W chunks in a zigzag. The
-order is greedy: backwards first, then the forward that is furthest on its way.
+order is greedy: backwards first, then the forward of the latest stage.
 """
 
 from shardc.schedule.family import Costs, Lanes, ScheduleFamily

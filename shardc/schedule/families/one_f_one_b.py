@@ -1,6 +1,6 @@
-"""1F1B and its relatives: a warm-up of forwards, then one forward and one backward in turn.
+"""1F1B and its relatives: a warm-up of forwards, then forwards and backwards alternate.
 
-The bubble is GPipe's, the activations held are at most the number of stages.
+The bubble equals GPipe's; a stage holds at most as many microbatches as there are stages.
 Sources: Narayanan et al., SC 2021 (arXiv 2104.04473), section 2.2 (PipeDream-Flush, DAPPLE);
 Zhuang et al., "On Optimizing the Communication of Model Parallelism" (arXiv 2211.05322) for the
 eager warm-up that hides transfers; Sun et al., "Seq1F1B" (arXiv 2406.03488) for token slices.

@@ -1,7 +1,7 @@
-"""The optimal order: the best family, improved by CP-SAT, with a bound that nothing is below.
+"""The optimal order: the best known one, improved by CP-SAT, with a proven lower bound.
 
-The span is made short: the longest that a device group is at it, which is what a step takes where
-the next one starts without a barrier. Stages stand one per group, or two as a V.
+It minimises the span: the longest time from a group's first start to its last end, which is the
+step time if the next step starts without a barrier. There is one stage per group, or two as a V.
 """
 
 import math
@@ -22,7 +22,7 @@ from shardc.schedule.work import Placement, Work
 from shardc.solver.pipeline.orders import OrderProblem, shortest_order
 
 SLOPES = (1, Fraction(5, 4), Fraction(3, 2), Fraction(7, 4), 2, Fraction(9, 4), Fraction(5, 2), 3)
-"""Forwards ahead of the first backward, per stage behind, of the orders that are tried first."""
+"""Warm-up lengths tried first: forwards before the first backward, per later stage."""
 
 
 def place(work: Work) -> Placement:
@@ -31,16 +31,16 @@ def place(work: Work) -> Placement:
 
 @dataclass(frozen=True)
 class Optimal(ScheduleFamily):
-    """Looks for the best order instead of writing one down."""
+    """A family that searches for its order."""
 
     def plan(
         self, base: Work, costs: Costs, chunks: int | None = None, slices: int | None = None
     ) -> Planned:
-        """The best order found; without `chunks`, of one stage per group and of two.
+        """The best order found; without `chunks`, among one stage per group and two.
 
         Raises:
-            ScheduleError: SHARDC-242, the family cannot take such counts.
-            InfeasibleError: SHARDC-220, no order holds so few activations.
+            ScheduleError: SHARDC-242, the family does not support the counts.
+            InfeasibleError: SHARDC-220, no order fits into the allowed activations.
         """
         found: list[tuple[Amount, Amount, int, Planned]] = []
         for count in (1, 2) if chunks is None else (chunks,):
@@ -69,7 +69,7 @@ def order(work: Work, costs: Costs) -> Lanes:
 
 
 def _best_known(work: Work, costs: Costs) -> tuple[Planned, Simulation] | None:
-    """The shortest of the families and of some greedy orders, of those that fit."""
+    """The shortest order that fits, among the families and some greedy orders."""
     best = None
     for lanes in _known(work, costs):
         schedule = Schedule(framed(lanes, work, place(work)))
@@ -96,7 +96,7 @@ def _known(work: Work, costs: Costs) -> Iterator[Lanes]:
         for family in v_shaped.FAMILIES:
             if family.split_backward:
                 yield family.order(full, costs)
-            else:  # with its backward split, W follows B at once, or fills gaps
+            else:  # with a split backward, W follows B at once, or fills gaps
                 yield _with_weights(family.order(replace(full, split_backward=False), costs))
         return
     for family in (*zero_bubble.FAMILIES, *two_bp.FAMILIES[:1]):
@@ -112,9 +112,9 @@ def _known(work: Work, costs: Costs) -> Iterator[Lanes]:
 
 
 def _warm_ups(work: Work, costs: Costs) -> Iterator[Lanes]:
-    """Orders of F and B that start with more and more forwards."""
+    """Orders of F and B with longer and longer warm-ups."""
     times = costs.times
-    # So many forwards fit until the first backward comes from a stage, per stage behind.
+    # Per later stage, the forwards that fit until the first backward comes back from it.
     filled = (times.forward_s + times.backward_s + 2 * costs.transfer_s) / (times.forward_s or 1)
     for slope in (*SLOPES, filled):
         for more in (0, 1):
@@ -124,7 +124,7 @@ def _warm_ups(work: Work, costs: Costs) -> Iterator[Lanes]:
                 return math.ceil(slope * behind) + more if behind else more
 
             yield one_f_one_b.alternating(warm_up)(work, costs)
-    # Backwards first, forwards whenever there is room.
+    # Backwards first; forwards whenever there is room.
     yield [
         [Task(stage, kind, k) for kind in (BACKWARD, FORWARD) for k in work.microbatches()]
         for stage in range(work.num_stages)
@@ -145,7 +145,7 @@ def _simulated(planned: Planned, costs: Costs) -> Simulation:
 
 
 def _improved(planned: Planned, costs: Costs, time_limit_s: float) -> Planned:
-    """`planned` or a shorter order, with a bound."""
+    """`planned` or a shorter order, with a lower bound."""
     graph, work = planned.graph, planned.work
     tasks = list(graph.tasks)
     index = {task: i for i, task in enumerate(tasks)}

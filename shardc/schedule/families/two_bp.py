@@ -1,7 +1,7 @@
-"""2BP: any schedule with its backward split, the weight gradients where it would wait.
+"""2BP: any schedule with its backward split, and weight gradients where it would idle.
 
 Source: Rae, Lee, Bruhwiler, "2BP: 2-Stage Backpropagation" (arXiv 2405.18047). Forwards and input
-gradients keep the base's order; memory grows, as activations live until their W.
+gradients keep the base's order; memory grows, because activations live until their W.
 """
 
 from shardc.schedule.families import breadth_first, gpipe, interleaved, one_f_one_b
@@ -12,7 +12,7 @@ from shardc.schedule.work import Work
 
 
 def naive(work: Work, costs: Costs) -> Lanes:
-    """One microbatch at a time, there and back."""
+    """One microbatch at a time, forward then backward."""
     return [
         [Task(stage, kind, k) for k in work.microbatches() for kind in (FORWARD, BACKWARD)]
         for stage in range(work.num_stages)

@@ -1,10 +1,8 @@
-"""V-shaped pipelines: two chunks per group, the second on the way back, so that all hold the same.
+"""V-shaped pipelines: two chunks per group, the second on the way back, which balances memory.
 
 A group that holds its first chunk's activations for long holds its second's only briefly. Each
-schedule repeats one pattern per microbatch, a period of six slots; the offsets in the pattern
-decide how many microbatches are in flight.
-Sources: Qi et al., "Pipeline Parallelism with Controllable Memory", NeurIPS 2024 (arXiv
-2405.15362), for V-Min, V-Half and the V form of zero bubble.
+schedule repeats one pattern per microbatch, with a period of six slots; the offsets in the pattern
+determine how many microbatches are in flight.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,8 +26,8 @@ OVERTAKING = (
     Filling(by_kind=True),
     *(Filling(loose=True, reserve=reserve) for reserve in (1, 2, 4)),
 )
-MOST_TASKS = 1024  # forwards of a step up to which all of those are tried
-QUICK_TASKS = 256  # forwards of a step up to which that is a matter of a moment
+MOST_TASKS = 1024  # forwards of a step up to which all fillings are tried
+QUICK_TASKS = 256  # forwards of a step up to which the search is fast
 
 Offsets = Sequence[tuple[int, int, int, int]]
 """Per group, the slots of F and F on the way back, B on the way back and B, of microbatch 0."""
@@ -52,8 +50,8 @@ def least(p: int) -> Iterator[Offsets]:
 def two_thirds(p: int) -> Iterator[Offsets]:
     """Whole backwards of two slots each: forwards at full speed, backwards at a third.
 
-    The slots that the forwards leave free on a group make two pairs, or two ways to make two pairs;
-    the backward on the way back takes the first pair that comes, the other one what is left.
+    The free slots between a group's forwards can be paired in one or two ways. The backward on
+    the way back takes the first pair that becomes free, the other backward takes the rest.
     """
     for turn in (0, 2, 4):
         for delay in (0, 1):
@@ -84,7 +82,7 @@ def _paired(forwards: Sequence[tuple[int, int]], slot: int) -> Offsets:
 
 
 def repeating(offsets_of: Callable[[int], Iterator[Offsets]], most: Callable[[int], int]) -> Order:
-    """The pattern that takes the least time with its gaps squeezed out, of those that fit.
+    """The pattern that is fastest once its gaps are squeezed out, among those that fit.
 
     Args:
         most: (p) -> microbatches that a group may hold.
@@ -127,7 +125,7 @@ def _slots(work: Work, offsets: Offsets) -> list[list[tuple[int, Task]]]:
 def _squeezed(
     work: Work, pattern: Sequence[Lane], limit: int
 ) -> Iterator[list[list[tuple[int, Task]]]]:
-    """The pattern without the gaps of its start and its end, and perhaps those between."""
+    """The pattern without the gaps at its start and end, and optionally those in between."""
     graph, room = work.graph(zigzag(work)), limit * work.chunks
     if not work.split_backward:
         slots = {task: slot for lane in pattern for slot, task in lane}
@@ -139,7 +137,7 @@ def _squeezed(
     last = Task(0, FORWARD, work.num_microbatches - 1)
     for still in (range(0), range(slots[Task(0, BACKWARD)], slots[last] + 1)):
         early = squeeze(slots, graph, one, room=room, still=still)
-        # After the last forward only weights are in the way of backwards, and those can wait.
+        # After the last forward only weights delay backwards, and weights can wait.
         early = {task: slot for task, slot in early.items() if task.kind != WEIGHT}
         yield _moved(pattern, squeeze(early, unsplit, one, start=early[last]))
 
@@ -149,7 +147,7 @@ def _moved(pattern: Sequence[Lane], slots: Mapping[Task, int]) -> list[list[tupl
 
 
 def _in_order(lanes: Sequence[Lane]) -> Lanes:
-    """Of two tasks in one slot, forwards go first, and the first chunk's."""
+    """In one slot, forwards come first, and the first chunk's."""
     return [
         [task for _, task in sorted(lane, key=lambda e: (e[0], e[1].kind != FORWARD, e[1].stage))]
         for lane in lanes
@@ -159,7 +157,7 @@ def _in_order(lanes: Sequence[Lane]) -> Lanes:
 def _filled(
     work: Work, orders: Iterable[Lanes], costs: Costs, limit: int, fillings: Sequence[Filling]
 ) -> list[Lanes]:
-    """Orders of F and B, each filled with weights in several ways, those that fit."""
+    """Orders of F and B, each filled with weights in several ways; only those that fit."""
     filled = (
         fill_weights(work, zigzag(work), order, costs, limit, filling)
         for order in orders
@@ -169,7 +167,7 @@ def _filled(
 
 
 def _best(orders: Sequence[Lanes], work: Work, costs: Costs) -> Lanes:
-    """The one with the shortest span, of those the shortest step, of those the first."""
+    """The one with the shortest span; ties are broken by the shortest step, then by position."""
     assert orders, f"no order of {work.num_groups} groups fits"
     graph, of = work.graph(zigzag(work)), durations(work, costs.times)
 
@@ -182,13 +180,13 @@ def _best(orders: Sequence[Lanes], work: Work, costs: Costs) -> Lanes:
 
 
 def zero_bubble(work: Work, costs: Costs) -> Lanes:
-    """ZB-V: memory of 1F1B's first stage, no bubble where F, B and W take the same time."""
+    """ZB-V: memory of 1F1B's first stage, no bubble if F, B and W take the same time."""
     orders = _filled(work, [_zero_bubble(work)], costs, work.num_groups, FILLINGS)
     return _best(orders, work, costs)
 
 
 def _zero_bubble(work: Work) -> Lanes:
-    """F and B of ZB-V: the first chunk runs ahead until the second one's first backward is due."""
+    """F and B of ZB-V: the first chunk runs ahead until the second chunk's first backward."""
     p, m, last = work.num_groups, work.num_microbatches, work.num_stages - 1
     lanes = []
     for group in range(p):

@@ -10,9 +10,9 @@ from shardc.schedule.work import Work
 
 
 def handcrafted(depth: int) -> Order:
-    """1F1B with `depth` times the warm-up; W of a stage lags behind B by `depth` per stage before.
+    """1F1B with `depth` times the warm-up; W of a stage trails B by `depth` per earlier stage.
 
-    The lag makes up for the shorter warm-up of later stages: all hold as much as the first.
+    The lag offsets the shorter warm-up of later stages, so all stages hold as much as the first.
     """
 
     def order(work: Work, costs: Costs) -> Lanes:

@@ -1,1 +1,1 @@
-"""Ways to order the tasks of lanes that several mechanisms share."""
+"""Ways to order the tasks of lanes, shared by several mechanisms."""

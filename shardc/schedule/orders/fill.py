@@ -1,7 +1,7 @@
 """Puts weight gradients where a pipeline would idle.
 
-A W may run any time after its B, so schedules with split backwards order F and B, and W goes where
-the next of them has not got its inputs yet, or where memory must be freed first.
+A W may run any time after its B. So schedules with split backwards order F and B, and W goes where
+the inputs of the next task are not ready yet, or where memory must be freed first.
 """
 
 from collections import deque
@@ -26,17 +26,17 @@ from shardc.schedule.work import Placement, Work
 
 @dataclass(frozen=True)
 class Filling:
-    """How groups use the time in which the next task of their lane has not got its inputs.
+    """How groups use the time until the inputs of their lane's next task are ready.
 
     Attributes:
         patience: a W runs in a gap that is known to be at least 1 - patience of its time; 0: only
             in gaps that it fits into, 1: in every gap.
-        level: a W also runs where its group would else have waited longer, in all, than any other
-            group has: what then comes late does so on a group that has time to make up.
-        loose: keep only the order of the tasks of each kind and stage, and run what is ready.
+        level: a W also runs if its group would otherwise have idled longer, in total, than any
+            other group: the delay then hits a group that has slack.
+        loose: keep only the order of the tasks of each kind and stage, and run whatever is ready.
         reserve: chunks of room that an F which overtakes another F must leave.
-        by_kind: keep the order of all F and that of all B, and let a B overtake an F that there is
-            no room for, or the other way round.
+        by_kind: keep the order of all F and that of all B, and let a B overtake an F for which
+            there is no room, or vice versa.
     """
 
     patience: Amount = 0
@@ -54,13 +54,13 @@ def fill_weights(
     limit: Amount | None = None,
     filling: Filling | None = None,
 ) -> list[list[Task]] | None:
-    """`lanes` of F and B, each B's W put where its group would wait.
+    """`lanes` of F and B, with each W inserted where its group would idle.
 
     Args:
-        limit: what a group may hold, in microbatches of its full share; before an F that would
-            hold more, weights are run. None: no limit.
+        limit: the most a group may hold, in microbatches of its full share; weights run before an
+            F that would exceed it. None: no limit.
     Returns:
-        None where tasks that ran early took the room that others needed.
+        None if tasks that ran early took the room that others needed.
     """
     return _Filler(work, placement, lanes, costs, limit, filling or Filling()).run()
 
@@ -71,7 +71,7 @@ def _graph(work: Work, placement: Placement) -> TaskGraph:
 
 
 class _Filler:
-    """A simulation in which idle groups take their oldest weight gradient."""
+    """A simulation in which idle groups run their oldest weight gradient."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class _Filler:
     ) -> None:
         self.filling = filling
         self.splits = work.split_backward
-        self.whole = common_scale([work.weight_share])  # what one F takes
+        self.whole = common_scale([work.weight_share])  # size of one F
         self.late = int(scaled(work.weight_share, self.whole)) if self.splits else self.whole
         self.room = None if limit is None else limit * self.whole // work.share
         self.graph = _graph(work, placement)
@@ -109,7 +109,7 @@ class _Filler:
         self.waiting: list[deque[Task]] = [deque() for _ in lanes]
         self.held = [0] * len(lanes)
         self.free_at: list[Amount] = [0] * len(lanes)
-        self.idle: list[Amount] = [0] * len(lanes)  # between tasks, so far
+        self.idle: list[Amount] = [0] * len(lanes)  # time between tasks, so far
         self.events: list[tuple[Amount, int]] = [(0, row) for row in range(len(lanes))]
         self.readers: dict[Task, set[int]] = {}
         for task, row in self.lane_of.items():
@@ -159,7 +159,7 @@ class _Filler:
         return self.takes[task.kind, task.stage, task.slice]
 
     def _ready(self, task: Task, row: int) -> Amount | None:
-        """When the inputs of a task are there; None while one of them has not been started."""
+        """When the inputs of a task are ready; None while one of them has not started."""
         ready: Amount = 0
         for need in self.graph.needs[task]:
             if need.task not in self.ends:

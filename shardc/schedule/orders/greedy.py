@@ -1,4 +1,4 @@
-"""List scheduling: whenever a group is free, it takes the most urgent task that is ready."""
+"""List scheduling: a free group runs the most urgent task that is ready."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -16,7 +16,7 @@ def greedy(
     urgency: Callable[[Task], tuple[int, ...]],
     limit: Amount | None = None,
 ) -> list[list[Task]]:
-    """Lanes of F and B (whole), in the order in which free groups take them.
+    """Lanes of F and (whole) B, in the order in which free groups run them.
 
     Args:
         urgency: the smallest goes first.
@@ -44,7 +44,7 @@ def greedy(
     while events:
         now = events[0][0]
         woken: set[int] = set()
-        while events and events[0][0] == now:  # all that ends now is known before anyone chooses
+        while events and events[0][0] == now:  # process all ends at this time before choosing
             _, group, ended = heappop(events)
             woken.add(group)
             for reader in readers.get(ended, ()) if isinstance(ended, Task) else ():

@@ -1,8 +1,7 @@
-"""Squeezes the gaps out of a pattern of slots, without holding more than it may.
+"""Squeezes the gaps out of a pattern of slots, within a memory limit.
 
-A pattern that repeats per microbatch leaves gaps where the first microbatches have nobody before
-them, and the last ones nobody behind. Slot by slot, each task moves to the earliest gap of its
-group that comes after what it needs.
+A pattern that repeats per microbatch leaves gaps at its start and at its end. Slot by slot, each
+task moves to the earliest gap of its group that comes after what it needs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,15 +21,15 @@ def squeeze(
     start: int = 0,
     still: range = range(0),
 ) -> dict[Task, int]:
-    """Earlier slots for the tasks of a pattern; none comes later than it was.
+    """Earlier slots for the tasks of a pattern; no task moves later.
 
     Args:
         slots: of every task of `graph`, each after what it needs.
         widths: slots that a task of each kind takes.
-        room: forwards whose activations a group may hold; one that holds more in the pattern itself
-            is not given more. None: no limit.
-        still: nothing in these slots moves, such as where the pattern has no gaps.
-        start: nothing before this slot moves, and nothing moves before it.
+        room: forwards whose activations a group may hold; a group that exceeds it in the pattern
+            itself gets no more. None: no limit.
+        still: tasks in these slots do not move, for example where the pattern has no gaps.
+        start: no task before this slot moves, and none moves before it.
     """
     end = max(slot + widths[task.kind] for task, slot in slots.items())
     busy = [[0] * end for _ in range(graph.num_groups)]
@@ -66,7 +65,7 @@ def squeeze(
 
 
 def with_weights(lane: Lane) -> list[tuple[int, Task]]:
-    """A lane of F and B of one slot each, with every B's W in the first free slot behind it."""
+    """A lane of F and B of one slot each, with every B's W in the first free slot after it."""
     taken = {slot for slot, _ in lane}
     found = list(lane)
     free = 0
