@@ -1,4 +1,4 @@
-"""The machine a program is planned for: devices, and the links between them."""
+"""The target machine of a plan: devices, and the links between them."""
 
 from shardc.cluster.cluster import Cluster as Cluster
 from shardc.cluster.devices import Device as Device

@@ -1,4 +1,4 @@
-"""The machine a program is planned for: devices, and the links between them."""
+"""The target machine of a plan: devices, and the links between them."""
 
 import os
 import re
@@ -19,12 +19,12 @@ BUILT_IN = Path(__file__).parents[1] / "clusters"
 class Cluster(Island, frozen=True, forbid_unknown_fields=True):
     """Equal devices joined by levels of links, or several islands of them, joined by bridges.
 
-    The devices of an island come behind those of the islands before it. What devices of several
-    islands do together takes `device` and `levels`, which are then the least that all islands have.
+    Device ids are consecutive, island after island. Work over devices of several islands is priced
+    by `device` and `levels`, which then hold the least that all islands have.
 
     Attributes:
-        islands: () where all devices are equal.
-        bridges: they join every island to every other, directly or over others.
+        islands: () if all devices are equal.
+        bridges: they connect all islands, directly or through other islands.
     """
 
     islands: tuple[Island, ...] = ()
@@ -37,7 +37,7 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
         """The cluster of several islands.
 
         Raises:
-            ClusterError: SHARDC-100, two have one name, or no bridge joins them.
+            ClusterError: SHARDC-100, two have the same name, or bridges do not connect them.
         """
         if not islands:
             raise ClusterError(
@@ -49,7 +49,7 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
         return Cluster(name, device, levels, tuple(islands), tuple(bridges))
 
     def home(self, device_ids: Iterable[int]) -> tuple[Island, int]:
-        """The island that holds all these devices, and its first one; where they lie on several,
+        """The island that holds all these devices, and its first device; if they are on several,
         or all devices are equal, the cluster itself and 0."""
         if not self.islands:
             return self, 0
@@ -63,7 +63,7 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
 
     @property
     def least(self) -> "Cluster":
-        """As many equal devices, each of them the least that all islands have."""
+        """The same number of equal devices, each with the least that all islands have."""
         return Cluster(self.name, self.device, self.levels)
 
     def with_devices(self, num_devices: int) -> "Cluster":
@@ -75,7 +75,7 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
         if num_devices < 1:
             raise ClusterError(
                 f"cluster '{self.name}' cannot have {num_devices} devices",
-                help="ask for 1 device or more",
+                help="give 1 device or more",
                 code="SHARDC-101",
             )
         if self.islands:
@@ -96,7 +96,7 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
                 raise ClusterError(
                     f"{num_devices} devices are not whole units of {self.unit_size(i + 1)} devices"
                     f" in cluster '{self.name}'",
-                    help=f"ask for a multiple of {self.unit_size(i + 1)} devices, or fewer",
+                    help=f"give a multiple of {self.unit_size(i + 1)} devices, or fewer",
                     code="SHARDC-101",
                 )
             levels.append(msgspec.structs.replace(level, size=size))
@@ -112,7 +112,7 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, levels=tuple(levels))
 
     def with_memory(self, memory_bytes: int) -> "Cluster":
-        """The same machine with `memory_bytes` per device."""
+        """The same machine with this much memory per device."""
         device = msgspec.structs.replace(self.device, memory_bytes=memory_bytes)
         islands = tuple(
             msgspec.structs.replace(
@@ -124,7 +124,7 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        """Names of the built-in clusters; `load` knows others of their kinds, too."""
+        """Names of the built-in clusters; `load` also knows other sizes of their kinds."""
         return tuple(sorted(path.stem for path in BUILT_IN.glob("*.json")))
 
     @staticmethod
@@ -132,7 +132,7 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
         """Reads a built-in cluster by name, or a JSON file by path.
 
         `a100-8x48` is 48 nodes of 8 devices like those of the built-in clusters whose names begin
-        with `a100`, `a100-384` as many devices in their usual nodes.
+        with `a100`; `a100-384` is 384 devices in nodes of the usual size.
 
         Raises:
             ClusterError: SHARDC-100, there is no such cluster or the file does not describe one.
@@ -165,7 +165,7 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
         """A built-in cluster by name, a file by path, or the JSON text itself.
 
         Raises:
-            ClusterError: SHARDC-100, as `load`.
+            ClusterError: SHARDC-100, as in `load`.
         """
         if not text.lstrip().startswith("{"):
             return Cluster.load(text)
@@ -178,15 +178,15 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
             ) from error
 
     def save(self, path: "str | Path") -> None:
-        """Writes the cluster as JSON that `load` reads."""
+        """Writes the cluster as JSON for `load`."""
         write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
 
     @staticmethod
     def local() -> "Cluster":
         """The JAX devices of this job; CPU devices share the machine's memory evenly.
 
-        A GPU is looked up among the built-in clusters by its name; one that is not known is
-        described by its own memory and the numbers of an A100.
+        A GPU is looked up by name among the built-in clusters; an unknown one is described by
+        its own memory and the numbers of an A100.
         """
         import jax
 
@@ -201,7 +201,7 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
 
 
 class _Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file says of a cluster: that of islands may leave out what follows from them."""
+    """A cluster as a file describes it; with islands, derived fields may be left out."""
 
     name: str
     device: Device | None = None
@@ -211,11 +211,11 @@ class _Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _decoded(text: bytes | str) -> Cluster:
-    """The cluster that JSON describes.
+    """The cluster in a JSON text.
 
     Raises:
-        msgspec.MsgspecError: it describes none.
-        ClusterError: SHARDC-100, its parts do not make one.
+        msgspec.MsgspecError: it does not describe a cluster.
+        ClusterError: SHARDC-100, its parts are inconsistent.
     """
     found = msgspec.json.decode(text, type=_Described)
     if found.device is not None and not found.islands:
@@ -223,21 +223,21 @@ def _decoded(text: bytes | str) -> Cluster:
     cluster = Cluster.of_islands(found.name, found.islands, found.bridges)
     if found.device not in (None, cluster.device) or found.levels not in ((), cluster.levels):
         raise ClusterError(
-            f"cluster '{found.name}' has islands, and a device or levels that are not theirs",
+            f"cluster '{found.name}' has islands, and also a device or levels",
             help="leave out the device and the levels; each island has its own",
         )
     return cluster
 
 
-_KINDS = {"v100": "alpa"}  # kind -> the built-in cluster, where it does not bear its name
+_KINDS = {"v100": "alpa"}  # kind -> its built-in cluster, if the name does not begin with the kind
 
 
 def _of_kind(name: str) -> Cluster | None:
-    """The cluster called `<kind>-<devices of a node>x<nodes>` or `<kind>-<devices>`; None if that
-    is no such name.
+    """The cluster called `<kind>-<devices of a node>x<nodes>` or `<kind>-<devices>`; None if the
+    name does not have this form.
 
     Raises:
-        ClusterError: SHARDC-101, the devices are not whole nodes, or more than a node joins.
+        ClusterError: SHARDC-101, the devices are not whole nodes, or exceed the size of a node.
     """
     match = re.fullmatch(r"([a-z0-9]+)-(\d+)(?:x(\d+))?", name)
     if match is None:

@@ -1,4 +1,4 @@
-"""What a cluster is made of: devices, and levels of links."""
+"""The parts of a cluster: devices, and levels of links."""
 
 import sys
 
@@ -27,26 +27,26 @@ def require_shares(owner: str, **numbers: float) -> None:
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a device stays behind its peaks; with the defaults it reaches them.
+    """Efficiencies and overheads of a device; with the defaults it reaches its peaks.
 
     Attributes:
         product_efficiency: share of the peak FLOP/s that a large product reaches.
-        half_side: rows, or columns, of a product at which it reaches half of that.
-        half_depth: elements that are summed up at which it reaches half of that.
-        unaligned: share of that for products with a side or depth that is no multiple of 16 bytes.
+        half_side: rows, or columns, at which a product reaches half of that.
+        half_depth: contracted elements at which a product reaches half of that.
+        unaligned: factor for products with a side or depth that is not a multiple of 16 bytes.
         memory_efficiency: share of the memory bandwidth that a large kernel reaches.
         launch_s: from one kernel to the next.
-        dispatch_s: of the host, for each kernel, ahead of the device.
-        wait_s: of the host, for each further device of a collective's group: the last one counts.
-        host_exposed: how much of the shorter of host and device shows: 0 nothing, 1 all of it.
-        loss_s: of the host, for the forward pass of the last stage: what the loss starts and waits
-            for beside what XLA would.
-        action_s: of the host, for each action of the schedule.
-        step_s: of the host, for each step.
-        gradient_overlap: share of the reduction of gradients that is hidden behind the backward.
-        transfers_overlap: a transfer between stages runs beside what its sender computes.
-        half_sums: 16-bit partial sums travel between devices as they are, not as float32.
-        source: field name -> where its number comes from.
+        dispatch_s: host time per kernel; the host runs ahead of the device.
+        wait_s: host time per further device of a collective's group, waiting for the last one.
+        host_exposed: exposed part of the shorter of host and device time, from 0 to 1.
+        loss_s: host time in the forward pass of the last stage: launches and waits of the loss
+            beyond those of XLA.
+        action_s: host time per action of the schedule.
+        step_s: host time per step.
+        gradient_overlap: share of the gradient reduction that is hidden behind the backward.
+        transfers_overlap: a transfer between stages overlaps with its sender's compute.
+        half_sums: 16-bit partial sums are sent as they are, not as float32.
+        source: field name -> the source of its number.
     """
 
     product_efficiency: float = 1.0
@@ -84,14 +84,14 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One device; all devices of a cluster are alike.
+    """One device; all devices of an island are alike.
 
     Attributes:
-        memory_bytes: what a program may use on one device.
+        memory_bytes: available to a program on one device.
         flops_per_s: peak FLOP/s by dtype name ("float32", "bfloat16", ...); "default" for the rest.
         memory_bandwidth_bytes_per_s: between the device and its own memory.
-        timing: how far it stays behind these.
-        source: field name -> where its number comes from.
+        timing: how far it falls short of these.
+        source: field name -> the source of its number.
     """
 
     name: str
@@ -115,25 +115,25 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
     def peak_flops_per_s(self, dtype: str) -> float:
-        """Peak FLOP/s for `dtype`, or the default one."""
+        """Peak FLOP/s for `dtype`, or the default."""
         return self.flops_per_s.get(dtype, self.flops_per_s["default"])
 
 
 class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One level of links: `size` units of the level below, joined alike.
+    """One level of links: joins `size` equal units of the level below.
 
     Attributes:
-        size: how many units it joins (devices at the innermost level, then nodes, then racks).
+        size: number of units (devices at the innermost level, then nodes, then racks).
         bandwidth_bytes_per_s: one way, per *device*; a node of 8 devices behind one 25 Gbit/s
             card has 25e9 / 8 bits / 8 devices.
         latency_s: of one message.
         efficiency: share of the bandwidth that a collective of many devices reaches.
-        shared: share of that where several rings leave one unit side by side, each with several
-            devices in it; rings of one device in each unit have a way of their own.
-        half_group: devices beyond the first of a group at which it reaches half of that.
-        launch_s: of a collective, whatever it sends.
+        shared: factor if several rings leave one unit side by side, each with several
+            devices in it; rings with one device per unit do not compete.
+        half_group: group size minus one at which a collective reaches half of that.
+        launch_s: fixed time of a collective.
         transfer_efficiency: share of the bandwidth that a transfer between stages reaches.
-        source: field name -> where its number comes from.
+        source: field name -> the source of its number.
     """
 
     name: str

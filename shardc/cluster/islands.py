@@ -1,4 +1,4 @@
-"""Islands of equal devices, the bridges between them, and what all of them are at least."""
+"""Islands of equal devices, the bridges between them, and the least that all islands have."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Island(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def num_devices_per_node(self) -> int:
-        """Devices that the innermost level joins."""
+        """Devices in a unit of the innermost level."""
         return self.levels[0].size if self.levels else 1
 
     def unit_size(self, level: int) -> int:
@@ -42,7 +42,7 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         between: names of the islands.
         bandwidth_bytes_per_s: one way, per device of the smaller side of a transfer.
         latency_s: of one message.
-        source: field name -> where its number comes from.
+        source: field name -> the source of its number.
     """
 
     between: tuple[str, str]
@@ -57,7 +57,7 @@ class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_joined(islands: Sequence[Island], bridges: Sequence[Bridge]) -> None:
-    """Every island has a name of its own, and bridges join each to all others.
+    """Raises unless islands have distinct names and bridges connect all of them.
 
     Raises:
         ClusterError: SHARDC-100.
@@ -82,7 +82,7 @@ def check_joined(islands: Sequence[Island], bridges: Sequence[Bridge]) -> None:
 
 
 def crossing(bridges: Sequence[Bridge], source: str, target: str) -> tuple[float, float] | None:
-    """Bytes/s per device and seconds of latency of the widest way over bridges; None: no way."""
+    """(bytes/s per device, latency in seconds) of the widest path over bridges; None: no path."""
     best = {source: (math.inf, 0.0)}
     waiting = [source]
     while waiting:
@@ -99,7 +99,7 @@ def crossing(bridges: Sequence[Bridge], source: str, target: str) -> tuple[float
 
 
 def least_device(islands: Sequence[Island]) -> Device:
-    """What each device of the islands is at least; one program on all waits for the slowest."""
+    """The least that a device of any island has; a program on all of them waits for the slowest."""
     devices = [island.device for island in islands]
     dtypes = sorted({dtype for device in devices for dtype in device.flops_per_s})
     return Device(
@@ -130,8 +130,8 @@ def _least_timing(timings: Sequence[Timing]) -> Timing:
 
 
 def least_levels(islands: Sequence[Island], bridges: Sequence[Bridge]) -> tuple[Level, ...]:
-    """Two levels of links, none better than any that they stand for: units that lie inside one
-    node of every island, and all of these."""
+    """Two levels of links, no better than any links they represent: one for units inside a
+    node of every island, one for all of them."""
     total = sum(island.num_devices for island in islands)
     unit = math.gcd(*(n for each in islands for n in (each.num_devices, each.num_devices_per_node)))
     inner = [island.levels[0] for island in islands if island.levels]

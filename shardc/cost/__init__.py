@@ -1,1 +1,1 @@
-"""What the planner believes about time and bytes; docs/costs.md describes it."""
+"""The planner's model of time and bytes; docs/costs.md describes it."""

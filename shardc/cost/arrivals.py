@@ -1,4 +1,4 @@
-"""What it costs to bring an argument from where it lies to where a plan wants it."""
+"""The cost of moving an argument from its current placement to the planned one."""
 
 import functools
 import math
@@ -13,7 +13,7 @@ Bounds = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """Where an argument lies when the step is called.
+    """The placement of an argument when the step is called.
 
     Attributes:
         shape: of the whole value.
@@ -29,12 +29,12 @@ def arrival_s(
 ) -> float:
     """Seconds until every device of `mesh` has its part of the value.
 
-    Every device receives what it lacks over the slowest link among all devices of both meshes,
-    side by side with the others, one message from each that has another piece of it: an array that
-    is gathered takes what an all-gather takes. 0.0 where each has its part already.
+    All devices receive what they lack at the same time, over the slowest link among all devices of
+    both meshes, with one message from each device that has a missing piece: gathering an array
+    takes as long as an all-gather. 0.0 if no device lacks anything.
 
     Args:
-        wanted: how the value is to lie on `mesh`.
+        wanted: the planned sharding on `mesh`.
         itemsize: bytes of one element.
     """
     lacking, messages = _most_lacking(arrival, mesh, wanted)
@@ -52,7 +52,7 @@ def arrival_s(
 
 @functools.lru_cache(maxsize=1 << 14)
 def _most_lacking(arrival: Arrival, mesh: Mesh, wanted: TensorSharding) -> tuple[int, int]:
-    """Elements that the device lacks that lacks most, and how many others have pieces of them."""
+    """The most elements that a device lacks, and how many others have pieces of them."""
     held = _parts(arrival.mesh, arrival.sharding, arrival.shape)
     needed = _parts(mesh, wanted, arrival.shape)
     place = {device: n for n, device in enumerate(arrival.mesh.device_ids)}
@@ -65,7 +65,7 @@ def _most_lacking(arrival: Arrival, mesh: Mesh, wanted: TensorSharding) -> tuple
 
 
 def _overlaps(one: Bounds, other: Bounds) -> Bounds:
-    """Elements that parts have in common."""
+    """Elements that the parts have in common."""
     first = np.maximum(one[..., 0], other[..., 0])
     last = np.minimum(one[..., 1], other[..., 1])
     found: Bounds = np.maximum(last - first, 0).prod(axis=-1)
@@ -74,7 +74,7 @@ def _overlaps(one: Bounds, other: Bounds) -> Bounds:
 
 @functools.lru_cache(maxsize=1 << 10)
 def _outermost_level(sizes: tuple[int, ...], devices: tuple[int, ...]) -> int:
-    """The outermost level of links, of such sizes, over which `devices` are spread; -1: none."""
+    """The outermost level of links, with these sizes, that `devices` span; -1: none."""
     unit, found = 1, -1
     for i, size in enumerate(sizes):
         if len({device // unit for device in devices}) > 1:

@@ -2,7 +2,7 @@
 
 Alpha-beta model with ring algorithms, as in Thakur, Rabenseifner, Gropp, "Optimization of
 collective communication operations in MPICH", IJHPCA 19(1), 2005. `size` is the number of devices
-along the axis; everything is 0 where it is 1. `*_bytes` are the bytes that one device sends.
+along the axis; with size 1 everything is 0. `*_bytes` are the bytes that one device sends.
 """
 
 import math
@@ -73,8 +73,8 @@ def all_reduce_s(size: int, link: Link, num_bytes: float) -> float:
 def all_to_all_s(size: int, link: Link, num_bytes: float) -> float:
     """Seconds of a pairwise all-to-all: launch + (n - 1) * (latency + num_bytes / n / bandwidth).
 
-    Source: Thakur et al., section 4.3 (pairwise exchange for long messages); the bandwidth is the
-    link's all-to-all one.
+    Source: Thakur et al., section 4.3 (pairwise exchange for long messages), with the
+    link's all-to-all bandwidth.
 
     Args:
         num_bytes: bytes of the operand on one device.
@@ -88,8 +88,8 @@ def all_to_all_s(size: int, link: Link, num_bytes: float) -> float:
 def transfer_s(link: Link, num_bytes: float) -> float:
     """Seconds of one message: latency + num_bytes / bandwidth.
 
-    Between meshes `link` is `transfer_link(...)` and `num_bytes` are those of the whole value;
-    for a permute inside a mesh they are those of one device. 0.0 for 0 bytes.
+    Between meshes `link` is `transfer_link(...)` and `num_bytes` counts the whole value;
+    for a permute inside a mesh it counts one device. 0.0 for 0 bytes.
     """
     if num_bytes == 0:
         return 0.0
@@ -99,8 +99,8 @@ def transfer_s(link: Link, num_bytes: float) -> float:
 def all_reduce_over_s(axes: Sequence[tuple[int, Link]], num_bytes: float) -> float:
     """Seconds of one all-reduce over several axes, in the best hierarchical order.
 
-    Reduce-scatter over the axes one by one, each on what the last one left, then all-gather back:
-    the slow axis carries the fewest bytes. One axis: the same as `all_reduce_s`.
+    Reduce-scatter over the axes one by one, each on the result of the previous one, then
+    all-gather back: the slow axis carries the fewest bytes. One axis: equals `all_reduce_s`.
     Source: Jia et al., "Highly scalable deep learning training system", arXiv:1807.11205, 2018
     (hierarchical all-reduce).
 
@@ -119,9 +119,9 @@ def all_reduce_over_s(axes: Sequence[tuple[int, Link]], num_bytes: float) -> flo
 
 
 def collective_s(each: Collective, axes: Sequence[tuple[int, Link]]) -> float:
-    """Seconds of one of the collectives that `each` counts, of their mean size.
+    """Seconds of one of the collectives counted in `each`, of their mean size.
 
-    Over several axes: one after the other, the last axis first for a gather.
+    Over several axes: one after the other, for a gather starting with the last axis.
 
     Args:
         axes: (size, link) of each of its axes.

@@ -1,4 +1,4 @@
-"""What the links of a cluster give to each axis of a mesh, and between two meshes."""
+"""The links of each axis of a mesh, and between two meshes."""
 
 from collections.abc import Mapping
 
@@ -12,14 +12,14 @@ from shardc.plan.layout import Mesh
 
 
 class Link(msgspec.Struct, frozen=True):
-    """What one group of devices along a mesh axis has, while every other group works too.
+    """The link of one group of devices along a mesh axis, while all other groups communicate.
 
     Attributes:
         bandwidth_bytes_per_s: from one device to the next of the ring.
-        latency_s: of one message, the mean over the hops of its ring.
-        launch_s: of a collective, whatever it sends.
-        all_to_all_bandwidth_bytes_per_s: of one device when it sends to all others of its group;
-            less than the ring's where a group has several devices behind one slow link.
+        latency_s: of one message, averaged over the hops of the ring.
+        launch_s: fixed time of a collective.
+        all_to_all_bandwidth_bytes_per_s: of one device that sends to all others of its group;
+            less than the ring's if a group has several devices behind one slow link.
     """
 
     bandwidth_bytes_per_s: float
@@ -32,7 +32,7 @@ Links = Mapping[str, Link]
 
 
 def check_fits(cluster: Cluster, mesh: Mesh) -> None:
-    """ClusterError (SHARDC-101) unless the mesh lies on devices of the cluster, each used once."""
+    """ClusterError (SHARDC-101) unless the mesh uses devices of the cluster, each once."""
     ids = mesh.device_ids
     if int(np.prod(mesh.shape)) != len(ids) or len(set(ids)) != len(ids):
         raise ClusterError(
@@ -53,10 +53,11 @@ def axis_links(cluster: Cluster, mesh: Mesh) -> dict[str, Link]:
     """The link of each axis of `mesh`.
 
     All groups along an axis run the same collective at once. At each level that a group crosses,
-    the devices of the mesh inside one unit (a node, say) own their share of the unit's way out,
+    the mesh devices inside one unit (a node, say) own their share of the unit's outgoing bandwidth,
     and the rings that leave the unit divide it: on 2 nodes of 8 devices, the axis of a (2, 8)
     mesh that crosses the network makes 8 rings per node, each with one device's share; the axis
-    of a flat mesh of 16 makes one ring, which has all 8 shares. The slowest level counts.
+    of a flat mesh of 16 makes one ring, which has all 8 shares. The slowest level determines the
+    bandwidth.
 
     Raises:
         ClusterError: SHARDC-101, the mesh does not fit the cluster.
@@ -72,7 +73,7 @@ def axis_links(cluster: Cluster, mesh: Mesh) -> dict[str, Link]:
 
 
 def _group_link(cluster: Island, groups: np.ndarray) -> Link:
-    """Link of groups (one per row) that all communicate at once; an idle one where n = 1.
+    """Link of groups (one per row) that all communicate at once; an idle link if n = 1.
 
     The latency is the mean over the hops of a ring that leaves each unit once.
     Source: NCCL, src/graph/tuning.cc (steps inside nodes and between them).
@@ -101,7 +102,7 @@ def _group_link(cluster: Island, groups: np.ndarray) -> Link:
 
 
 def _crossings(units: np.ndarray) -> int:
-    """Hops of a ring between units, at most in any group: none where one unit holds all of it."""
+    """The most hops between units in the ring of any group; 0 if one unit holds each group."""
     most = max(len(set(row)) for row in units.tolist())
     return most if most > 1 else 0
 
@@ -110,8 +111,8 @@ def transfer_link(cluster: Cluster, source: Mesh, target: Mesh) -> Link:
     """The link between two meshes, over which each byte of a value crosses once.
 
     The devices of the smaller mesh send or receive side by side, each with its own share of the
-    outermost level that separates the meshes; what the larger mesh needs in several places is
-    gathered inside it (Alpa, OSDI 2022, section 6: local all-gather).
+    outermost level that separates the meshes; the larger mesh gathers bytes that it needs in
+    several places (Alpa, OSDI 2022, section 6: local all-gather).
 
     Raises:
         ClusterError: SHARDC-101, a mesh does not fit the cluster.

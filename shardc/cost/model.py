@@ -1,7 +1,7 @@
-"""Everything the planner believes about time, in one object.
+"""The cost model: everything the planner assumes about time, in one object.
 
-What a model believes is data of the cluster; another cluster file, a calibrated one for example, is
-another model. docs/costs.md is the model on one page.
+Its parameters are data of the cluster; another cluster file, for example a calibrated one, is
+another model. docs/costs.md describes the model on one page.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from shardc.plan.work import Work
 
 
 class CostModel:
-    """Seconds of what devices of a cluster compute and send.
+    """Seconds of compute and communication on the devices of a cluster.
 
     Attributes:
-        cluster: the data it is made of.
-        device: what computes: the cluster's own, or with `on` that of an island.
+        cluster: its parameters.
+        device: the device that computes: the cluster's, or after `on` that of an island.
     """
 
     def __init__(self, cluster: Cluster, device: Device | None = None) -> None:
@@ -30,15 +30,15 @@ class CostModel:
         self._between: dict[tuple[Mesh, Mesh], Link] = {}
 
     def on(self, mesh: Mesh) -> "CostModel":
-        """The same for what runs on a mesh, at the pace of the island that it lies on."""
+        """The model for a mesh, at the pace of the island that holds it."""
         return CostModel(self.cluster, self.cluster.home(mesh.device_ids)[0].device)
 
     def op_s(self, work: Work) -> float:
-        """Seconds that one device takes for an op."""
+        """Seconds of an op on one device."""
         return op_time_s(work, self.device)
 
     def links(self, mesh: Mesh) -> Links:
-        """What each axis of `mesh` has; with it, `shardc.cost.reshard` prices reshards.
+        """The link of each axis of `mesh`, from which `shardc.cost.reshard` prices reshards.
 
         Raises:
             ClusterError: SHARDC-101, the mesh does not fit the cluster.
@@ -46,9 +46,9 @@ class CostModel:
         return axis_links(self.cluster, mesh)
 
     def sent_itemsizes(self, itemsize: int, sum_itemsize: int) -> tuple[int, int]:
-        """Bytes that an element, and one of a partial sum, have between devices.
+        """Bytes in which an element, and an element of a partial sum, is sent.
 
-        shardc sends 16-bit sums as float32; a model of programs that do not says so.
+        shardc sends 16-bit sums as float32; clusters with `half_sums` model other programs.
         """
         return itemsize, itemsize if self.device.timing.half_sums else sum_itemsize
 
@@ -57,10 +57,10 @@ class CostModel:
         return all_reduce_over_s(axes, num_bytes)
 
     def call_s(self, asked: Asked, mesh: Mesh) -> float:
-        """Seconds of one call of a function, from what it asks of a device of `mesh`.
+        """Seconds of one call of a function, from its work on a device of `mesh`.
 
-        The host runs ahead of the device, and is hidden behind it but where it asks for much that
-        is soon done: device and host together take between the longer of them and their sum.
+        The host runs ahead of the device and is hidden behind it, except where many short kernels
+        follow each other: the call takes between the maximum and the sum of both times.
         """
         busy_s = sum(count * self.op_s(work) for work, count in asked.work)
         return together_s(
@@ -70,8 +70,8 @@ class CostModel:
         )
 
     def host_s(self, asked: Asked, mesh: Mesh) -> float:
-        """Seconds of the host for one call: it runs ahead of the device, which waits where there
-        is less to compute than to ask for."""
+        """Host seconds for one call: the host runs ahead of the device, which waits if kernels
+        are shorter than their dispatch."""
         timing = self.device.timing
         starts = sum(count * work.launches for work, count in asked.work)
         waits = sum(each.count * (mesh.num_shards(each.axes) - 1) for each in asked.sent)
@@ -87,7 +87,7 @@ class CostModel:
         )
 
     def transfer_s(self, source: Mesh, target: Mesh, num_bytes: float) -> float:
-        """Seconds until a value of `num_bytes`, whole, has come from one mesh to another.
+        """Seconds to send a value of `num_bytes` (all of it) from one mesh to another.
 
         Raises:
             ClusterError: SHARDC-101, a mesh does not fit the cluster.
@@ -100,12 +100,12 @@ class CostModel:
     def arrival_s(
         self, arrival: Arrival, mesh: Mesh, wanted: TensorSharding, itemsize: int
     ) -> float:
-        """Seconds until an argument lies on `mesh` as wanted, in elements of `itemsize` bytes."""
+        """Seconds to bring an argument of `itemsize`-byte elements to its sharding on `mesh`."""
         return arrival_s(arrival, mesh, wanted, itemsize, self.cluster)
 
 
 def together_s(one_s: float, other_s: float, exposed: float) -> float:
-    """Seconds of two that run side by side: (a^(1/e) + b^(1/e))^e, from their maximum (e = 0) to
+    """Seconds of two overlapping activities: (a^(1/e) + b^(1/e))^e, from their maximum (e = 0) to
     their sum (e = 1)."""
     longer, shorter = max(one_s, other_s), min(one_s, other_s)
     if shorter == 0.0 or exposed == 0.0:

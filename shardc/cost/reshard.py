@@ -1,6 +1,6 @@
-"""How a value gets from one sharding to another inside a mesh, and what that costs.
+"""The steps from one sharding of a value to another inside a mesh, and their cost.
 
-One function decides: the planner prices the very steps that `shardc-lower-collectives` emits.
+The planner prices exactly the steps that `shardc-lower-collectives` emits.
 """
 
 import functools
@@ -15,7 +15,7 @@ from shardc.cost.reshard_moves import Move, Moves, ReshardStep
 from shardc.errors import PlanError
 from shardc.plan.layout import Mesh, TensorSharding
 
-# Added per collective while searching, so that of two equally fast ways the shorter one is taken.
+# Added per collective during the search, so that the shorter of two equally fast ways wins.
 TIE_BREAK_S = 1e-10
 
 
@@ -41,7 +41,7 @@ def reshard_steps(
 ) -> tuple[ReshardStep, ...]:
     """The cheapest sequence of collectives that turns `source` into `target`; () if they agree.
 
-    A shortest path over all shardings of the value, so hierarchical sequences are found too: to
+    A shortest path through all shardings of the value, so it includes hierarchical sequences: to
     gather over a slow axis, slice over a fast one first and gather that afterwards.
 
     Args:
@@ -51,7 +51,7 @@ def reshard_steps(
         sum_itemsize: bytes of one element while the value is a partial sum; 0: the same.
     Raises:
         PlanError: SHARDC-210, `target` is unreduced over an axis over which `source` is not, or
-            one of them is no sharding of this shape on this mesh.
+            one of them is not a sharding of this shape on this mesh.
     """
     found = reshard(source, target, mesh, shape, itemsize, links, sum_itemsize)
     if found is IMPOSSIBLE:
@@ -74,14 +74,14 @@ def reshard(
     links: Links,
     sum_itemsize: int = 0,
 ) -> Reshard:
-    """Steps, seconds and bytes at once; `IMPOSSIBLE` where `reshard_steps` would raise."""
+    """Steps, seconds and bytes at once; `IMPOSSIBLE` if `reshard_steps` would raise."""
     return reshards(mesh, shape, itemsize, links, sum_itemsize)(source, target)
 
 
 def reshards(
     mesh: Mesh, shape: Sequence[int], itemsize: int, links: Links, sum_itemsize: int = 0
 ) -> Callable[[TensorSharding, TensorSharding], Reshard]:
-    """`reshard` of one value, for all its sources and targets."""
+    """`reshard` of one value, for all pairs of shardings."""
     num_devices = len(mesh.device_ids)
     divisors = tuple(math.gcd(size, num_devices) for size in shape)
     elements = math.prod(shape)
@@ -91,14 +91,14 @@ def reshards(
 
 
 def describe(sharding: TensorSharding) -> str:
-    """For people: `[x, -, y*z]`, followed by `unreduced over w` where it is."""
+    """In words: `[x, -, y*z]`, followed by `unreduced over w` if it is."""
     dims = ", ".join("*".join(axes) or "-" for axes in sharding.dims)
     unreduced = f" unreduced over {', '.join(sharding.unreduced)}" if sharding.unreduced else ""
     return f"[{dims}]{unreduced}"
 
 
 def is_valid(sharding: TensorSharding, mesh: Mesh, shape: Sequence[int]) -> bool:
-    """Whether `sharding` has the rank, uses each axis of the mesh once, and divides evenly."""
+    """Whether `sharding` has the right rank, uses each mesh axis at most once, divides evenly."""
     return _is_valid(sharding, mesh.axes, tuple(shape))
 
 
@@ -140,7 +140,7 @@ def _reshard(
 
 
 def _canonical(sharding: TensorSharding) -> TensorSharding:
-    """Unreduced axes have no order: sorted, so that equal shardings compare equal."""
+    """Sorts the unreduced axes, which have no order, so that equal shardings compare equal."""
     return TensorSharding(sharding.dims, tuple(sorted(sharding.unreduced)))
 
 
@@ -156,7 +156,7 @@ def _search(
 
 
 class _Search:
-    """Dijkstra's algorithm from one sharding to all others, only as far as it has been asked."""
+    """Dijkstra's algorithm from one sharding to all others, run only as far as requested."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class _Search:
 
 
 def _merged(steps: list[ReshardStep]) -> tuple[ReshardStep, ...]:
-    """Neighbouring gathers, slices or reduce-scatters of one dim as one step over several axes."""
+    """Merges adjacent gathers, slices or reduce-scatters of one dim into one step."""
     merged: list[ReshardStep] = []
     for step in steps:
         last = merged[-1] if merged else None

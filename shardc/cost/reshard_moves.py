@@ -1,4 +1,4 @@
-"""The collectives that a sharded value can go through next, each with its time and bytes."""
+"""The collectives that can follow in a reshard, each with its time and bytes."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ class ReshardStep(msgspec.Struct, frozen=True):
     """One collective, as the `sdy` op of the same name.
 
     Attributes:
-        axes: mesh axes, major to minor, that the step is over.
+        axes: the mesh axes of the step, major to minor.
             all_reduce: no longer unreduced. reduce_scatter: no longer unreduced, and appended to
             `dim`. all_slice: appended to `dim`. all_gather: removed from the minor end of `dim`.
             all_to_all: one axis, moved from the minor end of `src_dim` to that of `dst_dim`.
@@ -36,7 +36,7 @@ class ReshardStep(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """One step, the seconds it takes and the bytes that one device sends."""
+    """One step, its seconds and the bytes that one device sends."""
 
     step: ReshardStep
     seconds: float
@@ -44,12 +44,12 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class Moves:
-    """Every sharding that one collective over one axis (all-reduce: some axes) leads to.
+    """Every sharding reachable by one collective over one axis (all-reduce: some axes).
 
     Args:
         sizes: devices along each axis of the mesh.
-        divisors: what the axes that split a dim must divide, per dim: its size, or the greatest
-            common divisor of its size and the number of devices.
+        divisors: per dim, a number that the axes splitting it must divide: its size, or the
+            greatest common divisor of its size and the number of devices.
         num_bytes: of the whole value.
         sum_bytes: of the whole value while it is a partial sum.
         links: of each axis.
@@ -75,8 +75,8 @@ class Moves:
             yield Move(step, *self._price(step, local_bytes))
 
     def _price(self, step: ReshardStep, local_bytes: float) -> tuple[float, float]:
-        """Seconds of a step on a value of which a device holds `local_bytes` before, and the bytes
-        that it sends."""
+        """Seconds of a step on a value of `local_bytes` per device before it, and the bytes
+        that one device sends."""
         size, link = self.sizes[step.axes[0]], self.links[step.axes[0]]
         match step.kind:
             case "all_slice":
@@ -108,11 +108,11 @@ class Moves:
 def _steps(
     state: TensorSharding, axes: tuple[tuple[str, int], ...], divisors: tuple[int, ...]
 ) -> tuple[ReshardStep, ...]:
-    """The steps from `state`, whatever they cost: the same for values of all sizes."""
+    """The steps from `state`, independent of cost, so the same for values of all sizes."""
     sizes = dict(axes)
 
     def dims_that_fit(axis: str) -> list[int]:
-        """Dims that stay evenly divided when `axis` is appended to them."""
+        """Dims that stay evenly divided with `axis` appended to them."""
         return [
             dim
             for dim, split in enumerate(state.dims)

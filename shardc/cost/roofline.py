@@ -1,19 +1,19 @@
-"""Seconds of an op on one device."""
+"""The time of an op on one device."""
 
 import re
 
 from shardc.cluster import Device
 from shardc.plan.work import Work
 
-ALIGNED_BITS = 128  # what tensor cores load at once
+ALIGNED_BITS = 128  # width of a tensor core load
 
 
 def op_time_s(work: Work, device: Device) -> float:
-    """Seconds that one device takes for an op.
+    """Seconds of an op on one device.
 
-    The larger of arithmetic and memory time, at the rates that the device reaches, behind the start
-    of its kernel. A product reaches its share of the peak as its sides and its depth grow:
-    size / (size + half) of it for each, and less where one of them is not a multiple of 16 bytes.
+    The larger of arithmetic and memory time, at the rates that the device reaches, plus the launch
+    of its kernel. A product reaches a share of the peak that grows with its sides and its depth:
+    size / (size + half) for each, and less if one of them is not a multiple of 16 bytes.
     Sources: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009; NVIDIA, "Matrix
     Multiplication Background User's Guide", section 3.1 (alignment).
     """
@@ -27,7 +27,7 @@ def op_time_s(work: Work, device: Device) -> float:
 
 
 def product_share(product: tuple[int, ...], dtype: str, device: Device) -> float:
-    """Share of what a large product reaches that one of (batch, rows, columns, depth) does."""
+    """The rate of a product (batch, rows, columns, depth), as a share of that of a large one."""
     _, *sizes, depth = product
     timing = device.timing
     share = depth / (depth + timing.half_depth) if timing.half_depth else 1.0
@@ -40,6 +40,6 @@ def product_share(product: tuple[int, ...], dtype: str, device: Device) -> float
 
 
 def _bits(dtype: str) -> int:
-    """Of an element whose type says it, as `bfloat16` does; those of float8_e4m3fn are 8."""
+    """Bits of an element, from the digits in its type's name (bfloat16); 8 for float8_e4m3fn."""
     digits = re.search(r"\d+", dtype)
     return int(digits[0]) if digits else 8

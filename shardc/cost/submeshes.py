@@ -1,4 +1,4 @@
-"""Which parts of a cluster stages may use, and as which meshes."""
+"""The parts of a cluster that stages may use, and their meshes."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def submesh_sizes(cluster: Cluster) -> tuple[int, ...]:
 def place(cluster: Cluster, sizes: Sequence[int]) -> tuple[int, ...]:
     """First device of each stage; every stage is contiguous and inside a node or of whole nodes.
 
-    Equal stages lie in their own order; otherwise the larger stages come first, so that no small
+    Stages of equal size keep their order; otherwise larger stages come first, so that no small
     one breaks the alignment of a large one.
 
     Raises:
@@ -44,7 +44,7 @@ def place(cluster: Cluster, sizes: Sequence[int]) -> tuple[int, ...]:
     if not _aligned(cluster, [sizes[stage] for stage in order]):
         raise ClusterError(
             f"stages of {', '.join(map(str, sizes))} devices cannot be placed without one of them"
-            f" lying across nodes of {cluster.num_devices_per_node} devices",
+            f" spanning nodes of {cluster.num_devices_per_node} devices",
             help="use sizes that divide a node, or whole nodes",
             code="SHARDC-101",
         )
@@ -57,7 +57,7 @@ def place(cluster: Cluster, sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def _aligned(cluster: Cluster, sizes: Sequence[int]) -> bool:
-    """Whether stages laid side by side in this order each keep inside a node or to whole nodes."""
+    """Whether stages placed side by side in this order each stay in a node or use whole nodes."""
     per_node = cluster.num_devices_per_node
     used = 0
     for size in sizes:
@@ -91,8 +91,8 @@ def mesh_views(
 ) -> list[Mesh]:
     """Every mesh of up to `max_axes` axes over contiguous devices, axes named x, y, ...
 
-    The last axis joins neighbours, so it has the fastest links. One device is a mesh of the single
-    axis x of size 1.
+    The last axis joins neighbours, so it has the fastest links. One device gives a mesh with
+    one axis x of size 1.
 
     Raises:
         ClusterError: SHARDC-101, the devices are not in the cluster.
@@ -113,7 +113,7 @@ def mesh_of(shape: Sequence[int], device_ids: Sequence[int], axes: Sequence[str]
     """The mesh of that shape over those devices, axes named as given, or x, y, z, w.
 
     Raises:
-        ClusterError: SHARDC-101, more than 4 axes, or a shape that has not as many devices.
+        ClusterError: SHARDC-101, more than 4 axes, or a shape for another number of devices.
     """
     count = 1
     for size in shape:

@@ -1,4 +1,4 @@
-"""The caller's mesh, set aside while programs of shardc's own run."""
+"""Sets the caller's mesh aside while shardc's own programs run."""
 
 import contextlib
 from contextlib import AbstractContextManager
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def no_context_mesh() -> AbstractContextManager[Any]:
-    """While it is open, `jax.set_mesh` of the caller's does not hold: programs have their own."""
+    """Suspends the caller's `jax.set_mesh`: programs have their own meshes."""
     if jax.sharding.get_abstract_mesh().empty:
         return contextlib.nullcontext()
     return jax.set_mesh(jax.sharding.Mesh(np.empty((), dtype=object), ()))

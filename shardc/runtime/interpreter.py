@@ -1,4 +1,4 @@
-"""Run a step: all stages of all actions, dispatched by one process."""
+"""Runs a step: all actions of all stages, dispatched by one process."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -40,27 +40,27 @@ class Interpreter:
     """Runs the steps of one executable; `interpreter(arguments)` is one step.
 
     Nothing in a step waits for a device: programs, transfers and frees are dispatched in the order
-    of the tape, and the results are arrays in the making. (Under jax_debug_nans or jax_debug_infs
-    each program's results are waited for and looked at.)
+    of the tape, and the results may still be in computation. (Under jax_debug_nans or
+    jax_debug_infs the results of each program are waited for and checked.)
 
-    What survives when a step is left by an exception:
+    What survives when an exception ends a step:
 
-    - Before the update phase only shardc's own buffers are donated. A failing program, a NaN that
-      jax_debug_nans finds there, or Ctrl-C leaves every argument readable.
+    - Before the update phase only shardc's own buffers are donated. After a failing program, a NaN
+      that jax_debug_nans finds, or Ctrl-C, every argument is readable.
     - In the update phase Ctrl-C waits until the step is complete. The step's results are then in
-      `unreturned_results`, for the arguments they replace are gone. So they are when a check finds
-      a NaN in what an update made. If an update itself cannot be dispatched, donated arguments may
-      be gone, and the exception's notes say so.
+      `unreturned_results`, because the arguments they replace are gone. The same holds if a check
+      finds a NaN in a result of an update. If an update itself cannot be dispatched, donated
+      arguments may be gone, and a note on the exception says so.
 
     Threads take turns: messages and collectives of two steps must not mix.
 
-    A donated argument is gone after the step, also if it had to be copied to its place. One that
+    A donated argument is deleted by the step, even if it had to be copied into place. One that
     is not donated stays readable, and no result shares its buffer.
 
     Attributes:
-        argument_shardings: where each flat argument is expected (None: no program reads it); an
-            array that lies so is used without a copy.
-        last_trace: of the last step (action, host time in ns) in order of dispatch.
+        argument_shardings: the expected sharding of each flat argument (None: no program reads it);
+            an array with this sharding is used without a copy.
+        last_trace: of the last step, (action, host time in ns) in order of dispatch.
         unreturned_results: see above; None after a step that returned.
     """
 
@@ -125,7 +125,7 @@ class Interpreter:
         self.unreturned_results: list[jax.Array] | None = None
 
     def user_shardings(self) -> UserShardings:
-        """Where the user's own arguments and results lie, stacks as one."""
+        """The shardings of the user's own arguments and results, with each stack as one."""
         executable = self._executable
         return UserShardings(
             argument_places(
@@ -144,12 +144,12 @@ class Interpreter:
         """One step.
 
         Args:
-            arguments: flat, one per `Executable.arguments` that is no piece of another; arrays of
-                JAX or NumPy, or scalars.
+            arguments: flat, one per `Executable.arguments` that is not a piece of another; JAX or
+                NumPy arrays, or scalars.
         Returns:
-            One array per `Executable.results` that is no piece of another.
+            One array per `Executable.results` that is not a piece of another.
         Raises:
-            InputError: SHARDC-262, 263, 264, an argument is not usable; nothing has run.
+            InputError: SHARDC-262, 263, 264, an argument is unusable; nothing has run.
             FloatingPointError: under jax_debug_nans or jax_debug_infs.
         """
         checks = wanted_checks()
@@ -158,7 +158,7 @@ class Interpreter:
             trace = self.last_trace = Trace()
             trace.measured = next_step()
             if any(checks):
-                # JAX's own check would look at partial sums, and between two updates.
+                # JAX's own check would also reject partial sums, and interrupt between updates.
                 with jax.debug_nans(False), jax.debug_infs(False):
                     return self._step(arguments, trace, checks)
             return self._step(arguments, trace, None)
@@ -193,7 +193,7 @@ class Interpreter:
             except BaseException as error:
                 error.add_note("shardc: the updates had begun: donated arguments may be gone")
                 raise
-            # Until the caller has them: an interrupt or a NaN below must not lose the new state.
+            # Until the caller has them: an interrupt or a NaN must not lose the new state.
             self.unreturned_results = results
             if found is not None:
                 raise found
@@ -213,7 +213,7 @@ class Interpreter:
                 value, here, lies = env[slot], self._here[slot], self._shardings[slot]
             if not here:
                 place = without_microbatches(lies, result.batch_dim)
-                assert place is not None, "it lies on other processes"
+                assert place is not None, "it is on other processes"
                 value = nowhere_here(result.shape, place, result.dtype)
             elif finish is not None:
                 value = finish(value)
@@ -244,7 +244,7 @@ def _ranks(slots: list[Slot], shardings: list[NamedSharding]) -> dict[int, froze
 
 
 def _zeros_program(slots: list[Slot], shardings: list[NamedSharding]) -> jax.stages.Compiled:
-    """All accumulators of a stage in one call."""
+    """Creates all accumulators of a stage in one call."""
 
     def zeros() -> list[jax.Array]:
         return [jnp.zeros(slot.shape, slot.dtype) for slot in slots]
@@ -255,17 +255,17 @@ def _zeros_program(slots: list[Slot], shardings: list[NamedSharding]) -> jax.sta
 def _finisher(
     executable: Executable, index: int, place: NamedSharding | None
 ) -> Callable[[Any], jax.Array] | None:
-    """What a result still needs: its microbatches merged, or a buffer of its own.
+    """The last operation on a result, if any: merging its microbatches, or copying it.
 
-    A value that is returned twice is copied, and so is an argument that is returned unchanged;
-    if that was donated it gives up its buffer instead. `jax.jit` does the same.
+    A value that is returned twice is copied, as is an argument that is returned unchanged,
+    unless it was donated: then its buffer is passed on. `jax.jit` does the same.
     """
     result = executable.results[index]
     if result.batch_dim is not None:
-        # A process without a part of the result has to know where it lies, so XLA may not choose.
+        # A process without a part of the result must know its sharding, so XLA may not choose it.
         lies = without_microbatches(place, result.batch_dim) if is_several() else None
         return jax.jit(lambda value: value.reshape(result.shape), out_shardings=lies)
-    # The last of several takes the value itself: the copies are dispatched before it is donated.
+    # The last of several takes the value itself: the copies are dispatched before its donation.
     is_last = all(other.value != result.value for other in executable.results[index + 1 :])
     if not is_argument(result.value):
         return None if is_last else _copied

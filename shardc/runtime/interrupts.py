@@ -1,4 +1,4 @@
-"""Hold back Ctrl-C while a step may not be left half done."""
+"""Holds back Ctrl-C while a step must not be left half done."""
 
 import signal
 import threading
@@ -9,9 +9,9 @@ from types import FrameType
 
 @contextmanager
 def deferred_interrupt() -> Iterator[None]:
-    """A SIGINT that arrives inside is delivered at the end, to whoever handles it then.
+    """Delivers a SIGINT that arrives inside at the end, to the handler installed then.
 
-    Python delivers signals to the main thread only, so in other threads there is nothing to do.
+    Python delivers signals to the main thread only, so other threads need nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

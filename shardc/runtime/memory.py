@@ -1,4 +1,4 @@
-"""What devices hold while the instructions of a step run one after another."""
+"""The memory in use on devices at each instruction of a step."""
 
 import math
 from collections import Counter
@@ -15,9 +15,9 @@ from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Sl
 def program_peaks(
     executable: Executable, programs: Sequence[Program], needs: Mapping[str, int]
 ) -> dict[str, int]:
-    """Name of each program -> most bytes on a device of its stage while it runs, in one step.
+    """Name of each program -> peak bytes on a device of its stage while it runs, in one step.
 
-    What the program needs itself, and whatever else the runtime keeps for later.
+    Counts the memory of the program itself and everything else that the runtime keeps.
 
     Args:
         needs: name of each program -> bytes of its arguments, results and temporaries.
@@ -41,9 +41,9 @@ def program_peaks(
 
 
 def live_bytes(executable: Executable, programs: Sequence[Program], tape: Tape) -> list[list[int]]:
-    """Per instruction, and per stage whose devices they are, the bytes held on each device then.
+    """Per instruction and stage, the bytes in use on each of the stage's devices at that time.
 
-    Arrays alone, those of the caller with them; stages on the devices of an earlier one have 0.
+    Counts arrays only, including the caller's; stages that share an earlier stage's devices get 0.
     """
     sizes = [slot_bytes(executable, slot) for slot in tape.slots]
     found = []
@@ -56,7 +56,7 @@ def live_bytes(executable: Executable, programs: Sequence[Program], tape: Tape) 
 
 
 def slot_bytes(executable: Executable, slot: Slot) -> int:
-    """Of one slot on one device."""
+    """Bytes of one slot on one device."""
     mesh = executable.meshes[slot.group]
     itemsize = np.dtype(slot.dtype).itemsize
     return math.prod(slot.shape) * itemsize // mesh.num_shards(slot.sharding.axes)
@@ -65,10 +65,10 @@ def slot_bytes(executable: Executable, slot: Slot) -> int:
 def filled_after(
     executable: Executable, programs: Sequence[Program], tape: Tape
 ) -> Iterator[tuple[Instruction, frozenset[int]]]:
-    """Each instruction, and the slots that hold an array behind it.
+    """Each instruction, and the slots that hold an array after it.
 
-    The caller keeps what is his and was not donated; a batch is cut into microbatches first, and
-    the copy is the runtime's.
+    The caller keeps arrays that were not donated. A batch is first split into microbatches; that
+    copy belongs to the runtime.
     """
     callers = {
         slot
@@ -88,7 +88,7 @@ def filled_after(
 
 
 def _taken(program: Program) -> list[int]:
-    """Positions of the donated arguments whose buffers results take; others stay until freed."""
+    """Positions of donated arguments whose buffers results reuse; others live until freed."""
     free = Counter((spec.shape, spec.dtype, spec.sharding) for spec in program.results)
     taken = []
     for position in program.donated:

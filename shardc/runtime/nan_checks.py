@@ -1,16 +1,16 @@
-"""What jax_debug_nans and jax_debug_infs mean for a step of several programs."""
+"""jax_debug_nans and jax_debug_infs for a step of several programs."""
 
 import jax
 import numpy as np
 
 
 def wanted_checks() -> tuple[bool, bool]:
-    """(NaNs, infinities) are errors, as the user configured JAX."""
+    """Whether (NaNs, infinities) are errors, by the user's JAX configuration."""
     return bool(jax.config.jax_debug_nans), bool(jax.config.jax_debug_infs)
 
 
 class NotFiniteError(FloatingPointError):
-    """A NaN or an infinity where the user has JAX look for them.
+    """A NaN or an infinity that JAX's configuration forbids.
 
     Attributes:
         program: name of the stage program.
@@ -25,7 +25,7 @@ class NotFiniteError(FloatingPointError):
 def check_values(
     program: str, action: str, values: list[tuple[str, jax.Array]], checks: tuple[bool, bool]
 ) -> None:
-    """Waits for `values` and looks at every piece of every float among them.
+    """Waits for `values` and checks every piece of every float among them.
 
     Raises:
         NotFiniteError: names the program, its action and the value.

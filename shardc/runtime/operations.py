@@ -1,4 +1,4 @@
-"""Instructions with everything looked up, so that a step is a flat list of calls."""
+"""Instructions with all lookups done in advance, so that a step is a flat list of calls."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +18,10 @@ Environment = list[Any]
 
 
 class Trace(list[tuple[str, int]]):
-    """Actions in the order of their dispatch, and when (`time.perf_counter_ns`).
+    """Actions in the order of their dispatch, with times (`time.perf_counter_ns`).
 
     Attributes:
-        measured: where each program is waited for; None: nothing is.
+        measured: measures programs one by one; None: nothing is waited for.
     """
 
     measured: MeasuredStep | None = None
@@ -29,7 +29,7 @@ class Trace(list[tuple[str, int]]):
 
 Checks = tuple[bool, bool] | None
 Operation = Callable[[Environment, Trace, Checks], None]
-"""Works on the slots of a step; writes what it ran, and when, to the trace."""
+"""Works on the slots of a step; appends what it ran, and when, to the trace."""
 
 
 def operations(
@@ -38,10 +38,10 @@ def operations(
     programs: Sequence[Program],
     routes: Mapping[int, Route],
 ) -> list[Operation]:
-    """One per instruction, a part of `tape`; none waits, unless checks are wanted.
+    """One operation per instruction, a part of `tape`; none waits, unless checks are wanted.
 
     Args:
-        routes: of each message that they send or receive.
+        routes: of each message that these instructions send or receive.
     """
     found: list[Operation] = []
     for instruction in instructions:
@@ -69,7 +69,7 @@ def _run(run: Run, program: Program, tape: Tape) -> Operation:
             trace.measured.ready([env[slot] for slot in args])
         try:
             made = call(*[env[slot] for slot in args])
-        except Exception as error:  # whatever JAX raises: a freed slot is what ends in most of it
+        except Exception as error:  # most JAX errors here come from a freed slot
             _check_there(env, args, action, tape, error)
             raise
         for slot, value in zip(results, made, strict=True):
@@ -89,7 +89,7 @@ def _send(route: Route, sources: tuple[int, ...], name: str, tape: Tape) -> Oper
     def operation(env: Environment, trace: Trace, checks: Checks) -> None:
         try:
             send([env[slot] for slot in sources])
-        except Exception as error:  # whatever JAX raises: a freed slot is what ends in most of it
+        except Exception as error:  # most JAX errors here come from a freed slot
             _check_there(env, sources, name, tape, error)
             raise
 
@@ -107,7 +107,7 @@ def _receive(route: Route, targets: tuple[int, ...]) -> Operation:
 
 
 def _free(slots: tuple[int, ...]) -> Operation:
-    # Nobody else refers to these arrays: their memory is free as soon as the device is done.
+    # No other references exist: the memory is free as soon as the device is done.
     def operation(env: Environment, trace: Trace, checks: Checks) -> None:
         for slot in slots:
             env[slot] = None
@@ -118,10 +118,10 @@ def _free(slots: tuple[int, ...]) -> Operation:
 def _check_there(
     env: Environment, slots: Sequence[int], name: str, tape: Tape, error: Exception
 ) -> None:
-    """ShardcError (SHARDC-266) if what an instruction reads is not there."""
+    """ShardcError (SHARDC-266) if a value that an instruction reads does not exist."""
     for slot in slots:
         value = env[slot]
         if value is None or (isinstance(value, jax.Array) and value.is_deleted()):
             raise ShardcError(
-                f"'{name}' reads {said(tape.slots[slot])}, which is not there", code="SHARDC-266"
+                f"'{name}' reads {said(tape.slots[slot])}, which does not exist", code="SHARDC-266"
             ) from error

@@ -1,4 +1,4 @@
-"""Put the user's arguments where the step reads them, and nothing that is there already."""
+"""Places the user's arguments where the step reads them; arrays already there are not copied."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ from shardc.runtime.transfers import Transfers
 
 
 def checked_array(i: int, argument: ArgumentSpec, value: Any) -> Any:
-    """`value` as an array of the declared type, a new one of NumPy's if it is not JAX's.
+    """`value` as an array of the declared type; a NumPy array is copied.
 
     JAX on CPU may use a NumPy array's memory instead of copying it (jax 0.12 does so even with
     may_alias=False), while the user may write to it as soon as the step returns.
@@ -43,7 +43,7 @@ def checked_array(i: int, argument: ArgumentSpec, value: Any) -> Any:
 
 
 class UserArgument(Protocol):
-    """What there is to know of a flat argument before anything is compiled."""
+    """The properties of a flat argument that are known before compilation."""
 
     @property
     def name(self) -> str: ...
@@ -52,7 +52,7 @@ class UserArgument(Protocol):
 
 
 def check_usable(arguments: Sequence[UserArgument], values: Sequence[Any]) -> None:
-    """Refuses arguments that no step takes, before time is spent on one.
+    """Refuses arguments that no step takes, before any time is spent.
 
     Raises:
         InputError: SHARDC-262, an argument is gone; 264, a donated array is passed twice.
@@ -73,7 +73,7 @@ def check_donated_once(
     """Refuses donated buffers that are passed twice (SHARDC-264).
 
     Args:
-        by_identity: each array has a buffer of its own, so only the same one can be there twice.
+        by_identity: distinct arrays have distinct buffers, so comparing the arrays is enough.
     """
     first: dict[Any, int] = {}
     for i, value in enumerate(values):
@@ -101,13 +101,13 @@ def _is_gone(i: int, name: str) -> InputError:
 class ArgumentPlacer:
     """Places flat user arguments on their owner stages.
 
-    An array in the right place is used as it is. Anything else is copied; the copy is shardc's,
-    except that JAX may let it share the buffer of an array on one device. Therefore a program may
-    only donate it where the user donated the argument (the tape checks that).
+    An array already in place is used directly. Anything else is copied. The copy belongs to
+    shardc, but JAX may let it share the buffer of an array on one device. Therefore a program may
+    donate it only if the user donated the argument (the tape checks that).
 
     Args:
         arguments: one per flat argument.
-        shardings: where each goes; None where no program reads it.
+        shardings: the target of each; None if no program reads it.
         shapes: the shape that the programs read: for batch arguments [.., M, B / M, ..].
     """
 
@@ -126,12 +126,12 @@ class ArgumentPlacer:
             shape is not None and shape != argument.shape
             for argument, shape in zip(arguments, shapes, strict=True)
         )
-        # The sharding object that arrived last and was right: usually it is the very same again.
+        # The last sharding object that was accepted: usually the same object arrives again.
         self._accepted: list[Sharding | None] = [None] * len(self._arguments)
         self._donated = tuple(i for i, argument in enumerate(arguments) if argument.donated)
 
     def place(self, values: Sequence[Any]) -> list[jax.Array | None]:
-        """One array per argument, None for those that no program reads.
+        """One array per argument, None for arguments that no program reads.
 
         Raises:
             InputError: SHARDC-262, an argument is gone; 263, it has another shape or dtype than
@@ -191,11 +191,11 @@ class ArgumentPlacer:
     def _check_donated_once(self, values: Sequence[Any], known: Sequence[Sharding | None]) -> None:
         """Refuses donated buffers that are passed twice.
 
-        Where all donated arrays lie as in an earlier call they come from it, each in a buffer of
-        its own, and only the same array can be there twice.
+        If all donated arrays have the shardings of an earlier call, they come from it, each in a
+        buffer of its own, so only the same array can occur twice.
 
         Args:
-            known: for each donated argument how it lay in an earlier call.
+            known: for each donated argument, its sharding in an earlier call.
         """
         if not self._donated:
             return
@@ -207,7 +207,7 @@ class ArgumentPlacer:
 
 
 def _buffers(value: jax.Array) -> list[tuple[jax.Device, int]]:
-    """Where the elements of an array lie: two arrays may share that, such as one and what
-    `jax.device_put` makes of it."""
+    """The memory of an array's elements: two arrays may share it, such as an array and its
+    `jax.device_put`."""
     pieces = [shard.data for shard in value.addressable_shards if shard.data.size]
     return [(piece.device, piece.unsafe_buffer_pointer()) for piece in pieces]

@@ -1,4 +1,4 @@
-"""What the runtime asks of a compiled program; the backend's are such, and so are tests' own."""
+"""The interface of a compiled program; the backend and the tests implement it."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from shardc.plan.executable import StageProgram, ValueSpec
 
 
 class Call(Protocol):
-    """Takes arrays, dispatches the work, and gives the arrays that it will make."""
+    """Takes arrays, dispatches the work, and returns the arrays that it will produce."""
 
     def __call__(self, *args: jax.Array) -> Sequence[Any]: ...
 
@@ -19,12 +19,12 @@ class Program(Protocol):
     """A stage program on its devices.
 
     Attributes:
-        call: takes the arrays of `args`, gives those of `results`; never blocks.
+        call: takes the arrays of `args`, returns those of `results`; never blocks.
         args: what to pass, in order.
-        results: what comes back, in order.
+        results: what it returns, in order.
         in_shardings: one per arg, on the stage's devices.
         out_shardings: one per result.
-        donated: positions in `args` whose buffers are gone after the call.
+        donated: positions in `args` whose buffers are deleted by the call.
     """
 
     @property

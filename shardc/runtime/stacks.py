@@ -1,4 +1,4 @@
-"""Stacked arrays whose rows live on several stages: one jax.Array outside, one per stage inside."""
+"""Stacked arrays with rows on several stages: one jax.Array outside, one per stage inside."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ from shardc.runtime.transfers import Transfers
 
 @dataclass(frozen=True)
 class Layout:
-    """How a whole stack lies, and its parts in it.
+    """The sharding of a whole stack, and of its parts.
 
     Attributes:
-        whole: of the stack; its dim of rows is split over the stages.
-        parts: of each stage's rows: the same devices hold the same elements.
+        whole: of the stack; its row dim is split over the stages.
+        parts: of each stage's rows; the same devices hold the same elements.
     """
 
     whole: NamedSharding
@@ -33,14 +33,14 @@ class Layout:
 class Stack:
     """One stacked argument or result.
 
-    Where every stage has equally many rows on an equally shaped mesh, the stack is one array whose
-    dim of rows is split over the stages: taking it apart and putting it together moves nothing.
-    Else it is one array on the devices of the first part, and every step moves the other rows.
+    If every stage has the same number of rows on a mesh of the same shape, the stack is one array
+    whose row dim is split over the stages: splitting and joining it moves nothing.
+    Otherwise it is one array on the devices of the first part, and every step moves the other rows.
 
     Args:
-        dim: the dim of the rows.
+        dim: the row dim.
         shapes: of the parts.
-        places: where the programs want or leave each part.
+        places: where the programs take or leave each part.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Stack:
         self._take = _row_takers(dim, self.shapes, self.ends)
 
     def take_apart(self, whole: Any) -> list[Any]:
-        """The parts of a NumPy or JAX array; views of the same memory where the layout is ours."""
+        """The parts of a NumPy or JAX array; views of its memory if it has our layout."""
         if not isinstance(whole, jax.Array):
             return list(np.split(whole, self.ends[:-1], axis=self.dim))
         layout = self.layout
@@ -81,7 +81,7 @@ class Stack:
         ]
 
     def put_together(self, parts: Sequence[jax.Array]) -> jax.Array:
-        """The whole array; it takes the parts' buffers where the layout is ours."""
+        """The whole array; it takes over the parts' buffers if the layout is ours."""
         layout = self.layout
         if layout is None:
             return self._join(parts)
@@ -98,7 +98,7 @@ class Stack:
 
     @property
     def place(self) -> NamedSharding:
-        """Where the whole array lies when it was put together."""
+        """The sharding of the whole array when joined."""
         return self._near() if self.layout is None else self.layout.whole
 
     def _near(self) -> NamedSharding:
@@ -121,7 +121,7 @@ class Stack:
 def _layout(
     dim: int, shapes: Sequence[tuple[int, ...]], places: Sequence[NamedSharding]
 ) -> Layout | None:
-    """An even layout over all stages, sharded as the first part is; None if there cannot be one."""
+    """An even layout over all stages, sharded like the first part; None if there is none."""
     meshes = [place.mesh for place in places]
     devices = [device for mesh in meshes for device in mesh.devices.flat]
     even = len(set(shapes)) == 1 and len({mesh.axis_sizes for mesh in meshes}) == 1
@@ -151,12 +151,12 @@ def _row_takers(
 
 
 class Stacks:
-    """Takes the stacked ones among the user's arguments apart, and puts stacked results together.
+    """Splits the stacked arguments of the user, and joins stacked results.
 
     Args:
-        arguments, results: of the programs; those with a `piece` are no arguments of the user's.
-        argument_places: where each argument is placed; None where no program reads it.
-        result_places: where each result is left.
+        arguments, results: of the programs; those with a `piece` are not the user's.
+        argument_places: placement of each argument; None if no program reads it.
+        result_places: placement of each result.
     """
 
     def __init__(
@@ -177,11 +177,11 @@ class Stacks:
         }
 
     def argument_places(self) -> dict[int, NamedSharding]:
-        """Where each stacked argument lies best, by its number."""
+        """The best sharding of each stacked argument, by its number."""
         return {i: stack.place for i, (_, stack) in self._taken.items()}
 
     def result_places(self) -> dict[int, NamedSharding]:
-        """Where each stacked result lies, by its number."""
+        """The sharding of each stacked result, by its number."""
         return {i: stack.place for i, (_, stack) in self._put.items()}
 
     def take_apart(self, values: Sequence[Any]) -> list[Any]:
@@ -190,7 +190,7 @@ class Stacks:
         An array that is passed twice has the same parts both times.
 
         Raises:
-            InputError: SHARDC-262, 263, as `ArgumentPlacer.place` for whole stacks.
+            InputError: SHARDC-262, 263, as in `ArgumentPlacer.place`, for whole stacks.
         """
         if not self._taken or len(values) != self._num_arguments:
             return list(values)
@@ -213,7 +213,7 @@ class Stacks:
         return found
 
     def delete_donated(self, values: Sequence[Any]) -> None:
-        """Deletes donated stacks, whose parts the step has used up."""
+        """Deletes donated stacks, whose parts the step has consumed."""
         for i in self._taken:
             value = values[i]
             donated = self._arguments[i].donated
@@ -226,7 +226,7 @@ def _stacks(
     places: Sequence[NamedSharding | None],
     transfers: Transfers,
 ) -> dict[int, tuple[tuple[int, ...], Stack]]:
-    """Position of a stack's first part -> the positions of all, and how they make up the stack."""
+    """Position of a stack's first part -> the positions of all parts, and the stack they form."""
     parts: dict[int, list[int]] = {}
     dims: dict[int, int] = {}
     for position, spec in enumerate(specs):

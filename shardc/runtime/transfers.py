@@ -1,4 +1,4 @@
-"""Bring an array from one sharding to another, on the same devices or others, without waiting."""
+"""Moves an array from one sharding to another, on the same or other devices, without waiting."""
 
 import itertools
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Step = Callable[[jax.Array], jax.Array]
 
 @dataclass(frozen=True)
 class Transfer:
-    """At most three steps: reshard where it is, copy piece by piece, reshard where it arrived."""
+    """At most three steps: reshard at the source, copy piece by piece, reshard at the target."""
 
     before: Step | None
     copy_to: NamedSharding | None
@@ -34,11 +34,11 @@ class Transfer:
 
 
 class Transfers:
-    """Makes transfers and keeps the compiled reshards they need.
+    """Makes transfers and caches the compiled reshards they need.
 
-    `jax.device_put` between two multi-device shardings copies device to device only where each
+    `jax.device_put` between two multi-device shardings copies device to device only if each
     target piece is a source piece; otherwise it goes through the host and waits. So a transfer
-    reshards on the finer side first (fewer bytes cross), with a program XLA partitions.
+    reshards on the finer side first (fewer bytes cross), with a program that XLA partitions.
     The result never shares a buffer with a multi-device source.
     """
 
@@ -50,7 +50,7 @@ class Transfers:
     def find(
         self, source: Sharding, target: NamedSharding, shape: tuple[int, ...], dtype: str
     ) -> Transfer:
-        """The transfer of arrays of this type; compiled at the first request."""
+        """The transfer of arrays of this type; compiled on first request."""
         key = (shape, dtype, source, target)
         if key not in self._transfers:
             self._transfers[key] = self._plan(source, target, shape, dtype)
@@ -67,7 +67,7 @@ class Transfers:
         return same
 
     def reshape(self, value: jax.Array, shape: tuple[int, ...], target: NamedSharding) -> jax.Array:
-        """Reshapes where the value lies, into `target` if that is on the same devices."""
+        """Reshapes a value in place, into `target` if that is on the same devices."""
         source = value.sharding
         if not isinstance(source, NamedSharding):
             return value.reshape(shape)
@@ -91,7 +91,7 @@ class Transfers:
         own, other = source.mesh.devices.ravel().tolist(), target.mesh.devices.ravel().tolist()
         if own == other:
             return Transfer(reshard(source, target, fresh=True), None, None)
-        # A copy may share the buffer on a common device: then what is copied is a copy already.
+        # On a common device the copy may share the buffer, so its source must be a copy already.
         fresh = not set(own).isdisjoint(other)
         if len(own) % len(other) == 0 and (
             len(own) > len(other) or _num_pieces(source, shape) <= _num_pieces(target, shape)
@@ -132,7 +132,7 @@ def _mesh(sharding: NamedSharding) -> Mesh:
 
 
 def reshaped_place(source: NamedSharding, target: NamedSharding) -> NamedSharding:
-    """Where `Transfers.reshape` puts what lies at `source`; all processes must agree on it."""
+    """The result sharding of `Transfers.reshape` from `source`; all processes must agree on it."""
     same = source.mesh.devices.ravel().tolist() == target.mesh.devices.ravel().tolist()
     return target if same else _whole(source)
 
@@ -143,10 +143,10 @@ def _whole(sharding: NamedSharding) -> NamedSharding:
 
 
 def _on_the_way(source: Sharding, target: NamedSharding, rank: int) -> list[NamedSharding]:
-    """What a value is gathered to before it is cut into `target`, where it is.
+    """The shardings through which a value is gathered before it is sliced into `target`.
 
-    XLA's partitioner gathers, cuts, and moves one axis from dim to dim. Of all else it says on
-    standard error, in paragraphs, that it replicates the value, as is done here without a word.
+    XLA's partitioner gathers, slices, and moves one axis from dim to dim. In all other cases it
+    prints long warnings that it replicates the value; this does the same silently.
     """
     if not isinstance(source, NamedSharding):
         return []
@@ -165,7 +165,7 @@ def _on_the_way(source: Sharding, target: NamedSharding, rank: int) -> list[Name
 
 
 def _axes_of_dims(sharding: NamedSharding, rank: int) -> list[tuple[str, ...]]:
-    """For each dim the axes of several devices that split it."""
+    """For each dim, the axes of several devices that split it."""
     found = []
     for entry in [*sharding.spec, *[None] * (rank - len(sharding.spec))]:
         names = (entry,) if isinstance(entry, str) else tuple(entry or ())
@@ -179,7 +179,7 @@ def _num_pieces(sharding: NamedSharding, shape: tuple[int, ...]) -> int:
 
 
 def _mesh_like(mesh: Mesh, devices: list[jax.Device]) -> Mesh:
-    """The axes of `mesh` over other devices; a last axis takes those that are left over."""
+    """The axes of `mesh` over other devices; an additional last axis takes the remaining ones."""
     array = np.empty(len(devices), dtype=object)
     array[:] = devices
     names, types = tuple(mesh.axis_names), tuple(mesh.axis_types)

@@ -1,4 +1,4 @@
-"""How values go from one device group to another."""
+"""Moves values from one device group to another."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -11,7 +11,7 @@ from shardc.runtime.transfers import Transfer, Transfers
 
 
 class Move(NamedTuple):
-    """One array of a message: where it lies, and where it is to lie."""
+    """One array of a message: its source and target shardings."""
 
     source: NamedSharding
     target: NamedSharding
@@ -20,10 +20,10 @@ class Move(NamedTuple):
 
 
 class Route(Protocol):
-    """One message of a step, with everything prepared that can be before the step.
+    """One message of a step, prepared as far as possible before the step.
 
-    `send` dispatches and never waits for the values. `receive` gives them, one per array sent, in
-    the shardings of the receiver.
+    `send` dispatches and never waits for the values. `receive` returns them, one per array sent, in
+    the receiver's shardings.
     """
 
     def send(self, values: Sequence[jax.Array]) -> None: ...
@@ -39,19 +39,19 @@ class Transport(Protocol):
 
 
 class InProcess:
-    """Transport between device groups of one process: reshards and copies from device to device."""
+    """Transport inside one process: reshards, and copies from device to device."""
 
     def __init__(self, transfers: Transfers) -> None:
         self._transfers = transfers
 
     def route(self, moves: Sequence[Move]) -> Route:
-        """As `Transport.route`."""
+        """Like `Transport.route`."""
         transfers = [self._transfers.find(*move) for move in moves]
         return _LocalRoute(transfers, [move.target for move in moves])
 
 
 class _LocalRoute:
-    """Plain copies go in one `device_put`; the others are transfers of several steps."""
+    """Plain copies share one `device_put`; the others are transfers of several steps."""
 
     def __init__(self, transfers: Sequence[Transfer], targets: Sequence[NamedSharding]) -> None:
         is_copy = [

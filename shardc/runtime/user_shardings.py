@@ -1,4 +1,4 @@
-"""Where the user's arguments and results lie: their own dims, not those that programs see."""
+"""The shardings of the user's arguments and results, in the user's dims."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,9 +13,9 @@ class UserShardings(NamedTuple):
     """One entry per flat argument, and per flat result, of the user's function.
 
     Attributes:
-        arguments: an array that lies so is used without a copy, but one that is cut into
-            microbatches; None where no program reads it.
-        results: None for an argument that is returned as it came.
+        arguments: an array with this sharding is used without a copy, unless it is split into
+            microbatches; None if no program reads it.
+        results: None for an argument that is returned unchanged.
     """
 
     arguments: tuple[Sharding | None, ...]
@@ -27,11 +27,11 @@ def argument_places(
     places: Sequence[NamedSharding | None],
     stacks: Mapping[int, NamedSharding],
 ) -> tuple[Sharding | None, ...]:
-    """The places of the user's arguments.
+    """The shardings of the user's arguments.
 
     Args:
-        places: of the programs' arguments, with a dim for the microbatches before a batch dim.
-        stacks: of arguments whose pieces, no arguments of the user's, are the programs'.
+        places: of the programs' arguments, with a microbatch dim before the batch dim.
+        stacks: of arguments that the programs take in pieces.
     """
     return tuple(
         stacks.get(i, without_microbatches(place, spec.batch_dim))
@@ -41,7 +41,7 @@ def argument_places(
 
 
 def without_microbatches(place: NamedSharding | None, batch_dim: int | None) -> Sharding | None:
-    """The place of a batch in the user's dims, as its microbatches lie at `place`."""
+    """The sharding of a batch in the user's dims, from that of its microbatches."""
     if place is None or batch_dim is None or batch_dim >= len(place.spec):
         return place
     spec = [*place.spec[:batch_dim], *place.spec[batch_dim + 1 :]]
@@ -55,10 +55,10 @@ def result_places(
     finishers: Sequence[Callable[[Any], jax.Array] | None],
     num_microbatches: int,
 ) -> tuple[Sharding | None, ...]:
-    """The places of the user's results; arguments as of `argument_places`.
+    """The shardings of the user's results; arguments as in `argument_places`.
 
     Args:
-        finishers: what merges the microbatches of the results that are cut.
+        finishers: merge the microbatches of results that are split.
     """
     found: list[Sharding | None] = []
     for i, (spec, place) in enumerate(zip(specs, places, strict=True)):

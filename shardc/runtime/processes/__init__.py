@@ -1,1 +1,1 @@
-"""A step over several processes: values between them, and what watches that all go on."""
+"""A step over several processes: messages between them, and the watch over their progress."""

@@ -1,4 +1,4 @@
-"""Whether all processes pass the same numbers, in the same layouts, to the same step."""
+"""Checks that all processes pass the same numbers, in the same layouts, to the same step."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -11,18 +11,18 @@ from jax.sharding import NamedSharding
 from shardc.errors import InputError
 from shardc.runtime.processes.coordination import Coordination
 
-KEPT_STEPS = 256  # a process may be that many behind the first
+KEPT_STEPS = 256  # the most steps that a process may lag behind the first
 
 Wait = Callable[[str], bytes]
-"""Waits for a key as long as the process that writes it lives."""
+"""Waits for a key while the process that writes it lives."""
 
 
 class Agreement:
-    """Compares what each process passes with what process 0 passes, step by step.
+    """Compares the arguments of each process with those of process 0, step by step.
 
     Args:
         name: of the step, the same in all processes.
-        begin: called with the number of each step before anything else of it.
+        begin: called first in each step; returns the step's number.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Agreement:
         self._begin = begin
 
     def check_step(self, names: Sequence[str], values: Sequence[Any]) -> None:
-        """InputError (SHARDC-282) if process 0 passes something else to this step."""
+        """InputError (SHARDC-282) if process 0 passes different arguments to this step."""
         step = self._begin()
         own = b"".join(_digest(value) for value in values)
         key = f"step/{self._name}"
@@ -45,7 +45,7 @@ class Agreement:
         for i, name in enumerate(names):
             if first[_SIZE * i : _SIZE * (i + 1)] != own[_SIZE * i : _SIZE * (i + 1)]:
                 raise InputError(
-                    f"argument {i} ('{name}') is another on rank {self._coordination.rank} than on"
+                    f"argument {i} ('{name}') differs between rank {self._coordination.rank} and"
                     f" rank 0 in step {step}: {_said(values[i])} here",
                     help="pass the same numbers on all processes; rows that differ from process to"
                     " process are one array: jax.make_array_from_process_local_data("
@@ -60,7 +60,7 @@ _SIZE = 8
 def _digest(value: Any) -> bytes:
     if isinstance(value, jax.Array):
         lies = value.sharding
-        if not isinstance(lies, NamedSharding):  # one that is gone: refused behind this
+        if not isinstance(lies, NamedSharding):  # a deleted array: refused later
             text = f"{value.dtype}{value.shape}{lies}".encode()
             return hashlib.blake2b(text, digest_size=_SIZE).digest()
         devices = [device.id for device in lies.mesh.devices.flat]
@@ -73,7 +73,7 @@ def _digest(value: Any) -> bytes:
 
 
 def _splits(lies: Any) -> list[tuple[int, str]]:
-    """(dim, axis) of every axis of several devices that splits a dim."""
+    """(dim, axis) for every axis of several devices that splits a dim."""
     found = []
     for dim, entry in enumerate(lies.spec):
         names = (entry,) if isinstance(entry, str) else tuple(entry or ())

@@ -15,21 +15,21 @@ def is_here(sharding: Sharding) -> bool:
 def assembled(
     shape: tuple[int, ...], sharding: Sharding, pieces: dict[jax.Device, jax.Array], dtype: Any
 ) -> jax.Array:
-    """The array whose pieces on this process's devices are `pieces`; none where it has none."""
+    """The array with `pieces` on this process's devices; there may be none."""
     own = [pieces[device] for device in _own_devices(sharding)]
     array: jax.Array = jax.make_array_from_single_device_arrays(shape, sharding, own, dtype=dtype)
     return array
 
 
 def nowhere_here(shape: tuple[int, ...], sharding: Sharding, dtype: Any) -> jax.Array:
-    """An array that lies on devices of other processes."""
+    """An array on devices of other processes."""
     return assembled(shape, sharding, {}, dtype)
 
 
 def put(value: np.ndarray[Any, Any], sharding: NamedSharding) -> jax.Array:
-    """`value`, which every process has, in `sharding`; no process asks another.
+    """`value`, which every process has, in `sharding`, without communication.
 
-    `jax.device_put` would compare the value over all processes, also those that have no part.
+    `jax.device_put` would compare the value over all processes, even those without a part.
     """
     devices = _own_devices(sharding)
     index = sharding.devices_indices_map(value.shape)

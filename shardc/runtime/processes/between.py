@@ -1,8 +1,8 @@
-"""Transport between device groups of which some belong to other processes.
+"""Transport between device groups of different processes.
 
 A message is one program over the devices of both groups: collective permutes of cells, which
-arrive in the layout of the receiver. Every process that has one of these devices runs it; all
-processes run such programs in the order of one tape, so that none waits for another in a circle.
+arrive in the receiver's layout. Every process with one of these devices runs it. All processes
+run such programs in the order of one tape, so they cannot deadlock.
 """
 
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ AXIS = "all"
 
 
 class Between:
-    """Transport of a job of several processes; what stays in one is left to `InProcess`."""
+    """Transport of a job of several processes; `InProcess` handles messages inside one process."""
 
     def __init__(self, local: InProcess) -> None:
         self._local = local
         self._programs: dict[tuple[Move, ...], CellProgram] = {}
 
     def route(self, moves: Sequence[Move]) -> Route:
-        """As `Transport.route`; compiles only where this process takes part."""
+        """Like `Transport.route`; compiles only if this process takes part."""
         devices: set[Any] = {d for move in moves for side in move[:2] for d in side.device_set}
         ends = {device.process_index for device in devices}
         if ends == {jax.process_index()}:
@@ -40,7 +40,7 @@ class Between:
         return _JointRoute(self._programs[key])
 
     def bring(self, value: jax.Array, target: NamedSharding) -> jax.Array:
-        """`value` in `target`, at once; every process that has a device of either takes part."""
+        """`value` in `target`, immediately; every process with a device of either takes part."""
         source = value.sharding
         assert isinstance(source, NamedSharding), "a value of several processes lies on a mesh"
         if not is_here(source) and not is_here(target):
@@ -54,7 +54,7 @@ class Between:
 
 
 class _JointRoute:
-    """A message whose ends are in several processes: its program runs once in each of them."""
+    """A message between processes: its program runs once in each of them."""
 
     def __init__(self, program: "CellProgram") -> None:
         self._program = program
@@ -74,9 +74,9 @@ class _JointRoute:
 
 
 class CellProgram:
-    """The program of a message over the devices of both ends, of one process or of several.
+    """The program of a message over the devices of both ends, in one process or several.
 
-    It keeps the zeros that devices pass which have nothing to send.
+    Keeps the zeros that devices without data to send pass in.
     """
 
     def __init__(self, moves: tuple[Move, ...]) -> None:
@@ -84,7 +84,7 @@ class CellProgram:
         found: set[Any] = {d for move in moves for side in move[:2] for d in side.device_set}
         self._devices = sorted(found, key=lambda device: device.id)
         everywhere = Mesh(np.array(self._devices), (AXIS,), axis_types=(AxisType.Auto,))
-        # Pieces of one shape on all devices, whatever they are pieces of: nobody else reads them.
+        # Pieces of one shape on all devices, declared replicated: nobody reads that sharding.
         self._place = NamedSharding(everywhere, PartitionSpec())
         position = {device: i for i, device in enumerate(self._devices)}
         near = {i: device.process_index for i, device in enumerate(self._devices)}
@@ -126,11 +126,11 @@ class CellProgram:
         ]
 
     def text(self) -> str:
-        """As XLA compiled it."""
+        """The program text as XLA compiled it."""
         return self._call.as_text() or ""
 
     def run(self, values: Sequence[dict[jax.Device, jax.Array]]) -> list[jax.Array]:
-        """The arrays in the layouts of the receiver, from the pieces of the sender."""
+        """The arrays in the receiver's layouts, from the sender's pieces."""
         given = [
             assembled(shape, self._place, {**zeros, **pieces}, np.dtype(move.dtype))
             for shape, zeros, pieces, move in zip(
@@ -144,7 +144,7 @@ class CellProgram:
 
 
 def _moved(value: jax.Array, shape: tuple[int, ...], rounds: Rounds, count: int) -> jax.Array:
-    """What each device has behind all rounds, a piece of `shape`."""
+    """The piece of each device after all rounds, of shape `shape`."""
     me = jax.lax.axis_index(AXIS)
     result = jnp.zeros(shape, value.dtype)
     for hops in rounds.rounds:

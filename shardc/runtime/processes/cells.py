@@ -1,7 +1,7 @@
-"""How an array in one layout becomes the same array in another, cell by cell.
+"""Moves an array from one layout to another, cell by cell.
 
-Both layouts cut the array into even pieces. Cut at all borders of both, it falls into cells of one
-shape, and every cell of a piece that a device is to have lies whole on some device that has it.
+Both layouts split the array into even pieces. Split at all boundaries of both, it consists of cells
+of one shape, and every cell of a piece that a device needs is whole on some device that has it.
 """
 
 import itertools
@@ -13,11 +13,11 @@ Index = tuple[slice, ...]
 
 
 class Hop(NamedTuple):
-    """One cell from one device to another, or to itself.
+    """One cell sent from one device to another, or to itself.
 
     Attributes:
         source, target: devices.
-        taken, put: where the cell begins in the piece of the source, and of the target.
+        taken, put: offset of the cell in the source's piece, and in the target's.
     """
 
     source: int
@@ -39,13 +39,13 @@ def rounds_of(
     target: Mapping[int, Index],
     near: Mapping[int, int],
 ) -> Rounds:
-    """The fewest bytes that bring an array from layout `source` to layout `target`.
+    """Rounds that turn layout `source` into layout `target` with the fewest bytes.
 
-    A cell is taken from the device itself if it has it, else from one of its own process, else
-    from the one that has sent the least so far.
+    A device uses its own copy of a cell if it has one, else that of a device in its process, else
+    that of the device that has sent the least so far.
 
     Args:
-        source, target: by device, which part of the array it has or is to have.
+        source, target: by device, the part of the array that it has or needs.
         near: by device, its process.
     """
     had = {device: _bounds(index, shape) for device, index in source.items()}

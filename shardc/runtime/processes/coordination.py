@@ -1,8 +1,8 @@
 """The key-value store of the coordination service that `jax.distributed.initialize` starts.
 
-This is the one file that reads private modules of JAX: the store has no public name, and a service
-of our own would need a second port, a second address and a second rule for who starts it. Nor has
-what a thread waits for before there are devices, and `jax.process_index()` would wait for them.
+This is the only file that reads private modules of JAX: the store has no public name, and a service
+of our own would need a second port, address and startup rule. There is also no public way to tell
+what a thread waits for before devices exist; `jax.process_index()` would itself wait for them.
 """
 
 import sys
@@ -17,7 +17,7 @@ PREFIX = "shardc/"
 
 
 def place_in_job() -> tuple[int, int, str]:
-    """Rank of this process, number of processes, and address of rank 0, before there are devices.
+    """Rank of this process, number of processes, and address of rank 0, before devices exist.
 
     Without `jax.distributed.initialize()` a process is rank 0 of 1, and there is no address.
     """
@@ -27,9 +27,9 @@ def place_in_job() -> tuple[int, int, str]:
 
 
 def is_in_initialize() -> bool:
-    """Whether a thread is inside of `jax.distributed.initialize()`.
+    """Whether a thread is inside `jax.distributed.initialize()`.
 
-    Nothing may be asked of the service then: jaxlib aborts a process that asks too early.
+    The service must not be queried then: jaxlib aborts a process that queries too early.
     """
     from jax._src.distributed import State
 
@@ -37,7 +37,7 @@ def is_in_initialize() -> bool:
 
 
 def is_in_shutdown() -> bool:
-    """Whether a thread is inside of `jax.distributed.shutdown()`, which cancels what is asked."""
+    """Whether a thread is inside `jax.distributed.shutdown()`, which cancels pending requests."""
     from jax._src.distributed import State
 
     return _runs(State.shutdown)
@@ -68,10 +68,10 @@ def waits_for_devices() -> bool:
 
 
 class Coordination:
-    """Small values by name, for all processes of the job; written once, or over and over.
+    """Small values by name, for all processes of the job; written once or repeatedly.
 
-    Every call is a request to the service in process 0, and raises what the client raises if that
-    does not answer.
+    Every call is a request to the service in process 0, and raises the client's error if the
+    service does not answer.
     """
 
     def __init__(self) -> None:
@@ -88,11 +88,11 @@ class Coordination:
         self.rank, self.size, _ = place_in_job()
 
     def set(self, key: str, value: bytes) -> None:
-        """Writes a value, in place of an earlier one."""
+        """Writes a value, replacing an earlier one."""
         self._client.key_value_set_bytes(PREFIX + key, value, allow_overwrite=True)
 
     def get(self, key: str, timeout_s: float) -> bytes | None:
-        """Waits for a value; None if nobody has written it in time."""
+        """Waits for a value; None if it is not written in time."""
         try:
             found: bytes = self._client.blocking_key_value_get_bytes(
                 PREFIX + key, max(int(1000 * timeout_s), 1)
@@ -104,11 +104,11 @@ class Coordination:
         return found
 
     def all_under(self, folder: str) -> dict[str, bytes]:
-        """What stands under `folder` + "/", by the rest of its key."""
+        """All values under `folder` + "/", by the rest of their keys."""
         start = PREFIX + folder + "/"
         found = self._client.key_value_dir_get_bytes(start)
         return {key.removeprefix(start): value for key, value in found}
 
     def delete(self, key: str) -> None:
-        """Forgets a value."""
+        """Deletes a value."""
         self._client.key_value_delete(PREFIX + key)

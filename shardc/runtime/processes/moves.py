@@ -1,4 +1,4 @@
-"""Arrays from one layout to another, each byte that a device lacks sent to it once."""
+"""Moves arrays from one layout to another, sending each byte that a device lacks once."""
 
 from typing import Any
 
@@ -12,21 +12,22 @@ from shardc.runtime.transport import Move
 
 
 class Mover:
-    """Brings arrays one after the other to where they are to lie.
+    """Moves arrays to their target shardings, one after the other.
 
-    Every process of the job brings the same arrays in the same order. An array on one device, of
-    NumPy, or a number is each process's own, and all have the same. Equal moves share a program;
-    it keeps a piece of zeros per device that has nothing to send, so a mover is for one state.
+    Every process of the job moves the same arrays in the same order. An array on one device, a
+    NumPy array or a number belongs to each process, and all have the same. Equal moves share a
+    program, which keeps a piece of zeros per device that has nothing to send, so use one mover
+    per state.
     """
 
     def __init__(self) -> None:
         self._programs: dict[Move, CellProgram] = {}
 
     def bring(self, value: Any, target: NamedSharding, *, donate: bool = False) -> jax.Array:
-        """`value` in `target`; itself if it lies so.
+        """`value` in `target`; itself if it already has that sharding.
 
         Args:
-            donate: whether the buffers of an array that moved may go at once.
+            donate: free the buffers of an array that moved.
         """
         if not isinstance(value, jax.Array):
             return put(np.array(value), target)

@@ -1,9 +1,9 @@
 """Lets orbax save and restore the state of a pipeline, in one process or in several.
 
-orbax wants every array in every process: it refuses one whose devices all belong to this process
-(it might be a local one) and fails where a process holds no piece of one. The state of a pipeline
-is full of both. Here each process writes and reads the pieces that it has; files, commits and
-metadata stay orbax's own. Large arrays are saved in chunks and read one chunk at a time.
+orbax expects every array in every process: it refuses an array whose devices all belong to this
+process (it might be a local one) and fails if a process holds no piece of an array. The state of a
+pipeline has many of both. Here each process writes and reads its own pieces; files, commits and
+metadata remain orbax's. Large arrays are saved in chunks and read one chunk at a time.
 """
 
 import dataclasses
@@ -22,17 +22,17 @@ from shardc.runtime.processes.arrays import assembled, is_here, nowhere_here, pi
 from shardc.runtime.processes.job import this_job
 from shardc.runtime.processes.reading import read_by_chunks
 
-CHUNK_BYTES = 1 << 23  # of what is saved; larger arrays are read one chunk at a time
+CHUNK_BYTES = 1 << 23  # of saved arrays; larger arrays are read one chunk at a time
 GROUP_BYTES = 1 << 25  # of smaller arrays, which are read together
-SAID = 200  # characters of what the file system says, whose end is the reason
+SAID = 200  # characters of a file-system error; its end has the reason
 
 
 def use_orbax() -> None:
     """Lets orbax save and restore the state of any plan; every process calls it, first.
 
     Replaces orbax's handler of `jax.Array`. A process that restores a large array holds at most
-    two of its chunks beside the pieces that it keeps; chunks of what was saved by this handler have
-    at most 8 MiB, unless `SaveArgs` say otherwise.
+    two chunks besides the pieces that it keeps; chunks saved by this handler have at most 8 MiB,
+    unless `SaveArgs` say otherwise.
 
     Raises:
         ImportError: orbax-checkpoint is not installed.
@@ -42,11 +42,11 @@ def use_orbax() -> None:
 
 
 class JobSharding(NamedSharding):
-    """A sharding of an array of the whole job, also where all its devices are this process's."""
+    """A sharding of an array of the whole job, even if all its devices are this process's."""
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Never: the other processes pass the same array, with their own pieces or none."""
+        """Always False: the other processes pass the same array, with their own pieces or none."""
         return False
 
 
@@ -54,7 +54,7 @@ def _handler(handlers: Any) -> Any:
     store: Any = import_module("tensorstore")
 
     class JobArrays(handlers.ArrayHandler):  # type: ignore[misc]  # orbax is no dependency
-        """orbax's own, of the arrays that this process has pieces of."""
+        """orbax's handler, applied to the arrays that this process has pieces of."""
 
         async def serialize(
             self, values: Sequence[jax.Array], infos: Sequence[Any], args: Any = None
@@ -88,7 +88,7 @@ def _handler(handlers: Any) -> Any:
             return [known[i] for i in range(len(known))]
 
         async def _by_chunks(self, info: Any, arg: Any) -> jax.Array | None:
-            """None where another shape was saved: orbax pads, or says what is wrong."""
+            """None if another shape was saved: orbax then pads, or reports the error."""
             spec = handlers.get_json_tspec_read(info, use_ocdbt=info.is_ocdbt_checkpoint)
             found = await store.open(store.Spec(spec), open=True, context=info.ts_context)
             if tuple(found.shape) != tuple(arg.global_shape):
@@ -96,34 +96,34 @@ def _handler(handlers: Any) -> Any:
             return await read_by_chunks(found, arg.sharding, np.dtype(arg.dtype))
 
     if jax.process_count() == 1:
-        # orbax's own handler keeps there what kind of keys an array has.
+        # orbax's own handler stores there the kind of an array of keys.
         store_of_kinds = getattr(
             handlers.get_type_handler(jax.Array), "_array_metadata_store", None
         )
         return JobArrays(array_metadata_store=store_of_kinds)
-    # Who has an array describes it, and all might write the one file of shardings at once; that
-    # would serve to restore without saying where to, which is of no use for another plan.
+    # Every owner of an array describes it, and all of them might write the single file of shardings
+    # at once. That file allows a restore without a target, which is useless for another plan.
     return JobArrays(
         primary_host=None, enable_write_sharding_file=False, use_replica_parallel=False
     )
 
 
 class _Commit:
-    """What orbax waits for in the background while it saves; a failure ends the job.
+    """The future that orbax waits for in the background while saving; a failure ends the job.
 
-    orbax itself would let the other processes wait for this one, for ten minutes by default.
+    Otherwise orbax lets the other processes wait for this one, for ten minutes by default.
     """
 
     def __init__(self, commit: Any) -> None:
         self._commit = commit
 
     def result(self, timeout: float | None = None) -> Any:
-        """Waits; raises what the commit raises if that takes longer than `timeout` seconds."""
+        """Waits; raises the commit's own timeout error after `timeout` seconds."""
         try:
             return self._commit.result(timeout)
         except TimeoutError:
             raise
-        except Exception as error:  # whatever a file system can say
+        except Exception as error:  # any error of a file system
             job = this_job()
             said = str(error).splitlines()[0][-SAID:].lstrip(": ")
             told = ClusterError(
@@ -135,7 +135,7 @@ class _Commit:
             raise told from error
 
     def cancel(self) -> Any:
-        """As orbax has it."""
+        """Like orbax's."""
         return self._commit.cancel()
 
 
@@ -146,7 +146,7 @@ def _in_chunks(arg: Any) -> Any:
 
 
 def _is_large(arg: Any) -> bool:
-    """Whether an array of numbers, whose place is known, has more than a chunk in this process."""
+    """Whether an array of numbers with a known sharding exceeds a chunk in this process."""
     place = getattr(arg, "sharding", None)
     if type(place) is not NamedSharding or _bytes_here(arg) <= CHUNK_BYTES or _is_key(arg.dtype):
         return False
@@ -155,7 +155,7 @@ def _is_large(arg: Any) -> bool:
 
 
 def _bytes_here(arg: Any) -> int:
-    """What this process is to hold of an array, as far as `arg` tells."""
+    """Bytes of an array that this process will hold, as far as `arg` tells."""
     place, shape, dtype = (getattr(arg, n, None) for n in ("sharding", "global_shape", "dtype"))
     if not isinstance(place, NamedSharding) or shape is None or dtype is None:
         return 0
@@ -164,7 +164,7 @@ def _bytes_here(arg: Any) -> int:
 
 
 def _groups(numbers: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
-    """Runs of numbers whose sizes come to `GROUP_BYTES`, or of one number."""
+    """Groups consecutive numbers whose sizes add up to `GROUP_BYTES`; at least one per group."""
     groups: list[list[int]] = []
     filled = 0
     for number in numbers:

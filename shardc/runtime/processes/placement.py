@@ -1,4 +1,4 @@
-"""Put the user's arguments where the step reads them, in a job of several processes."""
+"""Places the user's arguments where the step reads them, in a job of several processes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,11 +16,11 @@ from shardc.runtime.transfers import Transfers, reshaped_place
 
 
 class JobPlacer(ArgumentPlacer):
-    """As `ArgumentPlacer`, over processes.
+    """Like `ArgumentPlacer`, over processes.
 
-    NumPy arrays, Python numbers and arrays on one device are each process's own, and all must have
-    the same; an array over a mesh is one array of the job. Every process is asked at each step
-    whether it has the same numbers and the same layouts.
+    NumPy arrays, Python numbers and arrays on one device belong to each process, and all must pass
+    the same; an array over a mesh is one array of the job. At each step the processes compare
+    numbers and layouts.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class JobPlacer(ArgumentPlacer):
         self._agreement = agreement
 
     def place(self, values: Sequence[Any]) -> list[jax.Array | None]:
-        """As `ArgumentPlacer.place`.
+        """Like `ArgumentPlacer.place`.
 
         Raises:
-            InputError: SHARDC-282, another process passes other numbers, or in other layouts.
+            InputError: SHARDC-282, another process passes other numbers, or other layouts.
         """
         own = [np.asarray(value) if _is_own(value) else value for value in values]
         self._agreement.check_step([argument.name for argument in self._arguments], own)
@@ -70,7 +70,7 @@ class JobPlacer(ArgumentPlacer):
 
 
 def _is_own(value: Any) -> bool:
-    """Whether a value is the process's own, as a number is, and no array of the whole job."""
+    """Whether a value, such as a number, belongs to each process instead of the whole job."""
     if not isinstance(value, jax.Array):
         return True
     if value.is_deleted():

@@ -1,8 +1,8 @@
-"""Large arrays read from a TensorStore, one stored chunk at a time.
+"""Reads large arrays from a TensorStore, one stored chunk at a time.
 
-orbax reads every piece of every array at once, into host buffers that are then copied to the
-devices: on CPUs the state is there twice for a while. Here a piece is made on its device and filled
-in place, so that what is there beside the state is two chunks.
+orbax reads every piece of every array at once into host buffers, which are then copied to the
+devices: on CPUs the state temporarily exists twice. Here a piece is allocated on its device and
+filled in place, so the overhead is two chunks.
 """
 
 import functools
@@ -18,15 +18,15 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 from shardc.runtime.processes.arrays import assembled
 
 Box = tuple[tuple[int, int], ...]
-"""Where a part of an array begins and ends, by dim."""
+"""Begin and end of a part of an array, by dim."""
 
 
 async def read_by_chunks(store: Any, place: NamedSharding, dtype: Any) -> jax.Array:
-    """The array in `store`, of which this process reads the pieces of its devices, each byte once.
+    """The array in `store`; this process reads the pieces of its devices, each byte once.
 
     Args:
         store: a `tensorstore.TensorStore`, open for reading.
-        place: some of its devices are of this process.
+        place: some of its devices belong to this process.
         dtype: of the result; values are converted on the host.
     """
     shape = tuple(store.shape)
@@ -48,12 +48,12 @@ async def read_by_chunks(store: Any, place: NamedSharding, dtype: Any) -> jax.Ar
                 taken = np.ascontiguousarray(values[_slices(part, box)])
                 at = [np.int32(low - start) for (low, _), (start, _) in zip(part, own, strict=True)]
                 pieces[device] = _filled(pieces[device], jax.device_put(taken, device), at)
-        jax.block_until_ready(list(pieces.values()))  # a part that is on its way is memory too
+        jax.block_until_ready(list(pieces.values()))  # a chunk in transit takes memory, too
     return assembled(shape, place, pieces, dtype)
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any, device: jax.Device) -> jax.Array:
-    """Made on the device: `jnp.zeros(device=)` makes them on another one and copies them."""
+    """Allocated on the device: `jnp.zeros(device=)` allocates on another one and copies."""
     made: jax.Array = jax.jit(
         lambda: jnp.zeros(shape, dtype), out_shardings=SingleDeviceSharding(device)
     )()
@@ -66,7 +66,7 @@ def _filled(piece: jax.Array, part: jax.Array, at: list[Any]) -> jax.Array:
 
 
 def _chunks(store: Any) -> Iterator[Box]:
-    """The chunks as they are stored, cut off at the end of the array."""
+    """The stored chunks, clipped at the end of the array."""
     size = store.chunk_layout.read_chunk.shape
     starts = [range(0, length, step) for length, step in zip(store.shape, size, strict=True)]
     for start in itertools.product(*starts):
@@ -77,7 +77,7 @@ def _chunks(store: Any) -> Iterator[Box]:
 
 
 def _needed(chunks: Iterator[Box], wanted: Sequence[Box]) -> Iterator[Box]:
-    """Of each chunk the smallest part in which all lies that is wanted of it."""
+    """For each chunk, the smallest part that contains everything wanted of it."""
     for chunk in chunks:
         parts = [part for box in wanted if (part := _overlap(chunk, box)) is not None]
         if parts:
@@ -98,6 +98,6 @@ def _overlap(a: Box, b: Box) -> Box | None:
 
 
 def _slices(box: Box, within: Box | None = None) -> tuple[slice, ...]:
-    """To index an array with, or the part `within` of one."""
+    """Slices of the box; with `within`, relative to that box."""
     starts = [0] * len(box) if within is None else [low for low, _ in within]
     return tuple(slice(low - s, high - s) for (low, high), s in zip(box, starts, strict=True))

@@ -1,7 +1,7 @@
-"""Watches a job from `import shardc` on: who never comes to `jax.distributed.initialize()`?
+"""Watches a job from `import shardc` on: who never calls `jax.distributed.initialize()`?
 
-JAX waits for such a process for minutes, and its error does not name it. Nothing here imports JAX
-before the program does.
+JAX waits for such a process for minutes, and its error does not name it. This module does not
+import JAX before the program does.
 """
 
 import os
@@ -17,10 +17,10 @@ from shardc.errors import ClusterError
 LIMIT_VARIABLE = "SHARDC_PROCESS_LIMIT_S"
 DEFAULT_LIMIT_S = 60.0
 FOLDER_VARIABLE = "SHARDC_LAUNCH_FOLDER"
-"""Where processes of one machine sign that they have come; `shardc launch` makes it."""
+"""Folder in which processes of one machine sign in; `shardc launch` creates it."""
 
 POLL_S = 0.1
-CLOSE_POLL_S = 0.01  # a program may end right behind it
+CLOSE_POLL_S = 0.01  # a program may end right after it
 CONNECT_S = 2.0
 EXIT_CODE = 1
 
@@ -28,20 +28,20 @@ _is_alone = threading.Event()
 
 
 def begin() -> None:
-    """Starts to watch, in a thread that ends where the job turns out to have one process."""
+    """Starts the watch, in a thread that ends if the job turns out to have one process."""
     threading.Thread(target=_watch_the_start, name="shardc-start", daemon=True).start()
 
 
 def stop() -> None:
-    """This process is the whole job: there is nobody to watch."""
+    """This process is the whole job: there is nothing to watch."""
     _is_alone.set()
 
 
 def limit_s() -> float:
-    """How long another process may be silent, or behind.
+    """How long another process may be silent, or lag behind.
 
     Raises:
-        ClusterError: SHARDC-101, the environment variable is no time.
+        ClusterError: SHARDC-101, the environment variable is not a time.
     """
     text = os.environ.get(LIMIT_VARIABLE, str(DEFAULT_LIMIT_S))
     try:
@@ -58,7 +58,7 @@ def limit_s() -> float:
 
 
 def end_process(rank: int, fault: str, stays_s: float = 0.0) -> None:
-    """Says why this process ends, and ends it, whatever its other threads wait for."""
+    """Prints why this process ends, and ends it, whatever its other threads wait for."""
     os.write(2, f"shardc: rank {rank} ends: {fault}\n".encode())
     time.sleep(stays_s)
     os._exit(EXIT_CODE)
@@ -85,7 +85,7 @@ def _watch_the_start() -> None:
 
 
 def _has_begun() -> bool:
-    """Whether the program has called `jax.distributed.initialize()`; it may still be in it."""
+    """Whether the program has called `jax.distributed.initialize()`, even if still inside it."""
     distributed = getattr(sys.modules.get("jax"), "distributed", None)
     return distributed is not None and bool(distributed.is_initialized())
 
@@ -97,10 +97,10 @@ def _sign(rank: int) -> None:
 
 
 def missing(rank: int, size: int, address: str) -> str:
-    """Who has not come yet, as far as this process can tell.
+    """Names the missing processes, as far as this process can tell.
 
-    By the signatures of `shardc launch`; else rank 0 if nobody listens at its address, else it is
-    one of the others: the coordination service does not say which.
+    By the signatures of `shardc launch`; otherwise rank 0 if nobody listens at its address, else
+    one of the others, because the coordination service does not say which.
     """
     folder = os.environ.get(FOLDER_VARIABLE)
     others = [other for other in range(size) if other != rank]

@@ -1,1 +1,1 @@
-"""A step as flat lists of instructions: what each process does, in which order."""
+"""A step as flat lists of instructions, in order, for each process."""

@@ -25,11 +25,11 @@ from shardc.runtime.tape.order import Dispatch, Key, dispatch_order, value_key
 def build_tape(executable: Executable, programs: Sequence[Program]) -> Tape:
     """Unrolls one step.
 
-    A value read in a sharding or on a device group other than the producer's is sent there once,
-    right after it is made. A slot is let go of after its last reader.
+    A value read in another sharding or on another device group than its producer's is sent there
+    once, right after it is made. A slot is freed after its last reader.
 
     Raises:
-        ShardcError: SHARDC-260, the programs do not fit together; 266, as `check_tape`.
+        ShardcError: SHARDC-260, the programs do not fit together; 266, as in `check_tape`.
     """
     before, updates = dispatch_order(executable, programs)
     tape = _Builder(executable, programs).build(before, updates)
@@ -43,7 +43,7 @@ class _Builder:
         self.programs = programs
         self.slots: list[Slot] = []
         self.number: dict[tuple[int, str, TensorSharding, int | None], int] = {}
-        # The slot in which each value is made, and the last dispatch that makes or adds to it.
+        # The slot where each value is made, and the last dispatch that makes or adds to it.
         self.home: dict[Key, int] = {}
         self.made_by: dict[Key, int] = {}
         meshes = executable.meshes
@@ -98,15 +98,15 @@ class _Builder:
         for spec, slot in zip(program.results, results, strict=True):
             key = value_key(spec, entry.microbatch)
             if self.home.setdefault(key, slot) != slot:
-                raise _misfit(f"'{spec.value}' is made in two places, one by {entry.action}")
+                raise _misfit(f"'{spec.value}' is made twice, the second time by {entry.action}")
             self.made_by[key] = position
         return Run(entry.action, entry.program, args, results)
 
     def primary_slot(self, index: int) -> int | None:
-        """Where user argument `index` is placed.
+        """The slot of user argument `index`.
 
         On its owner stage, in the sharding of the result that replaces it in the next step: then
-        a returned state is in place already. Else in the sharding of its first reader there.
+        a returned state is already in place. Otherwise in the sharding of its first reader there.
         """
         argument = self.executable.arguments[index]
         used = [i for i, slot in enumerate(self.slots) if slot.value == argument_id(index)]
@@ -127,10 +127,10 @@ class _Builder:
     def instructions(
         self, runs: Sequence[Run], num_before: int, kept: set[int]
     ) -> tuple[list[Message], list[Instruction], int]:
-        """Each run, what is sent as soon as it is dispatched, and what nobody reads behind it.
+        """Each run, followed by the sends of its results and the frees of unused slots.
 
         Returns:
-            The messages, the instructions, and the position of the run number `num_before`.
+            The messages, the instructions, and the position of run number `num_before`.
         """
         messages: list[Message] = []
         sends = self.sends(messages)
@@ -161,13 +161,13 @@ class _Builder:
         return messages, found, len(found) if first_update < 0 else first_update
 
     def sends(self, messages: list[Message]) -> dict[int, list[int]]:
-        """Appends the messages; gives those of each run's results, and of arguments at -1."""
+        """Appends the messages; returns those of each run's results, and of arguments at -1."""
         moves: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
         for number, slot in enumerate(self.slots):
             key = (slot.value, slot.microbatch)
             home = self.home.get(key)
             if home is None and slot.value != INDEX:
-                raise _misfit(f"'{slot.value}' is read on stage {slot.group} and made nowhere")
+                raise _misfit(f"'{slot.value}' is read on stage {slot.group} but never made")
             if home is None or home == number:
                 continue
             source = self.slots[home]
@@ -199,7 +199,7 @@ class _Builder:
     def result_slot(self, value: str) -> int | None:
         home = self.home.get((value, None))
         if home is None and not is_argument(value):
-            raise _misfit(f"the result '{value}' is made by no program")
+            raise _misfit(f"no program makes the result '{value}'")
         if home is not None and self.slots[home].sharding.unreduced:
             raise _misfit(f"the result '{value}' is a partial sum")
         return home
@@ -207,7 +207,7 @@ class _Builder:
     def check_donation(
         self, runs: Sequence[Run], instructions: Sequence[Instruction], kept: set[int]
     ) -> None:
-        """A donated buffer is read by nobody afterwards, and a user's only in an update."""
+        """Checks that donated buffers are not read later, and user buffers go only in updates."""
         last = {slot: i for i, run in enumerate(runs) for slot in (*run.args, *run.results)}
         for position, run in enumerate(runs):
             program = self.programs[run.program]
@@ -226,7 +226,7 @@ class _Builder:
 def _donated_by_neighbours(programs: Sequence[Program], groups: Sequence[int]) -> set[str]:
     """Values that a program donates while another stage on the same devices may still read them.
 
-    Each of these stages has a buffer of its own for them.
+    Each of these stages gets its own buffer for them.
     """
     readers: dict[tuple[str, int], set[tuple[int, bool]]] = {}
     donors: dict[tuple[str, int], set[tuple[int, bool]]] = {}

@@ -1,4 +1,4 @@
-"""Proves a tape safe before anything runs: nothing is read that is not there, all is freed once."""
+"""Proves a tape safe before it runs: every value exists when read, and is freed once."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,12 @@ from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Se
 
 
 def check_tape(tape: Tape, programs: Sequence[Program]) -> None:
-    """Nothing, if every instruction finds what it reads, and each buffer is freed once.
+    """Raises unless every instruction finds its inputs, and each buffer is freed once.
 
     Raises:
         ShardcError: SHARDC-266, a slot is read before it is filled or after it was freed or
-            donated; freed twice or never; a message is received that was not sent, or not received.
+            donated; freed twice or never; a message is received but not sent, or sent but not
+            received.
     """
     state = _State(tape, programs)
     for instruction in tape.instructions:
@@ -22,7 +23,7 @@ def check_tape(tape: Tape, programs: Sequence[Program]) -> None:
 
 
 class _State:
-    """What lies where while the instructions go by."""
+    """The filled slots and pending messages while the instructions are stepped through."""
 
     def __init__(self, tape: Tape, programs: Sequence[Program]) -> None:
         self.tape, self.programs = tape, programs
@@ -48,7 +49,7 @@ class _State:
             case Free(slots):
                 for slot in slots:
                     if slot not in self.filled:
-                        raise _refusal(f"{said(self.tape.slots[slot])} is freed and not there")
+                        raise _refusal(f"{said(self.tape.slots[slot])} is freed but does not exist")
                     self.filled.remove(slot)
                     self.donated.discard(slot)
 
@@ -67,7 +68,7 @@ class _State:
         for slot in slots:
             if slot not in self.filled or slot in self.donated:
                 raise _refusal(
-                    f"'{instruction}' reads {said(self.tape.slots[slot])}, which is not there"
+                    f"'{instruction}' reads {said(self.tape.slots[slot])}, which does not exist"
                 )
 
 

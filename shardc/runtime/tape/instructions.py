@@ -12,7 +12,7 @@ class Slot(NamedTuple):
 
     Attributes:
         group: number of the first stage on these devices; stages with equal meshes share slots.
-        microbatch: None for values that a step has once.
+        microbatch: None for a value that exists once per step.
     """
 
     group: int
@@ -24,7 +24,7 @@ class Slot(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What one device group sends to another at once, or to itself in another sharding.
+    """Values sent together from one device group to another, or resharded inside one.
 
     Attributes:
         source, target: device groups.
@@ -73,7 +73,7 @@ class Receive(NamedTuple):
 
 
 class Free(NamedTuple):
-    """Lets go of what nobody reads any more."""
+    """Frees slots that are not read any more."""
 
     slots: tuple[int, ...]
 
@@ -86,20 +86,20 @@ Instruction = Run | Send | Receive | Free
 
 @dataclass
 class Tape:
-    """One step of all device groups, in one order that every lane agrees with.
+    """One step of all device groups, in one order that agrees with every lane.
 
-    A process runs the part of it that its devices take part in (`part`).
+    A process runs the part that involves its devices (`part`).
 
     Attributes:
-        slots: what lies where.
-        groups: per stage the device group whose slots it uses.
-        primary: per user argument the slot it is placed in, None where no program reads it.
-        accumulators: per stage the slots that start as zeros.
+        slots: the places for arrays.
+        groups: per stage, the device group whose slots it uses.
+        primary: per user argument, the slot where it is placed; None if no program reads it.
+        accumulators: per stage, the slots that start as zeros.
         indices: (slot, microbatch) of the microbatch indices.
-        messages: what is sent.
+        messages: all messages of the step.
         instructions: in order of dispatch.
-        first_update: position of the first instruction that may use up arrays of the user's.
-        results: per user result its slot; None for an argument that no program reads.
+        first_update: position of the first instruction that may consume user arrays.
+        results: per user result, its slot; None for an argument that no program reads.
     """
 
     slots: list[Slot]
@@ -114,7 +114,7 @@ class Tape:
 
     @property
     def filled_first(self) -> frozenset[int]:
-        """Slots that hold an array when the first instruction begins."""
+        """Slots that are filled before the first instruction."""
         return frozenset(
             [
                 *(slot for slot in self.primary if slot is not None),
@@ -131,7 +131,7 @@ class Tape:
     def part(
         self, groups: Sequence[int], takes_part: Callable[[int], bool]
     ) -> tuple[list[Instruction], list[Instruction]]:
-        """What one process does before and from the first update on, in the order of the whole.
+        """The instructions of one process before and from the first update, in tape order.
 
         Args:
             groups: by program, its device group.

@@ -1,4 +1,4 @@
-"""Real steps, measured action by action: each program is waited for before the next is started."""
+"""Measures real steps action by action: each program completes before the next one starts."""
 
 import contextlib
 import contextvars
@@ -16,9 +16,9 @@ class MeasuredStep:
 
     Attributes:
         start_ns: of `time.perf_counter_ns`.
-        runs: action, start and end of each program in the order in which they ran. Its start is the
-            end of the one before, so what had to be sent to it counts to it.
-        busy_s: action -> seconds from when all that it reads was there.
+        runs: action, start and end of each program in the order in which they ran. A program starts
+            when the previous one ends, so its time includes transfers to it.
+        busy_s: action -> seconds since all of its inputs were available.
     """
 
     start_ns: int
@@ -27,12 +27,12 @@ class MeasuredStep:
     _ready_ns: int = 0
 
     def ready(self, read: Any) -> None:
-        """Waits until what a program reads is there."""
+        """Waits until the inputs of a program are available."""
         jax.block_until_ready(read)
         self._ready_ns = time.perf_counter_ns()
 
     def wait(self, action: str, made: Any) -> None:
-        """Waits until a program has made its results."""
+        """Waits until a program has produced its results."""
         jax.block_until_ready(made)
         now_ns = time.perf_counter_ns()
         last_ns = self.runs[-1][2] if self.runs else self.start_ns
@@ -57,7 +57,7 @@ def measuring() -> Iterator[list[MeasuredStep]]:
 
 
 def next_step() -> MeasuredStep | None:
-    """Where the step that begins now is measured; None if nobody asked for it."""
+    """The measurement of the next step; None if nobody requested one."""
     steps = _STEPS.get()
     if steps is None:
         return None

@@ -1,4 +1,4 @@
-"""The one order in which the actions of all lanes are dispatched."""
+"""The single order in which the actions of all lanes are dispatched."""
 
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Dispatch(NamedTuple):
 
 
 def value_key(spec: ValueSpec, microbatch: int | None) -> Key:
-    """Which value of the step `spec` means in a program that runs for `microbatch`."""
+    """The value of the step that `spec` denotes in a program that runs for `microbatch`."""
     growing = is_accumulator(spec.value)
     per_microbatch = spec.value == INDEX or (spec.per_microbatch and not growing)
     return spec.value, microbatch if per_microbatch else None
@@ -33,15 +33,15 @@ def value_key(spec: ValueSpec, microbatch: int | None) -> Key:
 def dispatch_order(
     executable: Executable, programs: Sequence[Program]
 ) -> tuple[list[Dispatch], list[Dispatch]]:
-    """What is dispatched before the update phase, and what from its first update on.
+    """The dispatches before the update phase, and those from its first update on.
 
-    Every lane is kept exactly, with all its actions. Round robin over the lanes: each goes on by
-    one action as soon as all that this action reads has been made. As dispatch does not wait for
-    results, stage s works on microbatch k + 1 while stage s + 1 works on k. An update is
-    dispatched only when no lane can go on otherwise: until then a failure costs nothing.
+    Follows every lane exactly, with all its actions. Round robin over the lanes: each advances by
+    one action as soon as everything that this action reads has been made. Dispatch does not wait
+    for results, so stage s works on microbatch k + 1 while stage s + 1 works on k. An update is
+    dispatched only when no lane can advance otherwise: until then a failure costs nothing.
 
     Raises:
-        ShardcError: SHARDC-260, an action can never run; a program is run by no lane.
+        ShardcError: SHARDC-260, an action can never run; no lane runs a program.
     """
     queues = _queues(executable, programs)
     state = _State(programs, queues)
@@ -82,7 +82,7 @@ Queue = deque[tuple[Task, list[Dispatch]]]
 
 
 def _queues(executable: Executable, programs: Sequence[Program]) -> list[Queue]:
-    """Per lane its actions, and the programs that each of them runs."""
+    """Per lane, its actions and the programs of each."""
     position: dict[tuple[int, FunctionKind, int], int] = {
         (p.program.stage, p.program.kind, p.program.round): i for i, p in enumerate(programs)
     }
@@ -109,7 +109,7 @@ def _queues(executable: Executable, programs: Sequence[Program]) -> list[Queue]:
 
 
 class _State:
-    """Which values there are, and how often each accumulator is still to be added to."""
+    """The values that exist, and the number of additions that each accumulator still awaits."""
 
     def __init__(self, programs: Sequence[Program], queues: Sequence[Queue]) -> None:
         self._programs = programs
@@ -124,7 +124,7 @@ class _State:
         )
 
     def missing(self, entries: Sequence[Dispatch]) -> list[str]:
-        """The values that an action reads and nobody has made; its own programs make some."""
+        """The values that an action reads and that do not exist; its own programs make some."""
         own: set[Key] = set()
         missing = []
         for entry in entries:

@@ -1,4 +1,4 @@
-"""Where the slots of a tape lie, and the user's arguments with them."""
+"""The shardings of a tape's slots, and of the user's arguments."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from shardc.runtime.user_shardings import argument_places
 
 
 def slot_places(tape: Tape, programs: Sequence[Program]) -> list[NamedSharding]:
-    """One per slot, as the programs that read and make it have it."""
+    """One per slot, from the programs that read and make it."""
     known: dict[tuple[int, TensorSharding], NamedSharding] = {}
     for program in programs:
         specs = program.args + program.results
@@ -27,8 +27,8 @@ def slot_places(tape: Tape, programs: Sequence[Program]) -> list[NamedSharding]:
 def places_of_arguments(
     executable: Executable, programs: Sequence[Program]
 ) -> tuple[Sharding | None, ...]:
-    """Where each of the user's arguments is used without a copy, stacks as one; None where no
-    program reads it. Nothing needs to be compiled."""
+    """Where each user argument is used without a copy, with each stack as one; None if no
+    program reads it. Needs no compilation."""
     tape = build_tape(executable, programs)
     lies = slot_places(tape, programs)
     arguments = [None if slot is None else lies[slot] for slot in tape.primary]

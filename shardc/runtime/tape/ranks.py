@@ -1,7 +1,7 @@
-"""Proves that the processes of a job cannot wait for each other in a circle.
+"""Proves that the processes of a job cannot deadlock.
 
-A program over devices of several processes, and a message between such, are collectives: each
-process that takes part waits there for the others. Every process does its own part of one tape.
+A program over devices of several processes, and a message between processes, are collectives: each
+participating process waits for the others. Every process runs its own part of one tape.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,25 +12,25 @@ from shardc.runtime.tape.instructions import Receive, Run, Send, Tape
 
 
 class Meeting(NamedTuple):
-    """One collective: `said`, as the instructions print it, and where in the tape it began."""
+    """One collective: `said`, as the instructions print it, and the tape position of its start."""
 
     said: str
     number: int
 
 
 def check_meetings(tape: Tape, groups: Sequence[int], ranks: Mapping[int, frozenset[int]]) -> None:
-    """Nothing, if all collectives of a step come to their end, whatever takes how long.
+    """Raises unless all collectives of a step complete, whatever their durations.
 
-    Every process is followed to its next collective; that is over when all who take part stand
-    there. Processes of the same device groups do the same, so they are followed as one: the time is
-    that of the tape times the processes per message, not of the job.
+    Advances every process to its next collective, which completes when all participants have
+    reached it. Processes with the same device groups behave alike and are advanced together: the
+    cost is that of the tape times the processes per message, not of the job.
 
     Args:
         groups: by program, its device group.
-        ranks: by device group, the processes that its devices belong to.
+        ranks: by device group, the processes of its devices.
     Raises:
-        ShardcError: SHARDC-266, two processes come to their common collectives in different orders,
-            or one does not come.
+        ShardcError: SHARDC-266, two processes reach their common collectives in different orders,
+            or one never reaches them.
     """
     lanes, wanted = _lanes(tape, groups, _classes(ranks))
     at = dict.fromkeys(lanes, 0)
@@ -58,7 +58,7 @@ def check_meetings(tape: Tape, groups: Sequence[int], ranks: Mapping[int, frozen
 
 
 def _classes(ranks: Mapping[int, frozenset[int]]) -> dict[int, frozenset[int]]:
-    """By device group, the first rank of each class of ranks that are in the same groups."""
+    """By device group, the first rank of each class of ranks with the same groups."""
     member: dict[int, list[int]] = {}
     for group, own in ranks.items():
         for rank in own:
@@ -73,9 +73,9 @@ def _classes(ranks: Mapping[int, frozenset[int]]) -> dict[int, frozenset[int]]:
 def _lanes(
     tape: Tape, groups: Sequence[int], ranks: Mapping[int, frozenset[int]]
 ) -> tuple[dict[int, list[Meeting]], dict[Meeting, frozenset[int]]]:
-    """What each rank meets others in, in its order; and who is to come to it.
+    """The collectives of each rank in order, and the participants of each collective.
 
-    A sender waits where it sends, who only receives where it receives.
+    A sender waits at the send, a process that only receives at the receive.
     """
     lanes: dict[int, list[Meeting]] = {rank: [] for own in ranks.values() for rank in sorted(own)}
     wanted: dict[Meeting, frozenset[int]] = {}

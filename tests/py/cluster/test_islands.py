@@ -74,7 +74,7 @@ def test_bridge_without_bandwidth_is_refused() -> None:
 def test_file_that_says_two_things_of_its_devices_is_refused() -> None:
     data = msgspec.to_builtins(MIXED)
     data["device"]["memory_bytes"] = 17
-    with pytest.raises(ClusterError, match="a device or levels that are not theirs"):
+    with pytest.raises(ClusterError, match="has islands, and also a device or levels"):
         Cluster.parse(msgspec.json.encode(data).decode())
 
 

@@ -41,7 +41,7 @@ def test_stages_that_do_not_fit_are_refused():
         with pytest.raises(ClusterError, match="do not fit") as caught:
             place(ALPA.with_devices(16), sizes)
         assert caught.value.code == "SHARDC-101"
-    with pytest.raises(ClusterError, match="lying across nodes") as caught:
+    with pytest.raises(ClusterError, match="spanning nodes") as caught:
         place(ALPA.with_devices(16), [12, 4])
     assert caught.value.code == "SHARDC-101"
 

@@ -55,7 +55,7 @@ def test_schedules_of_every_mechanism_give_the_numbers_of_jax_jit_on_two_process
         ("version:1:", "SHARDC-280]: rank 1 differs from rank 0 in its versions: 'Python"),
         ("shapes:1:", "SHARDC-280]: rank 1 differs from rank 0 in its arguments"),
         ("plan:1:", "SHARDC-280]: rank 1 differs from rank 0 in its options"),
-        ("scalar:1:", "SHARDC-282]: argument 4 ('state['n']') is another on rank 1"),
+        ("scalar:1:", "SHARDC-282]: argument 4 ('state['n']') differs between rank 1"),
         ("exit:1:start", "rank 1 is missing"),
     ],
 )

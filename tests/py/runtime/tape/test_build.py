@@ -147,21 +147,22 @@ def test_partial_sums_may_not_move():
 
 def test_a_result_needs_a_maker():
     refused(
-        executable(results=(ResultSpec("v7", (4,), "float32", 0),)), "'v7' is made by no program"
+        executable(results=(ResultSpec("v7", (4,), "float32", 0),)),
+        "no program makes the result 'v7'",
     )
 
 
 def test_what_is_read_needs_a_maker():
     refused(
         executable(program(0, "update", [spec("acc0", (4,), ".")], [spec("v1", (4,), ".")])),
-        "'acc0' is read on stage 0 and made nowhere",
+        "'acc0' is read on stage 0 but never made",
     )
 
 
 def test_a_value_is_made_once():
     refused(
         executable(program(0, "before", [], [WHOLE]), program(1, "before", [], [WHOLE])),
-        "'v0' is made in two places",
+        "'v0' is made twice",
     )
 
 
