@@ -5,7 +5,8 @@ it is slow, but it compiles nothing, so no XLA rewrite can hide an error. `lacks
 cannot run, before it aborts the process.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -38,7 +39,7 @@ Engine = Callable[[ir.Operation, ir.Operation, int], Run]  # module, function, n
 XLA_OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 # Most passes change one function out of several, and each program runs on several inputs.
-_COMPILED: dict[tuple[str, int], Any] = {}
+_COMPILED: dict[tuple[Any, ...], Any] = {}
 _MOST_COMPILED = 64
 
 _LACKING = (
@@ -114,17 +115,28 @@ def _from_plain(dtype: np.dtype[Any], arrays: Any) -> Array:
 
 def xla(module: ir.Operation, function: ir.Operation, num_devices: int) -> Run:
     """Runs `function` by XLA on JAX's first devices. Needs JAX's x64 mode for 64-bit values."""
+    return xla_with(XLA_OPTIONS)(module, function, num_devices)
+
+
+def xla_with(options: Mapping[str, Any]) -> Engine:
+    """The engine `xla` with other compiler options than its own."""
+    return partial(_run_by_xla, options)
+
+
+def _run_by_xla(
+    options: Mapping[str, Any], module: ir.Operation, function: ir.Operation, num_devices: int
+) -> Run:
     program_alone = alone(module, function)
     if any(is_host_call(op) for op in walk(program_alone.operation)):
         raise NotImplementedError("the program calls the host, which is not available")
     takes = tuple(map(_aval, body(function).arguments))
     results = tuple(map(_aval, terminator(function).operands))
-    key = module_digest(program_alone), num_devices
+    key = module_digest(program_alone), num_devices, tuple(sorted(options.items()))
     if key not in _COMPILED:
         if len(_COMPILED) == _MOST_COMPILED:
             _COMPILED.clear()
         code = bytecode(program_alone.operation)
-        _COMPILED[key] = _compile(code, num_devices, takes, results)
+        _COMPILED[key] = _compile(code, num_devices, takes, results, options)
     compiled = _COMPILED[key]
 
     def run(per_device: Sequence[Arrays]) -> list[Arrays]:
@@ -140,6 +152,7 @@ def _compile(
     num_devices: int,
     takes: Sequence[jax.core.ShapedArray],
     results: tuple[jax.core.ShapedArray, ...],
+    options: Mapping[str, Any],
 ) -> Any:
     program = ProgramModule(mergeable_module(code, PROGRAM, local=True))
 
@@ -158,7 +171,7 @@ def _compile(
         )
     )
     examples = [jax.ShapeDtypeStruct((num_devices, *a.shape), a.dtype) for a in takes]
-    return call.lower(*examples).compile(XLA_OPTIONS)
+    return call.lower(*examples).compile(dict(options))
 
 
 def _aval(value: ir.Value) -> jax.core.ShapedArray:

@@ -11,6 +11,7 @@ from jax.extend.mlir import ir
 
 import shardc
 from shardc import compiler
+from shardc.check.forms.engines import XLA_OPTIONS
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import CONTROL_FLOW, walk
@@ -23,11 +24,11 @@ from tests.py.fuzz.draft import Source
 from tests.py.fuzz.non_finite import with_extremes
 from tests.py.fuzz.random_solver import random_solver
 from tests.py.fuzz.training import Training
-from tests.py.passes.on_devices import AS_WRITTEN, QUICK, run_local, run_whole
+from tests.py.passes.on_devices import AS_WRITTEN, run_local, run_whole
 from tests.py.passes.one_op import MESH, localized
 from tests.py.passes.random_plans import plan_at_random
 from tests.py.programs import Program
-from tests.py.split_evaluator import copy_of, normalized, run_module, run_split
+from tests.py.split_programs import copy_of, normalized, run_module, run_split
 from tests.py.table import CLUSTER
 
 # The interpreter aborts on FFTs, knows no libraries, has random bits of its own, and gives a
@@ -69,7 +70,7 @@ def check_shardings(source: Source, seed: int, *, extremes: bool = False) -> Non
         xla = not is_interpreted(reference)
         local = localized(module)
 
-        def check(xla: bool, local_xla: bool, options: Mapping[str, Any] = QUICK) -> None:
+        def check(xla: bool, local_xla: bool, options: Mapping[str, Any] = XLA_OPTIONS) -> None:
             got = run_local(local, MESH, args, xla=local_xla, options=options)
             compare(
                 lambda values: run_whole(reference, values, xla=xla, options=options), args, got
@@ -112,7 +113,7 @@ def check_training(training: Training, seed: int, stages: int, microbatches: int
     """
     with jax.enable_x64(True), mock.patch.object(plan_shardings, "solve_once", random_solver(seed)):
         step, args = training.step(), training.arguments()
-        reference = jax.jit(step).lower(*args).compile(QUICK)
+        reference = jax.jit(step).lower(*args).compile(XLA_OPTIONS)
         wrapped = shardc.jit(
             step,
             donate_argnums=0,

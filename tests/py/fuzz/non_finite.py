@@ -3,18 +3,18 @@ that have them are compared."""
 
 from random import Random
 from typing import Any
-from unittest import mock
 
 import jax
 import numpy as np
 
+from shardc.check.forms.engines import interpreter
 from shardc.ir.pass_manager import run_passes
 from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
-from tests.py import split_evaluator
 from tests.py.fuzz import partial_sums
 from tests.py.passes.on_devices import run_whole
 from tests.py.programs import Program
+from tests.py.split_programs import copy_of, normalized, run_split
 
 EXTREMES = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40)
 DRAWS = 6  # of arguments for one program
@@ -70,14 +70,13 @@ def check_partial_sums(seed: int) -> None:
     """
     random = Random(seed)
     step, args = partial_sums.random_step(random), partial_sums.arguments(random)
-    module, _ = split_evaluator.normalized(Program(step, args, (0,)))
+    module, _ = normalized(Program(step, args, (0,)))
     batch = (len(args[0]),), (0,)
-    cut = split_evaluator.copy_of(module)
+    cut = copy_of(module)
     run_passes(cut, [FissionLoops(*batch), SplitMicrobatches(random.choice([2, 4]), *batch)])
     for draw in range(DRAWS):
         values = [np.asarray(x) for x in jax.tree.leaves(with_extremes(args, random))]
-        patched = mock.patch.object(split_evaluator, "run_module", run_whole)
-        with patched, np.errstate(invalid="ignore", over="ignore"):
-            found = split_evaluator.run_split(cut, values)
+        with np.errstate(invalid="ignore", over="ignore"):
+            found = run_split(cut, values, interpreter)
         for want, have in zip(run_whole(module, values), found, strict=True):
             assert same(want, have, 0.02), f"draw {draw}: {want}\nis wanted, not\n{have}"

@@ -21,7 +21,7 @@ from tests.py.passes.one_op import MESH, localized
 from tests.py.passes.random_plans import plan_at_random
 from tests.py.passes.reshard_programs import VALUE, resharding
 from tests.py.programs import Program, build
-from tests.py.split_evaluator import copy_of, normalized
+from tests.py.split_programs import copy_of, normalized
 
 CUBE = Mesh((("x", 2), ("y", 2), ("z", 2)), tuple(range(8)))
 

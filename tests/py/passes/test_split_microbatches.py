@@ -26,7 +26,7 @@ from shardc.ir.walk import body, main_function, ops, terminator
 from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from tests.py.programs import FEW, PROGRAMS, Program, build
-from tests.py.split_evaluator import (
+from tests.py.split_programs import (
     Arrays,
     copy_of,
     flops_of,

@@ -13,7 +13,7 @@ from shardc.ir.pass_manager import run_passes
 from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from tests.py.programs import Program
-from tests.py.split_evaluator import copy_of, flops_of, normalized, run_module, run_split
+from tests.py.split_programs import copy_of, flops_of, normalized, run_module, run_split
 
 ROWS = 8
 

@@ -15,7 +15,7 @@ from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
 from shardc.passes.split_microbatches import SplitMicrobatches
 from tests.py.programs import Program
-from tests.py.split_evaluator import copy_of, flops_of, normalized, run_module, run_split
+from tests.py.split_programs import copy_of, flops_of, normalized, run_module, run_split
 
 ROWS = 8
 
