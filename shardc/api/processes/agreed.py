@@ -107,7 +107,7 @@ def check_built_for_several(imported: Imported, devices: Sequence[jax.Device]) -
 
 def _agree(job: Job, facts: Facts, make: Callable[[], bytes]) -> bytes:
     """The result of `make` on rank 0, if the facts of all ranks agree."""
-    name = job.new_name()
+    name = job.new_plan()
     if job.rank == 0:
         try:
             _compare(job, name, facts)

@@ -23,9 +23,12 @@ class Job:
         self.watch = Watch(self.coordination, roll_call.limit_s())
         self._names = 0
 
-    def new_name(self) -> str:
-        """A name for the next thing that all processes make, in the same order."""
-        self.watch.need_all()
+    def new_plan(self) -> str:
+        """A name for the next thing that all processes agree on, in the same order."""
+        self.watch.begin_plan()
+        return self._new_name()
+
+    def _new_name(self) -> str:
         self._names += 1
         return str(self._names)
 
@@ -55,7 +58,7 @@ class Job:
 
     def agreement(self) -> Agreement:
         """Of the steps of one program; all processes have compiled it when this returns."""
-        name = self.new_name()
+        name = self._new_name()
         self.meet(f"compiled/{name}")
         return Agreement(self.coordination, self.wait, name, self.watch.begin_step)
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 
@@ -25,8 +26,23 @@ MOST_SAID = 500  # characters of a failure
 MOST_ERRORS = 3  # of the coordination service, one after another: the job may just be ending
 LONG_S = 3600.0
 
-# How far a process is: it has not used devices yet, it has asked for them, it has begun step n.
-NO_DEVICES, DEVICES = 0, 1
+
+class Reached(NamedTuple):
+    """How far a process is; all come to the same points, in the same order.
+
+    Attributes:
+        devices: whether it has asked JAX for its devices, which are there when all have.
+        plans: how often it has come to where all agree on a plan.
+        steps: how many it has begun.
+    """
+
+    devices: int = 0
+    plans: int = 0
+    steps: int = 0
+
+    @property
+    def points(self) -> int:
+        return sum(self)
 
 
 @dataclass
@@ -34,7 +50,7 @@ class Seen:
     """What was last heard of a process.
 
     Attributes:
-        text: as it was written: beats, how far it is, state.
+        text: as it was written: beats, how far it is (devices,plans,steps), state.
         since_s: when that came; `behind_s`: since when it is behind and does not go on, or None.
     """
 
@@ -43,8 +59,8 @@ class Seen:
     behind_s: float | None = None
 
     @property
-    def reached(self) -> int:
-        return int(self.text.split(" ", 2)[1]) if self.text else NO_DEVICES
+    def reached(self) -> Reached:
+        return Reached(*map(int, self.text.split(" ", 2)[1].split(","))) if self.text else Reached()
 
     @property
     def state(self) -> str:
@@ -54,8 +70,7 @@ class Seen:
 class Watch:
     """Says that this process lives, and listens to the others.
 
-    It begins behind `jax.distributed.initialize()`, and tells apart how far each process is: JAX's
-    devices are there when all have asked for them, and a step when all have begun it.
+    It begins behind `jax.distributed.initialize()`.
 
     Args:
         limit_s: how long another may be silent, or behind.
@@ -68,8 +83,7 @@ class Watch:
         self._farewell = f"farewell/{coordination.rank}"  # written by this process, at its end
         self._state = "runs"
         self._beats = 0
-        self._steps = 0
-        self._reached = NO_DEVICES
+        self._reached = Reached()
         self._needs_all = False
         self._round_s = time.monotonic()
         self._leaves, self._others_left = threading.Event(), threading.Event()
@@ -89,18 +103,19 @@ class Watch:
         self._process = os.getpid()
         atexit.register(self._end)
 
-    def need_all(self) -> None:
-        """From now on a process that does not say that it lives is missing.
+    def begin_plan(self) -> None:
+        """This process is where all agree on a plan.
 
-        Before, the job may be one in which only some processes import shardc.
+        From now on one that does not say that it lives is missing; before, the job may be one in
+        which only some processes import shardc.
         """
         self._needs_all = True
+        self._reached = self._reached._replace(plans=self._reached.plans + 1)
 
     def begin_step(self) -> int:
         """The number of the step that begins now, from 1."""
-        self._steps += 1
-        self._reached = DEVICES + self._steps
-        return self._steps
+        self._reached = self._reached._replace(steps=self._reached.steps + 1)
+        return self._reached.steps
 
     def has_left(self, rank: int) -> bool:
         """Whether another process has come to its end, well or not."""
@@ -113,9 +128,9 @@ class Watch:
 
     def _say(self) -> None:
         self._beats += 1
-        if self._reached == NO_DEVICES and has_asked_for_devices():
-            self._reached = DEVICES
-        text = f"{self._beats} {self._reached} {self._state}"
+        if not self._reached.devices and has_asked_for_devices():
+            self._reached = self._reached._replace(devices=1)
+        text = f"{self._beats} {','.join(map(str, self._reached))} {self._state}"
         self._coordination.set(f"beat/{self._coordination.rank}", text.encode())
 
     def _say_failed(self, fault: str) -> None:
@@ -132,9 +147,10 @@ class Watch:
                 seen.text, seen.since_s = text, now
                 if seen.reached != reached:
                     seen.behind_s = None  # it goes on: what was heard of it is only older
-        most = max((self._reached, *(seen.reached for seen in self._seen.values())))
+        every = self._reached, *(seen.reached for seen in self._seen.values())
+        most = max(reached.points for reached in every)
         for seen in self._seen.values():
-            if seen.reached == most:
+            if seen.reached.points == most:
                 seen.behind_s = None
             elif seen.behind_s is None:
                 seen.behind_s = now
@@ -177,24 +193,17 @@ class Watch:
                     return f"rank {rank} is missing: no sign of it for {quiet_s:.0f} s"
             elif seen.state.startswith("failed"):
                 return f"rank {rank} {seen.state}"
-            elif seen.reached == NO_DEVICES and not waits_for_devices():
+            elif not seen.reached.devices and not waits_for_devices():
                 continue
             elif seen.state == "ended":
-                if seen.reached == NO_DEVICES and quiet_s > 2 * self._interval_s:
-                    return f"rank {rank} ended before it asked for its devices"
-                if NO_DEVICES < seen.reached < self._reached:
-                    return (
-                        f"rank {rank} ended behind step {seen.reached - DEVICES}, and this is step"
-                        f" {self._reached - DEVICES}"
-                    )
+                is_missed = seen.reached.devices and seen.reached.points < self._reached.points
+                if is_missed or (not seen.reached.devices and quiet_s > 2 * self._interval_s):
+                    return f"rank {rank} ended before it had {_next(seen.reached, self._reached)}"
             elif quiet_s > silence_s:
                 return f"rank {rank} is dead or stopped: no sign of it for {quiet_s:.0f} s"
             elif seen.behind_s is not None and now - seen.behind_s > silence_s:
-                next_one = f"begun step {seen.reached + 1 - DEVICES}"
-                what = "asked for its devices" if seen.reached == NO_DEVICES else next_one
-                return (
-                    f"rank {rank} has not {what} for {now - seen.behind_s:.0f} s, which others have"
-                )
+                what = _next(seen.reached, self._reached)
+                return f"rank {rank} has not {what} for {now - seen.behind_s:.0f} s; others have"
         return None
 
     def _guard(self) -> None:
@@ -268,6 +277,15 @@ class Watch:
         while (fault := self._fault(patience_s)) is None and time.monotonic() < until_s:
             time.sleep(self._interval_s)
         return fault
+
+
+def _next(reached: Reached, others: Reached) -> str:
+    """Where a process has not come to yet."""
+    if not reached.devices:
+        return "asked for its devices"
+    if reached.plans < others.plans:
+        return "come to where all agree on a plan"
+    return f"begun step {reached.steps + 1}"
 
 
 def _may_come_from_another(error: BaseException | None) -> bool:

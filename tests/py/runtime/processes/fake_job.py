@@ -49,7 +49,7 @@ class FakeJob:
         self.rank, self.size = rank, size
         self.names = self.steps = 0
 
-    def new_name(self):
+    def new_plan(self):
         self.names += 1
         return str(self.names)
 
@@ -63,7 +63,7 @@ class FakeJob:
         return self.steps
 
     def agreement(self):
-        return Agreement(self.coordination, self.wait, self.new_name(), self.begin)
+        return Agreement(self.coordination, self.wait, self.new_plan(), self.begin)
 
 
 def on_all(work, size=3):

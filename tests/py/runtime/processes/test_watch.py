@@ -16,6 +16,7 @@ def clock(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(watch_module.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(watch_module.threading.Thread, "start", lambda self: None)
+    monkeypatch.setattr(watch_module, "has_asked_for_devices", lambda: True)
     monkeypatch.setattr(watch_module.atexit, "register", lambda work: None)
     return now
 
@@ -24,7 +25,7 @@ def pair(clock):
     service = FakeService()
     found = [Watch(FakeCoordination(service, rank, 2), 10.0) for rank in (0, 1)]
     for each in found:
-        each.need_all()
+        each.begin_plan()
     return found
 
 
@@ -33,6 +34,7 @@ def heard(clock, one, other=None, seconds=1.0, times=1):
         clock[0] += seconds
         if other is not None:
             other._say()
+        one._say()
         one._hear()
     return one._fault(10.0)
 
@@ -62,9 +64,16 @@ def test_a_process_that_begins_no_step_is_slow(clock):
     assert heard(clock, one, other, times=50) is None
     one.begin_step()
     said = heard(clock, one, other, times=12)
-    assert said == "rank 1 has not begun step 2 for 11 s, which others have"
+    assert said == "rank 1 has not begun step 2 for 11 s; others have"
     other.begin_step()
     assert heard(clock, one, other) is None
+
+
+def test_a_process_that_does_not_come_to_the_plan_of_the_others_is_named(clock):
+    one, other = pair(clock)
+    one.begin_plan()
+    said = heard(clock, one, other, times=12)
+    assert said == "rank 1 has not come to where all agree on a plan for 11 s; others have"
 
 
 def test_a_process_that_is_always_heard_of_late_is_well(clock):
@@ -84,7 +93,7 @@ def test_a_process_that_ended_is_missed_only_by_a_step_that_needs_it(clock):
     other._say()
     assert heard(clock, one, times=100) is None and one.has_left(1)
     one.begin_step()
-    assert heard(clock, one) == "rank 1 ended behind step 1, and this is step 2"
+    assert heard(clock, one) == "rank 1 ended before it had begun step 2"
 
 
 def test_a_process_that_failed_is_named_with_its_error(clock):
@@ -145,14 +154,14 @@ def test_a_process_without_shardc_is_missed_only_where_devices_are_waited_for(cl
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        ("ended", "rank 1 ended before it asked for its devices"),
-        ("runs", "rank 1 has not asked for its devices for 11 s, which others have"),
+        ("ended", "rank 1 ended before it had asked for its devices"),
+        ("runs", "rank 1 has not asked for its devices for 11 s; others have"),
     ],
 )
 def test_a_process_that_does_not_come_to_its_devices_is_named(clock, monkeypatch, state, said):
     """By one that waits for them; a process that has its devices waits for nobody."""
     one, other = pair(clock)
-    one._reached = watch_module.DEVICES
+    one._say()
     monkeypatch.setattr(watch_module, "has_asked_for_devices", lambda: False)
     other._state = state
     other._say()
