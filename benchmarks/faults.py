@@ -183,7 +183,7 @@ def resumed(folder: Path, limit_s: float) -> dict[str, Any]:
     job = Job(1, limit_s, ["--steps", "2", "--checkpoints", str(folder)])
     ended = job.end(PATIENCE * limit_s)
     said = "\n".join(job.lines)
-    good = ended and job.process.returncode == 0 and "OK rank 0" in said
+    good = ended and job.process.returncode == 0 and "rank 0: OK" in said
     return {"committed": last, "resumed": good and f"went on behind step {last}\n" in said}
 
 

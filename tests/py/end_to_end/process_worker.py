@@ -49,11 +49,11 @@ def batches(count, rows):
     return [random.normal(size=(rows, WIDTH)).astype(np.float32) for _ in range(count)]
 
 
-def fed(batch):
+def fed(batch, devices=None):
     """The batch as one array of the job, of which this process has its rows."""
     rank, size = jax.process_index(), jax.process_count()
     rows = batch[rank * len(batch) // size : (rank + 1) * len(batch) // size]
-    return jax.make_array_from_process_local_data(shardc.batch_sharding(), rows)
+    return jax.make_array_from_process_local_data(shardc.batch_sharding(devices), rows)
 
 
 def orbax():
@@ -72,6 +72,28 @@ def restored(folder, trained, state, rows):
         return manager, 0, state
     abstract = trained.lower(state, batches(1, rows)[0]).plan().abstract_state()
     return manager, found, manager.restore(found, args=orbax().args.StandardRestore(abstract))
+
+
+def check_pieces(tree, reference):
+    """How many pieces of `tree` this process has, all equal to those of `reference`."""
+    pieces = 0
+    for got, value in zip(jax.tree.leaves(tree), jax.tree.leaves(reference), strict=True):
+        for piece in got.addressable_shards:
+            want = np.asarray(value)[piece.index]
+            np.testing.assert_allclose(piece.data, want, rtol=1e-5, atol=2e-6)
+            pieces += 1
+    return pieces
+
+
+def check_lanes(trained):
+    """How many actions ran here in the last step, in the order of the schedule."""
+    compiled = next(iter(trained._compiled.values()))
+    # Some actions are two programs, some none.
+    ran = dict.fromkeys(action for action, _ in compiled.interpreter.last_trace)
+    for lane in compiled.executable.actions:
+        own = [action for action in ran if action in lane]
+        assert own == [action for action in lane if action in ran], (own, lane)
+    return len(ran)
 
 
 def said(text):
@@ -170,22 +192,12 @@ def main():
             said("at steps")
         if manager is not None and (number + 1) % options.save_every == 0:
             saved(manager, begin + number + 1, state)
-    pieces = 0
-    for got, value in zip(jax.tree.leaves(state), jax.tree.leaves(reference), strict=True):
-        for piece in got.addressable_shards:
-            np.testing.assert_allclose(piece.data, np.asarray(value)[piece.index], atol=2e-6)
-            pieces += 1
+    pieces = check_pieces(state, reference)
     if manager is not None:
         if options.steps % options.save_every != 0:
             saved(manager, begin + options.steps, state)
         manager.close()
-    compiled = next(iter(trained._compiled.values()))
-    ran = [action for action, _ in compiled.interpreter.last_trace]
-    lanes = [lane for lane in compiled.executable.actions if set(ran) & set(lane)]
-    for lane in lanes:
-        own = [action for action in ran if action in lane]
-        assert own == [action for action in lane if action in ran], (own, lane)
-    print(f"OK rank {jax.process_index()}: {pieces} pieces, {len(ran)} programs", flush=True)
+    said(f"OK: {pieces} pieces, {check_lanes(trained)} actions")
 
 
 if __name__ == "__main__":

@@ -1,76 +1,82 @@
-"""Real processes: the numbers of one, and an end to every failure that names its cause."""
+"""Real processes: the numbers of one, and an end to every failure that names its cause.
+
+A process takes seconds of the processor to start, so jobs are few: one runs many plans, and what
+can be asked of one job behind a fault is asked of it. More faults: benchmarks/faults.py.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.py.end_to_end.launched import WORKER, launch
+from tests.py.end_to_end.launched import PLANS, launch
 
 pytestmark = pytest.mark.slow
 
+ON_TWO = [
+    "gpipe:2:1",  # a stage each
+    "1f1b:4:2:fed",  # two stages each
+    "1f1b:1:2:fed",  # one stage over both
+    "chimera:2:1:fed",  # a stage and a copy of the other each
+    "interleaved-1f1b:2:1",
+    "zb-v:2:1",
+    "hanayo:2:1",
+]
+ON_FOUR = ["1f1b:2:1:fed"]  # a stage over two
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
-    return tmp_path_factory.mktemp("checkpoints")
-
-
-@pytest.mark.parametrize(
-    ("processes", "devices", "arguments"),
-    [
-        (2, 1, ["--schedule", "gpipe"]),  # a stage each
-        (2, 2, ["--schedule", "1f1b", "--stages", "4", "--feed"]),  # two stages each
-        (4, 1, ["--schedule", "1f1b", "--feed"]),  # a stage over two
-        (2, 4, ["--stages", "1", "--feed"]),  # one stage over both
-        (2, 1, ["--schedule", "chimera", "--feed"]),  # a stage and a copy of the other each
-    ],
-    ids=["a stage each", "two stages each", "a stage over two", "one stage over both", "copies"],
-)
-def test_numbers_are_those_of_one_process_and_lanes_those_of_the_schedule(
-    processes, devices, arguments, checkpoints
-):
-    """Also of a state that another of these jobs has saved, under another plan."""
-    before = sorted(int(path.name) for path in checkpoints.iterdir())
-    arguments = [*arguments, "--checkpoints", str(checkpoints)]
-    done = launch(processes, devices, *arguments, limit=60)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("OK rank") == processes
-    assert done.stdout.count(f"went on behind step {max(before, default=0)}") == processes
-    assert len(list(checkpoints.iterdir())) == len(before) + 1
+FAULTS = {
+    "kill:1:2": "shardc: rank 0 ends: rank 1 ",
+    "stop:1:2": "shardc: rank 0 ends: rank 1 is dead or stopped",
+    "kill:0:compile": "shardc launch: a process failed (rank 0: -9",
+    "interrupt:1:2": "shardc: rank 0 ends: rank 1 failed: KeyboardInterrupt",
+    "sleep:1:launch": "shardc: rank 0 ends: rank 1 is missing",
+    "sleep:0:start": "shardc: rank 1 ends: rank 0 has not come to where all agree on a plan",
+}
+AT_ONCE = 3  # jobs: they mostly wait
 
 
-def test_schedules_of_every_mechanism_give_the_numbers_of_jax_jit_on_two_processes():
-    schedules = ["interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v", "hanayo", "2bp-breadth-first"]
-    script = WORKER.with_name("schedules_worker.py")
-    done = launch(2, 1, *schedules, limit=60, script=script)
-    assert done.returncode == 0, done.stderr[-3000:]
-    for schedule in schedules:
-        assert done.stdout.count(f": {schedule}: ") == 2
+def check_plans(done, plans, processes, begin):
+    for number, plan in enumerate(plans):
+        said = f": {plan}: OK behind step {begin + 2 * number}: "
+        assert done.stdout.count(said) == processes, (plan, done.stderr[-3000:])
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("kill:1:2", "shardc: rank 0 ends: rank 1 "),
-        ("stop:1:2", "shardc: rank 0 ends: rank 1 "),
-        ("kill:1:compile", "shardc: rank 0 ends: rank 1 "),
-        ("interrupt:1:2", "shardc: rank 0 ends: rank 1 failed: KeyboardInterrupt"),
-        ("version:1:", "SHARDC-280]: rank 1 differs from rank 0 in its versions: 'Python"),
-        ("shapes:1:", "SHARDC-280]: rank 1 differs from rank 0 in its arguments"),
-        ("plan:1:", "SHARDC-280]: rank 1 differs from rank 0 in its options"),
-        ("scalar:1:", "SHARDC-282]: argument 4 ('state['n']') differs between rank 1"),
-        ("exit:1:start", "rank 1 is missing"),
-    ],
-)
-def test_every_process_ends_within_the_limit_and_names_the_cause(fault, said):
-    done = launch(2, 1, "--steps", "50", "--fault", fault, limit=20)
+def test_plans_give_the_numbers_of_jax_jit_and_what_differs_on_one_rank_is_refused(tmp_path):
+    """Each behind the state that another plan has saved; actions in the order of the schedule.
+
+    The last step of the first job has another number on rank 1, which ends the job; another one
+    goes on, in four processes.
+    """
+    done = launch(2, 2, tmp_path, *ON_TWO, "--differ", limit=30, script=PLANS)
+    check_plans(done, ON_TWO, 2, 0)
+    for what in ("versions", "arguments", "options"):
+        said = (
+            f"refused for its {what}: error[SHARDC-280]: rank 1 differs from rank 0 in its {what}"
+        )
+        assert done.stdout.count(said) == 2, what
     assert done.returncode == 1
-    assert said in done.stderr, done.stderr[-3000:]
+    assert "SHARDC-282]: argument 4 ('state['n']') differs between rank 1" in done.stderr
+    assert "shardc: rank 0 ends: rank 1 failed: InputError" in done.stderr
+    done = launch(4, 1, tmp_path, *ON_FOUR, limit=30, script=PLANS)
+    assert done.returncode == 0, done.stderr[-3000:]
+    check_plans(done, ON_FOUR, 4, 2 * len(ON_TWO))
+
+
+def test_every_process_ends_within_the_limit_and_names_the_cause(tmp_path):
+    def job(fault):
+        return launch(2, 1, "--steps", "50", "--fault", fault, cache=tmp_path)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for (fault, said), done in zip(FAULTS.items(), pool.map(job, FAULTS), strict=True):
+            assert done.returncode == 1, fault
+            assert said in done.stderr, (fault, done.stderr[-3000:])
 
 
 def test_a_full_disk_ends_a_save_and_what_was_saved_before_is_there(tmp_path):
-    saving = ["--checkpoints", str(tmp_path), "--save-every", "5"]
-    done = launch(2, 1, *saving, "--steps", "50", "--fault", "full:1:12", limit=20)
+    saving = ["--checkpoints", tmp_path, "--save-every", "5"]
+    done = launch(2, 1, *saving, "--steps", "50", "--fault", "full:1:12")
     assert done.returncode == 1
     assert "shardc: rank 0 ends: rank 1 failed: " in done.stderr, done.stderr[-3000:]
     last = max(int(path.name) for path in tmp_path.iterdir() if path.name.isdigit())
     assert last in (5, 10)  # the save of step 10 may still run
-    again = launch(1, 2, *saving, "--steps", "2", limit=20)
+    again = launch(1, 2, *saving, "--steps", "2")
     assert again.returncode == 0 and f"went on behind step {last}" in again.stdout

@@ -1,0 +1,98 @@
+"""Several plans in one job; each goes on with the state that the one before it has saved.
+
+    shardc launch -n 2 --devices-per-process 2 \\
+        tests/py/end_to_end/plans_worker.py FOLDER gpipe:2:1 1f1b:4:2:fed
+
+A plan is SCHEDULE:STAGES:DEVICES, with DEVICES of each process, and `fed` if each passes its rows
+of the batch. Losses, state and order of actions are checked in each process. With `--differ` rank 1
+then asks for something else than rank 0, in four ways, of which the last ends the job.
+"""
+
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+from process_worker import (
+    ROWS,
+    batches,
+    check_lanes,
+    check_pieces,
+    fed,
+    initial,
+    restored,
+    said,
+    saved,
+    step,
+)
+
+import shardc
+from shardc.errors import PlanError
+
+STEPS = 2
+
+
+def trained_with(devices, schedule, stages, microbatches=4):
+    return shardc.jit(
+        step,
+        donate_argnums=0,
+        batch_argnums=1,
+        stages=stages,
+        microbatches=microbatches,
+        mesh=(len(devices) // stages,),
+        schedule=schedule,
+        devices=devices,
+    )
+
+
+def run(folder, plan, whole, reference):
+    """Two more steps under a plan, from what is saved; the state of `jax.jit` behind them."""
+    schedule, stages, count, *feeds = plan.split(":")
+    every = [d for p in range(jax.process_count()) for d in jax.local_devices(p)[: int(count)]]
+    trained = trained_with(every, schedule, int(stages))
+    manager, begin, state = restored(folder, trained, initial(), ROWS)
+    for batch in batches(begin + STEPS, ROWS)[begin:]:
+        state, loss = trained(state, fed(batch, every) if feeds else batch)
+        reference, wanted = whole(reference, batch)
+        for piece in loss.addressable_shards:
+            np.testing.assert_allclose(piece.data, wanted, rtol=1e-5)
+    pieces = check_pieces(state, reference)
+    saved(manager, begin + STEPS, state)
+    manager.close()
+    said(f"{plan}: OK behind step {begin}: {pieces} pieces, {check_lanes(trained)} actions")
+    return reference
+
+
+def differ():
+    """Asks for a plan of what rank 0 does not have, and for a step of other numbers."""
+    is_other, version = jax.process_index() == 1, jax.__version__
+    for how in ("versions", "arguments", "options"):
+        if how == "versions" and is_other:
+            jax.__version__ = "0.0.1"
+        microbatches = 2 if how == "options" and is_other else 4
+        rows = 2 * ROWS if how == "arguments" and is_other else ROWS
+        trained = trained_with(jax.devices(), "1f1b", 2, microbatches)
+        try:
+            trained.lower(initial(), batches(1, rows)[0]).plan()
+        except PlanError as error:
+            said(f"refused for its {how}: {error}")
+        jax.__version__ = version
+    trained = trained_with(jax.devices(), "1f1b", 2)
+    trained({**initial(), "n": 7 if is_other else 0}, batches(1, ROWS)[0])
+
+
+def main():
+    jax.distributed.initialize()
+    folder, *plans = [each for each in sys.argv[1:] if each != "--differ"]
+    whole, reference = jax.jit(step), initial()
+    numbers = [int(each.name) for each in Path(folder).iterdir() if each.name.isdigit()]
+    for batch in batches(max(numbers, default=0), ROWS):
+        reference, _ = whole(reference, batch)
+    for plan in plans:
+        reference = run(folder, plan, whole, reference)
+    if "--differ" in sys.argv:
+        differ()
+
+
+if __name__ == "__main__":
+    main()
