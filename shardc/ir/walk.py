@@ -114,8 +114,10 @@ def walk(op: ir.Operation) -> Iterator[ir.Operation]:
         for block in region.blocks:
             for inner in list(block.operations):
                 poll()
-                yield inner.operation
-                yield from walk(inner.operation)
+                own = inner.operation
+                yield own
+                if len(own.regions):
+                    yield from walk(own)
 
 
 def symbol(function: ir.Operation) -> str:

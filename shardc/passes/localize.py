@@ -88,6 +88,7 @@ class _Localizer:
     ) -> None:
         self.function, self.rules = function, iter(rules)
         self.written = value_shardings(function)
+        self.shardings: dict[ir.Value, TensorSharding] = {}
         self.mesh = _mesh_of(function, self.written, placed)
         _check_results(function, self.written)
         self.device = DeviceProgram(self.mesh)
@@ -277,7 +278,10 @@ class _Localizer:
         return tuple(name for name, _ in self.mesh.axes if name in axes)
 
     def _sharding(self, value: ir.Value) -> TensorSharding:
-        return sharding_or_replicated(value, self.written)
+        found = self.shardings.get(value)
+        if found is None:
+            found = self.shardings[value] = sharding_or_replicated(value, self.written)
+        return found
 
     def _part_type(self, value: ir.Value) -> ir.Type:
         return local_type(value.type, self._sharding(value), self.mesh)

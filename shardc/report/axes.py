@@ -39,7 +39,8 @@ def axis_words(use: AxisUse, *, trains: bool = True) -> AxisWords:
         found.append(state)
     idle = flops.get(Role.WHOLE, 0.0)
     if idle >= 4 * LEAST:
-        found.append(f"idle for {idle:.0%}: all its devices do the same")
+        share = "all" if idle > 1 - LEAST else f"{idle:.0%} of the"
+        found.append(f"repeats {share} work on every device")
     return AxisWords(
         use.stage,
         use.axis,

@@ -64,7 +64,8 @@ def _joined(found: Sequence[Layers]) -> list[Layers]:
 def _line(product: Product, count: int) -> str:
     name = _leaf(product.name) if count > 1 else short(product.name)
     shape = "x".join(map(str, product.weight)) or "scalar"
-    return f"{name + ' ' if name else ''}{shape} {product.lies} -> {product.result}"
+    start = f"{name}{':' * (' ' in name)} " if name else ""
+    return f"{start}{shape} {product.lies} -> {product.result}"
 
 
 def _leaf(name: str) -> str:
@@ -88,13 +89,15 @@ def _name(runs: Sequence[Product]) -> str:
 
 
 def short(name: str) -> str:
-    """A name without the argument that it is in: `params.embedding`."""
+    """A name without the argument that it is in, `params.embedding`, or `argument 7`."""
     keys = _keys(name)
-    return ".".join(keys[1:] or keys)
+    return ".".join(keys[1:]) or name.partition(", rows ")[0]
 
 
 def _keys(name: str) -> list[str]:
-    return [next(filter(None, found), "") for found in _PATH.findall(name)]
+    """Of a path such as `state['params'][0], rows 2:4`, without the rows."""
+    path = name.partition(", rows ")[0]
+    return [next(filter(None, found), "") for found in _PATH.findall(path)]
 
 
 def fold_arguments(arguments: Sequence[PlacedArgument]) -> tuple[Group, ...]:

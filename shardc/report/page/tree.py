@@ -84,12 +84,20 @@ def _together(own: Sequence[Node]) -> Node:
     numbers = ranges(tuple(int(match[2]) for match in matches if match))
     match = _NUMBERED.match(first.name)
     assert match is not None, "only numbered parts are folded"
+    return _sum(f"{match[1]}{numbers} ({len(own)} equal)", own)
+
+
+def _sum(name: str, own: Sequence[Node]) -> Node:
+    """What nodes of one shape cost together, and each of their parts."""
     kinds = dict.fromkeys(kind for each in own for kind in each.seconds)
     return Node(
-        f"{match[1]}{numbers} ({len(own)} equal)",
+        name,
         sum(each.num_flops for each in own),
         {kind: sum(each.seconds.get(kind, 0.0) for each in own) for kind in kinds},
-        first.lies,
-        first.places,
-        first.children,
+        own[0].lies,
+        list(dict.fromkeys(place for each in own for place in each.places)),
+        [
+            _sum(alike[0].name, alike)
+            for alike in zip(*(each.children for each in own), strict=True)
+        ],
     )

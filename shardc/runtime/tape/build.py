@@ -43,6 +43,7 @@ class _Builder:
         self.programs = programs
         self.slots: list[Slot] = []
         self.number: dict[tuple[int, str, TensorSharding, int | None], int] = {}
+        self.of_value: dict[str, list[int]] = {}  # positions in `slots`
         # The slot where each value is made, and the last dispatch that makes or adds to it.
         self.home: dict[Key, int] = {}
         self.made_by: dict[Key, int] = {}
@@ -59,6 +60,7 @@ class _Builder:
         key = (group, value, spec.sharding, own)
         if key not in self.number:
             self.number[key] = len(self.slots)
+            self.of_value.setdefault(value, []).append(len(self.slots))
             self.slots.append(Slot(group, value, spec.sharding, own, spec.shape, spec.dtype))
         return self.number[key]
 
@@ -109,7 +111,7 @@ class _Builder:
         a returned state is already in place. Otherwise in the sharding of its first reader there.
         """
         argument = self.executable.arguments[index]
-        used = [i for i, slot in enumerate(self.slots) if slot.value == argument_id(index)]
+        used = self.of_value.get(argument_id(index))
         if not used:
             return None
         owner = self.group(argument.stage, argument_id(index)) if argument.stage >= 0 else None

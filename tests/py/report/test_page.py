@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from shardc.plan.account import Part, Timed
+from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.report.page.page import Report
@@ -66,8 +67,8 @@ def test_a_notebook_shows_the_page_in_a_frame() -> None:
     assert shown.open == []
 
 
-def test_many_layers_and_devices_stay_small() -> None:
-    """96 layers of 12 parts on 1,024 devices, in 64 microbatches on 8 stages."""
+def of_many_layers() -> Plan:
+    """A plan of 96 layers of 12 parts on 1,024 devices, in 64 microbatches on 8 stages."""
     plan = planned("megatron")
     assert plan.account is not None
     parts = tuple(
@@ -92,18 +93,23 @@ def test_many_layers_and_devices_stay_small() -> None:
     account = msgspec.structs.replace(account, axes=())
     large = msgspec.structs.replace(plan, stages=stages, account=account, num_stages=8)
     cluster = None  # the collectives of this plan are not those of its meshes
-    page = Report((("large", msgspec.structs.replace(large, cluster=cluster)),)).html
+    return msgspec.structs.replace(large, cluster=cluster)
+
+
+def test_many_layers_and_devices_stay_small() -> None:
+    page = Report((("large", of_many_layers()),)).html
     assert len(page) < MOST_BYTES
     assert "0-11 (12 equal)" in page
 
 
 def test_equal_layers_are_one_node_of_the_tree() -> None:
     def part(layer: int, flops: int) -> Part:
-        return Part(0, FunctionKind.FORWARD, ("h", str(layer)), 1, flops, 1.0)
+        return Part(0, FunctionKind.FORWARD, ("h", str(layer), "mlp"), 1, flops, 1.0)
 
     root = tree_of([part(0, 5), part(1, 5), part(2, 7)])
     (stage,) = root.children
     (h,) = stage.children
     assert [node.name for node in h.children] == ["0-1 (2 equal)", "2"]
+    assert [(node.num_flops, node.total_s) for node in h.children[0].children] == [(10, 2.0)]
     assert root.num_flops == 17
     assert h.total_s == 3.0

@@ -123,6 +123,16 @@ def test_a_returned_state_moves_nothing(interpreter):
     ]
 
 
+def test_arrays_of_the_host_are_cut_without_programs(interpreter, monkeypatch):
+    """JAX would compile one for each shape: most of a first step's time."""
+    step, asked = interpreter(), []
+    find = step._transfers.find
+    monkeypatch.setattr(step._transfers, "find", lambda *a: asked.append(a[2]) or find(*a))
+    arguments = jax.block_until_ready([jax.numpy.array(value) for value in toy_inputs()])
+    step._placer.place(arguments)
+    assert asked == [()]  # the rate, which every device has whole
+
+
 def _placed_by(step: Interpreter, arguments) -> list[bool]:
     return [
         one is other for one, other in zip(step._placer.place(arguments), arguments, strict=True)
