@@ -17,6 +17,7 @@ from shardc.api.call_types import key_of_call, program_of
 from shardc.api.compiled import Compiled
 from shardc.api.processes.feeding import is_fed
 from shardc.api.request import check_asked_devices, resolve_devices
+from shardc.api.signature import printed_plan
 from shardc.api.stages import Lowered
 from shardc.backend.programs import lowering_platform
 from shardc.cluster import Cluster
@@ -100,7 +101,9 @@ class ShardedFunction:
         return jax.jit(self._fun, **self._jit_options, keep_unused=True)
 
     def __repr__(self) -> str:
-        return f"<shardc.jit of {self._fun!r}>"
+        name = getattr(self._fun, "__qualname__", None) or repr(self._fun)
+        plans = [printed_plan(each.plan) for each in self._compiled.values()]
+        return f"<shardc.jit of {name}; {'; '.join(plans) or 'not planned'}>"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Binds as a method, like functions of `jax.jit`."""

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,9 +29,9 @@ def plan_options(
     chunks: Any = "auto",
     mesh: Any = "auto",
     batch_args: Sequence[int] | None = None,
-    memory_limit_bytes: int | None = None,
-    time_limit_s: float = 180.0,
-    seed: int = 0,
+    memory_limit_bytes: Any = None,
+    time_limit_s: Any = 180.0,
+    seed: Any = 0,
     equal_layers: Any = "relaxed",
     lowering: Any = "local",
 ) -> PlanOptions:
@@ -59,8 +60,13 @@ def plan_options(
         ("memory_limit_bytes", memory_limit_bytes),
         ("time_limit_s", time_limit_s),
     ):
-        if number is not None and not number > 0:
-            raise InputError(f"{name}={number} is not positive", help="give a number above 0")
+        if number is not None and not (_is_number(number) and number > 0):
+            raise InputError(
+                f"{name}={number!r} is not a positive number",
+                help="give a number, such as memory_limit_bytes=16 * 2**30 or time_limit_s=60",
+            )
+    if not isinstance(seed, Integral):
+        raise InputError(f"seed={seed!r} is not a whole number", help="give seed=0 or another")
     if equal_layers not in get_args(EqualLayers):
         raise InputError(
             f"equal layers cannot be {equal_layers!r}",
@@ -76,9 +82,9 @@ def plan_options(
         mesh=mesh,
         mesh_axes=mesh_axes,
         batch_args=None if batch_args is None else tuple(batch_args),
-        memory_limit_bytes=memory_limit_bytes,
+        memory_limit_bytes=None if memory_limit_bytes is None else int(memory_limit_bytes),
         time_limit_s=float(time_limit_s),
-        seed=seed,
+        seed=int(seed),
         equal_layers=equal_layers,
         lowering=usable_lowering(lowering),
     )
@@ -86,6 +92,10 @@ def plan_options(
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _check_count(name: str, value: Any) -> None:

@@ -52,11 +52,14 @@ def explained_choices(module: Module, plan: Plan, cluster: Cluster, pattern: str
             help="name an argument (params.*.kernel), an op (dot_general) or a source position"
             " (train.py:41)",
         )
-    return "".join(f"{line}\n" for choice in found for line in _lines(choice))
+    alike: dict[tuple[str, ...], list[str]] = {}  # by what there is to say of them
+    for choice in found:
+        heading = f"{choice.name}, stage {choice.stage}: {choice.sharding}"
+        alike.setdefault((str(choice.stage), *_lines(choice)), []).append(heading)
+    return "".join(f"{line}\n" for said, own in alike.items() for line in (*own, *said[1:]))
 
 
 def _lines(choice: Choice) -> Iterator[str]:
-    yield f"{choice.name}, stage {choice.stage}: {choice.sharding}"
     yield f"    {seconds(choice.cost.seconds)} per step: {_parts(choice.cost, '')}"
     for text, more in choice.alternatives:
         sign = "+" if more.seconds >= 0 else "-"

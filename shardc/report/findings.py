@@ -162,7 +162,7 @@ def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
     seen: set[tuple[tuple[int, ...], int]] = set()
     for each in account.arguments:
         mesh = plan.stages[each.stage].mesh
-        if each.kind is not ArgumentKind.PARAMETERS or not mesh.axes:
+        if each.kind is not ArgumentKind.PARAMETERS or len(mesh.device_ids) == 1:
             continue
         for dim, length in enumerate(each.shape):
             odd = all(length % n for _, n in mesh.axes if n > 1)
@@ -188,5 +188,6 @@ def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
 
 def _seconds_of(account: Account, name: str) -> float:
     """Seconds per step of the parts of the model that a parameter's name leads to."""
-    tail = dotted(name).split(".")[1:]
+    keys = dotted(name).split(".")
+    tail = keys[1:] or keys
     return sum(part.seconds for part in account.parts if list(part.path) == tail)

@@ -59,7 +59,8 @@ def read_plan(plan: Plan) -> Reading:
         if not trains:
             groups_of_arguments = tuple(map(_carried, groups_of_arguments))
     groups = stages_of_groups(plan)
-    products = account.products if account else ()
+    # A vector of no argument is a constant of the program, such as a mask of ones.
+    products = [p for p in account.products if p.name or len(p.weight) > 1] if account else []
     return Reading(
         headline=headline(len(groups), plan.num_chunks, axes),
         cluster="" if plan.cluster is None else plan.cluster.name,
@@ -130,7 +131,8 @@ def _fit(plan: Plan) -> Fit:
 def _when(account: Account, worst: Worst, num_microbatches: int) -> str:
     """`backward of blocks.3.up, microbatch 2 (model.py:87)`"""
     where = ".".join(worst.path[-3:])
-    words = f"{worst.kind} of {where}" if where else worst.kind
+    kind = "weight gradient" if worst.kind is FunctionKind.WEIGHT else worst.kind.value
+    words = f"{kind} of {where}" if where else kind
     number = worst_microbatch(account, worst.stage, _LETTERS.get(worst.kind, ""))
     if num_microbatches > 1 and number is not None:
         words += f", microbatch {number}"

@@ -8,7 +8,7 @@ from shardc.importer.user_shardings import dotted, matches
 from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.decisions import Plan
 from shardc.report.alternatives import loses_by, step_words
-from shardc.report.model import AxisWords, Group, Layers, Reading
+from shardc.report.model import Crossing, Group, Layers, Reading
 from shardc.report.summary import seconds, size
 
 MOST_LINES = 12  # of one list in the text; JSON and the report have all
@@ -24,19 +24,14 @@ def _lines(reading: Reading) -> Iterator[str]:
     if not reading.has_account:
         yield "  this file is of an older version and does not say what axes do: plan again"
     if len(reading.stages) > 1:
-        yield from _axes(reading.axes)
+        yield from _axes(reading)
     if reading.layers:
         yield "layers, in the order of the forward pass (parameters -> result):"
         yield from _layers(reading.layers)
     if reading.groups:
         yield "arguments, as they lie (bytes on one device):"
         yield from _groups(reading.groups)
-    for each in reading.crossings:
-        count = each.num_messages
-        yield (
-            f"crosses from device group {each.source} to {each.target}: {count}"
-            f" message{'s' * (count > 1)} of {size(each.num_bytes // max(count, 1))} per step"
-        )
+    yield from _cut([_crossing(each) for each in reading.crossings])
     yield from _communication(reading)
     fit = reading.fit
     if fit.limit_bytes:
@@ -50,10 +45,13 @@ def _lines(reading: Reading) -> Iterator[str]:
         yield f"warning: {warning.words}; {warning.help}"
 
 
-def _axes(axes: Sequence[AxisWords]) -> Iterator[str]:
+def _axes(reading: Reading) -> Iterator[str]:
     """What the axes do, stage by stage; stages whose axes do the same share the lines."""
     stages: dict[int, list[str]] = {}
-    for axis in axes:
+    for number, each in enumerate(reading.stages):
+        if each.devices.isdigit():
+            stages[number] = ["on one device"]
+    for axis in reading.axes:
         stages.setdefault(axis.stage, []).append(f"{axis.axis} ({axis.size}): {axis.words}")
     alike: dict[tuple[str, ...], list[int]] = {}
     for stage, lines in stages.items():
@@ -95,6 +93,14 @@ def _layers(layers: Sequence[Layers]) -> Iterator[str]:
                     yield "  then"
                 repeated = run.count > 1
             yield from _cut([f"    {line}" for line in lines])
+
+
+def _crossing(each: Crossing) -> str:
+    count = each.num_messages
+    return (
+        f"crosses from device group {each.source} to {each.target}: {count}"
+        f" message{'s' * (count > 1)} of {size(each.num_bytes // max(count, 1))} per step"
+    )
 
 
 def _groups(groups: Sequence[Group]) -> Iterator[str]:

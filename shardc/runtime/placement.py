@@ -208,18 +208,15 @@ class ArgumentPlacer:
         check_donated_once(self._arguments, values, by_identity=returned)
 
 
-def _is_cut_on_host(value: jax.Array, target: NamedSharding) -> bool:
+def _is_cut_on_host(value: Any, target: NamedSharding) -> bool:
     """Whether an array lies, ready, in the host's memory, and each device gets a part of it.
 
     JAX would compile a program for each shape to cut it, which took 3 of 4 s of a first step.
     """
-    source = value.sharding
-    return (
-        isinstance(source, SingleDeviceSharding)
-        and next(iter(source.device_set)).platform == "cpu"
-        and not target.is_fully_replicated
-        and value.is_ready()
-    )
+    if not isinstance(value.sharding, SingleDeviceSharding) or target.is_fully_replicated:
+        return False
+    on_host = {device.platform for device in value.devices()} == {"cpu"}
+    return on_host and bool(value.is_ready())
 
 
 def _buffers(value: jax.Array) -> list[tuple[jax.Device, int]]:

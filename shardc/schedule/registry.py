@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 import uuid
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -58,9 +59,11 @@ def schedule_named(name: str) -> ScheduleFamily:
         return family_of_file(name)
     found = _own.get(name) or built_in().get(name)
     if found is None:
+        meant = get_close_matches(name, names(), n=1)
         raise ScheduleError(
             f"there is no schedule '{name}'",
-            help="the schedules are " + ", ".join(names()),
+            help=f"{f"did you mean '{meant[0]}'? " if meant else ''}the schedules are "
+            + ", ".join(names()),
             code="SHARDC-240",
         )
     return found

@@ -52,7 +52,8 @@ def _scopes(text: str) -> tuple[str, ...]:
 
 
 def path_of_name(name: str) -> tuple[str, ...]:
-    """`state['params']['blocks'][3]['up']` as a path, without the argument's own name; () for
-    what is no part of a tree."""
-    found = tuple(next(filter(None, keys)) for keys in _KEYS.findall(name))
+    """`state['params']['blocks'][3]['up'], rows 2:4` as a path, without the argument's own name
+    and without the rows; () for what is no part of a tree."""
+    keys_of_name = _KEYS.findall(name.partition(", rows ")[0])
+    found = tuple(next(filter(None, keys)) for keys in keys_of_name)
     return found[1:]

@@ -1,7 +1,7 @@
 """Why ops and arguments are sharded as a plan has it: what that costs, and what else would cost."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jax.extend.mlir import ir
 
@@ -135,7 +135,10 @@ def explain_choices(
         scorer = _Scorer(built, _choice(built, planned), batch_dims(sharded), builder.model)
         for subject, node in _named_nodes(sharded, own, built):
             if matches(subject):
-                found.append(scorer.explained(str(subject), stage, node))
+                choice = scorer.explained(str(subject), stage, node)
+                if len(mesh.device_ids) == 1:  # whatever its axes are called, there is no other
+                    choice = replace(choice, alternatives=(), num_ruled_out=0)
+                found.append(choice)
     return found
 
 

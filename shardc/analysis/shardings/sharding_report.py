@@ -67,7 +67,7 @@ def stage_report(
         num_flops=built.num_flops,
         objective=solution.objective,
         lower_bound=solution.lower_bound,
-        replicated=_replicated(built, choice),
+        replicated=_replicated(built, choice) if len(mesh.device_ids) > 1 else (),
         ideal_s=_ideal_s(built) / len(mesh.device_ids),
         memory=memory,
         peak_at=peak_place(built, choice, buffers),

@@ -54,6 +54,7 @@ def _legend(plot: Any) -> None:
     if plot.legend:
         plot.add_layout(plot.legend[0], "below")
         plot.legend[0].orientation = "horizontal"
+        plot.legend[0].ncols = 2  # as many as a phone is wide
 
 
 def _bars(count: int) -> int:

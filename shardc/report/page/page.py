@@ -53,7 +53,8 @@ class Report:
                 {
                     "name": part.name,
                     "reading": part.reading,
-                    "words": in_words(part.reading) + explain(part.plan),
+                    "words": in_words(part.reading),
+                    "table": explain(part.plan),
                     "charts": [Markup(next(rest)) for _ in part.figures],
                     "tree": part.tree,
                 }

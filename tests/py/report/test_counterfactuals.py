@@ -11,14 +11,16 @@ import shardc
 from shardc.api.stages import Planned
 from shardc.cluster import Cluster, Device, Level
 from shardc.errors import InputError
+from shardc.plan.notes import NoteCode
 from shardc.report.counterfactuals import choices
+from shardc.report.findings import findings
 
 CLUSTER = Cluster(
     "test", Device("test", 1 << 30, {"default": 1e9}, 1e30), (Level("link", 4, 1e9, 0.0),)
 )
 
 
-def planned(stages: int = 1) -> Planned:
+def planned(stages: int = 1, devices: int = 4) -> Planned:
     """A wide MLP, for which columns and rows of the weights are split."""
 
     def step(params: Any, x: Any, y: Any) -> Any:
@@ -30,7 +32,7 @@ def planned(stages: int = 1) -> Planned:
 
     params = {"a": np.ones((128, 256), np.float32), "b": np.ones((256, 128), np.float32)}
     data = np.ones((16, 128), np.float32)
-    options: dict[str, Any] = {"stages": stages, "microbatches": 2, "mesh": (4 // stages,)}
+    options: dict[str, Any] = {"stages": stages, "microbatches": 2, "mesh": (devices // stages,)}
     sharded = shardc.jit(step, donate_argnums=0, cluster=CLUSTER, **options)
     lowered: Planned = sharded.lower(params, data, data).plan()
     return lowered
@@ -45,6 +47,16 @@ def test_an_argument_has_its_sharding_cost_and_alternatives() -> None:
     assert sorted(alternatives) == ["[-, -]", "[x, -]"]
     whole = next(line for line in lines if " or [-, -]" in line)
     assert "+96 KiB of memory" in whole  # four parts of 32 KiB instead of one
+
+
+def test_one_device_replicates_nothing_and_has_no_other_choice() -> None:
+    found = planned(devices=1)
+    lines = found.explain("params.*").splitlines()
+    names = [f"argument params['{name}'], stage 0: [-, -]" for name in "ab"]
+    assert lines[:2] == names  # what is said of both stands once
+    assert len(lines) == 3
+    assert NoteCode.REPLICATED not in {note.code for note in found.plan.notes}
+    assert "uneven-dim" not in {each.kind for each in findings(found.plan)}
 
 
 def test_costs_are_those_of_the_plan_and_alternatives_cost_more() -> None:

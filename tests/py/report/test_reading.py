@@ -18,7 +18,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
 from shardc.plan.predicted import Memory
-from shardc.report.folding import fold_arguments, fold_layers
+from shardc.report.folding import fold_arguments, fold_layers, short
 from shardc.report.memory import memory_curve, worst_microbatch
 from shardc.report.reading import read_plan
 from shardc.report.words import about, in_words
@@ -233,6 +233,19 @@ def test_a_plan_in_which_all_devices_do_the_same_says_so() -> None:
     account = msgspec.structs.replace(plan.account, axes=idle)
     reading = read_plan(msgspec.structs.replace(plan, account=account))
     assert reading.headline == "no parallelism: each of 4 devices does the whole step"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("state['params']['x'], rows 2:4", "params.x"),
+        ("argument 7", "argument 7"),
+        ("argument 7, rows 2:4", "argument 7"),
+        ("w", "w"),
+    ],
+)
+def test_names_of_single_arguments_are_short(name: str, words: str) -> None:
+    assert short(name) == words
 
 
 def test_names_of_large_groups_are_cut() -> None:
