@@ -9,7 +9,14 @@ import jax
 
 from shardc.api.compiled import Compiled
 from shardc.api.function import ShardedFunction
-from shardc.api.request import asked_axes, given_plan, plan_options, resolve_cluster
+from shardc.api.request import (
+    asked_axes,
+    given_argnums,
+    given_devices,
+    given_plan,
+    plan_options,
+    resolve_cluster,
+)
 from shardc.api.stages import Lowered, Planned
 from shardc.cluster import Cluster
 from shardc.errors import InputError
@@ -134,19 +141,18 @@ def jit(
         )
     if check not in ("never", "first"):
         raise InputError(f"check={check!r} is not a check", help='check is "never" or "first"')
-    batch = (batch_argnums,) if isinstance(batch_argnums, int) else batch_argnums
     request = functools.partial(
         ShardedFunction,
         jit_options=jit_options,
         options=options,
         cluster=resolve_cluster(cluster),
-        devices=devices if device is None else (device,),
+        devices=given_devices(devices if device is None else (device,)),
         backend=backend,
         inline=inline,
         compiler_options=compiler_options,
         shardings=dict(shardings or {}),
         axes=asked_axes(mesh),
-        batch_argnums=None if batch is None else tuple(batch),
+        batch_argnums=given_argnums(batch_argnums),
         plan=given_plan(plan, options),
         check=check,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding
 
 from shardc.api.jax_version import usable_lowering
@@ -143,11 +144,57 @@ def given_file(
     return given_plan(plan if spec is None else StagesSpec.load(spec), options)
 
 
-def resolve_cluster(cluster: Cluster | str | Path | None) -> Cluster | None:
-    """The cluster, with built-in names and paths resolved; None: the JAX devices of this job."""
+def resolve_cluster(cluster: Any) -> Cluster | None:
+    """The cluster, with built-in names and paths resolved; None: the JAX devices of this job.
+
+    Raises:
+        ClusterError: SHARDC-100, it is not a cluster; see also `Cluster.load`.
+    """
     if cluster is None or isinstance(cluster, Cluster):
         return cluster
-    return Cluster.load(cluster)
+    if isinstance(cluster, str | Path):
+        return Cluster.load(cluster)
+    raise ClusterError(
+        f"cluster={cluster!r} is not a cluster",
+        help="give a shardc.Cluster, the name of a built-in one, or a JSON file",
+    )
+
+
+def given_devices(devices: Any) -> tuple[jax.Device, ...] | None:
+    """What `devices=` holds: a sequence of JAX devices, or an array of them as a mesh has it.
+
+    Raises:
+        InputError: SHARDC-180, it holds something else.
+    """
+    if devices is None:
+        return None
+    found = tuple(devices.flat if isinstance(devices, np.ndarray) else devices)
+    strange = next((each for each in found if not isinstance(each, jax.Device)), None)
+    if strange is not None or not found:
+        raise InputError(
+            f"devices has {strange!r}, which is not a JAX device" if found else "devices is empty",
+            help="give JAX devices, such as devices=jax.devices()[:4]",
+        )
+    return found
+
+
+def given_argnums(batch_argnums: Any) -> tuple[int, ...] | None:
+    """Positions of arguments: a number or several.
+
+    Raises:
+        InputError: SHARDC-186, something else.
+    """
+    if batch_argnums is None:
+        return None
+    numbers = (batch_argnums,) if isinstance(batch_argnums, Integral | str) else batch_argnums
+    strange = next((each for each in numbers if not isinstance(each, Integral)), None)
+    if strange is not None:
+        raise InputError(
+            f"batch_argnums has {strange!r}, which is not the position of an argument",
+            help="give numbers from 0 on, such as batch_argnums=1",
+            code="SHARDC-186",
+        )
+    return tuple(map(int, numbers))
 
 
 def resolve_devices(

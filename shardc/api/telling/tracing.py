@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jax
 
+from shardc.errors import writing
 from shardc.plan.decisions import Plan
 from shardc.report.stragglers import times_of
 from shardc.report.trace import measured, predicted, save
@@ -33,6 +34,8 @@ def trace(path: str | Path) -> Iterator[None]:
     Raises:
         InputError: SHARDC-180, the file cannot be written.
     """
+    with writing("the trace", path):  # before the steps, not after them
+        Path(path).parent.resolve(strict=True)
     with _steps() as (plans, steps):
         try:
             yield

@@ -285,6 +285,10 @@ def test_errors_while_tracing_are_those_of_jax() -> None:
         ({"lowering": "llvm"}, "SHARDC-180"),
         ({"equal_layers": "bound"}, "SHARDC-180"),
         ({"schedule": "zigzag"}, "SHARDC-240"),
+        ({"cluster": {"devices": 8}}, "SHARDC-100"),
+        ({"devices": [0, 1]}, "SHARDC-180"),
+        ({"devices": []}, "SHARDC-180"),
+        ({"batch_argnums": "batch"}, "SHARDC-186"),
         ({"cluster": "nowhere"}, "SHARDC-100"),
         ({"plan": "nowhere.json"}, "SHARDC-200"),
         ({"device": DEVICES[0], "devices": DEVICES}, "SHARDC-185"),
@@ -295,6 +299,13 @@ def test_options_without_meaning_are_refused(options: dict[str, Any], code: str)
     with pytest.raises(shardc.ShardcError) as caught:
         shardc.jit(step, **options)
     assert caught.value.code == code
+
+
+def test_devices_may_come_as_a_mesh_has_them() -> None:
+    """`mesh.devices.flat` is an iterator: a second call of the function found it empty."""
+    flat = shardc.jit(step, devices=np.array(DEVICES).reshape(2, -1).flat)
+    shapes = [flat.lower(*arguments()).devices for _ in range(2)]
+    assert shapes == [tuple(DEVICES)] * 2
 
 
 def test_a_plan_and_a_wish_contradict_each_other() -> None:

@@ -92,6 +92,11 @@ def test_real_steps_stand_beside_what_was_predicted(tmp_path: Path) -> None:
 
     function = shardc.jit(step, donate_argnums=0, stages=2, microbatches=2, mesh=(1,))
     w, x = np.eye(8, dtype=np.float32), np.ones((4, 8), np.float32)
+    with (
+        pytest.raises(shardc.ShardcError, match="cannot be written"),
+        shardc.trace(tmp_path / "nowhere" / "step.pftrace"),
+    ):
+        raise AssertionError("no step is run for a file that cannot be written")
     with shardc.trace(tmp_path / "step.pftrace"):
         w = function(w, x)
         w = function(w, x)
