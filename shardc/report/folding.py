@@ -10,6 +10,7 @@ from shardc.report.model import Group, Layers
 
 MOST_PERIOD = 48  # products in one layer
 MOST_RANGES = 6  # of numbers in the name of a group, which says how many there are
+_ROWS = re.compile(r", rows [\d:]+$")
 _NUMBER = re.compile(r"\d+")
 _PATH = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
 
@@ -91,13 +92,12 @@ def _name(runs: Sequence[Product]) -> str:
 def short(name: str) -> str:
     """A name without the argument that it is in, `params.embedding`, or `argument 7`."""
     keys = _keys(name)
-    return ".".join(keys[1:]) or name.partition(", rows ")[0]
+    return ".".join(keys[1:]) or _ROWS.sub("", name)
 
 
 def _keys(name: str) -> list[str]:
     """Of a path such as `state['params'][0], rows 2:4`, without the rows."""
-    path = name.partition(", rows ")[0]
-    return [next(filter(None, found), "") for found in _PATH.findall(path)]
+    return [next(filter(None, found), "") for found in _PATH.findall(_ROWS.sub("", name))]
 
 
 def fold_arguments(arguments: Sequence[PlacedArgument]) -> tuple[Group, ...]:

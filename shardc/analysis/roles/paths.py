@@ -11,6 +11,7 @@ _STRUCTURE = frozenset(
     "while body cond branch closed_call checkpoint remat scan custom_jvp_call custom_vjp_call"
     " shard_map pjit rematted_computation core_call cond_body".split()
 )
+_ROWS = re.compile(r", rows [\d:]+$")
 _KEYS = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
 
 
@@ -54,6 +55,5 @@ def _scopes(text: str) -> tuple[str, ...]:
 def path_of_name(name: str) -> tuple[str, ...]:
     """`state['params']['blocks'][3]['up'], rows 2:4` as a path, without the argument's own name
     and without the rows; () for what is no part of a tree."""
-    keys_of_name = _KEYS.findall(name.partition(", rows ")[0])
-    found = tuple(next(filter(None, keys)) for keys in keys_of_name)
+    found = tuple(next(filter(None, keys)) for keys in _KEYS.findall(_ROWS.sub("", name)))
     return found[1:]
