@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import msgspec
 
-from shardc.analysis.batch.refusal import Hindrance, MicrobatchRefusal, uneven_parts
-from shardc.analysis.loops.stacked_layers import even_cuts, row_flow
+from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason, uneven_parts
+from shardc.analysis.loops.stacked_layers import even_cuts, stacked_layers
 from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.program.stage_table import result_values
 from shardc.analysis.shardings.planned_shardings import function_sharding
@@ -99,7 +99,7 @@ def try_split(
     cut_loops = CutLoops(tuple(loop_cuts))
     split_batch = SplitMicrobatches(num_microbatches, *batch)
     answer = _split_at(_after(found, [cut_loops]), split_batch)
-    if isinstance(answer, Module) or answer.hindrance is not Hindrance.WHOLE_BATCH:
+    if isinstance(answer, Module) or answer.hindrance is not RefusalReason.WHOLE_BATCH:
         return answer
     apart = _after(found, [FissionLoops(*batch)])
     if FISSIONS not in apart.operation.attributes:
@@ -142,7 +142,8 @@ def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:
     """Where to cut the loops over layers of a prepared module into parts of even work."""
     with module.context:
         return even_cuts(
-            row_flow(module.operation, state_arguments(main_function(module.operation))), pieces
+            stacked_layers(module.operation, state_arguments(main_function(module.operation))),
+            pieces,
         )
 
 

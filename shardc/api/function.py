@@ -24,7 +24,11 @@ from shardc.cluster import Cluster
 from shardc.errors import InputError, RequestWarning
 from shardc.importer.from_jax import import_function, is_importing
 from shardc.importer.static_arguments import CallArguments, split_static, static_parameters
-from shardc.importer.user_shardings import ask_as_they_lie, ask_by_patterns, write_arrivals
+from shardc.importer.user_shardings import (
+    constrain_by_patterns,
+    constrain_to_placements,
+    write_arrivals,
+)
 from shardc.ir.bugs import bugs_while
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
@@ -202,9 +206,9 @@ class ShardedFunction:
         options = self._options
         mesh = None if options.mesh == "auto" else options.mesh
         with bugs_while("reading shardings", imported.module):
-            ask_by_patterns(imported, self._shardings, self._axes)
+            constrain_by_patterns(imported, self._shardings, self._axes)
             placed = [None if is_fed(leaf) else leaf for leaf in leaves]
-            ask_as_they_lie(imported, placed, mesh)
+            constrain_to_placements(imported, placed, mesh)
             write_arrivals(imported, placed, devices)
         if self._batch_argnums is not None:
             name = getattr(self._fun, "__name__", "fun")

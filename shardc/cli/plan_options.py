@@ -11,7 +11,7 @@ from shardc.api import request
 from shardc.cli.summary import check_batch_args
 from shardc.errors import InputError
 from shardc.importer.program import Imported
-from shardc.importer.user_shardings import ask_by_patterns
+from shardc.importer.user_shardings import constrain_by_patterns
 from shardc.options import EqualLayers, PlanOptions
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -60,7 +60,7 @@ def ask_as_flagged(imported: Imported, options: PlanOptions, flags: dict[str, An
     """
     check_batch_args(options.batch_args, imported)
     shardings = argument_shardings(flags["sharding"])
-    ask_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
+    constrain_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
 
 
 def from_flags(flags: dict[str, Any]) -> PlanOptions:

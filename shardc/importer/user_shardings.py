@@ -17,7 +17,13 @@ from shardc.importer.program import Imported
 from shardc.ir.attributes import ARRIVAL, SHARDING, arg_attrs, set_arg_attrs, str_attr
 from shardc.ir.shardings import add_mesh, meshes
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.user_shardings import ASKED_BY, Asked, asked_attr, asked_of, print_asked
+from shardc.ir.user_shardings import (
+    ASKED_BY,
+    UserSharding,
+    print_user_sharding,
+    read_user_sharding,
+    user_sharding_attr,
+)
 from shardc.ir.walk import body, main_function
 from shardc.plan.layout import OWN_AXIS, Mesh
 
@@ -42,7 +48,7 @@ def matches(pattern: str, name: str) -> bool:
     return fnmatchcase(path, pattern) or fnmatchcase(path, f"*.{pattern}") or name == pattern
 
 
-def ask_by_patterns(imported: Imported, shardings: Mapping[str, Spec], axes: Axes) -> None:
+def constrain_by_patterns(imported: Imported, shardings: Mapping[str, Spec], axes: Axes) -> None:
     """Writes `sdy.sharding` on every argument that a pattern fits.
 
     Args:
@@ -54,7 +60,7 @@ def ask_by_patterns(imported: Imported, shardings: Mapping[str, Spec], axes: Axe
             more dims than an argument; 204 two patterns, or a pattern and `in_shardings`,
             contradict each other.
     """
-    wanted: dict[int, tuple[Asked, str]] = {}
+    wanted: dict[int, tuple[UserSharding, str]] = {}
     known = axes or _own_axes(imported)
     for pattern, spec in shardings.items():
         if isinstance(spec, NamedSharding):
@@ -78,7 +84,7 @@ def ask_by_patterns(imported: Imported, shardings: Mapping[str, Spec], axes: Axe
     _write(imported, wanted, known)
 
 
-def ask_as_they_lie(
+def constrain_to_placements(
     imported: Imported, leaves: Sequence[Any], mesh: Sequence[int] | None = None
 ) -> None:
     """Writes `sdy.sharding` on every argument whose array arrives in parts.
@@ -156,7 +162,7 @@ def write_arrivals(
         set_arg_attrs(main, attrs)
 
 
-def _asked(spec: PartitionSpec, rank: int, what: str) -> Asked:
+def _asked(spec: PartitionSpec, rank: int, what: str) -> UserSharding:
     """What `spec` says of a value of `rank` dims; dims that it leaves out are whole."""
     if len(spec) > rank:
         raise InputError(
@@ -165,7 +171,7 @@ def _asked(spec: PartitionSpec, rank: int, what: str) -> Asked:
             code="SHARDC-203",
         )
     entries = [*spec, *(None for _ in range(rank - len(spec)))]
-    return Asked(
+    return UserSharding(
         tuple(_names(entry) for entry in entries),
         tuple(entry is PartitionSpec.UNCONSTRAINED for entry in entries),
     )
@@ -198,7 +204,7 @@ def _own_axes(imported: Imported) -> Axes:
     return tuple(jax.sharding.get_abstract_mesh().shape.items())
 
 
-def _write(imported: Imported, wanted: dict[int, tuple[Asked, str]], axes: Axes) -> None:
+def _write(imported: Imported, wanted: dict[int, tuple[UserSharding, str]], axes: Axes) -> None:
     if not wanted:
         return
     module = imported.module
@@ -206,22 +212,24 @@ def _write(imported: Imported, wanted: dict[int, tuple[Asked, str]], axes: Axes)
     with module.context, ir.Location.unknown():
         attrs = arg_attrs(main)
         for n, (asked, who) in wanted.items():
-            if SHARDING in attrs[n] and asked_of(attrs[n][SHARDING]) != asked:
-                other = asked_of(attrs[n][SHARDING])
+            if SHARDING in attrs[n] and read_user_sharding(attrs[n][SHARDING]) != asked:
+                other = read_user_sharding(attrs[n][SHARDING])
                 raise _contradiction(
                     imported.arguments[n].name, (other, "in_shardings"), (asked, who)
                 )
             if shape_of(body(main).arguments[n]) == imported.arguments[n].shape:
-                attrs[n][SHARDING] = asked_attr(asked, MESH)
+                attrs[n][SHARDING] = user_sharding_attr(asked, MESH)
                 attrs[n][ASKED_BY] = str_attr(who)
         add_mesh(module.operation, MESH, Mesh(axes, tuple(range(math.prod(n for _, n in axes)))))
         set_arg_attrs(main, attrs)
 
 
-def _contradiction(name: str, one: tuple[Asked, str], other: tuple[Asked, str]) -> InputError:
+def _contradiction(
+    name: str, one: tuple[UserSharding, str], other: tuple[UserSharding, str]
+) -> InputError:
     return InputError(
-        f"{one[1]} wants argument '{name}' as {print_asked(one[0])}, and {other[1]} as"
-        f" {print_asked(other[0])}",
+        f"{one[1]} wants argument '{name}' as {print_user_sharding(one[0])}, and {other[1]} as"
+        f" {print_user_sharding(other[0])}",
         help="ask for one sharding of each argument",
         code="SHARDC-204",
     )

@@ -12,7 +12,7 @@ CONSTRAINT = "sdy.sharding_constraint"
 ASKED_BY = "shardc.asked_by"  # argument: the pattern or argument of shardc.jit that asked
 
 
-class Asked(msgspec.Struct, frozen=True):
+class UserSharding(msgspec.Struct, frozen=True):
     """What a sharding of the user's demands of a value.
 
     Attributes:
@@ -48,16 +48,16 @@ class Asked(msgspec.Struct, frozen=True):
         """Those of `options` that are as demanded, the least first, among `options` or not."""
         return tuple(dict.fromkeys([self.least, *filter(self.allows, options)]))
 
-    def with_dim(self, position: int) -> "Asked":
+    def with_dim(self, position: int) -> "UserSharding":
         """The same for the value with another, whole dim at `position`."""
 
         def insert[T](values: tuple[T, ...], new: T) -> tuple[T, ...]:
             return (*values[:position], new, *values[position:])
 
-        return Asked(insert(self.dims, ()), insert(self.is_open, False), self.replicated)
+        return UserSharding(insert(self.dims, ()), insert(self.is_open, False), self.replicated)
 
 
-def asked_of(attribute: ir.Attribute, place: str | None = None) -> Asked:
+def read_user_sharding(attribute: ir.Attribute, place: str | None = None) -> UserSharding:
     """Reads `#sdy.sharding` of a user, which stands at `place` in the source.
 
     Raises:
@@ -74,15 +74,15 @@ def asked_of(attribute: ir.Attribute, place: str | None = None) -> Asked:
         return str(ref.name)
 
     dims = [sdy.DimensionShardingAttr(dim) for dim in sharding.dimension_shardings]
-    return Asked(
+    return UserSharding(
         tuple(tuple(name(axis) for axis in dim.axes) for dim in dims),
         tuple(not dim.is_closed for dim in dims),
         tuple(name(axis) for axis in sharding.replicated_axes),
     )
 
 
-def asked_attr(asked: Asked, mesh: str = USER_MESH) -> ir.Attribute:
-    """`#sdy.sharding<@mesh, ...>` in the current context, the inverse of `asked_of`."""
+def user_sharding_attr(asked: UserSharding, mesh: str = USER_MESH) -> ir.Attribute:
+    """`#sdy.sharding<@mesh, ...>` in the current context, the inverse of `read_user_sharding`."""
     dims = [
         sdy.DimensionShardingAttr.get([sdy.AxisRefAttr.get(a) for a in axes], is_closed=not is_open)
         for axes, is_open in zip(asked.dims, asked.is_open, strict=True)
@@ -91,7 +91,7 @@ def asked_attr(asked: Asked, mesh: str = USER_MESH) -> ir.Attribute:
     return sdy.TensorShardingAttr.get(mesh, dims, replicated_axes=replicated)
 
 
-def print_asked(asked: Asked) -> str:
+def print_user_sharding(asked: UserSharding) -> str:
     """For people: `[data, -, model?]`; a question mark where further axes may split the dim."""
     dims = (
         ("*".join(axes) or ("" if is_open else "-")) + ("?" if is_open else "")
@@ -100,7 +100,7 @@ def print_asked(asked: Asked) -> str:
     return f"[{', '.join(dims)}]"
 
 
-def asked_in_words(words: str, rank: int) -> Asked | None:
+def parse_user_sharding(words: str, rank: int) -> UserSharding | None:
     """What `-,x*y,?` asks of a value of `rank` dims: per dim axes joined by `*`, `-` for a whole
     dim, `?` for (or behind) what further axes may split. None if it names too many dims.
 
@@ -113,13 +113,13 @@ def asked_in_words(words: str, rank: int) -> Asked | None:
         return None
     given += ["-"] * (rank - len(given))
     names = [word.removesuffix("?") for word in given]
-    return Asked(
+    return UserSharding(
         tuple(() if name in ("-", "") else tuple(name.split("*")) for name in names),
         tuple(word.endswith("?") for word in given),
     )
 
 
-def uneven_dim(asked: Asked, mesh: Mesh, shape: tuple[int, ...]) -> int | None:
+def uneven_dim(asked: UserSharding, mesh: Mesh, shape: tuple[int, ...]) -> int | None:
     """The first dim of `shape` that its axes do not divide; None if all are divided evenly."""
     counts = [mesh.num_shards(axes) for axes in asked.dims]
     uneven = [d for d, (n, count) in enumerate(zip(shape, counts, strict=True)) if n % count]

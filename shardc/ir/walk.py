@@ -81,15 +81,15 @@ def ops_of(block: ir.Block) -> list[ir.Operation]:
 
 def terminator(function: ir.Operation) -> ir.Operation:
     """The func.return of a function."""
-    return last_op(body(function))
+    return block_terminator(body(function))
 
 
-def last_op(block: ir.Block) -> ir.Operation:
+def block_terminator(block: ir.Block) -> ir.Operation:
     """The op that ends a block."""
     return block.operations[len(block.operations) - 1].operation
 
 
-def made_by(value: ir.Value) -> ir.Operation | None:
+def defining_op(value: ir.Value) -> ir.Operation | None:
     """The op whose result `value` is; None of an argument of a block."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation

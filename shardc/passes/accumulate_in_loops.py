@@ -9,7 +9,7 @@ from shardc.analysis.loops.row_loop import RowLoop, row_loop
 from shardc.ir.attributes import SHARDING, VALUE, arg_attrs, result_attrs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import body, functions, last_op, made_by, terminator
+from shardc.ir.walk import block_terminator, body, defining_op, functions, terminator
 from shardc.rewrite.microbatches.ops import with_shape
 
 
@@ -59,14 +59,14 @@ def _accumulate(
     accumulator: ir.Value, total: ir.Value, known: dict[ir.Value, RowLoop | None]
 ) -> None:
     """Has the loop that makes what is added to the accumulator start from it, if one does."""
-    add = made_by(total)
+    add = defining_op(total)
     if add is None or add.name != "stablehlo.add" or not _is_used_once(accumulator):
         return
     old, value = add.operands
-    convert = made_by(value)
+    convert = defining_op(value)
     if convert is not None and convert.name == "stablehlo.convert" and _is_used_once(value):
         value = convert.operands[0]
-    loop = made_by(value)
+    loop = defining_op(value)
     if old != accumulator or loop is None or not _is_used_once(value):
         return
     if loop.name != "stablehlo.while" or SHARDING in loop.attributes:
@@ -95,7 +95,7 @@ def _is_used_once(value: ir.Value) -> bool:
 
 def _update(found: RowLoop, p: int) -> ir.Operation:
     """The op that writes a row of the stack that is carried at `p`."""
-    update = made_by(last_op(found.body).operands[p])
+    update = defining_op(block_terminator(found.body).operands[p])
     assert update is not None, "a carried stack is updated by an op"
     return update
 

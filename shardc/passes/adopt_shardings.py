@@ -19,7 +19,14 @@ from shardc.ir.attributes import (
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import add_mesh
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, Asked, asked_attr, asked_of, uneven_dim
+from shardc.ir.user_shardings import (
+    CONSTRAINT,
+    USER_MESH,
+    UserSharding,
+    read_user_sharding,
+    uneven_dim,
+    user_sharding_attr,
+)
 from shardc.ir.walk import body, main_function, terminator, walk, where, where_step
 from shardc.plan.layout import Mesh
 
@@ -120,9 +127,9 @@ class _Adopter:
                 code="SHARDC-204",
             )
         mesh = Mesh(self.axes, tuple(range(math.prod(size for _, size in self.axes))))
-        asked = asked_of(attribute, where_step(place))
+        asked = read_user_sharding(attribute, where_step(place))
         known = dict(self.axes)
-        asked = Asked(
+        asked = UserSharding(
             tuple(tuple(axis for axis in dim if axis in known) for dim in asked.dims),
             asked.is_open,
             tuple(axis for axis in asked.replicated if axis in known),
@@ -138,7 +145,7 @@ class _Adopter:
                 help=f"shard another dim, or make its size a multiple of {count}",
                 code="SHARDC-203",
             )
-        return asked_attr(asked)
+        return user_sharding_attr(asked)
 
     def _axes(self, attribute: ir.Attribute) -> Axes:
         """Axes of more than one device of the mesh that a sharding refers to."""

@@ -14,7 +14,13 @@ from shardc.ir.attributes import ASKED, STAGE, VALUE, arg_attrs, get_int, set_ar
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import meshes
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.user_shardings import Asked, asked_attr, asked_in_words, asked_of, uneven_dim
+from shardc.ir.user_shardings import (
+    UserSharding,
+    parse_user_sharding,
+    read_user_sharding,
+    uneven_dim,
+    user_sharding_attr,
+)
 from shardc.ir.walk import CONTROL_FLOW, body, functions, names_of, planned_ops
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import StageSpec
@@ -62,13 +68,13 @@ class AskShardings(Pass):
                     asked = asker.of_argument(row.name, value, row.batch_dim)
                     if asked is not None:
                         _check_user(row.name, asked, row.asked)
-                        each[ASKED] = asked_attr(asked, f"stage{number}")
+                        each[ASKED] = user_sharding_attr(asked, f"stage{number}")
             set_arg_attrs(function, attrs)
             for op in planned_ops(function):
                 if op.name not in CONTROL_FLOW and len(op.results) == 1:
                     asked = asker.of_op(op)
                     if asked is not None:
-                        op.attributes[ASKED] = asked_attr(asked, f"stage{number}")
+                        op.attributes[ASKED] = user_sharding_attr(asked, f"stage{number}")
         _check_all_fit(stages, fitted, [row.name for row in rows])
 
 
@@ -78,7 +84,7 @@ class _Asker:
     def __init__(self, stage: StageSpec, number: int, mesh: Mesh, fitted: set[str]) -> None:
         self.stage, self.number, self.mesh, self.fitted = stage, number, mesh, fitted
 
-    def of_argument(self, name: str, value: ir.Value, batch_dim: int | None) -> Asked | None:
+    def of_argument(self, name: str, value: ir.Value, batch_dim: int | None) -> UserSharding | None:
         for pattern, words in self.stage.shardings.items():
             if matches(pattern, name):
                 self.fitted.add(pattern)
@@ -89,7 +95,7 @@ class _Asker:
                 return self._asked(words, own, f"argument '{name}'").with_dim(batch_dim)
         return None
 
-    def of_op(self, op: ir.Operation) -> Asked | None:
+    def of_op(self, op: ir.Operation) -> UserSharding | None:
         names = names_of(op) if self.stage.values else ()
         for pattern, words in self.stage.values.items():
             if any(fits_op(pattern, name) for name in names):
@@ -97,8 +103,8 @@ class _Asker:
                 return self._asked(words, shape_of(op.results[0]), f"'{op.name}' at {names[-1]}")
         return None
 
-    def _asked(self, words: str, shape: tuple[int, ...], what: str) -> Asked:
-        asked = asked_in_words(words, len(shape))
+    def _asked(self, words: str, shape: tuple[int, ...], what: str) -> UserSharding:
+        asked = parse_user_sharding(words, len(shape))
         if asked is None:
             raise PlanError(
                 f"{what} has {len(shape)} dims, and stage {self.number} wants it as '{words}'",
@@ -130,9 +136,9 @@ def fits_op(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*/{pattern}")
 
 
-def _check_user(name: str, asked: Asked, user: ir.Attribute | None) -> None:
+def _check_user(name: str, asked: UserSharding, user: ir.Attribute | None) -> None:
     """Refuses what contradicts a sharding in the program itself."""
-    if user is not None and asked_of(user) != asked:
+    if user is not None and read_user_sharding(user) != asked:
         raise PlanError(
             "the hand-written plan and the program request different shardings of argument"
             f" '{name}'",

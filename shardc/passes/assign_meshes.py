@@ -8,7 +8,7 @@ from shardc.errors import PlanError
 from shardc.ir.attributes import NUM_STAGES, STAGE, get_int
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import add_mesh, meshes, write_mesh_devices
-from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, asked_attr, asked_of
+from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, read_user_sharding, user_sharding_attr
 from shardc.ir.walk import functions, walk
 from shardc.plan.layout import Mesh
 
@@ -71,9 +71,9 @@ def _move_constraints(module: ir.Operation) -> None:
     for function in functions(module):
         for op in walk(function):
             if op.name == CONSTRAINT:
-                asked = asked_of(op.attributes["sharding"])
+                asked = read_user_sharding(op.attributes["sharding"])
                 name = f"stage{get_int(function, STAGE) or 0}"
-                op.attributes["sharding"] = asked_attr(asked, name)
+                op.attributes["sharding"] = user_sharding_attr(asked, name)
     for op in list(module.regions[0].blocks[0].operations):
         if op.operation.name == "sdy.mesh":
             op.operation.erase()

@@ -8,7 +8,12 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.loops.row_arguments import row_arguments
 from shardc.analysis.loops.row_loop import RowLoop, row_read
-from shardc.analysis.loops.stacked_layers import LoopGroup, RowFlow, boundaries, row_flow
+from shardc.analysis.loops.stacked_layers import (
+    LoopGroup,
+    StackedLayers,
+    boundaries,
+    stacked_layers,
+)
 from shardc.analysis.program.arguments import (
     ALIASING,
     STATE_RESULT,
@@ -70,7 +75,7 @@ class CutLoops(Pass):
         if not self.at:
             return
         state = state_arguments(main)
-        flow = row_flow(module, state)
+        flow = stacked_layers(module, state)
         if flow.conflicts:
             module.attributes[ROW_CONFLICTS] = int_attr(len(flow.conflicts))
         ends = {
@@ -93,7 +98,7 @@ class _Cutter:
     def __init__(
         self,
         module: ir.Operation,
-        flow: RowFlow,
+        flow: StackedLayers,
         ends: dict[int, list[int]],
         state: dict[int, int],
     ) -> None:
@@ -252,7 +257,7 @@ class _Signature:
         set_result_attrs(self.main, self.result_attrs)
 
 
-def _row_ends(flow: RowFlow, group: LoopGroup, at: Sequence[int]) -> list[int]:
+def _row_ends(flow: StackedLayers, group: LoopGroup, at: Sequence[int]) -> list[int]:
     """Where the rows of the pieces begin, and the last end."""
     found = boundaries(group, at)
     if flow.loops[group.loops[0]].forwards:

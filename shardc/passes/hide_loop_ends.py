@@ -6,7 +6,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.counted_loop import trip_count
 from shardc.ir.pass_manager import Pass
-from shardc.ir.walk import all_functions, last_op, made_by, walk
+from shardc.ir.walk import all_functions, block_terminator, defining_op, walk
 from shardc.rules.allowed_factors import BARRIER
 
 
@@ -36,7 +36,7 @@ class HideLoopEnds(Pass):
         for function in all_functions(module):
             for op in list(walk(function)):
                 if op.name == "stablehlo.while" and _may_be_miscounted(op):
-                    end = last_op(op.regions[0].blocks[0])
+                    end = block_terminator(op.regions[0].blocks[0])
                     with ir.InsertionPoint(end), end.location:
                         hidden = ir.Operation.create(
                             BARRIER,
@@ -47,7 +47,7 @@ class HideLoopEnds(Pass):
 
 
 def _may_be_miscounted(loop: ir.Operation) -> bool:
-    compare = made_by(last_op(loop.regions[0].blocks[0]).operands[0])
+    compare = defining_op(block_terminator(loop.regions[0].blocks[0]).operands[0])
     if compare is None or compare.name != "stablehlo.compare":
         return False
     element = ir.RankedTensorType(compare.operands[0].type).element_type

@@ -21,8 +21,8 @@ from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import (
     CONTROL_FLOW,
     RETURN,
+    defining_op,
     functions,
-    made_by,
     nested_ops,
     terminator,
     walk,
@@ -94,7 +94,7 @@ class _Resharder:
 
     def _original(self, value: ir.Value) -> ir.Value:
         """What `value` is by another name: a constraint that changes nothing makes nothing."""
-        maker = made_by(value)
+        maker = defining_op(value)
         if maker is None or maker.name != CONSTRAINT:
             return value
         lies, before = (

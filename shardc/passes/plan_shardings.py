@@ -12,9 +12,9 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import (
     arrivals,
-    asked_values,
     donated_arguments,
     microbatches_of,
+    named_user_shardings,
     next_states,
 )
 from shardc.analysis.shardings.memory_report import memory_at_peak
@@ -87,7 +87,7 @@ class PlanShardings(Pass):
         cluster = Cluster.parse(self.cluster)
         facts = function_facts(module)
         placed = meshes(module)
-        same, asked = next_states(module), asked_values(module)
+        same, asked = next_states(module), named_user_shardings(module)
         donated, arrived = donated_arguments(module), arrivals(module)
         # A stage may have nothing to do: a step without results.
         by_stage: dict[int, list[ir.Operation]] = {

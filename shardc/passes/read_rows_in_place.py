@@ -8,7 +8,7 @@ from jax.extend.mlir.dialects import stablehlo
 from shardc.ir.attributes import SHARDING
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import all_functions, is_inside, made_by, walk
+from shardc.ir.walk import all_functions, defining_op, is_inside, walk
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ReadRowsInPlace(Pass):
 def _read_in_place(read: ir.Operation, loop: ir.Operation) -> None:
     """Moves the transpose that makes what is read outside of `loop` behind the read."""
     stack, *starts = read.operands
-    transpose = made_by(stack)
+    transpose = defining_op(stack)
     if transpose is None or transpose.name != "stablehlo.transpose" or is_inside(transpose, loop):
         return
     order = list(ir.DenseI64ArrayAttr(transpose.attributes["permutation"]))

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.batch.batch_split import StepSplit, split_step, why_several_runs
+from shardc.analysis.batch.batch_split import StepSplit, split_step, why_several_sweeps
 from shardc.analysis.batch.batch_state import INVARIANT, Cut
-from shardc.analysis.batch.control_flow import Inside, inner_cut
+from shardc.analysis.batch.control_flow import RegionFlow, inner_cut
 from shardc.analysis.batch.microbatch import BatchFlow
-from shardc.analysis.batch.phase_plan import Copy, How, Need, Phase, PhasePlan, Source
-from shardc.analysis.batch.phases import plan_phases, plan_sums
+from shardc.analysis.batch.phase_plan import Copy, Form, Materialization, Method, Phase, PhasePlan
+from shardc.analysis.batch.phases import plan_phases, plan_sweep
 from shardc.analysis.batch.refusal import MicrobatchRefusal, uneven_parts
 from shardc.analysis.program.arguments import ALIASING, STATE_RESULT
 from shardc.ir.attributes import (
@@ -28,13 +28,13 @@ from shardc.ir.attributes import (
 from shardc.ir.clone import clone_op, replace_inputs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.user_shardings import asked_attr, asked_of
+from shardc.ir.user_shardings import read_user_sharding, user_sharding_attr
 from shardc.ir.walk import body, main_function, ops, ops_of, terminator
 from shardc.rewrite.calls.signature import update_type
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.local.local_ops import make_local
 from shardc.rewrite.loops.carried_values import drop_unused
-from shardc.rewrite.loops.strip_mining import make_share, unroll_single
+from shardc.rewrite.loops.strip_mining import make_strip, unroll_single
 from shardc.rewrite.microbatches.control_flow import make_local_control_flow
 from shardc.rewrite.microbatches.loop import loop_over_microbatches
 from shardc.rewrite.microbatches.ops import MicrobatchOps, create, with_shape
@@ -83,7 +83,7 @@ class SplitMicrobatches(Pass):
         numbers = step.flow.numbers  # read off values that the rewrite erases
         function = main_function(module)
         module.attributes[NUM_MICROBATCHES] = int_attr(self.count)
-        why = why_several_runs(step.flow)
+        why = why_several_sweeps(step.flow)
         if why is not None:
             module.attributes[RUNS] = str_attr(why)
         _rewrite(function, step.flow, self.count)
@@ -99,7 +99,9 @@ class SplitMicrobatches(Pass):
             attrs[arg].pop(STATE_RESULT, None)
             attrs[arg].pop(ALIASING, None)  # the microbatches have another type than any result
             if SHARDING in attrs[arg]:
-                attrs[arg][SHARDING] = asked_attr(asked_of(attrs[arg][SHARDING]).with_dim(dim))
+                attrs[arg][SHARDING] = user_sharding_attr(
+                    read_user_sharding(attrs[arg][SHARDING]).with_dim(dim)
+                )
         set_arg_attrs(function, attrs)
         uneven = None if self.step else uneven_parts(module, numbers)
         if uneven is not None:
@@ -113,7 +115,7 @@ def _rewrite(function: ir.Operation, flow: BatchFlow, count: int) -> None:
     step.write(_earlier_sums(function, flow, count))
     last = terminator(function)
     for position, v in enumerate(flow.program.graph.returned):
-        last.operands[position] = step.env[v, Need(Phase.AFTER)]
+        last.operands[position] = step.env[v, Form(Phase.AFTER)]
     for op in reversed(old):
         op.erase()
     step.drop_marks()
@@ -128,16 +130,16 @@ def _earlier_sums(function: ir.Operation, flow: BatchFlow, count: int) -> dict[i
     """Writes in front of all else the runs of the microbatches before the one of `flow`.
 
     Returns:
-        The values of `flow.beforehand`. Each run is a loop over the microbatches.
+        The values of `flow.earlier_sums`. Each run is a loop over the microbatches.
     """
-    if flow.earlier_run is None:
+    if flow.earlier_sweep is None:
         return {}
-    known = set(flow.earlier_run.beforehand)
-    wanted = [v for v in flow.beforehand if v not in known]
-    run = _Phases(function, flow.earlier_run, plan_sums(flow.earlier_run, wanted), count)
-    made = _earlier_sums(function, flow.earlier_run, count)
+    known = set(flow.earlier_sweep.earlier_sums)
+    wanted = [v for v in flow.earlier_sums if v not in known]
+    run = _Phases(function, flow.earlier_sweep, plan_sweep(flow.earlier_sweep, wanted), count)
+    made = _earlier_sums(function, flow.earlier_sweep, count)
     run.write(made)
-    sums = {v: run.env[v, Need(Phase.AFTER)] for v in wanted}
+    sums = {v: run.env[v, Form(Phase.AFTER)] for v in wanted}
     for op, total in loop_over_microbatches(run.in_body(), run.marks["body"], count):
         sums = {v: total if value == op.results[0] else value for v, value in sums.items()}
         op.erase()
@@ -163,7 +165,7 @@ class _Phases:
         self.graph = flow.program.graph
         self.plan = plan
         self.count = count
-        self.env: dict[tuple[int, Need], ir.Value] = {}
+        self.env: dict[tuple[int, Form], ir.Value] = {}
         self.given: Mapping[int, ir.Value] = {}
         self.single: list[ir.Operation] = []  # loops of which a microbatch has one iteration
         # Ops of a phase go before its mark; the index, which the body begins with, has its own.
@@ -213,25 +215,25 @@ class _Phases:
         if copy.positions is not None:
             used = tuple(used[p] for p in copy.positions)
             results = tuple(results[p] for p in copy.positions)
-        new = [self.env[u, need] for u, need in zip(used, copy.operands, strict=True)]
-        with ir.InsertionPoint(self.marks[copy.need.phase.value]), op.location:
+        new = [self.env[u, form] for u, form in zip(used, copy.operands, strict=True)]
+        with ir.InsertionPoint(self.marks[copy.form.phase.value]), op.location:
             if copy.positions is not None:
                 attributes = {name: op.attributes[name] for name in op.attributes}
                 made = create(op.name, [n.type for n in new], new, attributes)
-            elif i in self.flow.loops and copy.need.phase is Phase.BODY:
+            elif i in self.flow.loops and copy.form.phase is Phase.BODY:
                 made = self._loop(i, new)
             else:
                 types = [
-                    self._part_type(v, need.cut)
-                    for v, need in zip(results, copy.results, strict=True)
+                    self._part_type(v, form.cut)
+                    for v, form in zip(results, copy.results, strict=True)
                 ]
                 own = len(op.operands)
                 made = make_local(op, new[:own], types)
                 captured = [self.graph.values[u] for u in used[own:]]
                 replace_inputs(made, dict(zip(captured, new[own:], strict=True)))
-        made.attributes[PHASE] = str_attr(copy.need.phase.value)
-        for v, need, value in zip(results, copy.results, made.results, strict=True):
-            self.env[v, need] = value
+        made.attributes[PHASE] = str_attr(copy.form.phase.value)
+        for v, form, value in zip(results, copy.results, made.results, strict=True):
+            self.env[v, form] = value
 
     def _loop(self, i: int, new: list[ir.Value]) -> ir.Operation:
         """A loop or branch at the shapes of a microbatch."""
@@ -241,41 +243,41 @@ class _Phases:
         captured = dict(zip(outside, new[count:], strict=True))
         parts = _Parts(self.flow.loops[i], self.build, op.location)
         made = make_local_control_flow(op, new[:count], captured, parts)
-        share = parts.loop.share_of(op)
-        if share is not None and share.counted.trips == self.count:
+        mining = parts.loop.strip_mining_of(op)
+        if mining is not None and mining.counted.trips == self.count:
             self.single.append(made)
         return made
 
     def _forms(self, v: int) -> None:
         """The forms of a value that are not results of a copy of its op."""
-        for need, source in self.plan.forms.get(v, {}).items():
-            if source.how is How.OPERAND:
-                self.env[v, need] = self.env[self.graph.operand_at(v), need]
-            elif source.how is not How.OP:
+        for form, made in self.plan.forms.get(v, {}).items():
+            if made.method is Method.FORWARD:
+                self.env[v, form] = self.env[self.graph.operand_at(v), form]
+            elif made.method is not Method.CLONE:
                 with self.graph.values[v].location:
-                    self.env[v, need] = self._form(v, need, source)
+                    self.env[v, form] = self._form(v, form, made)
 
-    def _form(self, v: int, need: Need, source: Source) -> ir.Value:
+    def _form(self, v: int, form: Form, made: Materialization) -> ir.Value:
         value = self.graph.values[v]
-        if source.other is None:
-            if source.how is How.MERGE:
-                return self.build.merge(value, shape_of(value), need.phase.value)
-            if source.how is How.READ:
+        if made.source is None:
+            if made.method is Method.MERGE:
+                return self.build.merge(value, shape_of(value), form.phase.value)
+            if made.method is Method.READ:
                 return self.build.read(value, self.flow.batch_args[v])
-            if source.how is How.GIVEN:
+            if made.method is Method.EARLIER_SWEEP:
                 return self.given[v]
-            assert source.how is How.ARGUMENT
+            assert made.method is Method.ARGUMENT
             return value
-        other = self.env[v, source.other]
-        if source.how is How.SUM:
+        other = self.env[v, made.source]
+        if made.method is Method.SUM:
             return self.build.sum(other)
-        if source.how is How.SLICE:
-            assert need.cut is not None
-            return self.build.slice(other, need.cut.dim, need.cut.outer)
-        if source.how is How.CONCAT:
-            assert source.other.cut is not None
-            return self.build.concat(other, source.other.cut.dim, source.other.cut.outer)
-        assert source.how is How.SAME
+        if made.method is Method.SLICE:
+            assert form.cut is not None
+            return self.build.slice(other, form.cut.dim, form.cut.outer)
+        if made.method is Method.CONCAT:
+            assert made.source.cut is not None
+            return self.build.concat(other, made.source.cut.dim, made.source.cut.outer)
+        assert made.method is Method.ALIAS
         return other
 
     def _part_type(self, v: int, cut: Cut | None) -> ir.Type:
@@ -289,7 +291,7 @@ class _Phases:
 class _Parts:
     """What of the values inside a loop or branch one microbatch has: see `Parts`."""
 
-    loop: Inside
+    loop: RegionFlow
     build: MicrobatchOps
     place: ir.Location
 
@@ -305,15 +307,15 @@ class _Parts:
         with self.place:
             return self.build.inside(point).slice(value, cut.dim, cut.outer)
 
-    def share(
+    def strip_mined(
         self, op: ir.Operation, operands: Sequence[ir.Value], values: Mapping[ir.Value, ir.Value]
     ) -> ir.Operation | None:
-        share = self.loop.share_of(op)
-        if share is None:
+        mining = self.loop.strip_mining_of(op)
+        if mining is None:
             return None
         if self.build.count == 1:
             return clone_op(op, {**values, **dict(zip(op.operands, operands, strict=True))})
-        return make_share(op, share, operands, values, self.build.index, self.build.count)
+        return make_strip(op, mining, operands, values, self.build.index, self.build.count)
 
 
 def _mark() -> ir.Operation:

@@ -8,7 +8,7 @@ kinds of them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.analysis.loops.stacked_layers import row_flow
+from shardc.analysis.loops.stacked_layers import stacked_layers
 from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.stages.layers import equal_stages, layer_positions
 from shardc.analysis.stages.refusal import StageRefusal, too_few_layers
@@ -44,7 +44,7 @@ def layer_loops(module: Module, least_share: float) -> list[tuple[int, int]]:
     """(first iteration, iterations) of the loops over layers of a prepared module, of three or more
     iterations, that make up at least a share of the FLOPs; counted over all such loops."""
     with module.context:
-        flow = row_flow(module.operation, state_arguments(main_function(module.operation)))
+        flow = stacked_layers(module.operation, state_arguments(main_function(module.operation)))
     return [
         (group.first, group.trips)
         for group in flow.groups

@@ -4,7 +4,7 @@ import math
 
 import msgspec
 
-from shardc.analysis.batch.refusal import Hindrance, MicrobatchRefusal
+from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
@@ -71,7 +71,7 @@ def most_microbatches(splits: Splits, options: PlanOptions) -> tuple[int, Microb
         refusal = splits.refusal(count) or _earlier_runs(splits, count, options)
         if refusal is None:
             break
-        if refusal.hindrance is Hindrance.NO_BATCH and options.batch_args is not None:
+        if refusal.hindrance is RefusalReason.NO_BATCH and options.batch_args is not None:
             raise refusal.error()
         first = first or refusal
         count = max((other for other in refusal.others if other < count), default=1)
@@ -89,7 +89,7 @@ def _earlier_runs(splits: Splits, count: int, options: PlanOptions) -> Microbatc
     if share <= MOST_EARLIER:
         return None
     return MicrobatchRefusal(
-        Hindrance.WHOLE_BATCH,
+        RefusalReason.WHOLE_BATCH,
         f"with more, {why}; these runs, before the pipeline, are {share:.0%} of the FLOPs",
         help="use stages=1 or microbatches=1",
     )
@@ -107,7 +107,7 @@ def too_few_layers(splits: Splits, options: PlanOptions, most: int) -> Microbatc
             return None
     why = get_str(splits.whole(count).operation, RUNS)
     return MicrobatchRefusal(
-        Hindrance.WHOLE_BATCH,
+        RefusalReason.WHOLE_BATCH,
         f"with {count} the forward pass has too few layers for {stages} stages:"
         f" {why or 'most of it waits for sums over the whole batch'}",
     )

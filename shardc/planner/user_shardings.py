@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from shardc.analysis.program.stage_table import asked_names
+from shardc.analysis.program.stage_table import user_sharding_names
 from shardc.cluster import Cluster
 from shardc.compiler import outline_shape, split
 from shardc.errors import InfeasibleError
@@ -77,4 +77,4 @@ def in_conflict(
 
 def _names(outlined: Module) -> list[str]:
     with outlined.context:
-        return asked_names(outlined.operation)
+        return user_sharding_names(outlined.operation)

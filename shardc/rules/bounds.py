@@ -9,7 +9,7 @@ from jax.extend.mlir import ir
 
 from shardc.ir.constants import is_complex, splat
 from shardc.ir.tensor_types import num_elements, shape_of
-from shardc.ir.walk import made_by
+from shardc.ir.walk import defining_op
 from shardc.rules.reducers import reducer
 
 MOST_OPS = 100  # that one question looks at; nothing is known of what lies behind them
@@ -74,7 +74,7 @@ class _Question:
         if value not in self.known:
             self.left -= 1
             limits = of_type(value)
-            op = made_by(value)
+            op = defining_op(value)
             found = None if op is None or self.left < 0 else self._made(op, value)
             self.known[value] = limits if found is None else _within(found, limits, value)
         return self.known[value]

@@ -7,7 +7,7 @@ from jax.extend.mlir import ir
 from shardc.specs import local, outlined, prepared, sharded, split
 
 # Passes that are not here promise nothing new: what held before them holds behind them.
-FORM_BEHIND: dict[str, Callable[[ir.Operation], None]] = {
+FORM_AFTER: dict[str, Callable[[ir.Operation], None]] = {
     "shardc-summarize-calls": prepared.verify,
     "shardc-split-microbatches": split.verify,
     "shardc-plan-stages": split.verify,
@@ -21,7 +21,7 @@ FORM_BEHIND: dict[str, Callable[[ir.Operation], None]] = {
 }
 
 
-def verify_behind(pass_name: str, module: ir.Operation) -> None:
+def verify_after(pass_name: str, module: ir.Operation) -> None:
     """Checks the form that a pass promises; FormError (SHARDC-999) where it does not hold."""
-    if (verify := FORM_BEHIND.get(pass_name)) is not None:
+    if (verify := FORM_AFTER.get(pass_name)) is not None:
         verify(module)

@@ -18,7 +18,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import body, made_by, main_function, ops, terminator
+from shardc.ir.walk import body, defining_op, main_function, ops, terminator
 from shardc.specs.form import expect
 
 FORM = "split"
@@ -62,7 +62,7 @@ def verify(module: ir.Operation) -> None:
 
 def _check_uses(op: ir.Operation, phase: str, values: Iterable[ir.Value]) -> None:
     for value in values:
-        maker = made_by(value)
+        maker = defining_op(value)
         if maker is None:
             continue
         made = get_str(maker, PHASE)

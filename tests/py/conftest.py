@@ -32,7 +32,7 @@ import jax
 import pytest
 
 from shardc.ir.pass_manager import watching
-from shardc.specs.forms import verify_behind
+from shardc.specs.forms import verify_after
 
 # A busy machine is no failure: examples take as long as they take.
 # The suite says the same of a commit on every machine; `pytest --hypothesis-profile=random` draws
@@ -51,7 +51,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 @pytest.fixture(autouse=True, scope="session")
 def forms_hold_behind_passes() -> Iterator[None]:
     """Whatever a test compiles, each pass leaves the form that it promises."""
-    with watching(lambda each, module: verify_behind(each.name, module.operation)):
+    with watching(lambda each, module: verify_after(each.name, module.operation)):
         yield
 
 

@@ -12,7 +12,7 @@ from shardc.analysis.program.counted_loop import trip_count
 from shardc.ir.constants import splat_text
 from shardc.ir.context import make_context
 from shardc.ir.tensor_types import dtype_of, num_elements
-from shardc.ir.walk import made_by, walk
+from shardc.ir.walk import defining_op, walk
 
 KINDS = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "collective_permute")
 FILLED = {
@@ -136,7 +136,7 @@ def _times(op: ir.Operation) -> int:
 
 def _is_filled(value: ir.Value[ir.Type]) -> bool:
     """Whether all elements are computed from one constant each."""
-    op = made_by(value)
+    op = defining_op(value)
     if op is None:
         return False
     if op.name == "stablehlo.constant":

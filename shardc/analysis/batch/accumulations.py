@@ -9,7 +9,7 @@ from shardc.analysis.program.value_graph import ARGUMENT, ValueGraph
 
 # Microbatches are refused if they would have to be run through more often, or if that would take
 # more than so many times the FLOPs of the step.
-MOST_RUNS, MOST_WORK = 5, 4
+MAX_SWEEPS, MAX_WORK = 5, 4
 
 
 def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
@@ -31,11 +31,11 @@ def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
                 break
             run = replace(flow, obstacle=obstacle)
             early = set(_frontier(run, run.blocked)) - run.early
-            flow = replace(run, early=run.early | early, earlier_run=run, obstacle=None)
+            flow = replace(run, early=run.early | early, earlier_sweep=run, obstacle=None)
             if not early or not early <= run.sums or _too_much(flow):
-                return replace(run, obstacle=flow.runs[0].obstacle)
+                return replace(run, obstacle=flow.earlier_sweeps[0].obstacle)
         flow.early = flow.early | early
-        flow.forced = {v: i for v, i in flow.forced.items() if v in flow.beforehand}
+        flow.forced = {v: i for v, i in flow.forced.items() if v in flow.earlier_sums}
         _settle(flow)
     _move_sums(flow)
     return flow
@@ -51,14 +51,14 @@ def _move_sums(flow: BatchFlow) -> None:
 def _too_much(flow: BatchFlow) -> bool:
     """Whether there are too many runs of the microbatches."""
     work = _repeated_flops(flow) + sum(flow.program.heavy_flops)
-    return len(flow.runs) >= MOST_RUNS or work > MOST_WORK * sum(flow.program.heavy_flops)
+    return len(flow.earlier_sweeps) >= MAX_SWEEPS or work > MAX_WORK * sum(flow.program.heavy_flops)
 
 
 def _repeated_flops(flow: BatchFlow) -> int:
     """FLOPs of matrix products in all runs of the microbatches but the last."""
     graph, flops = flow.program.graph, flow.program.heavy_flops
     total = 0
-    for run, after in itertools.pairwise([*flow.runs, flow]):
+    for run, after in itertools.pairwise([*flow.earlier_sweeps, flow]):
         inside = graph.ancestors(sorted(after.early - run.early), run.early)
         ops = {graph.producer[v] for v in inside - run.early} - {ARGUMENT}
         total += sum(flops[i] for i in ops)
@@ -81,9 +81,9 @@ def _frontier(flow: BatchFlow, blocked: list[int]) -> dict[int, int]:
     while stack:
         i = stack.pop()
         for u in graph.uses[i]:
-            if (i, u) in whole_uses or (u in flow.sums and flow.states[u].level > 0):
+            if (i, u) in whole_uses or (u in flow.sums and flow.states[u].sweep > 0):
                 found[u] = min(i, found.get(u, i))
-            if flow.states[u].level > 0 and u not in flow.sums:
+            if flow.states[u].sweep > 0 and u not in flow.sums:
                 j = graph.producer[u]
                 if j not in seen:
                     seen.add(j)
@@ -126,7 +126,7 @@ def _earlier(flow: BatchFlow) -> dict[int, int]:
     """
     graph = flow.program.graph
     returned = {flow.program.before_barriers(v) for v in graph.returned}
-    sums = flow.sums - set(flow.beforehand)
+    sums = flow.sums - set(flow.earlier_sums)
     found: dict[int, int] = {}
     for v in sorted(sums, reverse=True):
         while v in sums and (source := _movable(flow, v)) is not None:

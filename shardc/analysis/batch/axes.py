@@ -18,10 +18,10 @@ from shardc.analysis.batch.batch_state import (
     from_factor,
     to_factor,
 )
-from shardc.analysis.batch.step_program import Form, Program
-from shardc.analysis.batch.strip_mining import share
+from shardc.analysis.batch.step_program import CutValue, Program
+from shardc.analysis.batch.strip_mining import strip_mine
 from shardc.ir.clone import inputs
-from shardc.ir.walk import CONTROL_FLOW, RETURN, last_op, made_by, parent_of
+from shardc.ir.walk import CONTROL_FLOW, RETURN, block_terminator, defining_op, parent_of
 from shardc.rules.op_rule import OpRule
 from shardc.solver.interrupt import poll
 
@@ -71,7 +71,7 @@ def batch_axes(program: Program, args: Iterable[int], state: Collection[int]) ->
     graph = program.graph
     number = {graph.values[a]: a for a in range(graph.num_args) if not _is_key(graph.values[a])}
     found: list[BatchAxis] = []
-    known: set[Form] = set()
+    known: set[CutValue] = set()
     for a in args:
         if graph.values[a] not in number:
             continue
@@ -130,9 +130,9 @@ class _Class:
         crossed: ops, by their first results, that have two dims of the class.
     """
 
-    def __init__(self, program: Program, start: Form) -> None:
+    def __init__(self, program: Program, start: CutValue) -> None:
         self.program = program
-        self.forms: set[Form] = set()
+        self.forms: set[CutValue] = set()
         self.crossed: set[ir.Value] = set()
         self._factors: dict[ir.Value, int] = {}  # by the first result of an op that is split
         self._kinds: dict[ir.Value, set[Kind]] = {}
@@ -156,10 +156,10 @@ class _Class:
             if not contracted or kinds == {Kind.PARTIAL}
         )
 
-    def _sources(self, form: Form) -> Iterator[Form]:
+    def _sources(self, form: CutValue) -> Iterator[CutValue]:
         """What a value has the dim from."""
         value, cut = form
-        op = made_by(value)
+        op = defining_op(value)
         if op is None:
             loop = parent_of(value)
             if loop.name == "stablehlo.while":
@@ -170,13 +170,13 @@ class _Class:
             yield from _carried_from(op, position, cut)
         elif op.name in CONTROL_FLOW:
             for region in op.regions:
-                yield last_op(region.blocks[0]).operands[position], cut
+                yield block_terminator(region.blocks[0]).operands[position], cut
         elif rule := self.program.rule_of(op):
             split = self._split(op, rule, rule.results, position, cut)
             if split is not None:
                 yield from _parts(op.operands, rule.operands, split)
 
-    def _users(self, form: Form) -> Iterator[Form]:
+    def _users(self, form: CutValue) -> Iterator[CutValue]:
         """What the users of a value have the dim in."""
         value, cut = form
         for use in value.uses:
@@ -222,12 +222,12 @@ class _Class:
             self._in_blocks[loop.results[0]] = loop
         return None
 
-    def _is_rooted(self, form: Form) -> bool:
+    def _is_rooted(self, form: CutValue) -> bool:
         """Whether a dim comes from an argument of the step."""
         known = self.program.rooted
         if form in known:
             return known[form]
-        users: dict[Form, list[Form]] = {form: []}
+        users: dict[CutValue, list[CutValue]] = {form: []}
         stack, roots = [form], []
         while stack:
             each = stack.pop()
@@ -246,14 +246,14 @@ class _Class:
             roots += [user for user in users[each] if not known[user]]
         return known[form]
 
-    def _shared(self) -> Iterator[Form]:
+    def _shared(self) -> Iterator[CutValue]:
         """What loops over blocks of the class give, where microbatches can share out iterations."""
         loops, self._in_blocks = self._in_blocks, {}
         for loop in loops.values():
             used = set(inputs(loop))
             cuts = {value: cut for value, cut in self.forms if value in used}
             states = {v: State(Kind.VARYING, 0, cuts[v]) if v in cuts else INVARIANT for v in used}
-            found = share(loop, [states[v] for v in loop.operands], states)
+            found = strip_mine(loop, [states[v] for v in loop.operands], states)
             if found is not None:
                 self._kinds[loop.results[0]] = {Kind.VARYING}
                 for value, state in zip(loop.results, found.carries, strict=True):
@@ -261,15 +261,15 @@ class _Class:
                         yield value, state.cut
 
 
-def _carried_from(loop: ir.Operation, position: int, cut: Cut) -> Iterator[Form]:
+def _carried_from(loop: ir.Operation, position: int, cut: Cut) -> Iterator[CutValue]:
     """What a loop carries in one place: its start, and what each round hands on."""
     yield loop.operands[position], cut
-    yield last_op(loop.regions[1].blocks[0]).operands[position], cut
+    yield block_terminator(loop.regions[1].blocks[0]).operands[position], cut
 
 
 def _parts(
     values: Sequence[ir.Value], mappings: Sequence[tuple[tuple[int, ...], ...]], split: _Split
-) -> Iterator[Form]:
+) -> Iterator[CutValue]:
     """The values of an op that are cut with it."""
     rule, factor, _ = split
     for value, mapping in zip(values, mappings, strict=False):  # what regions capture has none

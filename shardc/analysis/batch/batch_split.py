@@ -9,7 +9,7 @@ from shardc.analysis.batch.accumulations import analyse, nothing_shared
 from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
 from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.partition import BatchPartition, find_partition, named_partition
-from shardc.analysis.batch.refusal import Hindrance, MicrobatchRefusal
+from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason
 from shardc.analysis.batch.step_program import Program, program_of
 from shardc.analysis.program.arguments import argument_names, donated_args, state_arguments
 from shardc.analysis.program.op_classes import IDENTITIES
@@ -90,7 +90,7 @@ def split_step(
     facts = _analysis(module, program, batch_args, batch_dims)
     flow = facts.flow
     cuttable = flow is not None and facts.obstacle is None and flow.parts % count == 0
-    in_one = count == 1 and flow is not None and (flow.earlier_run or _waits(flow, facts.state))
+    in_one = count == 1 and flow is not None and (flow.earlier_sweep or _waits(flow, facts.state))
     if flow is not None and cuttable and not in_one:
         flow = facts.partition.cut_into(count) if facts.partition else flow
         return StepSplit(flow, {a: r for a, r in facts.state.items() if a not in flow.batch_args})
@@ -166,7 +166,7 @@ def _analysis(
         advice = "pass batch_argnums (--batch-args on the command line), or use microbatches=1"
     if found is None:
         place = where_step(function)
-        refusal = MicrobatchRefusal(Hindrance.NO_BATCH, missing, where=place, help=advice)
+        refusal = MicrobatchRefusal(RefusalReason.NO_BATCH, missing, where=place, help=advice)
         return BatchFacts(None, None, state, refusal)
     best = found.flow
     state = {a: r for a, r in state.items() if a not in best.batch_args}
@@ -218,12 +218,12 @@ def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:
     return flow
 
 
-def why_several_runs(flow: BatchFlow) -> str | None:
+def why_several_sweeps(flow: BatchFlow) -> str | None:
     """What makes earlier runs of the microbatches necessary, if there are any."""
-    if flow.earlier_run is None:
+    if flow.earlier_sweep is None:
         return None
-    cause, need = _explained(flow.runs[0])
-    times = "twice" if len(flow.runs) == 1 else f"{len(flow.runs) + 1} times"
+    cause, need = _explained(flow.earlier_sweeps[0])
+    times = "twice" if len(flow.earlier_sweeps) == 1 else f"{len(flow.earlier_sweeps) + 1} times"
     return (
         f"the microbatches are run through {times}, because sums over the whole batch are needed on"
         f" the way: '{cause.name}' ({where(cause)}) needs {need}"
@@ -243,7 +243,7 @@ def _explained(flow: BatchFlow) -> tuple[ir.Operation, str]:
 def _refusal(flow: BatchFlow) -> MicrobatchRefusal:
     cause, need = _explained(flow)
     return MicrobatchRefusal(
-        Hindrance.WHOLE_BATCH,
+        RefusalReason.WHOLE_BATCH,
         f"microbatches would change the result: '{cause.name}' needs {need}",
         where=where(cause),
         help="use microbatches=1, or compute this per example or per microbatch"
@@ -261,7 +261,7 @@ def _not_divisible(function: ir.Operation, flow: BatchFlow, count: int) -> Micro
         size = (shapes[a] or ())[flow.batch_args[a]]
         padded = -(-size // count) * count
         return MicrobatchRefusal(
-            Hindrance.INDIVISIBLE,
+            RefusalReason.INDIVISIBLE,
             f"the batch dim of argument {a} ('{argument_names(function)[a]}', size {size})"
             f" does not divide into {count} microbatches",
             where=where_used(body(function).arguments[a]),
@@ -270,7 +270,7 @@ def _not_divisible(function: ir.Operation, flow: BatchFlow, count: int) -> Micro
         )
     i = next(i for i, parts in flow.limits.items() if parts % count)
     return MicrobatchRefusal(
-        Hindrance.INDIVISIBLE if flow.parts > 1 else Hindrance.WHOLE_BATCH,
+        RefusalReason.INDIVISIBLE if flow.parts > 1 else RefusalReason.WHOLE_BATCH,
         f"'{ops[i].name}' takes the batch apart into pieces of which only {flow.limits[i]} can"
         f" be told apart: it does not divide into {count} microbatches",
         where=where(ops[i]),

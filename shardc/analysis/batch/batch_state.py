@@ -38,10 +38,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class State:
-    """Kind of a value, and its level: 0 can be had before or during the microbatches, 1 after."""
+    """Kind of a value, and its sweep: 0 if it exists before or during the microbatches, else 1."""
 
     kind: Kind
-    level: int = 0
+    sweep: int = 0
     cut: Cut | None = None
 
     @property

@@ -17,11 +17,11 @@ from shardc.analysis.batch.batch_state import (
     most_parts,
     to_factor,
 )
-from shardc.analysis.batch.strip_mining import Share, share
+from shardc.analysis.batch.strip_mining import StripMining, strip_mine
 from shardc.analysis.program.op_classes import IDENTITIES
 from shardc.ir.clone import inputs
 from shardc.ir.constants import is_zero
-from shardc.ir.walk import CONTROL_FLOW, is_inside, last_op
+from shardc.ir.walk import CONTROL_FLOW, block_terminator, is_inside
 from shardc.rules.op_rule import OpRule
 from shardc.rules.partial_sums import keeps_partial
 
@@ -30,7 +30,7 @@ Rules = Mapping[ir.Value, OpRule]  # by the first result of an op inside a regio
 
 
 @dataclass
-class Inside:
+class RegionFlow:
     """The states inside one loop or branch.
 
     Attributes:
@@ -43,9 +43,9 @@ class Inside:
         captured: invariant values from outside of which the ops inside use one part only -> the
             cut that makes it: then nobody needs the whole of them.
         limits: the number of microbatches must divide each of these.
-        shares: first result of a loop whose iterations are shared out -> how.
+        strip_mined: first result of a loop whose iterations are shared out -> how.
         waiting: sums over the batch that an iteration needs whole, where these are looked for; what
-            depends on them has level 1. None: a loop that needs any cannot work on parts.
+            depends on them has sweep 1. None: a loop that needs any cannot work on parts.
     """
 
     carries: list[State]
@@ -55,12 +55,12 @@ class Inside:
     cuts: dict[ir.Value, FactorCut] = field(default_factory=dict)
     captured: dict[ir.Value, Cut] = field(default_factory=dict)
     limits: list[int] = field(default_factory=list)
-    shares: dict[ir.Value, Share] = field(default_factory=dict)
+    strip_mined: dict[ir.Value, StripMining] = field(default_factory=dict)
     waiting: list[ir.Value] | None = None
 
-    def share_of(self, op: ir.Operation) -> Share | None:
+    def strip_mining_of(self, op: ir.Operation) -> StripMining | None:
         """How the iterations of `op` are shared out; None where it is no such loop."""
-        return self.shares.get(op.results[0]) if len(op.results) > 0 else None
+        return self.strip_mined.get(op.results[0]) if len(op.results) > 0 else None
 
     def give(self, op: ir.Operation, results: list[State]) -> None:
         """Notes what `op` itself gives."""
@@ -70,17 +70,17 @@ class Inside:
 
 def analyse(
     op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
-) -> Inside | None:
+) -> RegionFlow | None:
     """The states inside an op of control flow; None where it cannot work on parts.
 
     Args:
-        states: of the operands, all of level 0.
+        states: of the operands, all of sweep 0.
         captured: states of the values from outside that the regions use.
     """
     if op.name != "stablehlo.while":
         return analyse_branch(op, states, captured, rules)
     found = analyse_loop(op, states, captured, rules)
-    return found if found is not None else _analyse_shared(op, states, captured, rules)
+    return found if found is not None else _analyse_strip_mined(op, states, captured, rules)
 
 
 def analyse_loop(
@@ -90,13 +90,13 @@ def analyse_loop(
     rules: Rules,
     *,
     may_wait: bool = False,
-) -> Inside | None:
+) -> RegionFlow | None:
     """Carries states around a `stablehlo.while` until they agree; None where they cannot.
 
     An invariant start of a varying carry is cut; a start of zeros may become a partial sum.
 
     Args:
-        states: of the operands, all of level 0.
+        states: of the operands, all of sweep 0.
         captured: states of the values from outside that the regions use.
         may_wait: whether iterations may need sums over the batch, which are `waiting` then.
     """
@@ -105,7 +105,7 @@ def analyse_loop(
     carries = list(states)
     # Each round settles at least one carry, or is the last but one.
     for _ in range(2 * len(carries) + 2):
-        loop = Inside(carries, rules, waiting=[] if may_wait else None)
+        loop = RegionFlow(carries, rules, waiting=[] if may_wait else None)
         loop.states.update(captured)
         zeros = {block.arguments[p] for p in unsettled}
         out = _run_block(block, loop, zeros)
@@ -129,30 +129,30 @@ def analyse_loop(
     return None
 
 
-def _analyse_shared(
+def _analyse_strip_mined(
     op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
-) -> Inside | None:
+) -> RegionFlow | None:
     """The states around a loop over blocks of the batch, whose iterations are shared out."""
-    shared = share(op, states, captured)
+    shared = strip_mine(op, states, captured)
     if shared is None:
         return None
-    loop = Inside(shared.carries, rules, limits=[shared.share.counted.trips])
+    loop = RegionFlow(shared.carries, rules, limits=[shared.mining.counted.trips])
     loop.states.update(captured)
     for region in op.regions:
         loop.states.update(zip(region.blocks[0].arguments, shared.carries, strict=True))
-    loop.shares[op.results[0]] = shared.share
+    loop.strip_mined[op.results[0]] = shared.mining
     loop.give(op, shared.carries)
     return loop
 
 
 def analyse_branch(
     op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
-) -> Inside | None:
+) -> RegionFlow | None:
     """The states inside an `if` or `case` that every microbatch takes the same way; None where the
     choice depends on the batch or the branches do not agree. Arguments as of `analyse_loop`."""
     if states != [INVARIANT]:
         return None
-    branch = Inside([], rules)
+    branch = RegionFlow([], rules)
     branch.states.update(captured)
     outs = []
     for region in op.regions:
@@ -160,7 +160,7 @@ def analyse_branch(
         out = _run_block(block, branch, set())
         if out is None:
             return None
-        ends = last_op(block).operands
+        ends = block_terminator(block).operands
         outs.append([(state, is_zero(value)) for state, value in zip(out, ends, strict=True)])
     joined = [_agreement(each) for each in zip(*outs, strict=True)]
     agreed = [state for state in joined if state is not None]
@@ -196,7 +196,7 @@ def _join(before: State, after: State, zero: bool) -> State | None:
     return None
 
 
-def take_parts(op: ir.Operation, loop: Inside, values: Iterable[ir.Value]) -> None:
+def take_parts(op: ir.Operation, loop: RegionFlow, values: Iterable[ir.Value]) -> None:
     """Notes which of the values from outside come into a loop or branch as parts."""
     for value in values:
         if loop.states[value] == INVARIANT:
@@ -211,7 +211,7 @@ def take_parts(op: ir.Operation, loop: Inside, values: Iterable[ir.Value]) -> No
                 loop.states[value] = State(Kind.VARYING, 0, cut)
 
 
-def inner_cut(loop: Inside, op: ir.Operation, position: int) -> Cut | None:
+def inner_cut(loop: RegionFlow, op: ir.Operation, position: int) -> Cut | None:
     """Where an operand of an op inside must be cut; None where it has the right form."""
     if loop.states.get(op.operands[position], INVARIANT) != INVARIANT:
         return None
@@ -231,7 +231,7 @@ def inner_cut(loop: Inside, op: ir.Operation, position: int) -> Cut | None:
     return from_factor(rule, rule.operands[position], loop.cuts[op.results[0]])
 
 
-def _run_block(block: ir.Block, loop: Inside, zeros: set[ir.Value]) -> list[State] | None:
+def _run_block(block: ir.Block, loop: RegionFlow, zeros: set[ir.Value]) -> list[State] | None:
     """States of what a block of `loop` hands on; None where an op cannot work on parts."""
     for argument, state in zip(block.arguments, loop.carries, strict=True):
         loop.states[argument] = state
@@ -248,7 +248,7 @@ def _run_block(block: ir.Block, loop: Inside, zeros: set[ir.Value]) -> list[Stat
 
 
 def _transfer(
-    op: ir.Operation, states: list[State], loop: Inside, zeros: set[ir.Value]
+    op: ir.Operation, states: list[State], loop: RegionFlow, zeros: set[ir.Value]
 ) -> list[State] | None:
     count = len(op.results)
     if op.name in IDENTITIES:
@@ -266,7 +266,7 @@ def _transfer(
         loop.states.update(nested.states)
         loop.cuts.update(nested.cuts)
         loop.limits.extend(nested.limits)
-        loop.shares.update(nested.shares)
+        loop.strip_mined.update(nested.strip_mined)
         return nested.results
     if any(used[v] != INVARIANT for v in used if v not in list(op.operands)):
         return None  # a reducer that uses more than its arguments
@@ -281,7 +281,7 @@ def _transfer(
     return _cut(op, states, loop)
 
 
-def _cut(op: ir.Operation, states: list[State], loop: Inside) -> list[State] | None:
+def _cut(op: ir.Operation, states: list[State], loop: RegionFlow) -> list[State] | None:
     """Results of an op with varying operands, if it may compute a part."""
     rule = loop.rules.get(op.results[0])
     if rule is None:

@@ -2,7 +2,7 @@
 
 A forward dataflow over Shardy's sharding rules, as if the batch dims were sharded over one more
 axis, in time. Where a partial sum meets an op that is not linear in it, the sum over the
-microbatches must be complete: that value is accumulated, and what follows has level 1 (it runs
+microbatches must be complete: that value is accumulated, and what follows has sweep 1 (it runs
 after the microbatches). The set of accumulated values is found by repetition, so that a gradient
 used in `g * g` and in `b1 * g` is accumulated once.
 """
@@ -22,7 +22,7 @@ from shardc.analysis.batch.batch_state import (
     most_parts,
     to_factor,
 )
-from shardc.analysis.batch.control_flow import Inside, take_parts
+from shardc.analysis.batch.control_flow import RegionFlow, take_parts
 from shardc.analysis.batch.control_flow import analyse as analyse_control_flow
 from shardc.analysis.batch.step_program import Program
 from shardc.analysis.program.op_classes import IDENTITIES
@@ -59,12 +59,12 @@ class BatchFlow:
         wholes: (op, value): uses of a varying value that need all of it.
         seeds: arguments that the batch is in, cut or not (default: the batch arguments).
         early: accumulated or gathered values that are computed before the microbatches instead.
-        earlier_run: the analysis of a run of the microbatches before this one, for sums that this
+        earlier_sweep: the analysis of a run of the microbatches before this one, for sums that this
             one needs; its obstacle is why.
         cuts: op -> the factor of it that the microbatches cut.
         loops: loop or branch that works on parts -> what it has inside.
         parts: the number of microbatches must divide this.
-        insides: what control flow has inside, by the states of what it uses.
+        region_flows: what control flow has inside, by the states of what it uses.
         obstacle: why the step cannot be split, or None.
     """
 
@@ -77,25 +77,29 @@ class BatchFlow:
     sums: set[int] = field(default_factory=set)
     wholes: set[tuple[int, int]] = field(default_factory=set)
     cuts: dict[int, FactorCut] = field(default_factory=dict)
-    loops: dict[int, Inside] = field(default_factory=dict)
+    loops: dict[int, RegionFlow] = field(default_factory=dict)
     limits: dict[int, int] = field(default_factory=dict)
     blocked: list[int] = field(default_factory=list)
-    insides: dict[tuple[int, tuple[State, ...]], Inside | None] = field(default_factory=dict)
+    region_flows: dict[tuple[int, tuple[State, ...]], RegionFlow | None] = field(
+        default_factory=dict
+    )
     obstacle: Obstacle | None = None
-    earlier_run: "BatchFlow | None" = None
+    earlier_sweep: "BatchFlow | None" = None
 
     # ---- results ----
 
     @property
-    def beforehand(self) -> list[int]:
+    def earlier_sums(self) -> list[int]:
         """Sums that heavy work on the batch leads to, and that more of it waits for: those that
         earlier runs add up."""
         return sorted(v for v in self.early & self.sums if self.behind_heavy[v])
 
     @property
-    def runs(self) -> "list[BatchFlow]":
+    def earlier_sweeps(self) -> "list[BatchFlow]":
         """All runs of the microbatches before this one, in their order."""
-        return [*self.earlier_run.runs, self.earlier_run] if self.earlier_run else []
+        return (
+            [*self.earlier_sweep.earlier_sweeps, self.earlier_sweep] if self.earlier_sweep else []
+        )
 
     @property
     def parts(self) -> int:
@@ -111,7 +115,7 @@ class BatchFlow:
 
     def is_late(self, v: int) -> bool:
         """Whether the value v can only be had when all microbatches are done."""
-        return self.states[v].level > 0 and v not in self.sums
+        return self.states[v].sweep > 0 and v not in self.sums
 
     @cached_property
     def depends(self) -> list[bool]:
@@ -168,7 +172,7 @@ class BatchFlow:
             for v, state in zip(graph.results[i], results, strict=True):
                 if state.is_partial and v in self.forced:
                     self.sums.add(v)
-                    state = State(Kind.INVARIANT, self._level_of(v))
+                    state = State(Kind.INVARIANT, self._sweep_of(v))
                 self.states.append(state)
         for v in graph.returned:
             if self.states[v].is_partial:
@@ -179,67 +183,67 @@ class BatchFlow:
         """Notes that op i needs all of a partial sum, which is added up before any barrier."""
         self.needed.setdefault(self.program.before_barriers(v), i)
 
-    def _level_of(self, value: int) -> int:
-        """The level from which on an accumulated or gathered value can be had."""
+    def _sweep_of(self, value: int) -> int:
+        """The sweep from which on an accumulated or gathered value can be had."""
         return 0 if value in self.early else 1
 
     def _whole(self, i: int, v: int) -> int:
-        """Notes that op i needs all of the varying value v; returns the level of that."""
+        """Notes that op i needs all of the varying value v; returns the sweep of that."""
         self.wholes.add((i, v))
-        return max(self._level_of(v), self.states[v].level)
+        return max(self._sweep_of(v), self.states[v].sweep)
 
     def _transfer(self, i: int) -> list[State]:
         graph = self.program.graph
         op, used = graph.ops[i], graph.uses[i]
         states = [self.states[v] for v in used]
         count = len(graph.results[i])
-        level = max((s.level for s in states), default=0)
+        sweep = max((s.sweep for s in states), default=0)
         if op.name in IDENTITIES:
             return states
         if all(s.kind is Kind.INVARIANT for s in states):
-            return [State(Kind.INVARIANT, level)] * count
+            return [State(Kind.INVARIANT, sweep)] * count
         if op.name in CONTROL_FLOW and (loop := self._loop(i, states)):
-            if level == 0:
+            if sweep == 0:
                 return loop.results
             self.blocked.append(i)
-            return [_later(state, level) for state in loop.results]
+            return [_later(state, sweep) for state in loop.results]
         partial = [p for p, s in enumerate(states) if s.is_partial]
         varying = [p for p, s in enumerate(states) if s.varies]
-        if level == 0 and not varying:
+        if sweep == 0 and not varying:
             zero = {p for p, v in enumerate(used) if v in self.program.zeros}
             if len(used) == len(op.operands) and keeps_partial(op, set(partial), zero):
                 return [State(Kind.PARTIAL)] * count
         for p in partial:
             self._need(used[p], i)
-            level = max(level, self._level_of(used[p]))
+            sweep = max(sweep, self._sweep_of(used[p]))
         if not varying:
-            return [State(Kind.INVARIANT, level)] * count
-        return self._cut(i, varying, level)
+            return [State(Kind.INVARIANT, sweep)] * count
+        return self._cut(i, varying, sweep)
 
-    def _loop(self, i: int, states: list[State]) -> Inside | None:
+    def _loop(self, i: int, states: list[State]) -> RegionFlow | None:
         """The dataflow inside a loop or branch, if it can work on parts once all is there that it
         waits for."""
         graph = self.program.graph
         op = graph.ops[i]
         count = len(op.operands)
-        level = max(state.level for state in states)
-        states = [replace(state, level=0) for state in states]
+        sweep = max(state.sweep for state in states)
+        states = [replace(state, sweep=0) for state in states]
         captured = {
             graph.values[u]: s for u, s in zip(graph.uses[i][count:], states[count:], strict=True)
         }
-        known, key = self.insides, (i, tuple(states))
+        known, key = self.region_flows, (i, tuple(states))
         if key not in known:
             rules = self.program.inner_rules
             known[key] = analyse_control_flow(op, states[:count], captured, rules)
             if (inside := known[key]) is not None:
                 take_parts(op, inside, captured)
         loop = known[key]
-        if loop is not None and level == 0:
+        if loop is not None and sweep == 0:
             self.loops[i] = loop
             self.limits[i] = common_parts(loop.limits)
         return loop
 
-    def _cut(self, i: int, varying: list[int], level: int) -> list[State]:
+    def _cut(self, i: int, varying: list[int], sweep: int) -> list[State]:
         """Results of an op with varying operands: it computes a part, if its rule allows it."""
         graph, rule = self.program.graph, self.program.rules[i]
         used = graph.uses[i]
@@ -253,18 +257,18 @@ class BatchFlow:
             if rule and mine and chosen is None:
                 chosen = mine if self.program.may_cut(i, rule, mine) else None
             if chosen is None or mine != chosen:
-                level = max(level, self._whole(i, used[p]))
-        if self.program.heavy[i] and (level > 0 or chosen is None):
+                sweep = max(sweep, self._whole(i, used[p]))
+        if self.program.heavy[i] and (sweep > 0 or chosen is None):
             self.blocked.append(i)
         if rule is None or chosen is None:
-            return [State(Kind.INVARIANT, level)] * len(graph.results[i])
-        if level == 0:
+            return [State(Kind.INVARIANT, sweep)] * len(graph.results[i])
+        if sweep == 0:
             self.cuts[i] = chosen
             self.limits[i] = most_parts(rule, chosen)
             return cut_states(rule, chosen)
-        return [_later(state, level) for state in cut_states(rule, chosen)]
+        return [_later(state, sweep) for state in cut_states(rule, chosen)]
 
 
-def _later(state: State, level: int) -> State:
-    """What a value is at a level above 0, where all parts of the batch are there."""
-    return State(Kind.VARYING if state.varies else Kind.INVARIANT, level, state.cut)
+def _later(state: State, sweep: int) -> State:
+    """What a value is at a sweep above 0, where all parts of the batch are there."""
+    return State(Kind.VARYING if state.varies else Kind.INVARIANT, sweep, state.cut)

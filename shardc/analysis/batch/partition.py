@@ -103,7 +103,7 @@ def _beats(other: BatchFlow, best: BatchFlow | None) -> bool:
     """Whether a batch in what may be state is likelier than `best`, which shares little work."""
     if best is None or shares_work(other):
         return True
-    return best.obstacle is not None and not (other.obstacle or other.earlier_run)
+    return best.obstacle is not None and not (other.obstacle or other.earlier_sweep)
 
 
 def _best(
@@ -138,7 +138,7 @@ def _is_features(flow: BatchFlow, axis: BatchAxis) -> bool:
     """Whether products that wait for each other's sums over an axis are what needs it: it is what
     they contract, a dim of weights as well, not examples."""
     contracts = 0 < axis.parallel_flops == axis.contracted and not flow.loops
-    return flow.earlier_run is not None and (contracts or max(flow.batch_args.values()) > 0)
+    return flow.earlier_sweep is not None and (contracts or max(flow.batch_args.values()) > 0)
 
 
 def _rows_of_state(
@@ -180,7 +180,7 @@ def _with_others(
         more, same = flow.cut_flops > whole.cut_flops, flow.cut_flops == whole.cut_flops
         if (
             len(flow.wholes) > len(whole.wholes)
-            or len(flow.runs) > len(whole.runs)
+            or len(flow.earlier_sweeps) > len(whole.earlier_sweeps)
             or (flow.obstacle is not None and best.obstacle is None)
         ):
             continue
@@ -208,7 +208,7 @@ def _rank(flow: BatchFlow) -> int:
         return 1
     if flow.cut_flops < LEAST_SHARE * sum(flow.program.heavy_flops):
         return 0
-    return 2 if flow.earlier_run else 3
+    return 2 if flow.earlier_sweep else 3
 
 
 def _score(flow: BatchFlow) -> tuple[int, int, int, int, int, int]:

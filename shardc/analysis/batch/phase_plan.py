@@ -1,4 +1,4 @@
-"""What the split into microbatches emits: copies of ops, and the forms that values take."""
+"""What the microbatch split emits: copies of ops, and the forms in which values exist."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from shardc.analysis.batch.batch_state import Cut
 
 
 class Phase(Enum):
-    """When something runs: once before the microbatches, in each of them, once after them."""
+    """When an op runs: once before the microbatches, once in each, or once after them."""
 
     BEFORE = "before"
     BODY = "body"
@@ -16,64 +16,64 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True)
-class Need:
-    """A form in which a value is needed: in a phase, whole or (in the body) one part of it.
+class Form:
+    """A form in which a value exists in a phase: the whole value or, in the body, one part of it.
 
-    For a partial sum the need of the body without a cut is the microbatch's own sum.
+    The uncut body form of a partial sum is the microbatch's own addend.
     """
 
     phase: Phase
     cut: Cut | None = None
 
 
-BEFORE, BODY, AFTER = Need(Phase.BEFORE), Need(Phase.BODY), Need(Phase.AFTER)
+BEFORE, BODY, AFTER = Form(Phase.BEFORE), Form(Phase.BODY), Form(Phase.AFTER)
 
 
-class How(Enum):
-    """How a needed form of a value comes about."""
+class Method(Enum):
+    """How a form of a value is materialized."""
 
-    OP = "op"  # a copy of its op
-    ARGUMENT = "argument"  # the argument as it is
-    MERGE = "merge"  # a batch argument, its microbatches put together
-    READ = "read"  # the microbatch of a batch argument
-    SAME = "same"  # another form, as it is
-    OPERAND = "operand"  # the same form of the operand of an identity
-    SLICE = "slice"  # the microbatch's part of another form
-    SUM = "sum"  # the sum of another form over the microbatches
-    GIVEN = "given"  # the sum that an earlier run of the microbatches has made
-    CONCAT = "concat"  # the parts of all microbatches put together
+    CLONE = "clone"  # a result of a copy of the defining op
+    ARGUMENT = "argument"  # the argument itself
+    MERGE = "merge"  # a batch argument, reshaped back to the whole batch
+    READ = "read"  # the current microbatch of a batch argument
+    ALIAS = "alias"  # another form, unchanged
+    FORWARD = "forward"  # the same form of the operand that an identity op forwards
+    SLICE = "slice"  # the current microbatch's part of another form
+    SUM = "sum"  # another form, summed over the microbatches
+    EARLIER_SWEEP = "earlier_sweep"  # a sum that an earlier sweep has accumulated
+    CONCAT = "concat"  # the parts of all microbatches, concatenated
 
 
 @dataclass(frozen=True)
-class Source:
-    """How a form of a value is made, and from which other form of it."""
+class Materialization:
+    """How a form of a value is made, and from which other form of the value, if from one."""
 
-    how: How
-    other: Need | None = None
+    method: Method
+    source: Form | None = None
 
 
 @dataclass(frozen=True)
 class Copy:
-    """One copy of an op: the forms of its operands (captured values included) and its results.
+    """One copy of an op: its own form, and the forms of its operands (captures last) and results.
 
-    A copy of an identity (an optimization barrier) takes only the operands at `positions`, and has
-    as many results; other ops take all.
+    A copy of an identity op (an optimization barrier) keeps only the operands and results at
+    `positions`; copies of other ops keep all.
     """
 
-    need: Need
-    operands: tuple[Need, ...]
-    results: tuple[Need, ...]
+    form: Form
+    operands: tuple[Form, ...]
+    results: tuple[Form, ...]
     positions: tuple[int, ...] | None = None
 
 
 @dataclass
 class PhasePlan:
-    """What to emit: for each op its copies, for each value the forms of it.
+    """What to emit.
 
     Attributes:
-        copies: copies of each op; each has its own `need` (phase, and cut of the first result).
-        forms: how each needed form of a value is made, in an order in which it can be.
+        copies: op -> its copies; the form of a copy is its phase and the cut of its first result.
+        forms: value -> how to materialize each required form, sources before their users.
     """
 
     copies: dict[int, list[Copy]] = field(default_factory=lambda: defaultdict(list))
-    forms: dict[int, dict[Need, Source]] = field(default_factory=lambda: defaultdict(dict))
+    forms: dict[int, dict[Form, Materialization]] = field(default_factory=lambda: defaultdict(dict))

@@ -16,11 +16,11 @@ from shardc.analysis.batch.phase_plan import (
     BEFORE,
     BODY,
     Copy,
-    How,
-    Need,
+    Form,
+    Materialization,
+    Method,
     Phase,
     PhasePlan,
-    Source,
 )
 from shardc.analysis.program.op_classes import CHEAP, IDENTITIES, NEVER_TWICE, ONCE
 from shardc.analysis.program.value_graph import ARGUMENT
@@ -30,6 +30,9 @@ from shardc.ir.tensor_types import num_bytes
 from shardc.rules.op_rule import FactorKind
 
 SMALL = 1 << 14  # elements up to which every other op is computed again
+_ARGUMENT = Materialization(Method.ARGUMENT)
+_EARLIER_SWEEP = Materialization(Method.EARLIER_SWEEP)
+_CLONE = Materialization(Method.CLONE)
 
 
 def plan_phases(flow: BatchFlow) -> PhasePlan:
@@ -37,7 +40,7 @@ def plan_phases(flow: BatchFlow) -> PhasePlan:
     return _Planner(flow).run(flow.program.graph.returned)
 
 
-def plan_sums(flow: BatchFlow, sums: Iterable[int]) -> PhasePlan:
+def plan_sweep(flow: BatchFlow, sums: Iterable[int]) -> PhasePlan:
     """The same for a run of the microbatches that only adds up `sums`."""
     return _Planner(flow).run(sums)
 
@@ -47,14 +50,14 @@ class _Planner:
         self.flow = flow
         self.graph = flow.program.graph
         self.plan = PhasePlan()
-        self.open: dict[int, list[Need]] = defaultdict(list)
-        self.wanted: dict[int, set[Need]] = defaultdict(set)
-        self.beforehand = set(flow.beforehand)
+        self.pending: dict[int, list[Form]] = defaultdict(list)
+        self.required: dict[int, set[Form]] = defaultdict(set)
+        self.earlier_sums = set(flow.earlier_sums)
 
     def run(self, results: Iterable[int]) -> PhasePlan:
         """What to emit so that there are these values after the microbatches."""
         for v in results:
-            self.need(v, AFTER)
+            self.require(v, AFTER)
         for i in reversed(range(len(self.graph.ops))):
             for v in self.graph.results[i]:
                 self.resolve(v)
@@ -62,106 +65,108 @@ class _Planner:
             self.resolve(a)
         return self.plan
 
-    def need(self, v: int, need: Need) -> None:
+    def require(self, v: int, form: Form) -> None:
         """Notes that a form of `v` is needed."""
-        if need not in self.wanted[v]:
-            self.wanted[v].add(need)
-            self.open[v].append(need)
+        if form not in self.required[v]:
+            self.required[v].add(form)
+            self.pending[v].append(form)
 
     def resolve(self, v: int) -> None:
         """Decides how each needed form of `v` is made; all users have been resolved before."""
-        made: list[tuple[Need, Source]] = []
+        made: list[tuple[Form, Materialization]] = []
         argument = self.graph.producer[v] == ARGUMENT
         # Needs of "after" come last: what is computed before the microbatches anyway is reused.
-        while self.open[v]:
-            self.open[v].sort(key=lambda n: n.phase is Phase.AFTER, reverse=True)
-            need = self.open[v].pop()
-            source = self._argument(v, need) if argument else self._result(v, need)
-            if source.other is not None:
-                self.need(v, source.other)
-            made.append((need, source))
+        while self.pending[v]:
+            self.pending[v].sort(key=lambda n: n.phase is Phase.AFTER, reverse=True)
+            form = self.pending[v].pop()
+            source = self._argument(v, form) if argument else self._result(v, form)
+            if source.source is not None:
+                self.require(v, source.source)
+            made.append((form, source))
         forms = self.plan.forms[v]
         while made:  # a form after the form that it is made from
-            ready = [(n, s) for n, s in made if s.other is None or s.other in forms]
+            ready = [(n, s) for n, s in made if s.source is None or s.source in forms]
             assert ready, f"value {v} is needed in forms that are made from each other"
             forms.update(ready)
             made = [(n, s) for n, s in made if n not in forms]
 
-    def _argument(self, v: int, need: Need) -> Source:
+    def _argument(self, v: int, form: Form) -> Materialization:
         batch = v in self.flow.batch_args
-        if need.phase is not Phase.BODY:
-            return Source(How.MERGE if batch else How.ARGUMENT)
+        if form.phase is not Phase.BODY:
+            return Materialization(Method.MERGE) if batch else _ARGUMENT
         if not batch:
-            return Source(How.SLICE, BODY) if need.cut else Source(How.ARGUMENT)
-        if need.cut == self.flow.states[v].cut:
-            return Source(How.READ)
-        return Source(How.SLICE if need.cut else How.SAME, BEFORE)
+            return Materialization(Method.SLICE, BODY) if form.cut else _ARGUMENT
+        if form.cut == self.flow.states[v].cut:
+            return Materialization(Method.READ)
+        return Materialization(Method.SLICE if form.cut else Method.ALIAS, BEFORE)
 
-    def _result(self, v: int, need: Need) -> Source:
+    def _result(self, v: int, form: Form) -> Materialization:
         i = self.graph.producer[v]
         state = self.flow.states[v]
         if self.graph.ops[i].name in IDENTITIES:
-            return self._identity(v, need)
-        if need.phase is Phase.BODY:
-            if v in self.flow.early and (v in self.flow.sums or need.cut != state.cut):
-                return Source(How.SLICE if need.cut else How.SAME, BEFORE)
+            return self._identity(v, form)
+        if form.phase is Phase.BODY:
+            if v in self.flow.early and (v in self.flow.sums or form.cut != state.cut):
+                return Materialization(Method.SLICE if form.cut else Method.ALIAS, BEFORE)
             if i in self.flow.loops:
-                natural = Need(Phase.BODY, state.cut)
-                return self._copy(i, need) if need == natural else Source(How.SLICE, natural)
+                natural = Form(Phase.BODY, state.cut)
+                if form != natural:
+                    return Materialization(Method.SLICE, natural)
+                return self._copy(i, form)
         batch = self._on_batch(i)
-        if need.phase is Phase.BEFORE:
-            return Source(How.GIVEN) if v in self.beforehand else self._copy(i, need)
-        if need.phase is Phase.AFTER:
-            return self._after(v, need)
+        if form.phase is Phase.BEFORE:
+            return _EARLIER_SWEEP if v in self.earlier_sums else self._copy(i, form)
+        if form.phase is Phase.AFTER:
+            return self._after(v, form)
         if state.kind is not Kind.INVARIANT or v in self.flow.sums:
-            assert need.cut == state.cut, f"value {v} is needed in another form than it has"
-            return self._copy(i, need)
-        if need.cut is not None:
-            cut = self._cuttable(v, need.cut)
+            assert form.cut == state.cut, f"value {v} is needed in another form than it has"
+            return self._copy(i, form)
+        if form.cut is not None:
+            cut = self._cuttable(v, form.cut)
             if cut is not None and not self._smallest(v):
-                return self._copy(i, need, cut)
+                return self._copy(i, form, cut)
             once = self._behind_once[v] or batch or self._costly(i)
-            return Source(How.SLICE, BEFORE if once else BODY)
+            return Materialization(Method.SLICE, BEFORE if once else BODY)
         if batch or self._costly(i):
-            return Source(How.SAME, BEFORE)
-        return self._copy(i, need)
+            return Materialization(Method.ALIAS, BEFORE)
+        return self._copy(i, form)
 
-    def _identity(self, v: int, need: Need) -> Source:
+    def _identity(self, v: int, form: Form) -> Materialization:
         """Barriers stand in the body only, where they keep forward and backward apart."""
         i = self.graph.producer[v]
-        natural = Need(Phase.BODY, self.flow.states[v].cut)
-        if need.phase is not Phase.BODY or need != natural:
-            self.need(self.graph.operand_at(v), need)
-            return Source(How.OPERAND)
+        natural = Form(Phase.BODY, self.flow.states[v].cut)
+        if form.phase is not Phase.BODY or form != natural:
+            self.require(self.graph.operand_at(v), form)
+            return Materialization(Method.FORWARD)
         if not self.plan.copies[i]:
-            inside = [p for p, u in enumerate(self.graph.uses[i]) if not self.flow.states[u].level]
-            needs = tuple(
-                Need(Phase.BODY, self.flow.states[self.graph.uses[i][p]].cut) for p in inside
+            inside = [p for p, u in enumerate(self.graph.uses[i]) if not self.flow.states[u].sweep]
+            forms = tuple(
+                Form(Phase.BODY, self.flow.states[self.graph.uses[i][p]].cut) for p in inside
             )
-            self.plan.copies[i].append(Copy(BODY, needs, needs, tuple(inside)))
-            for p, each in zip(inside, needs, strict=True):
-                self.need(self.graph.uses[i][p], each)
-        return Source(How.OP)
+            self.plan.copies[i].append(Copy(BODY, forms, forms, tuple(inside)))
+            for p, each in zip(inside, forms, strict=True):
+                self.require(self.graph.uses[i][p], each)
+        return _CLONE
 
-    def _after(self, v: int, need: Need) -> Source:
+    def _after(self, v: int, form: Form) -> Materialization:
         i = self.graph.producer[v]
         state = self.flow.states[v]
-        if v in self.flow.early and (v in self.flow.sums or BEFORE in self.wanted[v]):
-            return Source(How.SAME, BEFORE)
+        if v in self.flow.early and (v in self.flow.sums or BEFORE in self.required[v]):
+            return Materialization(Method.ALIAS, BEFORE)
         if v in self.flow.sums:
-            return Source(How.SUM, BODY)
-        if state.level > 0:
-            return self._copy(i, need)
+            return Materialization(Method.SUM, BODY)
+        if state.sweep > 0:
+            return self._copy(i, form)
         if state.varies:
-            return Source(How.CONCAT, Need(Phase.BODY, state.cut))
+            return Materialization(Method.CONCAT, Form(Phase.BODY, state.cut))
         assert not state.is_partial, f"value {v} is needed whole but not accumulated"
         if self._on_batch(i) or (self._costly(i) and self._wanted_earlier(i)):
-            return Source(How.SAME, BEFORE)
-        return self._copy(i, need)
+            return Materialization(Method.ALIAS, BEFORE)
+        return self._copy(i, form)
 
     def _wanted_earlier(self, i: int) -> bool:
         return any(
-            n.phase is not Phase.AFTER for v in self.graph.results[i] for n in self.wanted[v]
+            n.phase is not Phase.AFTER for v in self.graph.results[i] for n in self.required[v]
         )
 
     def _on_batch(self, i: int) -> bool:
@@ -224,24 +229,24 @@ class _Planner:
             return get_int(op, "iota_dimension") != cut.dim
         return splat_text(op) is not None
 
-    def _copy(self, i: int, need: Need, cut: FactorCut | None = None) -> Source:
-        """Plans a copy of op i for `need` of one of its results, unless there is one."""
+    def _copy(self, i: int, form: Form, cut: FactorCut | None = None) -> Materialization:
+        """Plans a copy of op i for `form` of one of its results, unless there is one."""
         for copy in self.plan.copies[i]:
-            same = copy.need.phase is need.phase
-            if same and (need.phase is not Phase.BODY or need in copy.results):
-                return Source(How.OP)
+            same = copy.form.phase is form.phase
+            if same and (form.phase is not Phase.BODY or form in copy.results):
+                return _CLONE
         used, results = self.graph.uses[i], self.graph.results[i]
-        if need.phase is not Phase.BODY:
-            copy = Copy(need, (need,) * len(used), (need,) * len(results))
+        if form.phase is not Phase.BODY:
+            copy = Copy(form, (form,) * len(used), (form,) * len(results))
         else:
             cut = cut or self.flow.cuts.get(i)
-            copy = Copy(need, self._operands(i, cut), self._results(i, need))
+            copy = Copy(form, self._operands(i, cut), self._results(i, form))
         self.plan.copies[i].append(copy)
         for u, each in zip(used, copy.operands, strict=True):
-            self.need(u, each)
-        return Source(How.OP)
+            self.require(u, each)
+        return _CLONE
 
-    def _operands(self, i: int, cut: FactorCut | None) -> tuple[Need, ...]:
+    def _operands(self, i: int, cut: FactorCut | None) -> tuple[Form, ...]:
         """Forms of the operands of a body copy."""
         rule = self.flow.program.rules[i]
         loop = self.flow.loops.get(i)
@@ -249,22 +254,22 @@ class _Planner:
         found = []
         for p, u in enumerate(self.graph.uses[i]):
             state = self.flow.states[u]
-            assert state.level == 0, f"op {i} of the body needs value {u} of the phase after"
+            assert state.sweep == 0, f"op {i} of the body forms value {u} of the phase after"
             if loop and p < len(loop.carries):
-                found.append(Need(Phase.BODY, loop.carries[p].cut))
+                found.append(Form(Phase.BODY, loop.carries[p].cut))
             elif loop and self.graph.values[u] in loop.captured:
-                found.append(Need(Phase.BODY, loop.captured[self.graph.values[u]]))
+                found.append(Form(Phase.BODY, loop.captured[self.graph.values[u]]))
             elif state.varies and (i, u) not in self.flow.wholes:
-                found.append(Need(Phase.BODY, state.cut))
+                found.append(Form(Phase.BODY, state.cut))
             elif cut and rule and cut.factor >= 0 and not state.is_partial and p < own:
-                found.append(Need(Phase.BODY, from_factor(rule, rule.operands[p], cut)))
+                found.append(Form(Phase.BODY, from_factor(rule, rule.operands[p], cut)))
             else:
                 found.append(BODY)
         return tuple(found)
 
-    def _results(self, i: int, need: Need) -> tuple[Need, ...]:
-        """Forms of the results of a body copy made for `need`."""
+    def _results(self, i: int, form: Form) -> tuple[Form, ...]:
+        """Forms of the results of a body copy made for `form`."""
         results = self.graph.results[i]
         if len(results) == 1:
-            return (need,)
-        return tuple(Need(Phase.BODY, self.flow.states[v].cut) for v in results)
+            return (form,)
+        return tuple(Form(Phase.BODY, self.flow.states[v].cut) for v in results)

@@ -10,11 +10,11 @@ from shardc.errors import MicrobatchError
 from shardc.ir.attributes import NUM_MICROBATCHES, SHARDING, arg_attrs, get_int
 from shardc.ir.shardings import meshes
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, asked_of, uneven_dim
+from shardc.ir.user_shardings import CONSTRAINT, USER_MESH, read_user_sharding, uneven_dim
 from shardc.ir.walk import body, main_function, walk, where_step
 
 
-class Hindrance(Enum):
+class RefusalReason(Enum):
     """What hinders microbatches, by the code of the error that says so."""
 
     WHOLE_BATCH = "SHARDC-140"  # an op needs the whole batch at once
@@ -31,7 +31,7 @@ class MicrobatchRefusal:
         others: numbers of microbatches above 1 that divide the batch; () where none does.
     """
 
-    hindrance: Hindrance
+    hindrance: RefusalReason
     message: str
     where: str | None = None
     help: str | None = None
@@ -55,11 +55,11 @@ def uneven_parts(split_module: ir.Operation, others: tuple[int, ...]) -> Microba
     function, count = main_function(split_module), get_int(split_module, NUM_MICROBATCHES)
     names, attrs = argument_names(function), arg_attrs(function)
     asked = [
-        (asked_of(attrs[n][SHARDING]), value, f"argument {n} ('{names[n]}')", function)
+        (read_user_sharding(attrs[n][SHARDING]), value, f"argument {n} ('{names[n]}')", function)
         for n, value in enumerate(body(function).arguments)
         if SHARDING in attrs[n]
     ] + [
-        (asked_of(op.attributes["sharding"]), op.results[0], "a value", op)
+        (read_user_sharding(op.attributes["sharding"]), op.results[0], "a value", op)
         for op in walk(function)
         if op.name == CONSTRAINT
     ]
@@ -68,7 +68,7 @@ def uneven_parts(split_module: ir.Operation, others: tuple[int, ...]) -> Microba
         if dim is not None:
             axes, rows = each.dims[dim], shape_of(value)[dim]
             return MicrobatchRefusal(
-                Hindrance.INDIVISIBLE,
+                RefusalReason.INDIVISIBLE,
                 f"{count} microbatches leave {rows} rows of {what}, which is to be split"
                 f" over {' and '.join(axes)}, {placed[USER_MESH].num_shards(axes)} devices",
                 where=where_step(op),

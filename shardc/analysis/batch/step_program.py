@@ -11,7 +11,7 @@ from shardc.analysis.program.flops import heavy_flops
 from shardc.analysis.program.op_classes import IDENTITIES, OPAQUE
 from shardc.analysis.program.value_graph import ARGUMENT, ValueGraph, value_graph
 from shardc.ir.constants import is_zero
-from shardc.ir.walk import made_by, main_function
+from shardc.ir.walk import defining_op, main_function
 from shardc.rules.blocks import with_blocks
 from shardc.rules.op_rule import OpRule
 from shardc.rules.program_rules import main_rules
@@ -20,7 +20,7 @@ from shardc.rules.program_rules import main_rules
 # the largest one: in a deep model every product is a small share of all.
 LIGHT_SHARE, LIGHT_PART = 0.002, 0.1
 
-Form = tuple[ir.Value, Cut]  # a value and where it is cut
+CutValue = tuple[ir.Value, Cut]  # a value and where it is cut
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Program:
     graph: ValueGraph
     rules: list[OpRule | None]
     inner_rules: dict[ir.Value, OpRule]
-    rooted: dict[Form, bool] = field(default_factory=dict)
+    rooted: dict[CutValue, bool] = field(default_factory=dict)
     _cuttable: dict[tuple[int, FactorCut], Kind | None] = field(default_factory=dict)
 
     def may_cut(self, i: int, rule: OpRule, cut: FactorCut) -> Kind | None:
@@ -64,7 +64,7 @@ class Program:
         result."""
         if result in self.position:
             return self.heavy_flops[self.position[result]]
-        op = made_by(result)
+        op = defining_op(result)
         assert op is not None
         flops, parent = heavy_flops(op), op.parent
         while flops and parent is not None and parent.name != "func.func":
@@ -132,5 +132,5 @@ def program_of(module: ir.Operation) -> Program:
     graph = value_graph(main_function(module))
     rules, inner = main_rules(module)
     top = [rule and with_blocks(op, rule) for op, rule in zip(graph.ops, rules, strict=True)]
-    inside = {v: with_blocks(op, rule) for v, rule in inner.items() if (op := made_by(v))}
+    inside = {v: with_blocks(op, rule) for v, rule in inner.items() if (op := defining_op(v))}
     return Program(graph, top, inside)

@@ -15,11 +15,11 @@ from shardc.analysis.loops.row_loop import before_barriers, block_dim, used_alon
 from shardc.analysis.program.counted_loop import CountedLoop, counted_loop
 from shardc.ir.constants import is_zero
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import is_inside, last_op, made_by, ops_of
+from shardc.ir.walk import block_terminator, defining_op, is_inside, ops_of
 
 
 @dataclass(frozen=True)
-class Share:
+class StripMining:
     """A counting loop whose iterations the microbatches share out among themselves.
 
     Attributes:
@@ -36,23 +36,23 @@ class Share:
 
 
 @dataclass(frozen=True)
-class SharedLoop:
+class StripMinedLoop:
     """A loop that can be shared out, and the state of each value that it carries."""
 
-    share: Share
+    mining: StripMining
     carries: list[State]
 
 
-def share(
+def strip_mine(
     loop: ir.Operation, states: Sequence[State], captured: Mapping[ir.Value, State]
-) -> SharedLoop | None:
+) -> StripMinedLoop | None:
     """How the iterations of a `stablehlo.while` are shared out; None where they cannot be.
 
     Each value that it carries is handed on as it is, counts, is added to from zeros, or is written
     one block per iteration. Parts of the batch are used block by block.
 
     Args:
-        states: of the operands, all of level 0.
+        states: of the operands, all of sweep 0.
         captured: states of the values from outside that the regions use.
     """
     whole = counted_loop(loop)
@@ -68,7 +68,7 @@ def share(
             continue
         seen = {**captured, **dict(zip(blocks.body.arguments, carries, strict=True))}
         if (reads := blocks.reads(seen)) is not None:
-            return SharedLoop(Share(counted, forwards, reads, blocks.writes), carries)
+            return StripMinedLoop(StripMining(counted, forwards, reads, blocks.writes), carries)
     return None
 
 
@@ -89,13 +89,13 @@ class _Blocks:
 
     def _carry(self, position: int, state: State) -> State | None:
         argument = self.body.arguments[position]
-        value = last_op(self.body).operands[position]
+        value = block_terminator(self.body).operands[position]
         if before_barriers(value) == argument:
             return None if state.is_partial else state
         if position in self.counters:  # the last count differs
             used = next(iter(self.loop.results[position].uses), None) is not None
             return None if used or state != INVARIANT else state
-        op = made_by(value)
+        op = defining_op(value)
         if op is None or op.block != self.body:
             return None
         if op.name == "stablehlo.add" and argument in list(op.operands):
@@ -113,7 +113,7 @@ class _Blocks:
         return written if state in (INVARIANT, written) else None
 
     def reads(self, states: Mapping[ir.Value, State]) -> dict[int, int] | None:
-        """Where blocks are read, see `Share`; None if parts are used in any other way."""
+        """Where blocks are read, see `StripMining`; None if parts are used in any other way."""
         found: dict[int, int] = {}
         ops = ops_of(self.body)
         position = {op.results[0]: i for i, op in enumerate(ops) if len(op.results)}
@@ -134,7 +134,7 @@ class _Blocks:
 
     def _uses(self, value: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
         """The uses of a value in the loop but for those that carry it on."""
-        ends = last_op(self.body)
+        ends = block_terminator(self.body)
         for use in value.uses:
             op, operand = use.owner.operation, use.operand_number
             if not is_inside(op, self.loop):

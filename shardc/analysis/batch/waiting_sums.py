@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from jax.extend.mlir import ir
 
 from shardc.analysis.batch.batch_state import State
-from shardc.analysis.batch.control_flow import Inside, analyse_loop
+from shardc.analysis.batch.control_flow import RegionFlow, analyse_loop
 from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.loops.row_loop import RowLoop, row_loop
 from shardc.ir.attributes import SHARDING
 from shardc.ir.tensor_types import num_elements
-from shardc.ir.walk import made_by
+from shardc.ir.walk import defining_op
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def waiting_sums(flow: BatchFlow) -> WaitingSums | None:
     need more of the batch than sums, say, or have these from iterations before."""
     graph = flow.program.graph
     for i, op in enumerate(graph.ops):
-        states = [replace(flow.states[u], level=0) for u in graph.uses[i]]
+        states = [replace(flow.states[u], sweep=0) for u in graph.uses[i]]
         if op.name == "stablehlo.while" and i not in flow.loops and any(s.varies for s in states):
             found = _of_loop(flow, i, states)
             if found is not None:
@@ -52,18 +52,18 @@ def _of_loop(flow: BatchFlow, i: int, states: list[State]) -> WaitingSums | None
     if found is None or loop is None or not found.waiting or SHARDING in op.attributes:
         return None  # shardings count all that a loop carries
     sums = list(dict.fromkeys(_nearer(value, found) for value in found.waiting))
-    late = [p for p, state in enumerate(found.carries) if state.level > 0]
+    late = [p for p, state in enumerate(found.carries) if state.sweep > 0]
     inside = [*loop.body.arguments, *(r for each in loop.body for r in each.operation.results)]
     return WaitingSums(loop, sums, late) if late and set(sums) <= set(inside) else None
 
 
-def _nearer(value: ir.Value, found: Inside) -> ir.Value:
+def _nearer(value: ir.Value, found: RegionFlow) -> ir.Value:
     """What `value` is made of by ops that take one sum and make it no smaller."""
-    op = made_by(value)
+    op = defining_op(value)
     while op is not None and op.name != "stablehlo.convert" and len(op.results) == 1:
         partial = [v for v in op.operands if v in found.states and found.states[v].is_partial]
         if len(partial) != 1 or num_elements(partial[0]) > num_elements(value):
             break
         value = partial[0]
-        op = made_by(value)
+        op = defining_op(value)
     return value

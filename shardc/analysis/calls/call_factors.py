@@ -12,7 +12,15 @@ from shardc.ir.calls import CALLED_FACTORS, Factors, factors_attr
 from shardc.ir.clone import captures
 from shardc.ir.constants import is_zero, splat_text
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import CONTROL_FLOW, RETURN, body, last_op, nested_ops, planned_ops, terminator
+from shardc.ir.walk import (
+    CONTROL_FLOW,
+    RETURN,
+    block_terminator,
+    body,
+    nested_ops,
+    planned_ops,
+    terminator,
+)
 from shardc.rules.op_rule import OpRule
 from shardc.rules.partial_sums import element_type, keeps_partial
 from shardc.rules.program_rules import function_rules
@@ -115,11 +123,11 @@ def _all_dims(values: Sequence[ir.Value]) -> list[_Dim]:
 def _enter(op: ir.Operation, rule: OpRule | None, dims: _Dims) -> list[tuple[ir.Value, _Dim]]:
     """Joins the dims of an op; returns results that are sums over a factor, with a dim of it."""
     if op.name == "stablehlo.while":
-        carried = [op.operands, op.results, last_op(op.regions[1].blocks[0]).operands]
+        carried = [op.operands, op.results, block_terminator(op.regions[1].blocks[0]).operands]
         carried += [region.blocks[0].arguments for region in op.regions]
         _enter_equal(list(zip(*carried, strict=True)), dims)
     elif op.name in CONTROL_FLOW:
-        ends = [last_op(region.blocks[0]).operands for region in op.regions]
+        ends = [block_terminator(region.blocks[0]).operands for region in op.regions]
         _enter_equal(list(zip(op.results, *ends, strict=True)), dims)
     elif op.name == "stablehlo.iota":
         dims.keep_whole([(op.results[0], get_int(op, "iota_dimension") or 0)])

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.loops.stacked_layers import LoopGroup, RowFlow
+from shardc.analysis.loops.stacked_layers import LoopGroup, StackedLayers
 from shardc.ir.attributes import SHARDING, arg_attrs
 from shardc.ir.shardings import from_attr
-from shardc.ir.walk import body, made_by, main_function, terminator
+from shardc.ir.walk import body, defining_op, main_function, terminator
 
 
 def row_arguments(
     module: ir.Operation,
-    flow: RowFlow,
+    flow: StackedLayers,
     groups: Mapping[int, LoopGroup],
     state: Mapping[int, int],
 ) -> dict[int, tuple[int, LoopGroup]]:
@@ -42,7 +42,7 @@ def row_arguments(
 
     def made_by_rows(value: ir.Value, dim: int, group: LoopGroup) -> bool:
         known, loop = flow.stacks.get(value, (-1, -1))
-        maker = made_by(value)
+        maker = defining_op(value)
         made = maker in number and number[maker] in groups
         return made and known == dim and groups.get(loop) is group
 

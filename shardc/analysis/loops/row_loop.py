@@ -9,7 +9,7 @@ from shardc.analysis.program.counted_loop import CountedLoop, counted_loop
 from shardc.analysis.values.facts import Values
 from shardc.ir.constants import is_zero
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import is_inside, last_op, made_by, ops_of
+from shardc.ir.walk import block_terminator, defining_op, is_inside, ops_of
 
 
 @dataclass
@@ -42,7 +42,7 @@ class RowLoop:
     @property
     def independent(self) -> bool:
         """Whether iterations meet in nothing but sums: a loop over data, not over layers."""
-        handed = last_op(self.body).operands
+        handed = block_terminator(self.body).operands
         met = (*self.counted.counters, *self.writes, *self.sums)
         return all(
             p in met or before_barriers(value) == self.body.arguments[p]
@@ -65,7 +65,7 @@ class RowLoop:
 
 def row_read(row: ir.Value) -> ir.Operation:
     """The `dynamic_slice` that gives a row that is read."""
-    op = made_by(row)
+    op = defining_op(row)
     assert op is not None, "a row is read by an op"
     return op
 
@@ -101,8 +101,8 @@ def _find_rows(found: RowLoop) -> None:
             dim = _row_dim(op, list(op.operands)[1:], shape_of(op.results[0]), wanted, values)
             if dim is not None and not _made_inside(op.operands[0], found.body):
                 found.reads[op.results[0]] = dim
-    for p, value in enumerate(last_op(found.body).operands):
-        argument, update = found.body.arguments[p], made_by(value)
+    for p, value in enumerate(block_terminator(found.body).operands):
+        argument, update = found.body.arguments[p], defining_op(value)
         if update is None or update.name != "stablehlo.dynamic_update_slice":
             continue
         whole, part, *starts = update.operands
@@ -113,8 +113,8 @@ def _find_rows(found: RowLoop) -> None:
 
 
 def _find_sums(found: RowLoop) -> None:
-    for p, value in enumerate(last_op(found.body).operands):
-        argument, op = found.body.arguments[p], made_by(value)
+    for p, value in enumerate(block_terminator(found.body).operands):
+        argument, op = found.body.arguments[p], defining_op(value)
         if op is None or op.name != "stablehlo.add" or p in found.counted.counters:
             continue
         added = argument in list(op.operands) and used_alone(argument, value)
@@ -129,15 +129,15 @@ def used_alone(argument: ir.Value, value: ir.Value) -> bool:
 
 def before_barriers(value: ir.Value) -> ir.Value:
     """The value that barriers, such as those of `jax.checkpoint`, hand on."""
-    op = made_by(value)
+    op = defining_op(value)
     while op is not None and op.name == "stablehlo.optimization_barrier":
         value = op.operands[ir.OpResult(value).result_number]
-        op = made_by(value)
+        op = defining_op(value)
     return value
 
 
 def _made_inside(value: ir.Value, body: ir.Block) -> bool:
-    op = made_by(value)
+    op = defining_op(value)
     return op is not None and op.block == body
 
 

@@ -11,7 +11,7 @@ from shardc.analysis.program.flops import is_heavy, op_cost
 from shardc.analysis.program.op_classes import NEVER_TWICE
 from shardc.ir.attributes import SHARDING
 from shardc.ir.constants import splat
-from shardc.ir.walk import body, made_by, main_function, ops, terminator
+from shardc.ir.walk import body, defining_op, main_function, ops, terminator
 from shardc.rules.allowed_factors import allowed_factors
 from shardc.rules.op_rule import OpRule
 from shardc.rules.program_rules import main_rules
@@ -38,7 +38,7 @@ class LoopGroup:
 
 
 @dataclass
-class RowFlow:
+class StackedLayers:
     """Where the rows are.
 
     Attributes:
@@ -78,7 +78,7 @@ class RowFlow:
         return next(group for group in self.groups if loop in group.loops)
 
 
-def row_flow(module: ir.Operation, aliases: dict[int, int]) -> RowFlow:
+def stacked_layers(module: ir.Operation, aliases: dict[int, int]) -> StackedLayers:
     """Follows the rows of the stacks that layer loops read and write through light ops.
 
     A layer loop counts to a constant, has a matrix product inside and reads a row of some stack in
@@ -98,14 +98,14 @@ def row_flow(module: ir.Operation, aliases: dict[int, int]) -> RowFlow:
             if found is not None and found.counted.trips > 1:
                 loops[i] = found
     if not loops:
-        return RowFlow(all_ops, {}, [])
-    flow = RowFlow(all_ops, loops, main_rules(module)[0])
+        return StackedLayers(all_ops, {}, [])
+    flow = StackedLayers(all_ops, loops, main_rules(module)[0])
     _Follower(flow, main, aliases).run()
     return flow
 
 
 class _Follower:
-    def __init__(self, flow: RowFlow, main: ir.Operation, aliases: dict[int, int]) -> None:
+    def __init__(self, flow: StackedLayers, main: ir.Operation, aliases: dict[int, int]) -> None:
         self.flow = flow
         self.number = {op: i for i, op in enumerate(flow.ops)}
         self.parent = {i: i for i in flow.loops}
@@ -146,7 +146,7 @@ class _Follower:
                 self.parent[high] = low
             return
         self.flow.stacks[value] = (dim, loop)
-        if (op := made_by(value)) is not None:
+        if (op := defining_op(value)) is not None:
             self._wait(op)
         for use in value.uses:
             self._wait(use.owner.operation)
@@ -230,7 +230,7 @@ def _is_worthwhile(op: ir.Operation, rule: OpRule, factor: int) -> bool:
     return op.name not in NEVER_TWICE and op.name != "stablehlo.gather"
 
 
-def even_cuts(flow: RowFlow, pieces: int) -> tuple[int, ...]:
+def even_cuts(flow: StackedLayers, pieces: int) -> tuple[int, ...]:
     """Where to cut the loops, so that the step falls into about `pieces` parts of even work.
 
     Returns:

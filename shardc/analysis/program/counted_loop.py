@@ -10,7 +10,7 @@ from shardc.analysis.values.element_types import integer_range, kept_as
 from shardc.analysis.values.facts import Values, number_of
 from shardc.analysis.values.movement import LARGEST
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import last_op, made_by
+from shardc.ir.walk import block_terminator, defining_op
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def _trips_and_counter(loop: ir.Operation) -> tuple[int, int] | None:
     """A counter that would wrap around before it reaches its bound, or when it does, has no count:
     `i <= 255` holds for every 8-bit number."""
     condition = loop.regions[0].blocks[0]
-    done = last_op(condition).operands[0]
-    compare = made_by(done)
+    done = block_terminator(condition).operands[0]
+    compare = defining_op(done)
     if compare is None or compare.name != "stablehlo.compare":
         return None
     counter, bound = compare.operands
@@ -126,7 +126,7 @@ def _constant_start_and_step(loop: ir.Operation, position: int) -> tuple[int, in
         return None
     body = loop.regions[1].blocks[0]
     start = number_of(loop.operands[position])
-    step = _step(last_op(body).operands[position], body, position)
+    step = _step(block_terminator(body).operands[position], body, position)
     return None if start is None or not step else (start, step)
 
 
@@ -146,7 +146,7 @@ def _count(start: int, step: int, limit: int, direction: str) -> int | None:
 
 def _step(value: ir.Value, body: ir.Block, position: int) -> int | None:
     """The constant that the body adds to its argument `position`."""
-    op = made_by(value)
+    op = defining_op(value)
     if op is None or op.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
     left, right = op.operands

@@ -19,7 +19,7 @@ from shardc.analysis.program.op_classes import FUSED, ON_THE_FLY
 from shardc.ir.constants import splat_text
 from shardc.ir.tensor_types import num_bytes as bytes_of
 from shardc.ir.tensor_types import num_elements, shape_of
-from shardc.ir.walk import CONTROL_FLOW, RETURN, body, made_by, ops_of
+from shardc.ir.walk import CONTROL_FLOW, RETURN, body, defining_op, ops_of
 from shardc.rules.allowed_factors import BARRIER
 
 # Ops whose results are read through: what uses them reads what they were made of.
@@ -95,7 +95,7 @@ class _Block:
         self.kernel[op] = len(self.joined)
         self.joined.append(len(self.joined))
         for operand in op.operands:
-            maker = made_by(_source(operand))
+            maker = defining_op(_source(operand))
             same = maker in self.kernel and self.level[maker.results[0]] == level
             same = same and maker is not None and _goes_on(maker)
             if maker is not None and same and not _is_made_of_nothing(operand):
@@ -120,11 +120,11 @@ class _Block:
             if op in self.kernel or op.name in THROUGH:
                 continue
             for operand in op.operands:
-                maker, source = made_by(operand), _source(operand)
+                maker, source = defining_op(operand), _source(operand)
                 while maker is not None and maker.name in THROUGH - {"stablehlo.convert"}:
-                    maker = made_by(maker.operands[0])
+                    maker = defining_op(maker.operands[0])
                 cast = maker is not None and maker.name == "stablehlo.convert" and maker in self.at
-                kept = made_by(source) not in self.kernel and not _is_made_of_nothing(operand)
+                kept = defining_op(source) not in self.kernel and not _is_made_of_nothing(operand)
                 if cast and kept and maker is not None:
                     read = _read_bytes(maker.operands[0], source)
                     written = bytes_of(maker.results[0])
@@ -140,7 +140,7 @@ class _Block:
             skipped = {0} if op.name == "stablehlo.dynamic_update_slice" else set()
             for position, operand in enumerate(op.operands):
                 source = _source(operand)
-                maker = made_by(source)
+                maker = defining_op(source)
                 inside = maker is not None and self._kernel_of(maker) == own
                 if inside or position in skipped or _is_made_of_nothing(operand):
                     continue
@@ -184,14 +184,14 @@ def _read_bytes(operand: ir.Value, source: ir.Value) -> int:
 
 def _source(value: ir.Value) -> ir.Value:
     """What is read where `value` is used."""
-    while (maker := made_by(value)) is not None and maker.name in THROUGH:
+    while (maker := defining_op(value)) is not None and maker.name in THROUGH:
         value = maker.operands[0]
     return value
 
 
 def _is_made_of_nothing(value: ir.Value, depth: int = 8) -> bool:
     """Whether `value` comes of constants and iotas alone, as masks do."""
-    maker = made_by(value)
+    maker = defining_op(value)
     if maker is None or depth == 0:
         return False
     if maker.name in MADE_OF_NOTHING:

@@ -10,7 +10,7 @@ from jax.extend.mlir.dialects import stablehlo
 from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.values.facts import counts_along
 from shardc.ir.tensor_types import num_elements, shape_of
-from shardc.ir.walk import body, made_by, walk
+from shardc.ir.walk import body, defining_op, walk
 from shardc.rules.partial_sums import element_type
 
 _FLOATS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
@@ -104,10 +104,10 @@ def lookups(main: ir.Operation, rows: int) -> list[Lookup]:
 
 
 def _is_parameter(value: ir.Value, state: set[ir.Value]) -> bool:
-    op = made_by(value)
+    op = defining_op(value)
     while op is not None and op.name in _CASTS:
         value = op.operands[ir.OpResult(value).result_number]
-        op = made_by(value)
+        op = defining_op(value)
     return value in state
 
 
@@ -141,7 +141,7 @@ def _candidates(op: ir.Operation) -> Iterator[Lookup]:
 
 def one_hot(value: ir.Value) -> OneHot | None:
     """What `value` is if it is a one-hot matrix, of any type and in another shape perhaps."""
-    op = made_by(value)
+    op = defining_op(value)
     if op is None:
         return None
     if op.name == "stablehlo.compare":
@@ -162,7 +162,7 @@ def one_hot(value: ir.Value) -> OneHot | None:
 
 def _compared(op: ir.Operation, counting: ir.Value, ids: ir.Value) -> OneHot | None:
     """The comparison of ids that are the same along a dim with what counts along it."""
-    dim, spread = counts_along(counting), made_by(ids)
+    dim, spread = counts_along(counting), defining_op(ids)
     if dim is None or spread is None or spread.name != "stablehlo.broadcast_in_dim":
         return None
     element = ir.RankedTensorType(ids.type).element_type
@@ -180,7 +180,7 @@ def _compared(op: ir.Operation, counting: ir.Value, ids: ir.Value) -> OneHot | N
 
 def _without_ones(value: ir.Value) -> ir.Value:
     """What `value` is made from by adding or dropping dims of size 1 only."""
-    op = made_by(value)
+    op = defining_op(value)
     while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
         source = op.operands[0]
         if num_elements(source) != num_elements(value):
@@ -189,5 +189,5 @@ def _without_ones(value: ir.Value) -> ir.Value:
             kept = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
             if kept != sorted(kept):
                 break
-        value, op = source, made_by(source)
+        value, op = source, defining_op(source)
     return value

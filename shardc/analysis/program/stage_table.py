@@ -14,7 +14,7 @@ from shardc.ir.attributes import (
     get_int,
     result_attrs,
 )
-from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
+from shardc.ir.user_shardings import CONSTRAINT, UserSharding, read_user_sharding
 from shardc.ir.walk import functions, symbol, terminator, walk, where
 from shardc.plan.value_id import argument_id, is_computed
 from shardc.schedule.work import Work
@@ -67,18 +67,18 @@ def donated_arguments(module: ir.Operation) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class AskedValue:
+class NamedUserSharding:
     """A sharding that the user asks for of an argument or result of the step.
 
     Attributes:
         name: who asks, such as "argument 'state['w']'".
     """
 
-    asked: Asked
+    asked: UserSharding
     name: str
 
 
-def asked_values(module: ir.Operation) -> dict[str, AskedValue]:
+def named_user_shardings(module: ir.Operation) -> dict[str, NamedUserSharding]:
     """Value id -> the sharding that it must have, as an argument or as a result."""
     if ARGUMENTS not in module.attributes:
         return {}
@@ -87,14 +87,14 @@ def asked_values(module: ir.Operation) -> dict[str, AskedValue]:
         wanted = ir.ArrayAttr(module.attributes[RESULT_SHARDINGS])
         for n, (value, attr) in enumerate(zip(result_values(module), wanted, strict=True)):
             if not isinstance(attr, ir.UnitAttr):
-                found[value] = AskedValue(asked_of(attr), f"result {n}")
+                found[value] = NamedUserSharding(read_user_sharding(attr), f"result {n}")
     for n, entry in enumerate(ir.ArrayAttr(module.attributes[ARGUMENTS])):
         row = ir.DictAttr(entry)
         if "sharding" in row:
             name = f"argument '{ir.StringAttr(row['name']).value}'"
             if "asked_by" in row:
                 name = str(ir.StringAttr(row["asked_by"]).value)
-            found[argument_id(n)] = AskedValue(asked_of(row["sharding"]), name)
+            found[argument_id(n)] = NamedUserSharding(read_user_sharding(row["sharding"]), name)
     return found
 
 
@@ -141,12 +141,12 @@ def argument_rows(module: ir.Operation) -> list[ArgumentRow]:
     ]
 
 
-def asked_names(module: ir.Operation) -> list[str]:
+def user_sharding_names(module: ir.Operation) -> list[str]:
     """Who asks for shardings in stage functions: patterns, arguments, results, and the source
     positions of constraints."""
-    names = [each.name for each in asked_values(module).values()]
+    names = [each.name for each in named_user_shardings(module).values()]
     for op in (op for f in functions(module) for op in walk(f) if op.name == CONSTRAINT):
-        if not asked_of(op.attributes["sharding"]).asks_nothing:
+        if not read_user_sharding(op.attributes["sharding"]).asks_nothing:
             names.append(where(op))
     return list(dict.fromkeys(names))
 

@@ -8,7 +8,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.program.counted_loop import trip_count
 from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, function_kind, get_int
 from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes
-from shardc.ir.walk import functions, made_by, walk, where
+from shardc.ir.walk import defining_op, functions, walk, where
 
 COLLECTIVES = frozenset(
     "stablehlo.all_reduce stablehlo.all_gather stablehlo.all_to_all stablehlo.reduce_scatter"
@@ -56,7 +56,7 @@ def costly_collectives(local: ir.Operation) -> Iterator[CostlyCollective]:
             if loops > 1:
                 wasted = sent * (loops - 1) * calls
                 yield CostlyCollective(op.name, stage, where(op), loops, "", wasted, loops * calls)
-            maker = made_by(op.operands[0])
+            maker = defining_op(op.operands[0])
             if op.name in _MOVES and maker is not None and maker.name == "stablehlo.convert":
                 narrow = dtype_of(maker.operands[0])
                 less = itemsize(narrow) / itemsize(dtype_of(op.operands[0]))

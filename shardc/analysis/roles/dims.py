@@ -11,9 +11,9 @@ from shardc.ir.attributes import VALUE, arg_attrs, result_attrs
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import (
     CONTROL_FLOW,
+    block_terminator,
     body,
     functions,
-    last_op,
     planned_ops,
     symbol,
     terminator,
@@ -94,7 +94,7 @@ class Dims:
     def _join_control_flow(self, op: ir.Operation) -> None:
         for region in op.regions:
             block = region.blocks[0]
-            returned = last_op(block).operands
+            returned = block_terminator(block).operands
             if op.name != "stablehlo.while":
                 pairs = zip(op.results, returned, strict=True)
             elif region == op.regions[1]:

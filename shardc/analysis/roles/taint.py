@@ -8,10 +8,10 @@ from shardc.analysis.program.stage_table import next_states
 from shardc.ir.attributes import VALUE, arg_attrs, result_attrs
 from shardc.ir.walk import (
     CONTROL_FLOW,
+    block_terminator,
     body,
+    defining_op,
     functions,
-    last_op,
-    made_by,
     planned_ops,
     terminator,
 )
@@ -60,7 +60,7 @@ class Taint:
         if op.name == "stablehlo.while":
             # What a loop hands on unchanged is what it was; all else is taken for activations.
             block = op.regions[1].blocks[0]
-            for position, returned in enumerate(last_op(block).operands):
+            for position, returned in enumerate(block_terminator(block).operands):
                 same = returned == block.arguments[position]
                 found = self._of[op.operands[position]] if same else None
                 self._of[op.results[position]] = found
@@ -86,4 +86,4 @@ class Taint:
 
 def _is_counter(op: ir.Operation) -> bool:
     """Whether all operands but the first only say where to read: rows of stacked layers."""
-    return op.name == "stablehlo.dynamic_slice" and made_by(op.operands[0]) is None
+    return op.name == "stablehlo.dynamic_slice" and defining_op(op.operands[0]) is None

@@ -8,9 +8,9 @@ from jax.extend.mlir import ir
 from shardc.analysis.program.stage_table import (
     argument_names,
     arrivals,
-    asked_values,
     batch_dims,
     donated_arguments,
+    named_user_shardings,
     next_states,
 )
 from shardc.analysis.shardings.problem_graph import function_facts
@@ -112,7 +112,7 @@ def explain_choices(
         stashes: for each stage the microbatches in flight.
     """
     facts, placed = function_facts(sharded), meshes(sharded)
-    same, asked = next_states(sharded), asked_values(sharded)
+    same, asked = next_states(sharded), named_user_shardings(sharded)
     donated = donated_arguments(sharded)
     found = []
     for stage, in_flight in enumerate(stashes):

@@ -12,22 +12,22 @@ from shardc.analysis.shardings.stage_problem import OpReduction
 from shardc.analysis.shardings.strategies import (
     Strategy,
     as_asked,
-    asked_strategies,
     can_start_sums,
     identity_strategies,
     result_strategies,
+    user_strategies,
     whole_strategy,
 )
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import ASKED
 from shardc.ir.calls import facts_of, full_name
 from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, shape_of, sum_itemsize
-from shardc.ir.user_shardings import CONSTRAINT, Asked, asked_of
+from shardc.ir.user_shardings import CONSTRAINT, UserSharding, read_user_sharding
 from shardc.ir.walk import (
     CONTROL_FLOW,
     RETURN,
+    block_terminator,
     body,
-    last_op,
     ops,
     terminator,
     where,
@@ -198,11 +198,11 @@ class FunctionNodes:
         """What the user asks for; where nothing is, or its price is being asked for, what is best
         for all that use it."""
         operand, result = op.operands[0], op.results[0]
-        asked = asked_of(op.attributes["sharding"])
+        asked = read_user_sharding(op.attributes["sharding"])
         if where(op) in self.ignored:
-            asked = Asked(((),) * len(asked.dims), (True,) * len(asked.dims))
+            asked = UserSharding(((),) * len(asked.dims), (True,) * len(asked.dims))
         sums = asked.asks_nothing and self._unreduced[operand]
-        strategies = asked_strategies(operand, self.graph.mesh, asked)
+        strategies = user_strategies(operand, self.graph.mesh, asked)
         if asked.asks_nothing:
             strategies = identity_strategies(operand, self.graph.mesh, sums)
         index = self._pass_on(operand, strategies, time)
@@ -231,7 +231,7 @@ class FunctionNodes:
             for value, result, index in zip(block.arguments, op.results, nodes, strict=True):
                 self._define(value, (index, 0), trips, self._unreduced[result])
             self._block(block, trips, block == condition)
-        for handed_on, index in zip(last_op(inside).operands, nodes, strict=True):
+        for handed_on, index in zip(block_terminator(inside).operands, nodes, strict=True):
             self._connect(handed_on, index, self.graph.nodes[index].results[0])
         return tuple(nodes), tuple(chosen)
 
@@ -257,7 +257,9 @@ class FunctionNodes:
             chosen.append(strategies)
         for region in op.regions:
             self._block(region.blocks[0], repeats)
-            for value, index in zip(last_op(region.blocks[0]).operands, nodes[1:], strict=True):
+            for value, index in zip(
+                block_terminator(region.blocks[0]).operands, nodes[1:], strict=True
+            ):
                 self._connect(value, index, self.graph.nodes[index].results[0])
         return tuple(nodes), tuple(chosen)
 

@@ -18,7 +18,7 @@ from shardc.analysis.shardings.strategies import Splitting, splitting
 from shardc.cost.model import CostModel
 from shardc.ir.tensor_types import dtype_of, itemsize, shape_of, sum_itemsize
 from shardc.ir.user_shardings import CONSTRAINT
-from shardc.ir.walk import functions, made_by, symbol, terminator
+from shardc.ir.walk import defining_op, functions, symbol, terminator
 from shardc.plan.layout import Mesh
 from shardc.plan.work import Work
 from shardc.rules.op_rule import OpRule
@@ -201,5 +201,5 @@ def function_facts(module: ir.Operation) -> dict[str, FunctionFacts]:
 
 def _constrained(value: ir.Value) -> ir.Value:
     """What a constraint makes `value` of, perhaps in another sharding; else `value`."""
-    op = made_by(value)
+    op = defining_op(value)
     return op.operands[0] if op is not None and op.name == CONSTRAINT else value

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import AskedValue
+from shardc.analysis.program.stage_table import NamedUserSharding
 from shardc.analysis.shardings.function_nodes import FunctionNodes
 from shardc.analysis.shardings.problem_graph import FunctionFacts, Node, ProblemGraph
 from shardc.analysis.shardings.reshard_tables import Column
@@ -29,7 +29,7 @@ from shardc.ir.attributes import (
     result_attrs,
 )
 from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of, sum_itemsize
-from shardc.ir.user_shardings import asked_of
+from shardc.ir.user_shardings import read_user_sharding
 from shardc.ir.walk import body, planned_ops, symbol, terminator
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
@@ -66,7 +66,7 @@ class ProblemBuilder:
         stashes: int,
         same: dict[str, str],
         donated: frozenset[str],
-        asked: Mapping[str, AskedValue] = MappingProxyType({}),
+        asked: Mapping[str, NamedUserSharding] = MappingProxyType({}),
         ignored: frozenset[str] = frozenset(),
         arrivals: Mapping[str, Arrival] = MappingProxyType({}),
         late_sums: Sequence[str] = (),
@@ -81,7 +81,9 @@ class ProblemBuilder:
         for function in functions:
             for attrs in arg_attrs(function):
                 if ASKED in attrs:
-                    self.asked[str(ir.StringAttr(attrs[VALUE]).value)] = asked_of(attrs[ASKED])
+                    self.asked[str(ir.StringAttr(attrs[VALUE]).value)] = read_user_sharding(
+                        attrs[ASKED]
+                    )
         self.state = frozenset(same.values())
         self.in_place = {value for value, argument in same.items() if argument in donated}
         # An argument and its next state need not lie alike where the user asks for two shardings.

@@ -10,7 +10,7 @@ from jax.extend.mlir import ir
 from shardc.errors import PlanError
 from shardc.ir.attributes import ASKED
 from shardc.ir.constants import is_zero
-from shardc.ir.user_shardings import Asked, asked_of, print_asked
+from shardc.ir.user_shardings import UserSharding, print_user_sharding, read_user_sharding
 from shardc.ir.walk import where
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.rules.allowed_factors import COUNTED_ONCE, indexed_factors, splittable_factors
@@ -143,9 +143,9 @@ def identity_strategies(operand: ir.Value, mesh: Mesh, unreduced: bool) -> tuple
     return _identity_strategies(_shape(operand), mesh.axes, unreduced)
 
 
-def asked_strategies(operand: ir.Value, mesh: Mesh, asked: Asked) -> tuple[Strategy, ...]:
+def user_strategies(operand: ir.Value, mesh: Mesh, asked: UserSharding) -> tuple[Strategy, ...]:
     """The ways to hand `operand` on that lie as the user asks."""
-    return _asked_strategies(_shape(operand), mesh.axes, asked)
+    return _user_strategies(_shape(operand), mesh.axes, asked)
 
 
 def as_asked(op: ir.Operation, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
@@ -154,11 +154,11 @@ def as_asked(op: ir.Operation, strategies: tuple[Strategy, ...]) -> tuple[Strate
     Raises:
         PlanError: SHARDC-203, none does.
     """
-    asked = asked_of(op.attributes[ASKED])
+    asked = read_user_sharding(op.attributes[ASKED])
     found = tuple(each for each in strategies if asked.allows(each.results[0]))
     if not found:
         raise PlanError(
-            f"'{op.name}' cannot produce its result as {print_asked(asked)}",
+            f"'{op.name}' cannot produce its result as {print_user_sharding(asked)}",
             where=where(op),
             help="constrain the op after it, or request a sharding that its operands allow",
             code="SHARDC-203",
@@ -188,7 +188,9 @@ def _identity_strategies(
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _asked_strategies(shape: tuple[int, ...], axes: Axes, asked: Asked) -> tuple[Strategy, ...]:
+def _user_strategies(
+    shape: tuple[int, ...], axes: Axes, asked: UserSharding
+) -> tuple[Strategy, ...]:
     return _passing_on(asked.only(value_shardings(shape, axes)), axes)
 
 

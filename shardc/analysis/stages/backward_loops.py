@@ -12,7 +12,7 @@ from shardc.analysis.stages.backward_split import awaited_results, kept_between,
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import SHARDING, function_kind
 from shardc.ir.clone import inputs
-from shardc.ir.walk import last_op, made_by, ops, ops_of, terminator
+from shardc.ir.walk import block_terminator, defining_op, ops, ops_of, terminator
 from shardc.plan.function_kind import FunctionKind
 from shardc.rules.allowed_factors import BARRIER
 
@@ -64,7 +64,7 @@ def _split(loop: ir.Operation, used: Collection[ir.Value], model: CostModel) -> 
     found = row_loop(loop)
     if found is None:
         return None
-    body, handed = found.body, list(last_op(found.body).operands)
+    body, handed = found.body, list(block_terminator(found.body).operands)
     carried: list[ir.Value] = list(body.arguments)
     asked = [p for p, a in enumerate(loop.regions[0].blocks[0].arguments) if list(a.uses)]
     first = _closed({p for p, r in enumerate(loop.results) if r in used} | set(asked), body, handed)
@@ -105,7 +105,7 @@ def _needed(values: Iterable[ir.Value], body: ir.Block) -> set[ir.Value]:
         if value in found:
             continue
         found.add(value)
-        op = made_by(value)
+        op = defining_op(value)
         if op is not None and op.block == body:
             is_barrier = op.name == BARRIER
             todo += [op.operands[ir.OpResult(value).result_number]] if is_barrier else inputs(op)

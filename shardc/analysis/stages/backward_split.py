@@ -12,7 +12,7 @@ from shardc.cost.model import CostModel
 from shardc.ir.attributes import STAGE, VALUE, arg_attrs, function_kind, get_int, result_attrs
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import dtype_of, num_bytes
-from shardc.ir.walk import body, made_by, ops, terminator
+from shardc.ir.walk import body, defining_op, ops, terminator
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.work import Work
 from shardc.solver.pipeline.kept_values import Maker, kept_values
@@ -91,7 +91,7 @@ def split_backward(
     returned = list(terminator(function).operands)
     urgent = makers_of([returned[r] for r in awaited])
     # What an urgent op makes anyway is no reason to run anything later.
-    first = [r for r, value in enumerate(returned) if r in awaited or made_by(value) in urgent]
+    first = [r for r, value in enumerate(returned) if r in awaited or defining_op(value) in urgent]
     later = sorted(set(range(len(returned))) - set(first))
     late = makers_of([returned[r] for r in later])
     shared = [op for op in ops(function) if op in urgent and op in late]
@@ -126,7 +126,7 @@ def makers_of(values: Collection[ir.Value], given: Collection[ir.Value] = ()) ->
     todo = list(values)
     while todo:
         value = todo.pop()
-        maker = None if value in given else made_by(value)
+        maker = None if value in given else defining_op(value)
         if maker is not None and maker not in found:
             found.add(maker)
             todo += inputs(maker)

@@ -14,7 +14,7 @@ from shardc.ir.calls import CALL
 from shardc.ir.clone import inputs
 from shardc.ir.constants import splat
 from shardc.ir.tensor_types import dtype_of
-from shardc.ir.walk import made_by, walk
+from shardc.ir.walk import defining_op, walk
 
 _HANDS_ON = (MOVES | ON_THE_FLY | {"stablehlo.select"}) - OPAQUE - {CALL}
 
@@ -37,7 +37,7 @@ def compared_makers(
     todo = inputs(op)
     while todo:
         value = todo.pop()
-        maker = made_by(value)
+        maker = defining_op(value)
         if maker is None or maker in seen or not _is_float(value) or splat(value) is not None:
             continue
         seen.add(maker)

@@ -8,7 +8,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.program.arguments import state_aliases
 from shardc.analysis.program.cloned_ops import cloneable_ops
 from shardc.analysis.program.def_use import dataflow, step_facts
-from shardc.analysis.program.stage_table import asked_values, donated_arguments, next_states
+from shardc.analysis.program.stage_table import donated_arguments, named_user_shardings, next_states
 from shardc.analysis.stages.forward_backward import forward_ops
 from shardc.analysis.stages.refusal import StageRefusal, nothing_to_cut, too_few_layers
 from shardc.analysis.stages.stage_cuts import (
@@ -85,7 +85,7 @@ _PLACES = re.compile(r"shardc\.(origin|stage) = [^,}]*(?:: [^,}]*)?|@?stage\d+_"
 
 def equal_stages(module: ir.Operation, count: int) -> list[int]:
     """For each stage the first one that has the same text, but for the names of its values."""
-    asked = {value: each.asked for value, each in asked_values(module).items()}
+    asked = {value: each.asked for value, each in named_user_shardings(module).items()}
     same, donated = next_states(module), donated_arguments(module)
     texts: dict[int, list[str]] = {stage: [] for stage in range(count)}
     for function in functions(module):

@@ -17,7 +17,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import num_bytes, num_elements
-from shardc.ir.walk import body, made_by, ops, terminator
+from shardc.ir.walk import body, defining_op, ops, terminator
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.value_id import accumulator_id, argument_id, computed_id
 
@@ -140,7 +140,7 @@ def _made_anew(main: ir.Operation) -> set[ir.Operation]:
         if op.name not in CONSTANT_OPS:
             continue
         spreads = op.name == "stablehlo.broadcast_in_dim" and num_elements(op.operands[0]) == 1
-        from_found = all(made_by(value) in found for value in inputs(op))
+        from_found = all(defining_op(value) in found for value in inputs(op))
         if spreads or from_found:
             found.add(op)
     return found | views
@@ -148,7 +148,7 @@ def _made_anew(main: ir.Operation) -> set[ir.Operation]:
 
 def _is_view(op: ir.Operation, views: set[ir.Operation]) -> bool:
     """Whether `op` hands an accumulator on to ops of its own stage only."""
-    maker = made_by(op.operands[0])
+    maker = defining_op(op.operands[0])
     if maker is None or (call_target(maker) != ACCUMULATE and maker not in views):
         return False
     stage, users = get_int(op, STAGE), [use.owner.operation for use in op.results[0].uses]
@@ -162,7 +162,7 @@ def _with_anew(own: list[ir.Operation], anew: set[ir.Operation]) -> list[ir.Oper
         open_ops = [op]
         while open_ops:
             last = open_ops[-1]
-            makers = [made_by(value) for value in inputs(last)]
+            makers = [defining_op(value) for value in inputs(last)]
             missing = [m for m in makers if m is not None and m in anew and m not in found]
             if missing and last not in found:
                 open_ops.append(missing[0])
@@ -186,7 +186,9 @@ def _place(op: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.Ope
         return stage, FunctionKind.BEFORE, 0
     if phase == "body":
         return stage, FunctionKind(get_str(op, DIRECTION) or FunctionKind.BACKWARD), 0
-    makers = [places[maker] for value in _sources(op, anew) if (maker := made_by(value)) in places]
+    makers = [
+        places[maker] for value in _sources(op, anew) if (maker := defining_op(value)) in places
+    ]
     rounds = [
         level + (other != stage) for other, kind, level in makers if kind is FunctionKind.UPDATE
     ]
@@ -202,10 +204,10 @@ def _delay(main: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.O
     users: dict[ir.Operation, set[ir.Operation | None]] = {op: set() for op in places}
     for op in places:
         for value in _sources(op, anew):
-            if (maker := made_by(value)) in users and maker is not None:
+            if (maker := defining_op(value)) in users and maker is not None:
                 users[maker].add(op)
     for value in terminator(main).operands:
-        if (maker := made_by(value)) in users and maker is not None:
+        if (maker := defining_op(value)) in users and maker is not None:
             users[maker].add(None)
     for op in reversed(list(places)):
         stage, kind, level = places[op]
@@ -221,7 +223,7 @@ def _delay(main: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.O
 
 def _is_kept(value: ir.Value) -> bool:
     """Whether a value lives until the end of the step: an argument, or an accumulator."""
-    maker = made_by(value)
+    maker = defining_op(value)
     return maker is None or call_target(maker) == ACCUMULATE
 
 
@@ -229,6 +231,6 @@ def _sources(op: ir.Operation, anew: set[ir.Operation]) -> list[ir.Value]:
     """What an op uses, seen through the ops that are made anew in front of it."""
     found = []
     for value in inputs(op):
-        maker = made_by(value)
+        maker = defining_op(value)
         found += _sources(maker, anew) if maker is not None and maker in anew else [value]
     return found

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from jax.extend.mlir import ir
 
 from shardc.ir.tensor_types import num_elements
-from shardc.ir.walk import made_by
+from shardc.ir.walk import defining_op
 
 Sources = Callable[[ir.Operation], Sequence[ir.Value]]
 
@@ -24,7 +24,7 @@ def leaf_by_leaf(own: Sequence[ir.Operation], sources: Sources) -> list[ir.Opera
     """
     number = {op: i for i, op in enumerate(own)}
     used = [
-        [number[maker] for value in sources(op) if (maker := made_by(value)) in number]
+        [number[maker] for value in sources(op) if (maker := defining_op(value)) in number]
         for op in own
     ]
     needed = {j for made in used for j in made}

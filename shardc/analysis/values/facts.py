@@ -15,7 +15,7 @@ from shardc.analysis.values import movement
 from shardc.analysis.values.arithmetic import ELEMENTWISE, computed, converted
 from shardc.analysis.values.element_types import as_float, kept_as
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import made_by
+from shardc.ir.walk import defining_op
 
 _IDENTITIES = ("stablehlo.optimization_barrier", "sdy.sharding_constraint", "sdy.reshard")
 _MOVING = {
@@ -57,7 +57,7 @@ class Values:
 
     def _settle(self, value: ir.Value, waiting: list[ir.Value]) -> bool:
         """Finds out what a value is; False where an operand is `waiting` to be found out first."""
-        op = made_by(value)
+        op = defining_op(value)
         self._known.pop(value, None)
         found = None
         if op is not None and op.name in _KNOWN and _element_is_known(value):

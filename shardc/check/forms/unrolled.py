@@ -10,7 +10,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.counted_loop import trip_count
 from shardc.ir.clone import clone_op
-from shardc.ir.walk import last_op, ops_of, walk
+from shardc.ir.walk import block_terminator, ops_of, walk
 
 COLLECTIVES = frozenset(
     f"stablehlo.{name}"
@@ -57,7 +57,7 @@ def write_out(function: ir.Operation) -> None:
                 for op in ops_of(block)[:-1]:
                     copy = clone_op(op, mapping)
                     mapping.update(zip(op.results, copy.results, strict=True))
-                values = [mapping.get(v, v) for v in last_op(block).operands]
+                values = [mapping.get(v, v) for v in block_terminator(block).operands]
         for result, value in zip(loop.results, values, strict=True):
             result.replace_all_uses_with(value)
         loop.erase()

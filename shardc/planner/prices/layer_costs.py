@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shardc.analysis.batch.refusal import MicrobatchRefusal
-from shardc.analysis.program.stage_table import asked_values, donated_arguments, next_states
+from shardc.analysis.program.stage_table import donated_arguments, named_user_shardings, next_states
 from shardc.analysis.shardings.memory_report import LayerMemory, held_values, layer_memory
 from shardc.analysis.shardings.problem_graph import FunctionFacts, function_facts
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
@@ -202,7 +202,7 @@ class LayerCosts:
                     1,
                     next_states(operation),
                     donated_arguments(operation),
-                    asked_values(operation),
+                    named_user_shardings(operation),
                 ).build(None)
         return self._built[key]
 

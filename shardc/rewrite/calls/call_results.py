@@ -76,11 +76,11 @@ def _slice(
 
 
 def _repeat(
-    made_by: Sequence[ir.Operation], call: ir.Operation, position: int, value: ir.Value
+    defining_op: Sequence[ir.Operation], call: ir.Operation, position: int, value: ir.Value
 ) -> None:
     values: dict[ir.Value, ir.Value] = {}
     with ir.InsertionPoint(call), call.location:
-        for op in made_by:
+        for op in defining_op:
             values.update(zip(op.results, clone_op(op, values).results, strict=True))
     call.results[position].replace_all_uses_with(values[value])
 

@@ -110,7 +110,7 @@ class _Parts:
     def cut(self, value: ir.Value, cut: object, point: ir.InsertionPoint) -> ir.Value:
         raise AssertionError("a called function has no value that only some of its ops cut")
 
-    def share(
+    def strip_mined(
         self, op: ir.Operation, operands: Sequence[ir.Value], values: Mapping[ir.Value, ir.Value]
     ) -> None:
         return None

@@ -8,7 +8,7 @@ from jax.extend.mlir.dialects import stablehlo
 from shardc.ir.attributes import SHARDING
 from shardc.ir.clone import hollow_copy, inputs
 from shardc.ir.effects import has_side_effect
-from shardc.ir.walk import last_op, made_by, ops_of, walk
+from shardc.ir.walk import block_terminator, defining_op, ops_of, walk
 from shardc.rules.allowed_factors import BARRIER
 
 # Ops that may do more than give their results.
@@ -20,7 +20,7 @@ def drop_unchanged(loop: ir.Operation) -> None:
     if SHARDING in loop.attributes:  # which counts all values
         return
     inside = loop.regions[1].blocks[0]
-    handed = zip(inside.arguments, last_op(inside).operands, loop.operands, strict=True)
+    handed = zip(inside.arguments, block_terminator(inside).operands, loop.operands, strict=True)
     kept = [p for p, (old, new, first) in enumerate(handed) if new not in (old, first)]
     for p in set(range(len(loop.operands))) - set(kept):
         loop.results[p].replace_all_uses_with(loop.operands[p])
@@ -42,7 +42,7 @@ def _without_unused(loop: ir.Operation) -> ir.Operation:
     if SHARDING in loop.attributes:
         return loop
     inside = loop.regions[1].blocks[0]
-    handed = list(last_op(inside).operands)
+    handed = list(block_terminator(inside).operands)
     used = {p for p, result in enumerate(loop.results) if list(result.uses)}
     used |= {p for p, a in enumerate(loop.regions[0].blocks[0].arguments) if list(a.uses)}
     position = {argument: p for p, argument in enumerate(inside.arguments)}
@@ -51,7 +51,7 @@ def _without_unused(loop: ir.Operation) -> ir.Operation:
     waiting += [handed[p] for p in used]
     while waiting:
         value = waiting.pop()
-        p, op = position.get(value), made_by(value)
+        p, op = position.get(value), defining_op(value)
         if p is not None and p not in used:
             used.add(p)
             waiting.append(handed[p])
@@ -107,7 +107,7 @@ def _keep(loop: ir.Operation, kept: Sequence[int]) -> ir.Operation:
     for old, region in zip(loop.regions, new.regions, strict=True):
         old.blocks[0].append_to(region)
     condition, inside = (region.blocks[0] for region in new.regions)
-    end = last_op(inside)
+    end = block_terminator(inside)
     with ir.InsertionPoint(end), end.location:
         stablehlo.ReturnOp([end.operands[p] for p in kept])
     end.erase()

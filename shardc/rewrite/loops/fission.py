@@ -10,7 +10,7 @@ from shardc.analysis.program.counted_loop import CountedLoop
 from shardc.ir.clone import clone_op, hollow_copy
 from shardc.ir.constants import integer, zeros
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import last_op, ops_of
+from shardc.ir.walk import block_terminator, ops_of
 
 
 def fission(
@@ -64,7 +64,7 @@ def _stacking(loop: ir.Operation, counted: CountedLoop, places: Sequence[Place])
         for type_ in types:
             region.blocks[0].add_argument(type_, loop.location)
     body = new.regions[1].blocks[0]
-    end, stacks = last_op(body), list(body.arguments)[len(loop.operands) :]
+    end, stacks = block_terminator(body), list(body.arguments)[len(loop.operands) :]
     with ir.InsertionPoint(end):
         row = _row(body, counted)
         written = [

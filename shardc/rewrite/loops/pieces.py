@@ -9,7 +9,7 @@ from jax.extend.mlir.dialects import stablehlo
 from shardc.analysis.program.counted_loop import CountedLoop
 from shardc.ir.clone import replace_inputs
 from shardc.ir.constants import integer
-from shardc.ir.walk import last_op, made_by, ops_of
+from shardc.ir.walk import block_terminator, defining_op, ops_of
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def make_piece(loop: ir.Operation, piece: Piece) -> ir.Operation:
         inner[position].operands[0] = rows
         _shift(inner[position], 1 + dim, piece.first_row)
     for p, dim in piece.writes.items():
-        update = made_by(last_op(body).operands[p])
+        update = defining_op(block_terminator(body).operands[p])
         assert update is not None, "a carried stack is updated by an op"
         _shift(update, 2 + dim, piece.first_row)
         update.results[0].set_type(piece.operands[p].type)
@@ -71,8 +71,8 @@ def make_piece(loop: ir.Operation, piece: Piece) -> ir.Operation:
 
 def count_to(condition: ir.Block, counter: int, step: int, bound: ir.Value) -> None:
     """Lets a loop end when what it carries at `counter` reaches `bound`."""
-    end = last_op(condition)
-    old = made_by(end.operands[0])
+    end = block_terminator(condition)
+    old = defining_op(end.operands[0])
     assert old is not None, "a loop counts by a comparison"
     direction = stablehlo.ComparisonDirectionAttr.get("LT" if step > 0 else "GT")
     with ir.InsertionPoint(end), end.location:

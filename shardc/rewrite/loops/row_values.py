@@ -10,7 +10,7 @@ from shardc.ir.attributes import int_attr
 from shardc.ir.clone import inputs, replace_inputs
 from shardc.ir.constants import splat, splat_text
 from shardc.ir.tensor_types import num_elements, shape_of
-from shardc.ir.walk import made_by
+from shardc.ir.walk import defining_op
 from shardc.rewrite.local.local_ops import make_local
 from shardc.rewrite.microbatches.ops import create, with_shape
 
@@ -91,7 +91,7 @@ def joined(name: str, parts: Sequence[ir.Value]) -> ir.Value:
 
 def _filled(value: ir.Value) -> ir.Operation | None:
     """The op that fills `value` with one number, so that fewer rows are made in the same way."""
-    op = made_by(value)
+    op = defining_op(value)
     if op is None:
         return None
     constant = op.name == "stablehlo.constant" and splat_text(op) is not None

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.batch.strip_mining import Share
+from shardc.analysis.batch.strip_mining import StripMining
 from shardc.ir.clone import replace_inputs
 from shardc.ir.constants import integer
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import last_op, made_by, ops_of
+from shardc.ir.walk import block_terminator, defining_op, ops_of
 from shardc.rewrite.loops.pieces import count_to
 
 
-def make_share(
+def make_strip(
     loop: ir.Operation,
-    share: Share,
+    mined: StripMining,
     operands: Sequence[ir.Value],
     captured: Mapping[ir.Value, ir.Value],
     index: ir.Value,
@@ -40,22 +40,22 @@ def make_share(
             region.blocks[0].arguments[p].set_type(operand.type)
     replace_inputs(copy, captured)
     condition, body = (region.blocks[0] for region in copy.regions)
-    counted = share.counted
+    counted = mined.counted
     trips = counted.trips // count
     with ir.InsertionPoint.at_block_begin(condition), copy.location:
         bound = integer(operands[counted.counter].type, counted.count_at(counted.counter, trips))
     count_to(condition, counted.counter, counted.step, bound)
     inner = ops_of(body)
-    for position, dim in share.reads.items():
+    for position, dim in mined.reads.items():
         block = shape_of(inner[position].results[0])[dim]
         _shift(inner[position], 1 + dim, index, trips * block)
-    for p, dim in share.writes.items():
-        update = made_by(last_op(body).operands[p])
+    for p, dim in mined.writes.items():
+        update = defining_op(block_terminator(body).operands[p])
         assert update is not None, "blocks are written by an op"
         _shift(update, 2 + dim, index, trips * shape_of(update.operands[1])[dim])
         update.results[0].set_type(operands[p].type)
     for p, (_, step) in counted.counters.items():
-        _count_on(body, p, step, index, (0, trips) if share.forwards else (count - 1, -trips))
+        _count_on(body, p, step, index, (0, trips) if mined.forwards else (count - 1, -trips))
     return copy
 
 
@@ -75,7 +75,7 @@ def _count_on(
     Args:
         first: (m, t) of the microbatch's first iteration, |index - m| * |t|.
     """
-    argument, end = body.arguments[position], last_op(body)
+    argument, end = body.arguments[position], block_terminator(body)
     last, trips = first
     with ir.InsertionPoint.at_block_begin(body), end.location:
         begun = _as(index, argument.type)
@@ -83,7 +83,7 @@ def _count_on(
             begun = stablehlo.subtract(begun, integer(argument.type, last))
         seen = stablehlo.multiply(begun, integer(argument.type, trips * step))
         true = stablehlo.add(argument, seen)
-    argument.replace_all_uses_except(true, made_by(true))
+    argument.replace_all_uses_except(true, defining_op(true))
     with ir.InsertionPoint(end), end.location:
         end.operands[position] = stablehlo.add(argument, integer(argument.type, step))
 
@@ -98,7 +98,7 @@ def unroll_single(loop: ir.Operation) -> list[ir.Operation]:
     What slices or updates the whole of a value is that value.
     """
     body = loop.regions[1].blocks[0]
-    end = last_op(body)
+    end = block_terminator(body)
     for argument, operand in zip(body.arguments, loop.operands, strict=True):
         argument.replace_all_uses_with(operand)
     found = []

@@ -23,7 +23,7 @@ class Parts(Protocol):
     def cut(self, value: ir.Value, cut: Cut, point: ir.InsertionPoint) -> ir.Value:
         """The part of a whole value, made at a point."""
 
-    def share(
+    def strip_mined(
         self, op: ir.Operation, operands: Sequence[ir.Value], values: Mapping[ir.Value, ir.Value]
     ) -> ir.Operation | None:
         """A copy with the microbatch's iterations, of a loop that is shared out; else None."""
@@ -41,8 +41,8 @@ def make_local_control_flow(
         operands: those of the copy, a loop's already in the form of what it carries.
         captured: new values for the values from outside that the regions use.
     """
-    if (shared := parts.share(op, operands, captured)) is not None:
-        return shared
+    if (mined := parts.strip_mined(op, operands, captured)) is not None:
+        return mined
     local = hollow_copy(op, operands, [parts.type_of(result) for result in op.results])
     for old_region, new_region in zip(op.regions, local.regions, strict=True):
         old = old_region.blocks[0]

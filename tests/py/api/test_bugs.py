@@ -73,7 +73,7 @@ def fails(*_: Any, **__: Any) -> Any:
 def test_every_door_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, call in {
         "shardc.importer.from_jax.describe": lowered,
-        "shardc.api.function.ask_as_they_lie": lowered,
+        "shardc.api.function.constrain_to_placements": lowered,
         "shardc.api.stages.plan_program": lambda: lowered().plan(),
         "shardc.compiler.replay": lambda: lowered().plan().explain(),
         "shardc.api.stages.explain": lambda: lowered().plan().explain(),

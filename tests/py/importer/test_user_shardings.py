@@ -10,9 +10,14 @@ from jax.sharding import PartitionSpec as P
 from shardc.errors import InputError
 from shardc.importer.from_jax import import_function
 from shardc.importer.program import Imported
-from shardc.importer.user_shardings import ask_as_they_lie, ask_by_patterns, dotted, matches
+from shardc.importer.user_shardings import (
+    constrain_by_patterns,
+    constrain_to_placements,
+    dotted,
+    matches,
+)
 from shardc.ir.attributes import SHARDING, arg_attrs
-from shardc.ir.user_shardings import asked_of, print_asked
+from shardc.ir.user_shardings import print_user_sharding, read_user_sharding
 from shardc.ir.walk import main_function
 
 AXES = (("data", 2), ("model", 4))
@@ -32,7 +37,7 @@ def asked(program: Imported) -> dict[str, str]:
     with program.module.context:
         attrs = arg_attrs(main_function(program.module.operation))
         return {
-            dotted(argument.name): print_asked(asked_of(each[SHARDING]))
+            dotted(argument.name): print_user_sharding(read_user_sharding(each[SHARDING]))
             for argument, each in zip(program.arguments, attrs, strict=True)
             if SHARDING in each
         }
@@ -58,7 +63,7 @@ def test_a_pattern_fits_a_name_or_its_end(pattern, fits):
 def test_patterns_are_written_on_the_arguments_that_they_fit():
     program = imported()
     specs = {"params.*.kernel": P(None, ("data", "model")), "x": P(P.UNCONSTRAINED)}
-    ask_by_patterns(program, specs, AXES)
+    constrain_by_patterns(program, specs, AXES)
     assert asked(program) == {"params.layers.0.kernel": "[-, data*model]", "x": "[?, -]"}
 
 
@@ -68,9 +73,9 @@ def test_the_mesh_may_come_with_a_sharding_or_from_the_context():
         program = imported()
         if context:
             with jax.set_mesh(mesh):
-                ask_by_patterns(program, {"bias": spec}, ())
+                constrain_by_patterns(program, {"bias": spec}, ())
         else:
-            ask_by_patterns(program, {"bias": spec}, ())
+            constrain_by_patterns(program, {"bias": spec}, ())
         assert asked(program) == {"params.layers.0.bias": "[data]"}
 
 
@@ -85,7 +90,7 @@ def test_the_mesh_may_come_with_a_sharding_or_from_the_context():
 )
 def test_patterns_that_cannot_be_meant_are_refused(shardings, code, words):
     with pytest.raises(InputError, match=words) as caught:
-        ask_by_patterns(imported(), shardings, AXES)
+        constrain_by_patterns(imported(), shardings, AXES)
     assert caught.value.code == code
 
 
@@ -93,9 +98,9 @@ def test_a_pattern_must_agree_with_in_shardings():
     mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     program = import_function(jnp.sin, (X,), in_shardings=NamedSharding(mesh, P("data")))
     name = program.arguments[0].name
-    ask_by_patterns(program, {name: P("data")}, AXES)
+    constrain_by_patterns(program, {name: P("data")}, AXES)
     with pytest.raises(InputError, match="in_shardings wants") as caught:
-        ask_by_patterns(program, {name: P("model")}, AXES)
+        constrain_by_patterns(program, {name: P("model")}, AXES)
     assert caught.value.code == "SHARDC-204"
 
 
@@ -110,22 +115,22 @@ def placed(*specs: P | None, shape: tuple[int, int] = (2, 4)) -> list[jax.Array]
 
 def test_arrays_in_parts_ask_for_their_sharding_and_whole_ones_do_not():
     program = imported()
-    ask_as_they_lie(program, placed(P(), P("model"), None))
+    constrain_to_placements(program, placed(P(), P("model"), None))
     assert asked(program) == {"params.layers.0.kernel": "[model, -]"}
 
 
 def test_arrays_on_several_meshes_ask_for_nothing():
     leaves = [*placed(P("data"), None, None)[:2], placed(None, None, P("data"), shape=(4, 2))[2]]
     program = imported()
-    ask_as_they_lie(program, leaves)
+    constrain_to_placements(program, leaves)
     assert asked(program) == {}
 
 
 def test_what_is_asked_for_otherwise_comes_first():
     leaves = placed(None, P("model"), P("data"))
     program = imported()
-    ask_as_they_lie(program, leaves, mesh=(8,))
+    constrain_to_placements(program, leaves, mesh=(8,))
     assert asked(program) == {}
-    ask_by_patterns(program, {"kernel": P(None, "model")}, AXES)
-    ask_as_they_lie(program, leaves)
+    constrain_by_patterns(program, {"kernel": P(None, "model")}, AXES)
+    constrain_to_placements(program, leaves)
     assert asked(program) == {"params.layers.0.kernel": "[-, model]", "x": "[data, -]"}

@@ -10,7 +10,7 @@ import pytest
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.loops.stacked_layers import even_cuts, row_flow
+from shardc.analysis.loops.stacked_layers import even_cuts, stacked_layers
 from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.program.counted_loop import trip_count
 from shardc.compiler import prepare
@@ -242,7 +242,7 @@ def test_iterations_are_counted_over_all_networks() -> None:
 def test_networks_are_cut_in_proportion_to_their_work() -> None:
     module, _ = prepared("two networks")
     with module.context:
-        flow = row_flow(module.operation, state_arguments(main_function(module.operation)))
+        flow = stacked_layers(module.operation, state_arguments(main_function(module.operation)))
     assert [group.trips for group in flow.groups] == [5, 3]
     assert even_cuts(flow, 1) == ()
     assert even_cuts(flow, 100) == (1, 2, 3, 4, 6, 7)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardc.analysis.batch.refusal import Hindrance, MicrobatchRefusal
+from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason
 from shardc.analysis.program.counted_loop import trip_count
 from shardc.compiler import prepare
 from shardc.cost.submeshes import mesh_of
@@ -51,7 +51,7 @@ def test_what_no_number_of_microbatches_can_do_is_found_out_once(
 
     def refuse(module: object, count: int, *_: object) -> MicrobatchRefusal:
         found.append(count)
-        return MicrobatchRefusal(Hindrance.WHOLE_BATCH, "it cannot be cut", others=others)
+        return MicrobatchRefusal(RefusalReason.WHOLE_BATCH, "it cannot be cut", others=others)
 
     monkeypatch.setattr("shardc.planner.split_cache.try_split", refuse)
     module = import_function(lambda x: x, (np.ones(4, np.float32),), {}).module

@@ -30,7 +30,7 @@ from shardc.passes.plan_stages import PlanStages
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.plan.layout import Mesh
 from shardc.specs.form import FormError
-from shardc.specs.forms import FORM_BEHIND, verify_behind
+from shardc.specs.forms import FORM_AFTER, verify_after
 from tests.py.table import CLUSTER
 
 MESHES = (Mesh((("x", 2),), (0, 1)), Mesh((("x", 2),), (2, 3)))
@@ -63,7 +63,7 @@ def module_behind(name: str) -> ir.Module:
         run_passes(module, [each])
         if each.name == name:
             break
-    verify_behind(name, module.operation)
+    verify_after(name, module.operation)
     return module
 
 
@@ -150,9 +150,9 @@ def test_a_broken_form_is_found(case: str) -> None:
     with module.context, ir.Location.unknown():
         damage(module)
         with pytest.raises(FormError, match=message) as raised:
-            verify_behind(name, module.operation)
+            verify_after(name, module.operation)
     assert raised.value.code == "SHARDC-999"
 
 
 def test_every_form_belongs_to_a_pass() -> None:
-    assert set(FORM_BEHIND) <= set(PASSES)
+    assert set(FORM_AFTER) <= set(PASSES)

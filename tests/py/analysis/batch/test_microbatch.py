@@ -6,7 +6,7 @@ from shardc.analysis.batch.accumulations import analyse
 from shardc.analysis.batch.batch_split import batch_analysis
 from shardc.analysis.batch.batch_state import Cut, FactorCut, Kind, from_factor, to_factor
 from shardc.analysis.batch.microbatch import BatchFlow
-from shardc.analysis.batch.refusal import Hindrance
+from shardc.analysis.batch.refusal import RefusalReason
 from shardc.analysis.batch.step_program import program_of
 from shardc.errors import MicrobatchError
 from shardc.ir.context import Module, parse
@@ -30,7 +30,7 @@ def flow_of(body: str, arguments: str = ARGUMENTS) -> BatchFlow:
 
 def last(flow: BatchFlow) -> tuple[Kind, int]:
     """Kind and level of the last value."""
-    return flow.states[-1].kind, flow.states[-1].level
+    return flow.states[-1].kind, flow.states[-1].sweep
 
 
 DOT = """%y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
@@ -184,14 +184,14 @@ def test_analysis_reports_an_obstacle_and_does_not_raise() -> None:
            return %g : tensor<6x6xf32> }"""
     )
     facts = batch_analysis(module.operation)
-    assert facts.obstacle is not None and facts.obstacle.hindrance is Hindrance.WHOLE_BATCH
+    assert facts.obstacle is not None and facts.obstacle.hindrance is RefusalReason.WHOLE_BATCH
     assert facts.batch_args == {1: 0} and facts.parts == 1 and facts.state == {0: 0}
 
 
 def test_wrong_batch_arguments() -> None:
     module = parse("func.func public @main(%w: tensor<6x6xf32>, %x: tensor<8x3xf32>) { return }")
     facts = batch_analysis(module.operation, (0, 1))
-    assert facts.obstacle is not None and facts.obstacle.hindrance is Hindrance.NO_BATCH
+    assert facts.obstacle is not None and facts.obstacle.hindrance is RefusalReason.NO_BATCH
     with pytest.raises(MicrobatchError, match="there is no argument 5"):
         batch_analysis(module.operation, (5,))
 

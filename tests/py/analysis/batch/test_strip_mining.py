@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
-from shardc.analysis.batch.strip_mining import SharedLoop, share
+from shardc.analysis.batch.strip_mining import StripMinedLoop, strip_mine
 from shardc.compiler import prepare
 from shardc.importer.from_jax import import_function
 from shardc.ir.clone import captures
@@ -20,7 +20,7 @@ X, W = np.ones((4, 3, 5), np.float32), np.ones((5, 5), np.float32)
 ROWS = State(Kind.VARYING, 0, Cut(0))
 
 
-def shared(function: Callable[..., Any]) -> SharedLoop | None:
+def strip_mined(function: Callable[..., Any]) -> StripMinedLoop | None:
     """How the only loop of a function of (X, W) is shared out when X is cut along dim 0."""
     module = import_function(function, (X, W)).module
     prepare(module)
@@ -28,7 +28,7 @@ def shared(function: Callable[..., Any]) -> SharedLoop | None:
         loop = next(op for op in ops(main_function(module.operation)) if "while" in op.name)
         states = [ROWS if shape_of(v) == X.shape else INVARIANT for v in loop.operands]
         around = {v: ROWS if shape_of(v) == X.shape else INVARIANT for v in captures(loop)}
-        return share(loop, states, around)
+        return strip_mine(loop, states, around)
 
 
 def add_up(x: Any, w: Any) -> Any:
@@ -79,35 +79,35 @@ def counts(x: Any, w: Any) -> Any:
 
 
 def test_sums_are_partial_and_rows_that_are_read_lie_in_the_part() -> None:
-    found = shared(add_up)
+    found = strip_mined(add_up)
     assert found is not None
-    assert found.share.counted.trips == 4
-    assert found.share.forwards
-    assert len(found.share.reads) == 1
+    assert found.mining.counted.trips == 4
+    assert found.mining.forwards
+    assert len(found.mining.reads) == 1
     assert State(Kind.PARTIAL) in found.carries
 
 
 def test_rows_that_are_written_are_parts() -> None:
-    found = shared(stack)
+    found = strip_mined(stack)
     assert found is not None
-    assert not found.share.forwards
-    assert [found.carries[p] for p in found.share.writes] == [ROWS]
+    assert not found.mining.forwards
+    assert [found.carries[p] for p in found.mining.writes] == [ROWS]
 
 
 def test_blocks_may_have_several_rows() -> None:
-    found = shared(of_two)
+    found = strip_mined(of_two)
     assert found is not None
-    assert found.share.counted.trips == 2
+    assert found.mining.counted.trips == 2
 
 
 def test_a_block_may_be_read_and_written() -> None:
-    found = shared(state_in_place)
+    found = strip_mined(state_in_place)
     assert found is not None
-    assert list(found.share.writes.values()) == list(found.share.reads.values()) == [0]
+    assert list(found.mining.writes.values()) == list(found.mining.reads.values()) == [0]
 
 
 @pytest.mark.parametrize(
     "function", [carried_on, from_ones, the_largest, neighbours, the_whole, counts]
 )
 def test_iterations_that_meet_in_more_than_sums_are_not_shared_out(function: Any) -> None:
-    assert shared(function) is None
+    assert strip_mined(function) is None

@@ -10,13 +10,13 @@ import pytest
 from jax import lax
 
 from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
-from shardc.analysis.batch.strip_mining import share
+from shardc.analysis.batch.strip_mining import strip_mine
 from shardc.analysis.loops.row_loop import row_loop, row_read
 from shardc.compiler import prepare
 from shardc.importer.from_jax import import_function
 from shardc.ir.clone import captures
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import made_by, main_function, terminator
+from shardc.ir.walk import defining_op, main_function, terminator
 
 Index = Callable[[Any, int], Any]  # a count and the number of rows -> the row that is read
 WIDTH = 2
@@ -69,7 +69,7 @@ def programs() -> Any:
     module = import_function(lambda *xs: step(*xs, stack=False), tuple(xs), {}).module
     prepare(module)
     read = [np.asarray(found).astype(int) for found in jax.jit(step, static_argnums=2)(*xs, True)]
-    loops = [made_by(value) for value in terminator(main_function(module.operation)).operands]
+    loops = [defining_op(value) for value in terminator(main_function(module.operation)).operands]
     return module, {case: each for case, *each in zip(CASES, read, loops, strict=True)}
 
 
@@ -79,8 +79,10 @@ def shared_out(loop: Any, rows: int) -> list[bool]:
     def state(value: Any) -> State:
         return State(Kind.VARYING, 0, Cut(0)) if shape_of(value) == (rows, WIDTH) else INVARIANT
 
-    found = share(loop, [state(v) for v in loop.operands], {v: state(v) for v in captures(loop)})
-    return [] if found is None else [found.share.forwards]
+    found = strip_mine(
+        loop, [state(v) for v in loop.operands], {v: state(v) for v in captures(loop)}
+    )
+    return [] if found is None else [found.mining.forwards]
 
 
 def cut(loop: Any, rows: int) -> list[bool]:
@@ -155,5 +157,5 @@ def test_a_counter_may_begin_anywhere_in_its_type(wide: bool) -> None:
         count = np.arange(rows[c])
         either = ((True, count), (False, count[::-1]))
         orders = [o for o, each in either if np.array_equal(read, each)]
-        assert cut(made_by(end), rows[c]) == orders, c
+        assert cut(defining_op(end), rows[c]) == orders, c
         assert wide <= bool(orders), c

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shardc.analysis.loops.stacked_layers import row_flow
+from shardc.analysis.loops.stacked_layers import stacked_layers
 from shardc.analysis.program.arguments import state_arguments
 from shardc.compiler import even_loop_cuts, prepare, split
 from shardc.importer.from_jax import import_function
@@ -38,7 +38,7 @@ def test_a_zero_that_two_stacks_share_does_not_say_where_their_rows_are() -> Non
     prepare(module)
     with module.context:
         main = main_function(module.operation)
-        flow = row_flow(module.operation, state_arguments(main))
+        flow = stacked_layers(module.operation, state_arguments(main))
         assert flow.stacks[body(main).arguments[0]][0] == 1
         assert not flow.conflicts
     cut = split(module, 2, None, (), even_loop_cuts(module, 2))

@@ -13,7 +13,7 @@ from shardc.analysis.program.counted_loop import counted_loop, trip_count
 from shardc.analysis.values.facts import Values, counts_along, number_of
 from shardc.ir.context import parse
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import last_op, made_by, main_function, ops, terminator
+from shardc.ir.walk import block_terminator, defining_op, main_function, ops, terminator
 from tests.py.analysis.values.integer_programs import (
     Counter,
     limits,
@@ -30,7 +30,7 @@ def evaluated(module: ir.Module) -> list[np.ndarray]:
 
 def source(wide: ir.Value) -> ir.Value:
     """The value of which a program returns a copy in a wide type."""
-    op = made_by(wide)
+    op = defining_op(wide)
     assert op is not None
     assert op.name == "stablehlo.convert"
     return op.operands[0]
@@ -100,9 +100,11 @@ def test_facts_of_iterations_are_what_the_interpreter_computes(seed: int) -> Non
         return
     inside = loop.regions[1].blocks[0]
     values = counted.values(inside)
-    for update, expected in list(zip(last_op(inside).operands, evaluated(module), strict=True))[3:]:
-        flat = made_by(update).operands[1]
-        wide = made_by(flat).operands[0]
+    for update, expected in list(
+        zip(block_terminator(inside).operands, evaluated(module), strict=True)
+    )[3:]:
+        flat = defining_op(update).operands[1]
+        wide = defining_op(flat).operands[0]
         for value in (flat, wide, source(wide)):
             found = values.of(value)
             if found is not None:

@@ -7,7 +7,7 @@ from jax.extend.mlir.dialects import stablehlo
 
 from shardc.analysis.program.counted_loop import counted_loop
 from shardc.ir.context import parse
-from shardc.ir.walk import last_op, made_by, main_function, ops
+from shardc.ir.walk import block_terminator, defining_op, main_function, ops
 from shardc.rewrite.loops.fission import fission
 
 LOOP = """
@@ -53,7 +53,7 @@ def test_two_loops_give_what_the_one_gave(type_: str, start: int, step: int, end
     counted = counted_loop(loop)
     assert counted is not None
     assert (counted.start, counted.step) == (start, step)
-    converted = made_by(last_op(loop.regions[1].blocks[0]).operands[1]).operands[1]
+    converted = defining_op(block_terminator(loop.regions[1].blocks[0]).operands[1]).operands[1]
     with module.context:
         fission(loop, counted, [converted], [1])
     assert str(module).count("stablehlo.while") == 2
