@@ -11,7 +11,7 @@ from shardc.analysis.shardings.reshard_tables import Column, StrategyColumns
 from shardc.analysis.shardings.stage_problem import OpReduction
 from shardc.analysis.shardings.strategies import (
     Strategy,
-    as_asked,
+    matching_request,
     can_start_sums,
     identity_strategies,
     result_strategies,
@@ -149,7 +149,7 @@ class FunctionNodes:
         facts = self.facts.of(op, time, rule, flags)
         cost, strategies = facts.cost, facts.splitting.on(self.graph.mesh)
         if ASKED in op.attributes:
-            strategies = as_asked(op, strategies)
+            strategies = matching_request(op, strategies)
         columns = self.graph.reshards.columns(strategies)
         num_result_bytes = _result_bytes(op.results, columns)
         self.num_flops += cost.flops * repeats

@@ -20,12 +20,12 @@ from shardc.rules.reducers import reducer
 
 Axes = tuple[tuple[str, int], ...]
 
-# Ops through which partial sums pass: which operands may be unreduced, and how.
-ALL_OPERANDS = "all"  # every operand is unreduced
-ONE_OPERAND = "one"  # exactly one of them
-SOME_OPERANDS = "some"  # some or all: one device counts each of the others, which are whole
-FIRST_OPERAND = "first"  # the first, the others are whole
-FIRST_TWO = "first two"  # the first and the second, the others are whole
+# Linear ops, which propagate partial sums: which operands are unreduced together.
+ALL_OPERANDS = "all"  # every operand
+ONE_OPERAND = "one"  # exactly one
+SOME_OPERANDS = "some"  # one or more; one device alone contributes each of the reduced ones
+FIRST_OPERAND = "first"  # the first only
+FIRST_TWO = "first two"  # the first and the second only
 LINEAR = {
     "stablehlo.add": SOME_OPERANDS,
     "stablehlo.subtract": SOME_OPERANDS,
@@ -47,10 +47,10 @@ class Strategy:
     """One way to run an op.
 
     Attributes:
-        operands: the shardings that it takes its operands in.
+        operands: the shardings that it requires of its operands.
         results: the shardings of its results; unreduced where each device has a partial sum.
         reduce_axes: axes over which it all-reduces its own result (a max over a split dim).
-        num_shards: into how many equal parts the work is split.
+        num_shards: number of equal parts of the work.
     """
 
     operands: tuple[TensorSharding, ...]
@@ -64,14 +64,14 @@ class Splitting:
     """How an op may be split, whatever the mesh.
 
     Attributes:
-        rule: Shardy's; None: the op is run whole.
-        whole: its only strategy where there is no rule.
+        rule: its sharding rule; None: the op is replicated.
+        whole: the replicated strategy, the only one without a rule.
         allowed: for each factor whether axes may split it.
-        shares: for each factor whether the devices that split it share the work.
-        by_sum: devices that split a reduction factor are left with partial sums.
-        together: sets of operands that may be partial sums, none if there may be no such sums
-            before the op.
-        leaves_sums: some strategy may leave the result as partial sums.
+        shares: for each factor whether splitting it divides the work.
+        by_sum: splitting a reduction factor leaves partial sums.
+        together: sets of operands that may be unreduced together; empty if the op takes no
+            partial sums.
+        leaves_sums: some strategy may leave the result unreduced.
     """
 
     rule: OpRule | None
@@ -92,12 +92,12 @@ class Splitting:
 
 
 def splitting(op: ir.Operation, rule: OpRule | None, unreduced: tuple[bool, ...]) -> Splitting:
-    """How `op` may be split. An op without a rule or with empty tensors, and factors that the
-    lowering does not allow, are whole.
+    """How `op` may be split. An op without a rule or with empty tensors is replicated; a factor
+    that the lowering does not allow is never split.
 
     Args:
-        rule: Shardy's rule for the op.
-        unreduced: for each operand, whether its producer can leave it as partial sums.
+        rule: sharding rule of the op.
+        unreduced: for each operand, whether its producer can leave it unreduced.
     """
     shapes = [_shape(value) for value in op.operands]
     result_shapes = [_shape(value) for value in op.results]
@@ -124,7 +124,7 @@ def splitting(op: ir.Operation, rule: OpRule | None, unreduced: tuple[bool, ...]
 
 
 def is_zero_for_a_loop(op: ir.Operation) -> bool:
-    """Whether `op` makes the zeros that a loop starts to add to: they are partial sums, too."""
+    """Whether `op` makes the zeros that initialize an accumulator of a loop: also a partial sum."""
     if op.name not in ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"):
         return False
     users = (use.owner.operation.name for use in op.results[0].uses)
@@ -132,27 +132,27 @@ def is_zero_for_a_loop(op: ir.Operation) -> bool:
 
 
 def can_start_sums(value: ir.Value) -> bool:
-    """Whether a loop that carries `value` may carry partial sums: it starts from zeros."""
+    """Whether a loop with the initial value `value` may carry partial sums: it is zero."""
     owner = value.owner
     return isinstance(owner, ir.Operation | ir.OpView) and is_zero_for_a_loop(owner.operation)
 
 
 def identity_strategies(operand: ir.Value, mesh: Mesh, unreduced: bool) -> tuple[Strategy, ...]:
-    """The ways to hand `operand` on as it is: in any even sharding, replicated first; as partial
-    sums too if it can come so. For barriers, and for what a loop carries."""
+    """The strategies that forward `operand` unchanged: in any even sharding, replicated first, and
+    also unreduced if `unreduced`. For barriers and loop-carried values."""
     return _identity_strategies(_shape(operand), mesh.axes, unreduced)
 
 
 def user_strategies(operand: ir.Value, mesh: Mesh, asked: UserSharding) -> tuple[Strategy, ...]:
-    """The ways to hand `operand` on that lie as the user asks."""
+    """The strategies that forward `operand` in a sharding that the user's allows."""
     return _user_strategies(_shape(operand), mesh.axes, asked)
 
 
-def as_asked(op: ir.Operation, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
-    """Those whose result lies as a plan by hand asks (`shardc.asked`).
+def matching_request(op: ir.Operation, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
+    """The strategies whose result has the sharding that a hand-written plan asks for.
 
     Raises:
-        PlanError: SHARDC-203, none does.
+        PlanError: SHARDC-203, there is none.
     """
     asked = read_user_sharding(op.attributes[ASKED])
     found = tuple(each for each in strategies if asked.allows(each.results[0]))
@@ -167,12 +167,12 @@ def as_asked(op: ir.Operation, strategies: tuple[Strategy, ...]) -> tuple[Strate
 
 
 def result_strategies(result: ir.Value, mesh: Mesh) -> tuple[Strategy, ...]:
-    """The ways in which a result of a branch can lie, whatever it is made from."""
+    """The possible shardings of a result of a branch, whatever its operands."""
     return _result_strategies(_shape(result), mesh.axes)
 
 
 def whole_strategy(operand: ir.Value, result: bool = True) -> tuple[Strategy, ...]:
-    """To take `operand` whole, and to hand it on so if `result`: the only strategy."""
+    """The one strategy that replicates `operand`, and the result if there is one (`result`)."""
     return _whole_strategy(len(_shape(operand)), result)
 
 
@@ -184,21 +184,21 @@ def _shape(value: ir.Value) -> tuple[int, ...]:
 def _identity_strategies(
     shape: tuple[int, ...], axes: Axes, unreduced: bool
 ) -> tuple[Strategy, ...]:
-    return _passing_on(value_shardings(shape, axes, unreduced), axes)
+    return _forwarding(value_shardings(shape, axes, unreduced), axes)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _user_strategies(
     shape: tuple[int, ...], axes: Axes, asked: UserSharding
 ) -> tuple[Strategy, ...]:
-    return _passing_on(asked.only(value_shardings(shape, axes)), axes)
+    return _forwarding(asked.only(value_shardings(shape, axes)), axes)
 
 
-def _passing_on(ways: tuple[TensorSharding, ...], axes: Axes) -> tuple[Strategy, ...]:
+def _forwarding(shardings: tuple[TensorSharding, ...], axes: Axes) -> tuple[Strategy, ...]:
     sizes = dict(axes)
     return tuple(
-        Strategy((lies,), (lies,), (), math.prod(sizes[axis] for axis in lies.axes))
-        for lies in ways
+        Strategy((each,), (each,), (), math.prod(sizes[axis] for axis in each.axes))
+        for each in shardings
     )
 
 
@@ -211,22 +211,22 @@ def _result_strategies(shape: tuple[int, ...], axes: Axes) -> tuple[Strategy, ..
 
 @functools.cache
 def _whole_strategy(rank: int, result: bool) -> tuple[Strategy, ...]:
-    lies = (TensorSharding.replicated(rank),)
-    return (Strategy(lies, lies if result else (), (), 1),)
+    whole = (TensorSharding.replicated(rank),)
+    return (Strategy(whole, whole if result else (), (), 1),)
 
 
 def reduces_by_sum(op: ir.Operation) -> bool:
-    """Whether devices that split a reduction factor of `op` are left with partial sums."""
+    """Whether splitting a reduction factor of `op` leaves partial sums."""
     return op.name != "stablehlo.reduce" or reducer(op) == "add"
 
 
 def _unreduced_together(
     op: ir.Operation, unreduced: tuple[bool, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """The sets of operands of which `op` may get partial sums, to leave one of its result."""
+    """The sets of operands that may be unreduced together and leave the result unreduced."""
     if op.name not in LINEAR or not any(unreduced) or not _sums(op.results[0]):
         return ()
-    if op.name in COUNTED_ONCE:  # what is whole is zero on all devices but one
+    if op.name in COUNTED_ONCE:  # a reduced operand is zeroed on all devices but one
         zero = set(range(len(op.operands)))
     else:
         zero = {p for p, value in enumerate(op.operands) if is_zero(value)}
@@ -235,7 +235,7 @@ def _unreduced_together(
 
 
 def _sums(value: ir.Value) -> bool:
-    """Whether parts of `value` may be added up in any order: floats."""
+    """Whether partial sums of `value` are allowed: floats only."""
     element = str(ir.RankedTensorType(value.type).element_type)
     return element in ("f16", "bf16", "f32", "f64")
 
@@ -327,9 +327,9 @@ def _strategy(
 def value_shardings(
     shape: tuple[int, ...], axes: Axes, unreduced: bool = False
 ) -> tuple[TensorSharding, ...]:
-    """Every even sharding of a tensor, replicated first; with partial sums too if asked for.
+    """Every even sharding of a tensor, replicated first; unreduced ones too if `unreduced`.
 
-    An empty tensor is replicated: JAX takes it for that, whatever it was asked for.
+    An empty tensor is replicated: JAX treats it as such, whatever sharding was requested.
     """
     if 0 in shape:
         return (TensorSharding.replicated(len(shape)),)
