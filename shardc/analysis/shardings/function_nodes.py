@@ -11,9 +11,9 @@ from shardc.analysis.shardings.reshard_tables import Column, StrategyColumns
 from shardc.analysis.shardings.stage_problem import OpReduction
 from shardc.analysis.shardings.strategies import (
     Strategy,
-    matching_request,
     can_start_sums,
     identity_strategies,
+    matching_request,
     result_strategies,
     user_strategies,
     whole_strategy,

@@ -145,7 +145,7 @@ def identity_strategies(operand: ir.Value, mesh: Mesh, unreduced: bool) -> tuple
 
 def user_strategies(operand: ir.Value, mesh: Mesh, asked: UserSharding) -> tuple[Strategy, ...]:
     """The strategies that forward `operand` in a sharding that the user's allows."""
-    return _user_strategies(_shape(operand), mesh.axes, asked)
+    return _requested(_shape(operand), mesh.axes, asked)
 
 
 def matching_request(op: ir.Operation, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
@@ -188,9 +188,7 @@ def _identity_strategies(
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _user_strategies(
-    shape: tuple[int, ...], axes: Axes, asked: UserSharding
-) -> tuple[Strategy, ...]:
+def _requested(shape: tuple[int, ...], axes: Axes, asked: UserSharding) -> tuple[Strategy, ...]:
     return _forwarding(asked.only(value_shardings(shape, axes)), axes)
 
 
@@ -249,7 +247,6 @@ def _strategies(
     by_sum: bool,
     together: tuple[tuple[int, ...], ...],
 ) -> tuple[Strategy, ...]:
-    """As `Splitting.on`."""
     found: dict[Strategy, None] = {}
     factors: list[int | None] = [None, *(f for f, ok in enumerate(allowed) if ok)]
     names = [name for name, _ in axes]
