@@ -11,7 +11,7 @@ devices. Compared are
 collectives  bytes of the results on one device in a step, summed by kind and replica groups: those
              that the plan lists against those in the optimised HLO. XLA's rewrites for CPUs are
              undone: several collectives become one over a tuple, 16-bit floats travel as 32-bit.
-peak         bytes on one device at the worst time of a step: the plan's against arguments + results
+peak         bytes on one device at the peak of a step: the plan's against arguments + results
              - results in place of arguments + temporaries of the program that runs, by XLA's own
              analysis, and what the runtime keeps for others meanwhile.
 """
@@ -171,7 +171,7 @@ def document(rows: list[Row], machine: dict[str, Any]) -> str:
             f" {found['stages_with_equal_collectives']} of {found['stages']} rows",
             "agree to the byte.",
             "",
-            "**Peak**: kB on one device at the worst time of a step: the plan's against XLA's own"
+            "**Peak**: kB on one device at the peak of a step: the plan's against XLA's own"
             " analysis of the program that",
             "runs (arguments + results - aliased + temporaries) and what the runtime keeps beside"
             " it. The error is"

@@ -1,1 +1,1 @@
-"""What there is to say of a plan, as data and as text."""
+"""The description of a plan, as data and as text."""

@@ -1,4 +1,4 @@
-"""Pipelines side by side, and why one of two is faster."""
+"""Compares pipelines, and explains why one of two is faster."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from rich.table import Table
 from shardc.plan.alternatives import Alternative, Alternatives, Terms, mesh_words
 from shardc.report.summary import seconds, size
 
-AS_FAST = 0.0005  # share of a step up to which two are equally fast
+AS_FAST = 0.0005  # relative difference up to which two steps count as equally fast
 
 _TIMES = {
     "compute_s": "compute of the busiest stage",
@@ -21,7 +21,7 @@ _TIMES = {
 
 
 def ranking_table(found: Alternatives, most: int) -> Table:
-    """The `most` fastest, each with what it loses to the first by."""
+    """The `most` fastest, each with the main reason why it is slower than the first."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", justify="right")
     table.add_column("proposed by")
@@ -31,7 +31,7 @@ def ranking_table(found: Alternatives, most: int) -> Table:
     table.add_column("schedule")
     table.add_column("step", justify="right")
     table.add_column("peak/device", justify="right")
-    table.add_column("against the first")
+    table.add_column("vs. the first")
     for number, each in enumerate(found.ranked[:most], 1):
         exact = each.exact
         table.add_row(
@@ -66,7 +66,7 @@ def layer_words(layers: Sequence[int]) -> str:
 
 
 def comparison(one: Alternative, other: Alternative) -> Iterator[str]:
-    """Lines that say which of two planned pipelines is faster, and by which part of the step."""
+    """Lines that name the faster of two planned pipelines, and the term that decides."""
     fast, slow = sorted((one, other), key=lambda each: each.step_time_s)
     a, b = _terms(fast), _terms(slow)
     yield (
@@ -82,11 +82,11 @@ def comparison(one: Alternative, other: Alternative) -> Iterator[str]:
         before, after = getattr(b, field), getattr(a, field)
         yield f"  {words}: {seconds(after)} and {seconds(before)} ({_more(before - after)})"
     yield f"  memory of the fullest device: {size(a.peak_bytes)} and {size(b.peak_bytes)}"
-    yield f"{slow.name} loses most by {_TIMES[_largest(a, b)]}"
+    yield f"{slow.name} loses most in {_TIMES[_largest(a, b)]}"
 
 
 def comparison_json(one: Alternative, other: Alternative) -> dict[str, Any]:
-    """The same for `--format json`: both, the faster one's name, and what the other takes more."""
+    """The same for `--format json`: both, the name of the faster one, and the other's excess."""
     fast, slow = sorted((one, other), key=lambda each: each.step_time_s)
     a, b = _terms(fast), _terms(slow)
     more = {field: getattr(b, field) - getattr(a, field) for field in Terms.__struct_fields__}
@@ -108,7 +108,7 @@ def _largest(a: Terms, b: Terms) -> str:
 
 
 def step_words(each: Alternative) -> str:
-    """What its step takes, as far as it is known."""
+    """The time of its step, as far as it is known."""
     if each.missing_bytes:
         return "does not fit"
     known = seconds(each.step_time_s)
@@ -116,9 +116,9 @@ def step_words(each: Alternative) -> str:
 
 
 def loses_by(each: Alternative, first: Alternative) -> str:
-    """What a pipeline loses by to the first one."""
+    """The main reason why a pipeline is slower than the first one."""
     if each.missing_bytes:
-        return f"{size(each.missing_bytes)} too many on a device"
+        return f"{size(each.missing_bytes)} too much for a device"
     if each is first or first.step_time_s == math.inf:
         return ""
     lost = each.step_time_s / first.step_time_s - 1

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from shardc.plan.account import TENSOR, AxisUse, Role
 from shardc.report.model import AxisWords
 
-LEAST = 0.05  # share from which a role is named
-NOTHING = 0.005  # share up to which an axis does not split at all
+LEAST = 0.05  # a role needs at least this share to be named
+NOTHING = 0.005  # an axis with at most this share does not split anything
 SPLIT = 0.3  # share of state that must be split beyond what tensor parallelism splits anyway
 
 
 def axis_words(use: AxisUse, *, trains: bool = True) -> AxisWords:
-    """What an axis does, by share of FLOPs, bytes and state.
+    """The role of an axis, by share of FLOPs, bytes and state.
 
     Args:
-        trains: the program has a backward pass; without one, what it carries along (the cache of a
-            decoding step) is no parameter, and splitting it is no ZeRO.
+        trains: the program has a backward pass; without one, loop-carried state (the cache of a
+            decoding step) is not a parameter, and splitting it is not ZeRO.
     """
     flops = use.flops or use.num_bytes  # a stage without products
     tensor = sum(flops.get(role, 0.0) for role in TENSOR)
@@ -53,23 +53,23 @@ def axis_words(use: AxisUse, *, trains: bool = True) -> AxisWords:
 
 
 def _tensor_name(flops: dict[Role, float]) -> str:
-    """Megatron's where some matrices are split by columns, and others by rows."""
+    """Megatron's if it splits some matrices by columns, and others by rows."""
     columns, rows = flops.get(Role.COLUMNS, 0.0), flops.get(Role.ROWS, 0.0)
     both = min(columns, rows) >= LEAST
     return "Megatron tensor parallel" if both else "tensor parallel"
 
 
 def zero_words(use: AxisUse, tensor: float) -> str:
-    """Which state the axis splits that it need not split for its products; "" for none.
+    """The state that the axis splits beyond what its products require; "" for none.
 
-    Source: Rajbhandari et al., ZeRO, SC 2020: stage 1 splits optimizer state, 2 gradients as well,
-    3 parameters as well (also known as fully sharded data parallelism).
+    Source: Rajbhandari et al., ZeRO, SC 2020: stage 1 splits optimizer state, 2 also gradients,
+    3 also parameters (also known as fully sharded data parallelism).
 
     Args:
         tensor: share of FLOPs for which parameters are split anyway.
     """
     if use.flops.get(Role.DATA, 0.0) + use.flops.get(Role.SEQUENCE, 0.0) < LEAST:
-        return ""  # it splits parameters for its products alone
+        return ""  # it splits parameters only for its products
     beyond = {name: share - tensor for name, share in use.state.items()}
     if beyond.get("parameters", 0.0) >= SPLIT:
         return f"FSDP (ZeRO-3: {use.state['parameters']:.0%} of the parameters are split)"
@@ -97,5 +97,5 @@ def headline(num_groups: int, chunks: int, axes: Sequence[AxisWords]) -> str:
     used = {role for axis in axes for role, share in axis.flops.items() if share >= NOTHING}
     if num_groups == 1 and axes and used == {Role.WHOLE.value}:
         count = math.prod(axis.size for axis in axes)
-        return f"no parallelism: each of {count} devices does the whole step"
+        return f"no parallelism: each of {count} devices runs the whole step"
     return "; ".join(parts) or "one device"

@@ -1,4 +1,4 @@
-"""Choices of a plan in words: what they cost, and why the alternatives lose."""
+"""The choices of a plan in words: their costs, and why the alternatives cost more."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -34,10 +34,10 @@ def choices(module: Module, plan: Plan, cluster: Cluster, matches: Matches) -> l
 
 
 def explained_choices(module: Module, plan: Plan, cluster: Cluster, pattern: str) -> str:
-    """Text about the arguments and ops of a prepared module that `pattern` fits.
+    """Text about the arguments and ops of a prepared module that match `pattern`.
 
     Raises:
-        InputError: SHARDC-180, it fits nothing.
+        InputError: SHARDC-180, there is no match.
     """
 
     def fits(subject: Subject) -> bool:
@@ -64,9 +64,9 @@ def _lines(choice: Choice) -> Iterator[str]:
     for text, more in choice.alternatives:
         sign = "+" if more.seconds >= 0 else "-"
         change = f"{sign}{seconds(abs(more.seconds))}"
-        yield f"    or {text}: {change} with its neighbours as they are: {_parts(more, '+')}"
+        yield f"    or {text}: {change} with its neighbours unchanged: {_parts(more, '+')}"
     if choice.num_ruled_out:
-        yield f"    {choice.num_ruled_out} others are impossible with its neighbours as they are"
+        yield f"    {choice.num_ruled_out} others are impossible with its neighbours unchanged"
 
 
 def _parts(cost: Cost, plus: str) -> str:

@@ -1,4 +1,4 @@
-"""What costs more than it might, each with its price."""
+"""Avoidable costs of a plan, each with its price."""
 
 from collections.abc import Iterator
 
@@ -10,20 +10,20 @@ from shardc.plan.notes import NoteCode
 from shardc.report.model import Finding
 from shardc.report.summary import seconds, size
 
-COMMUNICATION, WAITING = 0.5, 0.3  # shares of a step from which they are worth a warning
+COMMUNICATION, WAITING = 0.5, 0.3  # shares of a step that deserve a warning
 IDLE = 0.5  # share of an axis's FLOPs
-# What the words about a plan warn of; `shardc lint` has all.
+# The warnings in a plan's description; `shardc lint` has all of them.
 WARN = frozenset("communication waiting unproven no-batch tight idle-axis uneven-dim".split())
 TIGHT = 0.97  # share of the memory limit
 FAR = 0.1  # share of a step by which the optimum may be shorter
-LARGE = 0.01  # share of a device's state from which a whole value is large
+LARGE = 0.01  # a replicated value with at least this share of a device's state is large
 REPLICATED = 0.05  # share of a step
-PADDED = 128  # what a dim that hardly divides is rounded up to
-MOST_PADDING = 0.05  # share by which padding may make a dim longer
+PADDED = 128  # an awkward dim is rounded up to a multiple of this
+MOST_PADDING = 0.05  # share by which padding may lengthen a dim
 
 
 def findings(plan: Plan) -> tuple[Finding, ...]:
-    """What to know of a plan, the dearest first."""
+    """The findings on a plan, most expensive first."""
     found = [*_of_time(plan), *_of_solver(plan), *_of_notes(plan)]
     if plan.account is not None:
         found += [*_of_memory(plan, plan.account), *_of_axes(plan, plan.account)]
@@ -45,14 +45,14 @@ def _of_time(plan: Plan) -> Iterator[Finding]:
             "communication",
             f"communication is {terms.communication_s / step_s:.0%} of the step: the model is too"
             f" small for {devices} devices; on {fewer} its compute alone would take"
-            f" {work_s / fewer / step_s:.2g} x as long as this step",
+            f" {work_s / fewer / step_s:.2g} x the time of this step",
             "use fewer devices, or a larger batch",
             terms.communication_s,
         )
     if terms.waiting_s >= WAITING * step_s:
         yield Finding(
             "waiting",
-            f"the busiest devices wait for {terms.waiting_s / step_s:.0%} of the step: the pipeline"
+            f"the busiest devices idle for {terms.waiting_s / step_s:.0%} of the step: the pipeline"
             f" of {plan.num_stages} stages fills and drains with {plan.num_microbatches}"
             " microbatches",
             "use more microbatches, fewer stages, or a schedule with less idle time",
@@ -78,13 +78,13 @@ def _of_notes(plan: Plan) -> Iterator[Finding]:
             help = {
                 "rule": "write it with ops that have a rule",
                 "strategy": "give it dims that divide by the mesh",
-                "choice": "this is the cheaper way here; a larger batch may change it",
+                "choice": "it is cheaper this way here; a larger batch may change that",
             }
-            words = f"every device does the same: {note}"
+            words = f"every device repeats the same work: {note}"
             why = help[str(note.data["why"])]
             yield Finding("replicated-op", words, why, float(note.data["seconds"]))
         elif note.code is NoteCode.FEWER and note.data["what"] == "microbatches":
-            words = f"the batch is not cut into microbatches: {note.data['reason']}"
+            words = f"the batch is not split into microbatches: {note.data['reason']}"
             yield Finding("no-batch", words, "name it: --batch-args, batch_argnums")
 
 
@@ -93,8 +93,8 @@ def _of_memory(plan: Plan, account: Account) -> Iterator[Finding]:
     if peak >= TIGHT * account.limit_bytes:
         yield Finding(
             "tight",
-            f"devices are {peak / account.limit_bytes:.1%} full at the worst time, and the model of"
-            " memory is a few per cent off",
+            f"devices are {peak / account.limit_bytes:.1%} full at the peak, and the memory model"
+            " is off by a few per cent",
             "set --memory-limit a few per cent lower",
             num_bytes=peak,
         )
@@ -108,7 +108,7 @@ def _of_axes(plan: Plan, account: Account) -> Iterator[Finding]:
             price_s = (stage.objective - stage.communication_s) * share * (1 - 1 / use.size)
             yield Finding(
                 "idle-axis",
-                f"axis {use.axis} ({use.size} devices) of stage {use.stage} does the same work"
+                f"axis {use.axis} ({use.size} devices) of stage {use.stage} repeats the same work"
                 f" {use.size} times for {share:.0%} of the FLOPs",
                 _help_of_idle_axis(plan),
                 price_s,
@@ -116,7 +116,7 @@ def _of_axes(plan: Plan, account: Account) -> Iterator[Finding]:
 
 
 def _help_of_idle_axis(plan: Plan) -> str:
-    """By what kept most of the FLOPs whole: their dims, or what splitting them would cost."""
+    """Depends on what prevented splitting most of the FLOPs: their dims, or the cost."""
     shares = {"choice": 0.0, "dims": 0.0}
     for note in plan.notes:
         if note.code is NoteCode.REPLICATED:
@@ -149,16 +149,16 @@ def _of_state(plan: Plan, account: Account) -> Iterator[Finding]:
                 what = "optimizer state" if kind is ArgumentKind.OPTIMIZER else "parameters"
                 yield Finding(
                     name,
-                    f"{len(whole)} large values of the {what} of stage {stage} lie whole on each of"
+                    f"{len(whole)} large values of the {what} of stage {stage} are replicated on"
                     f" {devices} devices ({whole[0].name} first): {size(held)} on each",
-                    f"splitting them would free up to {size(saved)} on each; a lower --memory-limit"
-                    " asks for that",
+                    f"splitting them would save up to {size(saved)} on each; request that with a"
+                    " lower --memory-limit",
                     num_bytes=saved,
                 )
 
 
 def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
-    """Large dims of parameters that no axis divides, though a slightly longer one would."""
+    """Large dims of parameters that no axis divides, but that an axis would divide if padded."""
     seen: set[tuple[tuple[int, ...], int]] = set()
     for each in account.arguments:
         mesh = plan.stages[each.stage].mesh
@@ -177,7 +177,7 @@ def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
             gain = f", and a step may take up to {seconds(product_s * (1 - 1 / best))} less"
             yield Finding(
                 "uneven-dim",
-                f"dim {dim} of {each.name} has {length:,} places, which no axis of"
+                f"dim {dim} of {each.name} has size {length:,}, which no axis of"
                 f" {'x'.join(str(n) for _, n in mesh.axes)} divides",
                 f"pad it to {longer:,} (+{more:.1%}): each device may then hold {size(saved)} less"
                 f" of it{gain if product_s else ''}",
@@ -187,7 +187,7 @@ def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
 
 
 def _seconds_of(account: Account, name: str) -> float:
-    """Seconds per step of the parts of the model that a parameter's name leads to."""
+    """Seconds per step of the parts of the model under a parameter's name."""
     keys = dotted(name).split(".")
     tail = keys[1:] or keys
     return sum(part.seconds for part in account.parts if list(part.path) == tail)

@@ -1,4 +1,4 @@
-"""Equal things in one line: layers that repeat, arguments that differ in a number only."""
+"""Folds equal things into one line: repeated layers, arguments that differ only in a number."""
 
 import re
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from shardc.plan.layout import ranges
 from shardc.report.model import Group, Layers
 
 MOST_PERIOD = 48  # products in one layer
-MOST_RANGES = 6  # of numbers in the name of a group, which says how many there are
+MOST_RANGES = 6  # of numbers in the name of a group; the line has their count
 _ROWS = re.compile(r", rows [\d:]+$")
 _NUMBER = re.compile(r"\d+")
 _PATH = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
 
 
 def fold_layers(products: Sequence[Product]) -> tuple[Layers, ...]:
-    """The products of each stage; runs of equal ones once, and how often they are there."""
+    """The products of each stage; runs of equal ones appear once, with their count."""
     found: list[Layers] = []
     for stage in sorted({each.stage for each in products}):
         own = [each for each in products if each.stage == stage]
@@ -37,7 +37,7 @@ def fold_layers(products: Sequence[Product]) -> tuple[Layers, ...]:
 
 
 def _longest_run(keys: Sequence[int], at: int) -> tuple[int, int]:
-    """Period and count of what repeats from `at` on and covers most; the shortest period of it."""
+    """Period and count of the longest repetition from `at` on, with the shortest period."""
     best = (1, 1)
     for period in range(1, min(MOST_PERIOD, (len(keys) - at) // 2) + 1):
         if keys[at + period] != keys[at]:
@@ -51,7 +51,7 @@ def _longest_run(keys: Sequence[int], at: int) -> tuple[int, int]:
 
 
 def _joined(found: Sequence[Layers]) -> list[Layers]:
-    """What stands alone is joined with what stands alone before it."""
+    """Merges adjacent entries that do not repeat."""
     joined: list[Layers] = []
     for each in found:
         last = joined[-1] if joined else None
@@ -70,14 +70,14 @@ def _line(product: Product, count: int) -> str:
 
 
 def _leaf(name: str) -> str:
-    """The part of a name behind the number of its layer."""
+    """The part of a name after its layer number."""
     keys = _keys(name)
     numbers = [n for n, key in enumerate(keys) if key.isdigit()]
     return ".".join(keys[numbers[-1] + 1 :]) if numbers else ""
 
 
 def _name(runs: Sequence[Product]) -> str:
-    """`blocks 0-3` of products whose names have one number that counts layers."""
+    """`blocks 0-3`, if the names of the products differ in one number that counts layers."""
     found: dict[str, set[int]] = {}
     for each in runs:
         keys = _keys(each.name)
@@ -90,7 +90,7 @@ def _name(runs: Sequence[Product]) -> str:
 
 
 def short(name: str) -> str:
-    """A name without the argument that it is in, `params.embedding`, or `argument 7`."""
+    """A name without its argument, `params.embedding`, or `argument 7`."""
     keys = _keys(name)
     return ".".join(keys[1:]) or _ROWS.sub("", name)
 
@@ -101,7 +101,7 @@ def _keys(name: str) -> list[str]:
 
 
 def fold_arguments(arguments: Sequence[PlacedArgument]) -> tuple[Group, ...]:
-    """Groups of arguments, those first that take most of a device."""
+    """Groups of arguments, largest on a device first."""
     found: dict[tuple[object, ...], list[PlacedArgument]] = {}
     for each in arguments:
         pattern = _NUMBER.sub("*", each.name)

@@ -1,4 +1,4 @@
-"""What `shardc lint` finds: of the plan, and of the programs that it becomes."""
+"""The findings of `shardc lint`: about the plan, and about the programs lowered from it."""
 
 from shardc import compiler
 from shardc.analysis.roles.costly_collectives import CostlyCollective, costly_collectives
@@ -11,7 +11,7 @@ from shardc.report.summary import size
 
 
 def lint(prepared: Module, plan: Plan) -> tuple[Finding, ...]:
-    """Everything found, the dearest first.
+    """All findings, most expensive first.
 
     Args:
         prepared: the module that the plan was made for; not changed.
@@ -35,7 +35,7 @@ def _finding(each: CostlyCollective, plan: Plan) -> Finding:
             "upcast-before-collective",
             f"{name} of stage {each.stage} sends values that were {each.narrow} just before:"
             f" {size(each.wasted_bytes)} more per step",
-            "convert behind it, or compute in the narrower type",
+            "convert after it, or compute in the narrower type",
             price_s,
             each.wasted_bytes,
             each.place,
@@ -44,7 +44,7 @@ def _finding(each: CostlyCollective, plan: Plan) -> Finding:
         "collective-in-loop",
         f"{name} of stage {each.stage} runs {each.loops} times in a loop: {size(each.wasted_bytes)}"
         " more per step than if it ran once",
-        "move what does not change out of the loop, or shard what it gathers in another way",
+        "move what does not change out of the loop, or shard what it gathers differently",
         price_s,
         each.wasted_bytes,
         each.place,
@@ -52,7 +52,7 @@ def _finding(each: CostlyCollective, plan: Plan) -> Finding:
 
 
 def _seconds(each: CostlyCollective, plan: Plan) -> float:
-    """Of the wasted bytes, over the slowest link of the stage's mesh."""
+    """Time of the wasted bytes over the slowest link of the stage's mesh."""
     mesh = plan.stages[each.stage].mesh
     if plan.cluster is None or not mesh.axes:
         return 0.0

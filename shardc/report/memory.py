@@ -1,4 +1,4 @@
-"""Memory over the time of a step, as far as a plan tells."""
+"""Memory over the time of a step, as far as the plan records it."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -7,7 +7,7 @@ from shardc.plan.decisions import Plan
 from shardc.schedule.tasks import FORWARD, Task
 
 Curve = list[tuple[float, float]]  # (seconds, bytes on one device)
-_LAST = "BWX"  # what ends the life of a stash: the last of them
+_LAST = "BWX"  # kinds of actions that end a stash's life; the last of them counts
 
 
 def stages_of_groups(plan: Plan) -> list[list[int]]:
@@ -19,15 +19,15 @@ def stages_of_groups(plan: Plan) -> list[list[int]]:
 
 
 def group_of_action(plan: Plan) -> Callable[[str], int]:
-    """Gives the device group of a printed action."""
+    """A function that returns the device group of a printed action."""
     groups = {stage: g for g, own in enumerate(stages_of_groups(plan)) for stage in own}
     num_stages = len(plan.own_stages)
     return lambda action: groups[Task.parse(action).place(num_stages)]
 
 
 def in_flight(timeline: Sequence[Timed], stage: int) -> Iterator[tuple[float, int, Task]]:
-    """(time, microbatches whose forward has begun and whose backward is not done, action) of each
-    action of a stage, as it begins."""
+    """(time, microbatches whose forward has begun and whose backward is not done, action) at the
+    start of each action of a stage."""
     own = [(each, Task.parse(each.action)) for each in timeline]
     num_stages = 1 + max((task.stage for _, task in own), default=0)
     own = [(each, task) for each, task in own if task.place(num_stages) == stage]
@@ -43,9 +43,9 @@ def in_flight(timeline: Sequence[Timed], stage: int) -> Iterator[tuple[float, in
 def memory_curve(plan: Plan, account: Account, group: int) -> Curve:
     """Bytes on a device of a group when each of its actions begins.
 
-    State and inputs are there all the time, gradients from the first backward on, and of the stash
-    a part for each microbatch in flight. Temporaries count while an action runs. What a stage holds
-    at its peak (`StagePlan.memory`) says how large these are.
+    State and inputs are always live, gradients from the first backward on, and one share of the
+    stash per microbatch in flight. Temporaries count while an action runs. The sizes come from the
+    stage's peak (`StagePlan.memory`).
     """
     found: list[tuple[float, int, float, int]] = []  # time, stage, bytes that stay, temporaries
     for stage in stages_of_groups(plan)[group]:

@@ -1,4 +1,4 @@
-"""What there is to say of a plan, as data: text, JSON and the report are made of this."""
+"""The description of a plan, as data: the source of text, JSON and the HTML report."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from shardc.plan.predicted import Memory
 
 
 class AxisWords(msgspec.Struct, frozen=True):
-    """What one axis of a stage's mesh does.
+    """The role of one axis of a stage's mesh.
 
     Attributes:
         words: in the field's terms, such as "data parallel 92 %, ZeRO-1".
@@ -24,11 +24,11 @@ class AxisWords(msgspec.Struct, frozen=True):
 
 
 class Layers(msgspec.Struct, frozen=True):
-    """Products of the forward pass that repeat, or do not.
+    """Products of the forward pass, repeated or not.
 
     Attributes:
-        name: of what repeats, such as "blocks 0-3"; "" where parameters have no names.
-        count: how often they follow each other with other parameters and the same shardings.
+        name: of the repeated part, such as "blocks 0-3"; "" if parameters have no names.
+        count: number of consecutive repetitions with other parameters and the same shardings.
         products: one line for each.
     """
 
@@ -39,7 +39,7 @@ class Layers(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Arguments that differ in numbers in their names only, and lie alike.
+    """Arguments whose names differ only in numbers, and with equal layouts.
 
     Attributes:
         num_bytes: of all of them, on one device.
@@ -56,7 +56,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Crossing(msgspec.Struct, frozen=True):
-    """What one device group sends to another in a step."""
+    """A transfer from one device group to another in a step."""
 
     source: int
     target: int
@@ -65,7 +65,7 @@ class Crossing(msgspec.Struct, frozen=True):
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """Whether it fits, and when it is tightest; `when` is "" in plans of older versions."""
+    """Whether the plan fits, and where memory peaks; `when` is "" in plans of older versions."""
 
     limit_bytes: int
     peak_bytes: int
@@ -85,12 +85,12 @@ class Communication(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that costs more than it might.
+    """An avoidable cost.
 
     Attributes:
-        kind: what is found, as `shardc lint` calls it.
-        seconds, num_bytes: its price per step and on one device; 0 where it has none.
-        place: in the source, or "".
+        kind: of finding, as `shardc lint` names it.
+        seconds, num_bytes: its price per step and on one device; 0 if it has none.
+        place: source position, or "".
     """
 
     kind: str
@@ -114,13 +114,13 @@ class StageWords(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """A plan, read.
+    """A full description of a plan.
 
     Attributes:
         headline: the parallelism in one line.
-        judged: this plan and what was judged beside it, the fastest first.
-        has_account: whether the plan file says what axes do; older ones do not.
-        sources: of each number, where it comes from.
+        judged: this plan and the pipelines considered besides it, fastest first.
+        has_account: whether the plan file has an account; older ones do not.
+        sources: the origin of each number.
     """
 
     headline: str

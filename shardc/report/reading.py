@@ -1,4 +1,4 @@
-"""Read a plan: everything there is to say of it, as data."""
+"""Reads a plan: produces its full description, as data."""
 
 from collections.abc import Iterator
 
@@ -35,20 +35,20 @@ SOURCES = {
     "terms": "cost model: seconds of each op (roofline) and of each collective (alpha-beta),"
     " schedule simulated with transfers; docs/costs.md",
     "axes": "each op's sharding in the plan: FLOPs of matrix products and convolutions, bytes of"
-    " the results of other ops of forward and backward, bytes of state, by what an axis splits",
+    " the results of other forward and backward ops, bytes of state, by what an axis splits",
     "layers": "the products with parameters in the order of the forward pass; runs of equal ones",
-    "groups": "the arguments of the step as the plan lays them out; bytes on one device",
+    "groups": "the arguments of the step as the plan shards them; bytes on one device",
     "crossings": "values that programs of one device group make and those of another read",
-    "fit": "memory model: what is alive at each op of a step (docs/costs.md), against the limit",
-    "communication": "reshards and sums that the lowering emits; bytes of results on one device,"
-    " seconds by the cost model, each collective by itself",
-    "judged": "pipelines that planning looked at, planned exactly or estimated layer by layer",
+    "fit": "memory model: live bytes at each op of a step (docs/costs.md), against the limit",
+    "communication": "reshards and reductions that the lowering emits; bytes of results on one"
+    " device, seconds by the cost model for each collective alone",
+    "judged": "pipelines considered by the search, planned exactly or estimated layer by layer",
     "warnings": "derived from the numbers above; each has its price",
 }
 
 
 def read_plan(plan: Plan) -> Reading:
-    """Everything there is to say of a plan."""
+    """The full description of a plan."""
     account = plan.account
     axes: tuple[AxisWords, ...] = ()
     groups_of_arguments: tuple[Group, ...] = ()
@@ -94,21 +94,21 @@ def read_plan(plan: Plan) -> Reading:
 
 
 def _carried(group: Group) -> Group:
-    """Arguments of a program that does not train: what comes back in its results is state."""
+    """Arguments of a program that does not train: those that reappear in its results are state."""
     if group.kind != ArgumentKind.PARAMETERS:
         return group
     return msgspec.structs.replace(group, kind="state")
 
 
 def judged(plan: Plan) -> tuple[Alternative, ...]:
-    """The plan itself, and the other pipelines that were judged, the fastest first."""
+    """The plan itself, and the other pipelines considered, fastest first."""
     own = judged_plan(plan, THIS)
     others = () if plan.account is None else plan.account.judged
     return rank([own, *(each for each in others if not _is(each, own))])
 
 
 def _is(each: Alternative, own: Alternative) -> bool:
-    """Whether it is the pipeline that was chosen, as it was judged on the way."""
+    """Whether this is the chosen pipeline, as judged during the search."""
     return (
         (each.num_microbatches, each.schedule, each.meshes)
         == (own.num_microbatches, own.schedule, own.meshes)

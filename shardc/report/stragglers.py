@@ -1,7 +1,7 @@
-"""Which process of a job is slower than its plan says, more than the others are.
+"""Finds processes of a job that fall behind their predictions more than the others do.
 
-Each process writes the times of its own programs to a file (`shardc.rank_times`); here the files of
-a job are read together.
+Each process writes the times of its own programs to a file (`shardc.rank_times`); this module
+reads the files of a job together.
 """
 
 import statistics
@@ -15,16 +15,16 @@ from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.decisions import Plan
 from shardc.runtime.tape.measured import MeasuredStep
 
-SLOW = 1.25  # times the others
+SLOW = 1.25  # times as slow as the others
 
 
 class RankTimes(msgspec.Struct, frozen=True):
-    """What one process measured.
+    """The measurements of one process.
 
     Attributes:
         actions: name -> (seconds measured, seconds predicted), one for each of its programs in a
             step.
-        num_steps: the measured seconds are the median of so many.
+        num_steps: the number of steps whose median was taken.
     """
 
     rank: int
@@ -51,10 +51,10 @@ class RankTimes(msgspec.Struct, frozen=True):
 def times_of(
     rank: int, host: str, steps: Sequence[MeasuredStep], plans: Sequence[Plan]
 ) -> RankTimes:
-    """What the steps that a process ran say, but the first of each plan, which warms up.
+    """The times of a process's steps, except the first of each plan, which warms up.
 
     Raises:
-        InputError: SHARDC-180, there is no second step, or a plan does not say what it predicts.
+        InputError: SHARDC-180, there is no second step, or a plan has no predictions.
     """
     measured: dict[str, list[float]] = {}
     predicted: dict[str, float] = {}
@@ -77,7 +77,7 @@ def times_of(
     if not found:
         raise InputError(
             "no times to compare: no plan ran twice, or the plan predicts no times",
-            help="run some steps of one function inside of shardc.rank_times, and plan again if the"
+            help="run some steps of one function inside shardc.rank_times, and plan again if the"
             " plan is of an older version",
         )
     return RankTimes(rank, host, num_steps, found)
@@ -87,7 +87,7 @@ def read_times(folder: Path) -> list[RankTimes]:
     """The files of a job, by rank.
 
     Raises:
-        InputError: SHARDC-180, one is damaged, or there are less than two.
+        InputError: SHARDC-180, one is damaged, or there are fewer than two.
     """
     found = []
     for path in sorted(folder.glob("rank-*.json")):
@@ -104,15 +104,15 @@ def read_times(folder: Path) -> list[RankTimes]:
         raise InputError(
             f"there are {len(found)} rank files: nothing to compare",
             where=str(folder),
-            help="run steps of a job inside of shardc.rank_times(folder) on all its processes",
+            help="run steps of a job inside shardc.rank_times(folder) on all its processes",
         )
     return sorted(found, key=lambda times: times.rank)
 
 
 def slowness(times: Sequence[RankTimes]) -> dict[int, float]:
-    """By rank, how many times slower it is against its predictions than the median of the others.
+    """By rank, its measured over predicted time, divided by the median of the others.
 
-    Predictions may all be off by one factor; that one goes away.
+    A common factor in all predictions cancels.
     """
     return {
         own.rank: own.factor / statistics.median(t.factor for t in times if t is not own)

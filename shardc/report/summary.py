@@ -1,4 +1,4 @@
-"""The plan as people read it: one row per stage, what the step costs, and what fell short."""
+"""The plan as a table: one row per stage, the cost of a step, and unmet requests."""
 
 import io
 import re
@@ -31,7 +31,7 @@ WIDTH = 110
 
 
 def explain(plan: Plan, executable: Executable | None = None, width: int = WIDTH) -> str:
-    """Text of the table; with an executable also the collectives in each stage's programs."""
+    """The table as text; with an executable also the collectives in each stage's programs."""
     return printed(renderables(plan, executable), width)
 
 
@@ -65,7 +65,7 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
     )
     if plan.schedules:
         yield Text(
-            "schedules weighed for this pipeline; ~: estimated from the programs of the first"
+            "schedules considered for this pipeline; ~: estimated from the programs of the first"
         )
         yield _schedule_table(plan.schedules)
     for number, stage in enumerate(plan.stages):
@@ -88,14 +88,14 @@ def _origin(plan: Plan) -> str:
 
 
 def memory_text(memory: Memory) -> str:
-    """`12 MiB parameters, 3 MiB stash`; what there is nothing of is left out."""
+    """`12 MiB parameters, 3 MiB stash`; empty entries are left out."""
     held = {name: getattr(memory, name) for name in memory.__struct_fields__}
     parts = [f"{size(count)} {name.replace('_', ' ')}" for name, count in held.items() if count]
     return ", ".join(parts) or "nothing"
 
 
 def _name(plan: Plan, number: int) -> str:
-    """`1`; of the second copy of that stage `1'`, as actions print it."""
+    """`1`; for the second copy of that stage `1'`, as actions print it."""
     replica, stage = divmod(number, len(plan.own_stages))
     return f"{stage}{"'" * replica}"
 
@@ -155,7 +155,7 @@ def _collectives(executable: Executable, stage: int) -> str:
 def collectives_per_step(executable: Executable, stage: int) -> Counter[str]:
     """How many collectives of each kind the programs of a stage run in one step.
 
-    Programs that XLA partitions itself (lowering "xla") show none.
+    Programs that XLA partitions (lowering "xla") show none.
     """
     counts: Counter[str] = Counter()
     for program in executable.programs:

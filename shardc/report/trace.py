@@ -1,4 +1,4 @@
-"""Traces for Perfetto (ui.perfetto.dev): lanes of actions, memory, and what is sent.
+"""Traces for Perfetto (ui.perfetto.dev): lanes of actions, memory, and transfers.
 
 Source: Perfetto's TracePacket protocol buffers, written by the `perfetto` package; times in
 nanoseconds.
@@ -20,12 +20,12 @@ from shardc.schedule.tasks import KINDS, Task
 from shardc.schedule.trace import chrome_trace
 
 NS = 1e9
-WRITER = 1  # number of the sequence of packets
+WRITER = 1  # id of the packet sequence
 
 
 @dataclass(frozen=True)
 class Slice:
-    """An action on a lane; `flows` are numbers that what sends and what receives have alike."""
+    """An action on a lane; a send and its receive share a number in `flows`."""
 
     action: str
     lane: int
@@ -36,10 +36,10 @@ class Slice:
 
 @dataclass(frozen=True)
 class Process:
-    """Lanes that belong together, one per device group.
+    """A group of lanes, one per device group.
 
     Attributes:
-        counters: name -> (time in ns, value) of what changes over time.
+        counters: name -> (time in ns, value) over time.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Process:
 
 
 def simulated(result: Simulation) -> Process:
-    """What the simulator says; its unit of time becomes a second."""
+    """A simulation; its unit of time becomes a second."""
     return Process(
         "simulated",
         tuple(
@@ -60,7 +60,7 @@ def simulated(result: Simulation) -> Process:
 
 
 def predicted(plan: Plan) -> Process:
-    """What a plan predicts: actions, what goes between device groups, and memory.
+    """The predictions of a plan: actions, transfers between device groups, and memory.
 
     Raises:
         InputError: SHARDC-180, the plan has no account: it is of an older version.
@@ -87,7 +87,7 @@ def predicted(plan: Plan) -> Process:
 
 
 def measured(step: MeasuredStep, plan: Plan, number: int) -> Process:
-    """A step that ran, action by action; it begins at 0, as what is predicted does."""
+    """A measured step, action by action; it begins at 0, like the predicted one."""
     group_of = group_of_action(plan)
     return Process(
         f"measured step {number}",
@@ -124,7 +124,7 @@ def serialized(processes: Sequence[Process]) -> bytes:
             packet.track_descriptor.thread.pid = number
             packet.track_descriptor.thread.tid = lanes[lane]
             packet.track_descriptor.thread.thread_name = f"device group {lane}"
-        events: list[tuple[int, int, Any]] = []  # ends before begins at the same time
+        events: list[tuple[int, int, Any]] = []  # at equal times, ends come before begins
         for each in process.slices:
             events.append((each.end_ns, 0, each))
             events.append((each.start_ns, 1, each))
@@ -162,12 +162,12 @@ def _event(builder: Any, at_ns: int, track: int) -> Any:
 
 
 def save(path: str | Path, processes: Sequence[Process]) -> None:
-    """Writes a trace; InputError (SHARDC-180) where that cannot be."""
+    """Writes a trace; InputError (SHARDC-180) if that fails."""
     _write(path, serialized(processes))
 
 
 def save_simulation(path: str | Path, result: Simulation) -> None:
-    """Writes a simulated schedule: Chrome's JSON where the file is called so, else Perfetto's.
+    """Writes a simulated schedule: Chrome's JSON if the file name ends so, otherwise Perfetto's.
 
     Raises:
         InputError: SHARDC-180, the file cannot be written.

@@ -1,4 +1,4 @@
-"""A plan in words: the same data as the report, as text."""
+"""The description of a plan as text."""
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -11,32 +11,32 @@ from shardc.report.alternatives import loses_by, step_words
 from shardc.report.model import Crossing, Group, Layers, Reading
 from shardc.report.summary import seconds, size
 
-MOST_LINES = 12  # of one list in the text; JSON and the report have all
+MOST_LINES = 12  # of one list; JSON and the report have all
 
 
 def in_words(reading: Reading) -> str:
-    """The plan as a person would tell it."""
+    """The description in full."""
     return "".join(f"{line}\n" for line in _lines(reading))
 
 
 def _lines(reading: Reading) -> Iterator[str]:
     yield f"plan: {reading.headline}"
     if not reading.has_account:
-        yield "  this file is of an older version and does not say what axes do: plan again"
+        yield "  this file is of an older version and has no account of its axes: plan again"
     if len(reading.stages) > 1:
         yield from _axes(reading)
     if reading.layers:
         yield "layers, in the order of the forward pass (parameters -> result):"
         yield from _layers(reading.layers)
     if reading.groups:
-        yield "arguments, as they lie (bytes on one device):"
+        yield "argument layouts (bytes on one device):"
         yield from _groups(reading.groups)
     yield from _cut([_crossing(each) for each in reading.crossings])
     yield from _communication(reading)
     fit = reading.fit
     if fit.limit_bytes:
         fits = "fits" if fit.peak_bytes <= fit.limit_bytes else "does not fit"
-        at = f" at the worst time ({fit.when})" if fit.when else ""
+        at = f" at the peak ({fit.when})" if fit.when else ""
         yield f"{fits}: {size(fit.peak_bytes)} of {size(fit.limit_bytes)}{at}"
     if len(reading.judged) > 1:
         yield "beside it:"
@@ -46,7 +46,7 @@ def _lines(reading: Reading) -> Iterator[str]:
 
 
 def _axes(reading: Reading) -> Iterator[str]:
-    """What the axes do, stage by stage; stages whose axes do the same share the lines."""
+    """The roles of axes, stage by stage; stages with equal roles share the lines."""
     stages: dict[int, list[str]] = {}
     for number, each in enumerate(reading.stages):
         if each.devices.isdigit():
@@ -57,7 +57,7 @@ def _axes(reading: Reading) -> Iterator[str]:
     for stage, lines in stages.items():
         alike.setdefault(tuple(lines), []).append(stage)
     if len(alike) == 1:
-        return  # the first line has it
+        return  # already in the first line
     for words, own in alike.items():
         yield f"  {_of_stages(own, len(stages))}{'; '.join(words)}"
 
@@ -69,7 +69,7 @@ def _of_stages(stages: Sequence[int], total: int) -> str:
 
 
 def _layers(layers: Sequence[Layers]) -> Iterator[str]:
-    """Stage by stage; neighbours whose products are the same share the lines."""
+    """Stage by stage; adjacent stages with equal products share the lines."""
 
     def same(stage: int) -> list[tuple[tuple[str, ...], int]]:
         return [(each.products, each.count) for each in layers if each.stage == stage]
@@ -146,7 +146,7 @@ def _cut(lines: Sequence[str]) -> Iterator[str]:
 
 
 def about(plan: Plan, pattern: str) -> list[str]:
-    """What a plan file says of arguments and of parts of the model that a pattern fits.
+    """What a plan file says about arguments and parts of the model that match a pattern.
 
     The costs of other choices need the program as well: `shardc.report.counterfactuals`.
     """

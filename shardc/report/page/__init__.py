@@ -1,1 +1,1 @@
-"""The report: one HTML file that needs no network. Its libraries are loaded when one is made."""
+"""The report: one self-contained HTML file. Its libraries are loaded on demand."""

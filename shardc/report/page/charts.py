@@ -1,4 +1,4 @@
-"""The pictures of a report, by Bokeh: nothing is drawn by hand."""
+"""The charts of a report, drawn with Bokeh."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from shardc.report.model import Communication, StageWords
 from shardc.report.summary import seconds, size
 from shardc.schedule.tasks import KINDS, Task
 
-INK = "#7f868f"  # readable on light and on dark
+INK = "#7f868f"  # readable on light and dark backgrounds
 COLORS = dict(
     zip(KINDS, ("#8c8c8c", "#4c78a8", "#f58518", "#e45756", "#72b7b2", "#54a24b"), strict=True)
 )
@@ -62,7 +62,7 @@ def _bars(count: int) -> int:
 
 
 def timeline(account: Account) -> Any:
-    """What each device group does when."""
+    """What each device group runs over time."""
     groups = max((each.group for each in account.timeline), default=0) + 1
     plot = _figure(
         "Timeline of a step (ms)",
@@ -129,7 +129,7 @@ def memory(plan: Plan, account: Account) -> Any:
 
 
 def at_peak(stages: Sequence[StageWords]) -> Any:
-    """What is alive on a device of each stage when there is most."""
+    """Live bytes at the peak, on a device of each stage."""
     names = [f"stage {n}" for n in range(len(stages))]
     used = [k for k in Memory.__struct_fields__ if any(getattr(s.memory, k) for s in stages)]
     data: dict[str, Any] = {k: [getattr(s.memory, k) / MIB for s in stages] for k in used}
@@ -175,7 +175,7 @@ def communication(found: Sequence[Communication]) -> Any:
 
 
 def ranked(judged: Sequence[Alternative]) -> Any:
-    """Where the time of each judged pipeline goes."""
+    """Breakdown of the step time of each pipeline considered."""
     own = [each for each in judged if not each.missing_bytes][:MOST_RANKED]
     names = [
         f"{n + 1}. {each.name}: {mesh_words(each.meshes)}, {each.num_microbatches} mb"
@@ -203,7 +203,7 @@ def ranked(judged: Sequence[Alternative]) -> Any:
 
 
 def mesh(plan: Plan) -> Any:
-    """All devices: a row per place along the outer axes of a stage, a column per inner place."""
+    """All devices: one row per outer position of a stage's mesh, one column per inner position."""
     xs, ys, colors, words = [], [], [], []
     row = 0
     seen: set[tuple[int, ...]] = set()

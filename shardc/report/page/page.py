@@ -1,4 +1,4 @@
-"""One HTML file with everything there is to say of a plan, or of two."""
+"""One HTML file with the full description of a plan, or of two."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Report:
 
     @cached_property
     def html(self) -> str:
-        """The page: it needs no network, and no files beside it."""
+        """The page, which needs no network and no other files."""
         from bokeh.embed import components
         from bokeh.resources import Resources
         from jinja2 import Environment, PackageLoader, select_autoescape
@@ -71,12 +71,12 @@ class Report:
         return page
 
     def save(self, path: str | Path) -> None:
-        """Writes the page; InputError (SHARDC-180) where that cannot be."""
+        """Writes the page; InputError (SHARDC-180) if that fails."""
         with writing("the report", path):
             write_whole(path, self.html.encode())
 
     def _repr_html_(self) -> str:
-        """In a notebook: the page in a frame of its own."""
+        """In a notebook: the page in its own frame."""
         from markupsafe import escape
 
         return (
@@ -92,7 +92,7 @@ class Report:
 
 
 class _Part:
-    """What the page shows of one plan."""
+    """The part of the page about one plan."""
 
     def __init__(self, name: str, plan: Plan) -> None:
         self.name, self.plan = name, plan
@@ -118,7 +118,7 @@ class _Part:
 
 
 def _difference(readings: Sequence[Reading]) -> list[list[str]]:
-    """Rows of what two plans do not have alike."""
+    """Rows of facts in which two plans differ."""
     if len(readings) < 2:
         return []
     columns = [_facts(reading) for reading in readings]

@@ -1,4 +1,4 @@
-"""The model as a tree of layers, with what each part costs."""
+"""The model as a tree of layers, with the cost of each part."""
 
 import re
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ class Node:
     """A part of the model.
 
     Attributes:
-        seconds: per step on one device, of all that is below it, by kind of function.
-        lies: how results of its largest products lie, by kind of function.
+        seconds: per step on one device, of the whole subtree, by kind of function.
+        lies: layout of the results of its largest products, by kind of function.
     """
 
     name: str
@@ -49,7 +49,7 @@ def tree_of(parts: Sequence[Part]) -> Node:
             node.lies[part.kind] = part.lies
         if part.place and part.place not in node.places:
             node.places.append(part.place)
-    for stage in root.children:  # stages stay apart
+    for stage in root.children:  # do not fold stages into each other
         _fold(stage)
     return root
 
@@ -71,7 +71,7 @@ def _fold(node: Node) -> None:
 
 
 def _shape(node: Node) -> object:
-    """What equal parts have in common: FLOPs, layouts, and what is below."""
+    """What equal parts have in common: FLOPs, layouts, and children."""
     below = tuple((each.name, _shape(each)) for each in node.children)
     return node.num_flops, tuple(sorted(node.lies.items())), below
 

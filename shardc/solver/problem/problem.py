@@ -67,7 +67,7 @@ class Problem:
 
 
 class Evaluation(NamedTuple):
-    """What one choice costs: seconds (inf if forbidden), bytes at the worst time, and whether it
+    """What one choice costs: seconds (inf if forbidden), bytes at the peak, and whether it
     is allowed (finite, and within the limit if there is one)."""
 
     cost: float

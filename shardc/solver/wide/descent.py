@@ -103,7 +103,7 @@ class Descent:
 
     def adjust(self, profile: Ints | None, rate: float) -> None:
         """Prices go up by up to exp(rate) where the profile is above the limit, down where it is
-        below, and begin at the worst times of what is above without a price."""
+        below, and begin at the peaks of what is above without a price."""
         memory = self.memory
         if memory is None or profile is None:
             return

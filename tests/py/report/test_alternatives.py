@@ -48,7 +48,7 @@ def test_table_says_what_loses_by_what() -> None:
     assert "1 s" in lines[0] and "2 x (4x2)" in lines[0]
     assert "1.25 s (estimate)" in lines[1] and "+25.0%" in lines[1]
     assert "+50.0%, +400 ms communication" in lines[2]
-    assert "does not fit" in text and "2 GiB too many on a device" in text
+    assert "does not fit" in text and "2 GiB too much for a device" in text
     assert "mine" not in printed([ranking_table(found, 2)], width=150)
 
 
@@ -66,7 +66,7 @@ def test_comparison_names_the_faster_one_and_the_reason(
     lines = list(comparison(*pair))
     assert lines[0] == "search is faster: 1 s per step, mine takes 1.5 s (1.5 x)"
     assert "  communication inside it: 200 ms and 600 ms (+400 ms)" in lines
-    assert lines[-1] == "mine loses most by communication inside it"
+    assert lines[-1] == "mine loses most in communication inside it"
     data = comparison_json(*pair)
     assert (data["faster"], data["mostly"]) == ("search", "communication_s")
     more = data["slower_takes_more"]

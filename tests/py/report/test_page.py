@@ -44,7 +44,7 @@ def test_the_page_is_whole_and_loads_nothing() -> None:
     page = Page(Report((("mine", planned("", 2, 4)),)).html)
     assert page.open == []
     assert page.loads == []
-    for words in ("pipeline over 2 device groups", "the worst time", "crosses from"):
+    for words in ("pipeline over 2 device groups", "at the peak", "crosses from"):
         assert words in page.text
     assert len(Report((("mine", planned("megatron")),)).html) < MOST_BYTES
 

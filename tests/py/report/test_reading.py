@@ -108,7 +108,7 @@ def test_words_json_and_a_pattern_say_the_same() -> None:
     text = in_words(reading)
     assert text.startswith("plan: d (4): Megatron tensor parallel 100%\n")
     assert "layers 0-2: 3 equal ones" in text
-    assert "MiB at the worst time (" in text or "KiB of 1 GiB at the worst time (" in text
+    assert "MiB at the peak (" in text or "KiB of 1 GiB at the peak (" in text
     assert msgspec.json.decode(msgspec.json.encode(reading))["headline"] in text
     found = about(plan, "params.layers.1.up")
     assert found[0].startswith("argument state['params']['layers'][1]['up'], stage 0: parameters")
@@ -232,7 +232,7 @@ def test_a_plan_in_which_all_devices_do_the_same_says_so() -> None:
     idle = tuple(msgspec.structs.replace(use, flops={Role.WHOLE: 1.0}) for use in plan.account.axes)
     account = msgspec.structs.replace(plan.account, axes=idle)
     reading = read_plan(msgspec.structs.replace(plan, account=account))
-    assert reading.headline == "no parallelism: each of 4 devices does the whole step"
+    assert reading.headline == "no parallelism: each of 4 devices runs the whole step"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_a_process_writes_the_times_of_its_programs(tmp_path):
     f = shardc.jit(lambda w, x: jnp.sum(jnp.tanh(x @ w)), stages=1, microbatches=1)
     w, x = np.ones((8, 8), np.float32), np.ones((8, 8), np.float32)
     with (
-        pytest.raises(shardc.ShardcError, match="no plan was run twice"),
+        pytest.raises(shardc.ShardcError, match="no plan ran twice"),
         shardc.rank_times(tmp_path),
     ):
         f(w, x)
