@@ -1,7 +1,7 @@
-"""Ctrl-C while planning: noticed at any time, acted upon where a long loop polls.
+"""Ctrl-C while planning: noticed at any time, handled when a long loop polls.
 
-An exception that a signal handler raises is lost where Python runs it inside a callback of C++ code
-(JAX has one that collects garbage), and leaves half-written data anywhere else.
+An exception raised by a signal handler is lost if Python runs the handler inside a C++ callback
+(JAX has one that collects garbage), and can leave half-written data anywhere else.
 """
 
 import _thread
@@ -14,21 +14,21 @@ from typing import Any
 
 _wanted = threading.Event()
 _finishing = threading.Event()
-_asked = [False]  # for a stop that no poll has answered
-GRACE_S = 0.5  # after which what does not poll is interrupted where it stands
-_inside = [0]  # how many `stoppable`s and `remembered`s the main thread is in
+_asked = [False]  # a stop was requested and no poll has answered
+GRACE_S = 0.5  # code that does not poll for this long is interrupted where it is
+_inside = [0]  # nesting depth of `stoppable` and `remembered` on the main thread
 
 
 def poll() -> None:
-    """Raises KeyboardInterrupt on the main thread if planning shall stop; in every long loop."""
+    """Raises KeyboardInterrupt on the main thread if planning should stop; call in long loops."""
     if _wanted.is_set() and threading.current_thread() is threading.main_thread():
         _asked[0] = False
         raise KeyboardInterrupt
 
 
 def finish() -> None:
-    """Whoever has caught the KeyboardInterrupt of `poll` has something to return: what uses it may
-    end its work, and then `poll_between` raises. Nothing changes outside of `stoppable`."""
+    """Tells that a KeyboardInterrupt of `poll` was caught and there is a result to return: its
+    user may finish, and then `poll_between` raises. No effect outside `stoppable`."""
     if not _inside[0] or threading.current_thread() is not threading.main_thread():
         return
     _wanted.clear()
@@ -37,22 +37,22 @@ def finish() -> None:
 
 
 def is_finishing() -> bool:
-    """Whether what is being worked on is the last, and shall end soon."""
+    """Whether the current work is the last and should end soon."""
     return _finishing.is_set() and threading.current_thread() is threading.main_thread()
 
 
 def poll_between() -> None:
-    """`poll` before work that another plan can do without."""
+    """`poll` before work that is not essential for a result."""
     poll()
     if is_finishing():
         raise KeyboardInterrupt
 
 
 def solve_interruptibly(solver: Any, model: Any) -> Any:
-    """Runs a solver of CP-SAT, and stops it on Ctrl-C.
+    """Runs a CP-SAT solver, and stops it on Ctrl-C.
 
-    CP-SAT's own handler of signals ends the process (std::bad_function_call) where the thread that
-    gets the signal is not the one that solves; so it installs none, and Python's stays in place.
+    CP-SAT's own signal handler aborts the process (std::bad_function_call) if the thread that
+    receives the signal is not the solving one; so it is disabled, and Python's stays in place.
     """
     solver.parameters.catch_sigint_signal = False
     result: list[Any] = []
@@ -72,10 +72,10 @@ def solve_interruptibly(solver: Any, model: Any) -> Any:
 @contextmanager
 def stoppable(signals: Sequence[signal.Signals] = (signal.SIGINT,)) -> Iterator[None]:
     """Inside, `signals` make `poll` raise. A second signal, or `GRACE_S` without a poll, raises
-    wherever that is: long loops of analyses do not all poll. C++ code is never interrupted.
+    at any point, because not all long loops of analyses poll. C++ code is never interrupted.
 
-    On other threads, where Python handles no signals, and for signals that are ignored, nothing
-    changes. Afterwards the handlers are those of before.
+    On other threads, where Python handles no signals, and for ignored signals, nothing
+    changes. Afterwards the previous handlers are restored.
     """
     with _handled(signals, raising=False):
         yield
@@ -83,7 +83,7 @@ def stoppable(signals: Sequence[signal.Signals] = (signal.SIGINT,)) -> Iterator[
 
 @contextmanager
 def remembered(signals: Sequence[signal.Signals]) -> Iterator[None]:
-    """Inside, `signals` raise KeyboardInterrupt, and if that is lost, the next `poll` does."""
+    """Inside, `signals` raise KeyboardInterrupt; if it gets lost, the next `poll` raises it."""
     with _handled(signals, raising=True):
         yield
 
@@ -123,7 +123,7 @@ def _handled(signals: Sequence[signal.Signals], *, raising: bool) -> Iterator[No
 
 
 def _insist(done: threading.Event) -> None:
-    """Signals again, as if by the user, until a poll answers or somebody has caught it."""
+    """Repeats the user's signal until a poll answers or the exception is caught."""
     waited = 0
     while not done.wait(GRACE_S / 2):
         waited = waited + 1 if _asked[0] else 0

@@ -1,4 +1,4 @@
-"""Answers that are known: equal problems that are asked in the same way have equal answers."""
+"""Remembered answers: equal problems with equal requests have equal answers."""
 
 import hashlib
 from collections import OrderedDict
@@ -13,11 +13,11 @@ _known: OrderedDict[bytes, Solution] = OrderedDict()
 
 
 def solve_once(problem: Problem, *, time_limit_s: float, **asked: Any) -> Solution:
-    """As `solve`; what was answered before, unless the clock or Ctrl-C cut that short, is not
-    searched for again. Shapes of a pipeline have stages in common.
+    """Like `solve`, but returns a remembered answer if there is one, unless the clock or Ctrl-C cut
+    its search short. Shapes of a pipeline share stages.
 
     Args:
-        asked: of `solve`; all that the answer depends on.
+        asked: arguments of `solve`; everything else the answer depends on.
     """
     key = _digest(problem, asked)
     found = _known.get(key)
@@ -39,7 +39,7 @@ def _digest(problem: Problem, asked: dict[str, Any]) -> bytes:
     digest.update(repr((shape, live, problem.usage_limit)).encode())
     for array in (*problem.costs, *problem.usages):
         digest.update(array.tobytes())
-    tables = {id(table): table for table in problem.edge_costs}  # many edges share one
+    tables = {id(table): table for table in problem.edge_costs}  # many edges share a table
     names = {key: hashlib.blake2b(t.tobytes(), digest_size=20) for key, t in tables.items()}
     for table in problem.edge_costs:
         digest.update(names[id(table)].digest())

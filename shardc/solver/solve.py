@@ -1,4 +1,4 @@
-"""The way from a problem to a choice with a proven bound."""
+"""From a problem to a choice with a proven bound."""
 
 import itertools
 import math
@@ -21,27 +21,27 @@ from shardc.solver.wide.rounds import descend, is_wide, refine
 from shardc.solver.wide.single_changes import change_single_nodes
 from shardc.solver.wide.unfolding import folded, prove_unfolded, search_folded
 
-FREE, TIED, RELAXED = "free", "tied", "relaxed"  # what `equal_layers` may be
+FREE, TIED, RELAXED = "free", "tied", "relaxed"  # the values of `equal_layers`
 
-MOST_CELLS_FOR_CP_SAT = 60_000  # pairs of strategies over all edges that CP-SAT is given
-WORK_PER_PAIR = 1_000  # of handing it over, whatever CP-SAT makes of it
+MOST_CELLS_FOR_CP_SAT = 60_000  # pairs of strategies over all edges that CP-SAT may get
+WORK_PER_PAIR = 1_000  # of building the model, whatever CP-SAT makes of it
 FIRST_CELLS = 60_000_000  # of the tables of one pass, 0.3 s
 MOST_CELLS = 16 * FIRST_CELLS
 MOST_RESTARTS = 6  # with times added; the next one limits memory at all times
-CELLS_PER_SECOND = 20_000_000  # turns an effort into a budget of work; slower than machines are
+CELLS_PER_SECOND = 20_000_000  # converts an effort into work; lower than the rate of real machines
 LEAST_CELLS = 1_000_000
-REFINING_FIRST = 0.1  # share of the work left that looks for a better choice in the first round
-REFINING = 0.02  # and in the next ones, when strategies that nothing better takes are gone
-PASSES = 3  # at least, that the budget of work must be enough for
+REFINING_FIRST = 0.1  # share of the remaining work that refines the choice in the first round
+REFINING = 0.02  # and in later rounds, after strategies were removed
+PASSES = 3  # the budget of work must cover at least this many
 
 
 class LimitError(InfeasibleError):
     """No choice meets the memory limit.
 
     Attributes:
-        peak_bytes: smallest peak of any choice that was found; None: none was looked for.
-        least_bytes: no choice has a smaller peak (proven); up to the limit: it may yet be met.
-        missing_bytes: of the smallest peak, or of the least where none was looked for.
+        peak_bytes: smallest peak of any choice found; None: there was no search for one.
+        least_bytes: proven: no choice has a smaller peak; at most the limit: it may still be met.
+        missing_bytes: excess of the smallest peak, or of `least_bytes` without a search.
     """
 
     def __init__(self, limit: int, peak_bytes: int | None, least_bytes: int) -> None:
@@ -77,36 +77,36 @@ def solve(
     equal_layers: str = FREE,
     cutoff: float = math.inf,
 ) -> Solution:
-    """Looks for the cheapest choice that meets the limit, and proves how far it is from optimal.
+    """Searches for the cheapest choice within the limit, and proves how far it is from optimal.
 
-    Where equal layers are to share one choice, a folded problem is solved first, whose answer is a
+    If equal layers are to share one choice, a folded problem is solved first, whose answer is a
     choice of the whole problem (`shardc.solver.wide.unfolding`).
 
-    Phases: contract (exact); eliminate (exact where tables stay small, otherwise a bound and a
-    start); price memory, if some choice breaks the limit; polish; certify with CP-SAT where the
-    contracted problem is small. Ends as soon as the bound meets the objective. What is not proven
-    optimal is at least such that no other strategy of one node alone is better.
+    Phases: contract (exact); eliminate (exact while tables stay small, otherwise a bound and a
+    start); price memory, if some choice exceeds the limit; polish; certify with CP-SAT if the
+    contracted problem is small. Ends as soon as the bound meets the objective. A choice that is not
+    proven optimal cannot be improved by changing the strategy of a single node.
 
-    The result depends on `problem`, `hint`, `seed`, `gap` and `effort_s` only, as long as the clock
-    does not run out first: phases stop by counted work. Any time: the wall-clock limit, or Ctrl-C
-    (KeyboardInterrupt), ends the search with the best choice so far and its bound; the last line of
-    the log says so.
+    The result depends only on `problem`, `hint`, `seed`, `gap` and `effort_s`, as long as the clock
+    does not run out first: phases stop by counted work. The wall-clock limit, or Ctrl-C
+    (KeyboardInterrupt), ends the search at any time with the best choice so far and its bound; the
+    last line of the log says so.
 
     Args:
-        time_limit_s: wall-clock limit; contraction always ends.
+        time_limit_s: wall-clock limit; contraction always completes.
         effort_s: work to spend, in seconds of a slow machine; None: as much as the time limit.
         gap: ends as soon as the choice is proven to cost at most this share above the optimum;
-            1e-3 is several times faster than 0.0 where memory is tight.
+            1e-3 is several times faster than 0.0 if memory is tight.
         progress: called at each phase and at each improvement; may raise KeyboardInterrupt.
         hint: a choice to start from, feasible or not.
-        equal_layers: "free": every node has a choice of its own. "tied": the nodes of equal layers
-            share one in the answer (not where no choice was found in which they do). "relaxed":
-            they share one at first, in large problems, and part where that is needed to meet `gap`.
+        equal_layers: "free": every node has its own choice. "tied": the nodes of equal layers
+            share one in the answer (unless no such choice was found). "relaxed": in large problems
+            they share one at first, and differ if that is necessary to meet `gap`.
             The bound is that of the whole problem in any case.
         cutoff: ends as soon as there is a choice and it is proven that none costs less than this.
     Raises:
         InfeasibleError: SHARDC-220, no choice meets the limit; says by how many bytes
-            (`LimitError`). SHARDC-221, the finite costs leave no choice at all. SHARDC-222, none
+            (`LimitError`). SHARDC-221, no choice has a finite cost. SHARDC-222, none
             was found in time.
         KeyboardInterrupt: interrupted before any feasible choice was found.
     """
@@ -146,7 +146,7 @@ def solve(
 
 
 def _search(search: Search, seed: int, equal_layers: str) -> None:
-    """Searches the folded problem if there is one, and the whole one where that is not enough."""
+    """Searches the folded problem, if there is one, and the whole one if that is not enough."""
     layers = None
     if equal_layers != FREE:
         layers = folded(search.problem, asked=equal_layers == TIED)
@@ -160,9 +160,9 @@ def _search(search: Search, seed: int, equal_layers: str) -> None:
 
 
 def _run(search: Search, seed: int, prices: Floats) -> None:
-    """Solves relaxations that limit memory at few times only, until the answer fits at all times.
+    """Solves relaxations that limit memory at a few times only, until the answer fits at all times.
 
-    What is not live at those few times holds no memory that matters, so it contracts far better.
+    Nodes that are not live at those times hold no relevant memory, so they contract far better.
 
     Args:
         prices: of all times; changed to the last ones used.
@@ -191,15 +191,15 @@ def _run(search: Search, seed: int, prices: Floats) -> None:
 def _solve_relaxation(
     search: Search, times: set[int], prices: Floats, rng: random.Random, seed: int
 ) -> bool:
-    """Rounds of: prove a bound, find a choice, remove all strategies that no better choice takes.
+    """Rounds of: prove a bound, find a choice, remove all strategies that no better choice uses.
 
-    What is left is smaller each time, so that the next round sees farther.
+    The rest shrinks each time, so the next round gets further.
 
     Args:
         times: at which `search.reduced` limits memory.
         prices: of all times; changed to the best found.
     Returns:
-        Whether the search is over; if not, memory must be limited at `search.missed` too.
+        Whether the search is over; if not, memory must be limited at `search.missed`, too.
     """
     most_cells = int(min(MOST_CELLS, max(search.work_left / PASSES, LEAST_CELLS)))
     cells = min(FIRST_CELLS, most_cells)
@@ -270,7 +270,7 @@ def _solve_relaxation(
 
 
 def _finish(search: Search, prices: Floats, seed: int, rng: random.Random) -> None:
-    """Closes what gap is left: CP-SAT where it can, local search until the budget is spent."""
+    """Closes the remaining gap: CP-SAT if possible, local search until the budget is spent."""
     cells = sum(int(np.isfinite(table).sum()) for table in search.reduced.tables)
     if cells <= MOST_CELLS_FOR_CP_SAT and WORK_PER_PAIR * cells <= search.work:
         search.begin("certify")
@@ -284,7 +284,7 @@ def _finish(search: Search, prices: Floats, seed: int, rng: random.Random) -> No
 
 
 def _meet_limit(oracle: Oracle, search: Search, prices: Floats) -> Floats:
-    """Prices the memory; looks for a choice within the limit by all means."""
+    """Prices the memory; searches for a choice within the limit by all means."""
     memory = search.reduced.memory
     assert memory is not None
     rounds = max(10, min(100, int(search.work_left / 4 / max(oracle.order.num_cells, 20_000))))
@@ -321,12 +321,12 @@ def _raise_infeasible(problem: Problem, search: Search) -> None:
 
 
 def _solution(problem: Problem, search: Search) -> Solution:
-    """Scores the best choice by the definition."""
+    """Scores the best choice by definition."""
     assert search.best is not None
     choice = tuple(search.best.tolist())
     score = evaluate(problem, choice)
     assert score.feasible, "the expanded choice must be what the contracted one was"
-    # What every choice pays: a bound too, if the search was stopped before it proved a better one.
+    # The minimum that every choice pays is a bound, too, if the search stopped before a better one.
     least = sum(cost.min() for cost in problem.costs) + sum(t.min() for t in problem.edge_costs)
     bound = score.cost if search.optimal() else min(max(search.lower_bound, least), score.cost)
     return Solution(

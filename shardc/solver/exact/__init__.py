@@ -1,1 +1,1 @@
-"""Elimination, prices on memory, the certificate."""
+"""Elimination, memory prices, and the CP-SAT certificate."""

@@ -1,4 +1,4 @@
-"""CP-SAT on the contracted problem: the certificate, and the last per mille."""
+"""CP-SAT on the contracted problem: proves optimality, or closes the last per mille."""
 
 import math
 
@@ -13,10 +13,10 @@ from shardc.solver.problem.reduced import Reduced
 def certify(
     reduced: Reduced, search: Search, *, deterministic_s: float, seed: int, most_rounds: int = 20
 ) -> None:
-    """Solves `reduced` with CP-SAT, offers what it finds, and raises the bound to what it proves.
+    """Solves `reduced` with CP-SAT, offers the choices it finds, and raises the bound.
 
     Edges use the marginal encoding (the choices of a pair add up to the choice of each node), which
-    is far stronger than implications. Memory rows are added when a found choice breaks them.
+    is far stronger than implications. Memory rows are added when a choice violates them.
     """
     from ortools.sat.python import cp_model
 
@@ -61,7 +61,7 @@ def certify(
     rows: set[int] = set()
 
     def add_row(t: int) -> None:
-        """What the live nodes hold at time t stays within the limit."""
+        """The live nodes at time t stay within the limit."""
         assert memory is not None
         rows.add(t)
         lengths = np.diff(np.append(memory.term_cell, len(memory.bytes)))
@@ -111,7 +111,7 @@ def certify(
 
 
 def _unit(reduced: Reduced, search: Search) -> float:
-    """Cost of one integer step: 1e-10 of the cost, spread over all terms, if integers reach."""
+    """Cost of one integer step: 1e-10 of the cost, spread over all terms, if integers suffice."""
     spreads = [float(c.max() - c.min()) for c in reduced.costs]
     spreads += [float(np.ptp(t[np.isfinite(t)])) for t in reduced.tables]
     scale = abs(search.best_cost) if math.isfinite(search.best_cost) else sum(spreads)

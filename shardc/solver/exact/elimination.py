@@ -1,4 +1,4 @@
-"""Variable elimination: exact where the tables stay small, a bound and a good choice elsewhere.
+"""Variable elimination: exact while tables stay small, else a bound and a good choice.
 
 Bucket elimination and mini-buckets: Dechter, Artificial Intelligence 113, 1999; Dechter and Rish,
 J. ACM 50(2), 2003. Moment matching: Ihler, Flerova, Dechter, Otten, UAI 2012.
@@ -13,13 +13,13 @@ import numpy as np
 
 from shardc.solver.problem.problem import Floats, Ints
 
-MOST_NEIGHBOURS_TO_PAIR = 40  # counting missing pairs of more is slow: such nodes wait
+MOST_NEIGHBOURS_TO_PAIR = 40  # counting missing pairs is slow for more: such nodes are postponed
 
 
 @dataclass(frozen=True)
 class Input:
     """A factor of a bucket: its number, its other variables, and its shape inside the bucket's
-    table (1 where it does not depend on the variable)."""
+    table (1 for variables it does not depend on)."""
 
     factor: int
     others: tuple[int, ...]
@@ -32,7 +32,7 @@ class Group:
 
     Attributes:
         inputs: factors of the table; axis 0 of each is the variable.
-        output: number of the factor that is left, over the table's other variables.
+        output: number of the remaining factor, over the table's other variables.
     """
 
     inputs: tuple[Input, ...]
@@ -41,13 +41,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Order:
-    """What to eliminate when, and through which tables; depends on sizes only, so it is reused.
+    """The order of elimination and its tables; depends only on sizes, so it is reused.
 
     Attributes:
         buckets: (variable, groups) in the order of elimination.
-        first_later: per edge whether its second node is eliminated before its first one.
+        first_later: per edge, whether its second node is eliminated before its first one.
         exact: no bucket was split, so the result is the optimum.
-        num_cells: cells of all tables together, the work of one pass.
+        num_cells: total cells of all tables: the work of one pass.
     """
 
     buckets: tuple[tuple[int, tuple[Group, ...]], ...]
@@ -62,14 +62,14 @@ def plan_order(
     most_cells: int,
     noise: Callable[[], float] = lambda: 0.0,
 ) -> Order:
-    """Greedy order: next is the variable whose neighbours are most connected already (min-fill), of
-    those the one that leaves the smallest table behind.
+    """Greedy min-fill order: the next variable is the one whose neighbours miss the fewest
+    connections; ties go to the one that leaves the smallest table.
 
     Args:
         sizes: strategies per node.
         edges: pairs of nodes, at most one per pair.
-        most_cells: a bucket whose table would be larger is split into mini-buckets.
-        noise: added to the number of missing connections; gives other orders.
+        most_cells: a bucket with a larger table is split into mini-buckets.
+        noise: added to the number of missing connections, to sample other orders.
     """
     log_size = [math.log2(size) for size in sizes]
     most_log = math.log2(most_cells)
@@ -165,7 +165,7 @@ def _finish(
     sizes: Sequence[int],
     edges: Sequence[tuple[int, int]],
 ) -> Order:
-    """Fixes axes: every table is ordered by time of elimination, so no table is ever transposed."""
+    """Fixes axes: tables are ordered by time of elimination, so none is ever transposed."""
     buckets = []
     num_cells = 0
     exact = True
@@ -191,7 +191,7 @@ def _finish(
 
 @dataclass(frozen=True)
 class _Forth:
-    """What the pass forth leaves: all factors, the shifts of split buckets, and the bound."""
+    """The result of the forward pass: all factors, the shifts of split buckets, and the bound."""
 
     factors: dict[int, Floats]
     shifts: dict[int, list[Floats]]
@@ -204,10 +204,10 @@ def eliminate(
     tables: Sequence[Floats],
     check_time: Callable[[], None] = lambda: None,
 ) -> tuple[float, Ints]:
-    """One pass forth (minimise variables away) and back (read the choice off).
+    """A forward pass (minimises variables away) and a backward pass (reads off the choice).
 
     Returns:
-        A lower bound on the cost, and a choice; where `order.exact` the choice costs the bound.
+        A lower bound on the cost, and a choice; if `order.exact`, the choice attains the bound.
     """
     forth = _forth(order, costs, tables, check_time)
     return forth.bound, _decode(order, costs, forth.factors)
@@ -219,8 +219,8 @@ def eliminate_both_ways(
     tables: Sequence[Floats],
     check_time: Callable[[], None] = lambda: None,
 ) -> tuple[float, Ints, list[Floats]]:
-    """Like `eliminate`, and per node and strategy how far above the bound every choice is that
-    takes this strategy. Three to four times the work."""
+    """Like `eliminate`; also returns, per node and strategy, how far above the bound every choice
+    with this strategy is. Three to four times the work."""
     forth = _forth(order, costs, tables, check_time)
     choice = _decode(order, costs, forth.factors)
     return forth.bound, choice, _slacks(order, costs, forth, check_time)
@@ -260,7 +260,7 @@ def _forth(
 def _slacks(
     order: Order, costs: Sequence[Floats], forth: _Forth, check_time: Callable[[], None]
 ) -> list[Floats]:
-    """Sends what lies outside each group back down the tree of groups, and adds it up there."""
+    """Sends the sum outside each group back down the tree of groups, and adds it there."""
     outside: dict[int, Floats] = {}
     slacks = [cost - cost.min() for cost in costs]
     num_edges = len(order.first_later)
@@ -296,7 +296,7 @@ def _column(vector: Floats, table: Floats) -> Floats:
 
 
 def _sum_of(group: Group, factors: dict[int, Floats]) -> Floats:
-    """Adds the factors of a group; small ones first, to touch the large table few times."""
+    """Adds the factors of a group; small ones first, so the large table is touched rarely."""
     inputs = sorted(group.inputs, key=lambda i: math.prod(i.shape))
     total = factors[inputs[0].factor].reshape(inputs[0].shape)
     for i in inputs[1:]:
@@ -318,7 +318,7 @@ def _match_moments(sums: list[Floats]) -> list[Floats]:
 
 
 def _decode(order: Order, costs: Sequence[Floats], factors: dict[int, Floats]) -> Ints:
-    """Chooses in reverse order, each variable by the true factors of its bucket."""
+    """Chooses in reverse order, each variable by the exact factors of its bucket."""
     choice = np.zeros(len(costs), np.int64)
     picks: list[int] = [0] * len(costs)
     for v, groups in reversed(order.buckets):

@@ -1,4 +1,4 @@
-"""One question, asked many times: which choice minimises cost plus priced memory?"""
+"""The Lagrangian oracle: the choice that minimises cost plus priced memory, for many prices."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,11 +8,11 @@ from shardc.solver.exact.elimination import Order, eliminate, eliminate_both_way
 from shardc.solver.problem.problem import Floats, Ints
 from shardc.solver.problem.reduced import Reduced
 
-MOST_BITS = 24  # cells of the largest table (logarithm): 128 MiB
+MOST_BITS = 24  # log2 of the cells of the largest table: 128 MiB
 
 
 class Oracle:
-    """Minimises node costs and edges of a contracted problem, exactly where elimination is cheap.
+    """Minimises node costs and edges of a contracted problem, exactly if elimination is cheap.
 
     Attributes:
         order: of the elimination; `order.exact` says whether answers are optimal.
@@ -27,7 +27,7 @@ class Oracle:
         self.bits, self.order = _affordable_order(self.sizes, reduced.edges, most_cells, check_time)
 
     def costs(self, prices: Floats | None) -> list[Floats]:
-        """Node costs, with what their memory costs at `prices` (per byte and kept time)."""
+        """Node costs plus the cost of their memory at `prices` (per byte and kept time)."""
         memory = self.reduced.memory
         flat = self.flat
         if prices is not None and memory is not None:
@@ -35,10 +35,10 @@ class Oracle:
         return [flat[a:b] for a, b in zip(self.first[:-1], self.first[1:], strict=True)]
 
     def choices_while_tuning(self, prices: Floats | None) -> Iterator[tuple[float, Ints]]:
-        """Takes the order with the best bound at `prices`: larger tables are not always better.
+        """Keeps the order with the best bound at `prices`: larger tables are not always better.
 
         Yields:
-            What `minimise` gives with each order that was tried.
+            The result of `minimise` for each order tried.
         """
         best = self.order
         most, _ = result = self.minimise(prices)
@@ -55,15 +55,15 @@ class Oracle:
 
     def minimise(self, prices: Floats | None) -> tuple[float, Ints]:
         """A lower bound on min over x of cost(x) + prices * (usage(x) - limit), and a choice that
-        attains it where the order is exact."""
+        attains it if the order is exact."""
         bound, choice = eliminate(
             self.order, self.costs(prices), self.reduced.tables, self.check_time
         )
         return bound + self._constant(prices), choice
 
     def minimise_both_ways(self, prices: Floats | None) -> tuple[float, Ints, list[Floats]]:
-        """Like `minimise`, and per node and strategy how far above the bound all choices with this
-        strategy are."""
+        """Like `minimise`; also returns, per node and strategy, how far above the bound all choices
+        with this strategy are."""
         bound, choice, slacks = eliminate_both_ways(
             self.order, self.costs(prices), self.reduced.tables, self.check_time
         )
@@ -77,7 +77,7 @@ class Oracle:
         return self.reduced.constant + float(prices @ spare)
 
     def least_usage(self, weights: Floats) -> tuple[float, Ints]:
-        """Like `minimise`, with bytes (weighted over the times) for costs: a bound in bytes."""
+        """Like `minimise`, with bytes (weighted over the times) as costs: a bound in bytes."""
         memory = self.reduced.memory
         assert memory is not None
         flat = memory.price_of_strategies(weights)
@@ -93,9 +93,9 @@ def _affordable_order(
     most_cells: int,
     check_time: Callable[[], None],
 ) -> tuple[int, Order]:
-    """The order with the largest tables whose pass stays within `most_cells`, and the logarithm of
+    """The order with the largest tables whose pass needs at most `most_cells`, and log2 of
     the largest table."""
-    small, large = MOST_BITS - 12, MOST_BITS + 1  # logarithms; `small` is taken to be affordable
+    small, large = MOST_BITS - 12, MOST_BITS + 1  # log2 sizes; `small` is assumed affordable
     best: Order | None = None
     while large - small > 1:
         check_time()

@@ -1,4 +1,4 @@
-"""Prices on memory: the Lagrangian bound, and choices that nearly fit.
+"""Memory prices: the Lagrangian bound, and choices that almost fit.
 
 The dual function is concave and piecewise linear in the prices; it is maximised by Kelley's cutting
 planes inside a box around the best prices so far (Kelley, J. SIAM 8(4), 1960; box step: Marsten,
@@ -14,15 +14,15 @@ from shardc.solver.exact.lagrangian import Oracle
 from shardc.solver.exact.search import Search
 from shardc.solver.problem.problem import Floats, Ints
 
-HIGHEST = 1e15  # price, in first ones, beside which costs are rounded off
-MOST_STALLED = 6  # rounds in a row that close less than 1 % of the open gap
+HIGHEST = 1e15  # price, relative to the first ones, at which costs vanish in rounding
+MOST_STALLED = 6  # consecutive rounds that close less than 1 % of the open gap
 
 
 @dataclass
 class Cut:
-    """What the oracle gave for some prices: value(prices) <= cost + prices * over.
+    """The oracle's answer for some prices: value(prices) <= cost + prices * over.
 
-    True if the oracle is exact; otherwise a guess, which only costs rounds where it is wrong.
+    Holds if the oracle is exact; otherwise it is a guess, which at worst costs rounds.
     """
 
     cost: float
@@ -33,7 +33,7 @@ def price_memory(oracle: Oracle, search: Search, start: Floats, most_rounds: int
     """Raises the bound and offers choices; returns the best prices (per byte and kept time).
 
     Args:
-        start: prices to begin with; zeros if nothing is known.
+        start: initial prices; zeros if nothing is known.
     """
     memory = oracle.reduced.memory
     assert memory is not None
@@ -85,7 +85,7 @@ def _first_radius(oracle: Oracle, limit: int) -> float:
 def _next_prices(
     cuts: list[Cut], times: list[int], best: Floats, radius: float, num_times: int
 ) -> tuple[Floats, float]:
-    """Prices that maximise the least of all cuts inside the box, and that value."""
+    """Prices that maximise the lower envelope of all cuts inside the box, and that value."""
     from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]  # has no stubs
 
     solver = pywraplp.Solver.CreateSolver("GLOP")
@@ -99,7 +99,7 @@ def _next_prices(
         )
         for t in times
     ]
-    # The value promised is at most what each choice so far costs at these prices.
+    # The value is at most the cost of each choice so far at these prices.
     for cut in cuts:
         row = solver.Constraint(-solver.infinity(), cut.cost / unit_cost)
         row.SetCoefficient(value, 1.0)
@@ -114,7 +114,7 @@ def _next_prices(
 
 
 def raise_until_it_fits(oracle: Oracle, search: Search, prices: Floats, most_rounds: int) -> bool:
-    """Doubles, then more than doubles, prices at violated peaks until a choice fits."""
+    """Raises prices at violated peaks, ever faster, until a choice fits."""
     memory = oracle.reduced.memory
     assert memory is not None
     start = max(float(prices.max()), _first_radius(oracle, memory.limit) * 1e-3)
@@ -134,10 +134,10 @@ def raise_until_it_fits(oracle: Oracle, search: Search, prices: Floats, most_rou
 
 
 def least_memory(oracle: Oracle, search: Search, most_rounds: int) -> tuple[int, Ints]:
-    """Looks for the choice with the smallest peak, costs aside.
+    """Searches for the choice with the smallest peak, ignoring costs.
 
     Returns:
-        A peak (bytes) that every allowed choice reaches at some time, and the choice found.
+        A lower bound (bytes) on the peak of every allowed choice, and the choice found.
     """
     memory = oracle.reduced.memory
     assert memory is not None

@@ -1,4 +1,4 @@
-"""What a running solve knows: the best choice, the proven bound, the time, the log."""
+"""The state of a running solve: the best choice, the proven bound, the time, the log."""
 
 import math
 import time
@@ -11,38 +11,38 @@ from shardc.solver.problem.memory import Live, Memory
 from shardc.solver.problem.problem import Floats, Ints, Problem, Progress, evaluate
 from shardc.solver.problem.reduced import Reduced
 
-EXACT = 1e-9  # relative error up to which a sum of costs counts as equal
-# Until this share of the work, or so many cells of it, is spent, this share of the gap asked for is
-# aimed at, so that what is easy is solved nearly exactly.
+EXACT = 1e-9  # relative error up to which sums of costs count as equal
+# Until the share EASY of the work, or MOST_EASY cells, is spent, the search aims at the share AIM
+# of the requested gap, so that easy problems are solved almost exactly.
 EASY, MOST_EASY, AIM = 0.1, 40_000_000, 0.01
-FIRST_CHOICE_S = 30.0  # past the deadline, to find any choice at all
+FIRST_CHOICE_S = 30.0  # past the deadline, to find a first choice
 
 
 class OutOfTimeError(Exception):
-    """The wall-clock limit is reached; the search ends with what it has."""
+    """The wall-clock limit is reached; the search ends with its current result."""
 
 
 class Search:
-    """Keeps score for all phases.
+    """Keeps the score for all phases.
 
     Attributes:
         live, whole: memory of the original problem at all times that matter.
-        missed: times at which a choice broke the limit that `reduced` does not know there.
-        reduced: the contracted problem that the phases work on now.
+        missed: times, unknown to `reduced`, at which a choice exceeded the limit.
+        reduced: the contracted problem that the phases currently work on.
         best: cheapest feasible choice so far, of the original nodes; None before the first.
         best_cost: its cost, inf before the first.
-        here, here_cost: cheapest feasible choice so far of the nodes of `reduced`; can be dearer
-            than `best`, whose strategies may be gone from `reduced`.
-        ceiling: bounds above this cost are not proven, as dearer choices were removed.
+        here, here_cost: cheapest feasible choice so far of the nodes of `reduced`; may cost more
+            than `best`, whose strategies `reduced` may have removed.
+        ceiling: bounds above this cost are not proven, because choices that cost more were removed.
         lower_bound: proven so far, -inf before the first.
         least_peak: smallest peak of any choice so far (bytes), None before the first.
         least_bytes: proven: no choice has a smaller peak.
-        gap: share of the best cost by which it may miss the optimum, see `open_gap`.
-        cutoff: nothing that costs more is wanted: a bound above ends the search.
+        gap: allowed relative distance of the best cost from the optimum, see `open_gap`.
+        cutoff: choices above this cost are useless: a bound above it ends the search.
         num_folded, folded_cost: as `num_folded` and `folded_objective` of a `Solution`.
         proving: prices of all times at which messages proved their best bound, None before.
-        work, work_left: budget in table cells, and what is left of it; phases that could go on for
-            ever stop at 0. Budgets in work, not in seconds, make the result a function of problem
+        work, work_left: budget in table cells, and the rest of it; open-ended phases stop at 0.
+            Counting work instead of seconds makes the result a function of problem
             and seed.
     """
 
@@ -91,14 +91,14 @@ class Search:
         return time.monotonic() - self.start_s
 
     def check_time(self) -> None:
-        """Raises OutOfTimeError past the deadline, which moves while there is no choice at all."""
+        """Raises OutOfTimeError past the deadline, which is extended while there is no choice."""
         poll()
         late_s = time.monotonic() - self.deadline_s
         if late_s > (0.0 if self.best is not None else FIRST_CHOICE_S):
             raise OutOfTimeError
 
     def begin(self, phase: str) -> None:
-        """Names the phase that runs from here on."""
+        """Names the phase that begins."""
         poll()
         self.phase = phase
         self.report()
@@ -117,8 +117,8 @@ class Search:
             self.progress(Progress(self.phase, self.seconds(), found, self.lower_bound))
 
     def enter(self, reduced: Reduced) -> None:
-        """Goes on with another contraction, a relaxation of all that is better than the best by
-        more than half the tolerance."""
+        """Continues with another contraction, a relaxation that keeps all choices better than the
+        best by more than half the tolerance."""
         self.reduced = reduced
         self.ceiling = self.best_cost - self.tolerance() / 2
         self.here, self.here_cost = None, math.inf
@@ -127,8 +127,8 @@ class Search:
 
     def offer(self, choice: Ints) -> bool:
         """Takes a choice of the nodes of `reduced` into account; returns whether it is the best
-        feasible one so far here. Choices that only break the limit at times unknown to `reduced`
-        add to `missed`."""
+        feasible one for them so far. Choices that exceed the limit only at times unknown to
+        `reduced` add these to `missed`."""
         memory = self.reduced.memory
         cost = self.reduced.cost(choice)
         fits_here = memory is None or int(memory.profile(choice).max()) <= memory.limit
@@ -163,14 +163,14 @@ class Search:
             self.report()
 
     def raise_bound(self, bound: float) -> None:
-        """Takes a lower bound into account that is proven for `reduced`."""
+        """Takes into account a lower bound proven for `reduced`."""
         bound = min(bound, self.best_cost, self.ceiling)
         if bound > self.lower_bound:
             self.lower_bound = bound
             self.report()
 
     def closed(self) -> bool:
-        """Whether the best choice is proven to be as good as was asked for, or nothing to be."""
+        """Whether the best choice is proven to meet the gap, or the cutoff is proven."""
         if self.best is None:
             return False
         if self.lower_bound > self.cutoff:
@@ -178,16 +178,16 @@ class Search:
         return self.best_cost - self.lower_bound <= self.tolerance()
 
     def settled(self) -> bool:
-        """Whether nothing is left to do: closed, or proven infeasible."""
+        """Whether there is nothing left to do: closed, or proven infeasible."""
         return self.closed() or self.lower_bound == math.inf
 
     def tolerance(self) -> float:
-        """Cost differences that do not matter now."""
+        """Cost differences that are currently irrelevant."""
         return self.open_gap() * abs(self.best_cost) if self.best is not None else 0.0
 
     def open_gap(self) -> float:
-        """Share of the cost by which the best choice may miss the optimum now: the gap asked for,
-        and a small part of it until a small part of the work is spent."""
+        """The current allowed gap, relative to the best cost: the requested one, or
+        a small part of it until a small part of the work is spent."""
         easy = self.work - self.work_left < min(EASY * self.work, MOST_EASY)
         return max(AIM * self.gap, EXACT) if easy else self.gap
 

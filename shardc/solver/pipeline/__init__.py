@@ -1,1 +1,1 @@
-"""Layers of ops, stages of layers."""
+"""Clusters ops into layers, and layers into stages."""

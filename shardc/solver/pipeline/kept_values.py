@@ -1,6 +1,6 @@
-"""Which values one function keeps for another that can also make them anew.
+"""Which values one function keeps for another that could also recompute them.
 
-A minimum cut between what is there anyway and what the second function needs.
+A minimum cut between the values that exist anyway and those the second function needs.
 Source: Picard, "Maximal closure of a graph and applications to combinatorial problems", Management
 Science 22(11), 1976, for such choices as cuts.
 """
@@ -8,7 +8,7 @@ Science 22(11), 1976, for such choices as cuts.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-EVER = 1 << 52  # more than all costs together; in the same unit
+EVER = 1 << 52  # more than all costs together, in their unit
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Maker:
 
     Attributes:
         sources: numbers of the values that it reads.
-        results: numbers of the values that it makes.
-        redo: cost of running it once more.
+        results: numbers of the values that it defines.
+        redo: cost of running it again.
     """
 
     sources: tuple[int, ...]
@@ -29,20 +29,20 @@ class Maker:
 def kept_values(
     costs: Sequence[int], makers: Sequence[Maker], needed: Iterable[int]
 ) -> frozenset[int]:
-    """The cheapest values to hand over, so that all of `needed` can be had.
+    """The cheapest values to hand over, so that all of `needed` can be computed.
 
-    A value is handed over at its cost, or made by running its maker once more, for which all that
-    the maker reads must be had too. Of equally cheap choices it is the one that redoes least.
+    A value is either handed over at its cost, or recomputed by running its maker again, which in
+    turn needs everything the maker reads. Ties go to the choice that recomputes least.
 
     Args:
-        costs: of each value what it costs to hand it over; at most `EVER` in sum.
-        makers: of the values that can be made anew, each value in one of them at most.
+        costs: cost of handing over each value; at most `EVER` in sum.
+        makers: of the values that can be recomputed; each value has at most one.
         needed: numbers of values.
     """
     from ortools.graph.python import max_flow  # type: ignore[import-untyped]  # has no stubs
 
     flow = max_flow.SimpleMaxFlow()
-    source, sink, had = 0, 1, 2  # then a node per value, and one per maker that runs once more
+    source, sink, had = 0, 1, 2  # then a node per value, and one per maker that may run again
     again = had + len(costs)
     maker_of = {value: m for m, maker in enumerate(makers) for value in maker.results}
     starts = [again + maker_of[v] if v in maker_of else source for v in range(len(costs))]

@@ -1,4 +1,4 @@
-"""Clusters forward ops into layers: the units that the stage planner moves about.
+"""Clusters forward ops into layers, the units that the stage planner distributes.
 
 Alpa's operator clustering (Zheng et al., OSDI 2022, equation 6), solved exactly.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from shardc.errors import StageError
 from shardc.solver.problem.problem import Floats, Ints
 
-MOST_BLOCKS = 1500  # longer programs may be cut only between blocks of neighbouring ops
+MOST_BLOCKS = 1500  # longer programs may be cut only between blocks of adjacent ops
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Value:
     """A value that flows between forward ops.
 
     Attributes:
-        producer: position of the op that makes it; -1 for parameters and constants, which do not
+        producer: position of the op that defines it; -1 for parameters and constants, which do not
             count as cut.
         consumers: positions of the ops that read it.
         num_bytes: its size.
@@ -40,17 +40,17 @@ def cluster_layers(
 ) -> list[tuple[int, int]]:
     """Cuts ops 0..K-1 into `num_layers` contiguous layers.
 
-    Minimises the most bytes that any layer reads from before it, then the bytes of all layers
-    together, then the sum of squared FLOPs (which evens them out), where no layer has more than
-    (1 + delta) * total / num_layers FLOPs. Where single ops are too heavy for that, no layer has
-    more than the largest one must have.
+    Minimises the most bytes that any layer reads from before it, then the total of these bytes
+    over all layers, then the sum of squared FLOPs (which evens them out), subject to at most
+    (1 + delta) * total / num_layers FLOPs per layer. If single ops are too heavy for that, the
+    limit is the least possible FLOPs of the largest layer.
 
     Args:
         flops: per op.
-        values: what flows between ops; bytes are counted once per layer that reads them.
+        values: values between ops; bytes are counted once per layer that reads them.
         num_layers: at least 1.
-        heavy: per op whether it may make a layer worth having; where there are enough of them,
-            every layer gets one. Empty: every op may.
+        heavy: per op, whether it can justify a layer; if there are enough of them,
+            every layer gets one. Empty: every op can.
     Returns:
         Per layer its (first op, last op).
     Raises:
@@ -58,8 +58,8 @@ def cluster_layers(
     """
     if not 1 <= num_layers <= len(flops):
         raise StageError(
-            f"{num_layers} layers were asked for, but the forward pass has {len(flops)} ops",
-            help=f"ask for at most {len(flops)} stages",
+            f"{num_layers} layers are requested, but the forward pass has {len(flops)} ops",
+            help=f"request at most {len(flops)} stages",
         )
     starts = _block_starts(values, len(flops), max(MOST_BLOCKS, num_layers))
     block_of = np.searchsorted(starts, np.arange(len(flops)), side="right") - 1
@@ -81,7 +81,7 @@ def cluster_layers(
 
 
 def _block_starts(values: Sequence[Value], num_ops: int, most_blocks: int) -> Ints:
-    """First op of each block; between two blocks the program is cut most cheaply nearby."""
+    """First op of each block; block boundaries are the cheapest nearby cuts."""
     if num_ops <= most_blocks:
         return np.arange(num_ops)
     crossing = np.zeros(num_ops + 1)  # [i]: bytes that cross a cut before op i
@@ -111,7 +111,7 @@ def _cut_bytes(values: Sequence[Value], block_of: Ints, num_blocks: int) -> Floa
 
 
 def _least_worst(table: Floats, num_layers: int) -> Floats:
-    """[k]: the least possible maximum of the entries of layers that cover blocks 0..k."""
+    """[k]: the least maximum over layers that cover blocks 0..k, of the layers' entries."""
     worst: Floats = table[0].copy()
     for _ in range(num_layers - 1):
         through = np.maximum(np.concatenate([[np.inf], worst[:-1]])[:, None], table)
@@ -124,7 +124,7 @@ def _best_cuts(cut: Floats, share: Floats, num_layers: int) -> list[tuple[int, i
     size = len(cut)
     worst = _least_worst(cut, num_layers)
     cut = np.where(cut <= worst[-1], cut, np.inf)
-    # Least total among those, then least sum of squares; `first[r][k]` starts the last layer.
+    # Among those, least total, then least sum of squares; `first[r][k]` starts the last layer.
     total, squares = cut[0].copy(), np.where(np.isfinite(cut[0]), share[0] ** 2, np.inf)
     first: list[Ints] = []
     for _ in range(num_layers - 1):

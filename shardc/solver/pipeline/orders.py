@@ -1,8 +1,8 @@
-"""The order of the tasks of a pipeline with the shortest span, by CP-SAT.
+"""The task order of a pipeline with the shortest span, by CP-SAT.
 
-Plain numbers: tasks have a lane and a duration, needs have a delay, and buffers take room in a lane
-from one task's start to another's end. Starts from the best order that is known and never gives a
-worse one.
+Pure numbers: tasks have a lane and a duration, needs have a delay, and buffers take room in a lane
+from one task's start to another's end. The search starts from the best known order and never
+returns a worse one.
 """
 
 import itertools
@@ -17,12 +17,12 @@ class OrderProblem:
     """Tasks by number, all times in one whole unit.
 
     Attributes:
-        lane_of, duration: of each task; a lane runs one at a time.
+        lane_of, duration: of each task; a lane runs one task at a time.
         needs: (before, after, delay): `after` starts at least `delay` after the end of `before`.
         buffers: (lane, size, maker, user): room taken from the start of maker to the end of user.
         capacity: room of each lane; None: no limit.
-        alike: tasks of one lane that may as well run in this order (the same work on microbatch
-            after microbatch).
+        alike: interchangeable tasks of one lane, which may as well run in this order (the same
+            work on consecutive microbatches).
     """
 
     lane_of: tuple[int, ...]
@@ -35,7 +35,7 @@ class OrderProblem:
 
 @dataclass(frozen=True)
 class OrderSolution:
-    """Start of every task, the span, and a span that no order can be below."""
+    """Start of every task, the span, and a proven lower bound on the span."""
 
     starts: tuple[int, ...]
     span: int
@@ -53,7 +53,7 @@ def span_of(problem: OrderProblem, starts: Sequence[int]) -> int:
 
 
 def busiest(problem: OrderProblem) -> int:
-    """The work of the lane that has most, which no span is below."""
+    """The work of the busiest lane, a lower bound on any span."""
     work: dict[int, int] = {}
     for lane, duration in zip(problem.lane_of, problem.duration, strict=True):
         work[lane] = work.get(lane, 0) + duration
@@ -63,10 +63,10 @@ def busiest(problem: OrderProblem) -> int:
 def shortest_order(
     problem: OrderProblem, known: Sequence[int], *, time_limit_s: float, seed: int = 0
 ) -> OrderSolution:
-    """The order with the shortest span that is found in time, and how far from optimal it may be.
+    """The order with the shortest span found in time, and a lower bound.
 
     Args:
-        known: starts of an order that keeps all constraints.
+        known: starts of a valid order.
     """
     bound, best = busiest(problem), span_of(problem, known)
     if best <= bound or time_limit_s <= 0:
@@ -74,7 +74,7 @@ def shortest_order(
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
-    # Nothing has to start later than in the order that is known.
+    # No task has to start later than in the known order.
     horizon = max(s + d for s, d in zip(known, problem.duration, strict=True))
     starts = [
         model.new_int_var(0, horizon - d, f"start{i}") for i, d in enumerate(problem.duration)
@@ -83,10 +83,10 @@ def shortest_order(
         model.new_fixed_size_interval_var(start, d, f"task{i}")
         for i, (start, d) in enumerate(zip(starts, problem.duration, strict=True))
     ]
-    # What a task needs has ended and arrived.
+    # A task starts after its needs have ended and arrived.
     for before, after, delay in problem.needs:
         model.add(starts[after] >= starts[before] + problem.duration[before] + delay)
-    # Equal tasks run in the order of their microbatches: any other order is as good as this one.
+    # Equal tasks run in the order of their microbatches, without loss of generality.
     for chain in problem.alike:
         for before, after in itertools.pairwise(chain):
             model.add(starts[after] >= starts[before] + problem.duration[before])
@@ -95,7 +95,7 @@ def shortest_order(
         own = [i for i, each in enumerate(problem.lane_of) if each == lane]
         # A lane runs one task at a time.
         model.add_no_overlap([tasks[i] for i in own])
-        # The span is the longest lane's.
+        # The span is that of the longest lane.
         first = model.new_int_var(0, horizon, f"first{lane}")
         last = model.new_int_var(0, horizon, f"last{lane}")
         heads = [chain[0] for chain in problem.alike if problem.lane_of[chain[0]] == lane] or own
@@ -122,7 +122,7 @@ def shortest_order(
 
 
 def _keep_room(model, problem, lane, starts, horizon) -> None:  # type: ignore[no-untyped-def]  # types that load ortools
-    """Buffers of a lane fit into its capacity at any time."""
+    """The buffers of a lane fit into its capacity at any time."""
     if problem.capacity is None:
         return
     intervals, sizes = [], []

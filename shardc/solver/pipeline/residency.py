@@ -1,29 +1,29 @@
-"""Which values of a chain of ops are kept for the way back, and which are made again."""
+"""Which values of a chain of ops are kept for the backward pass, and which are recomputed."""
 
 import bisect
 import itertools
 import math
 from collections.abc import Sequence
 
-MOST_CAPS = 64  # bounds of the largest segment that are tried, if there are more segments
+MOST_CAPS = 64  # bounds on the largest segment to try, if there are more segment sizes
 
 
 def kept_cuts(crossing: Sequence[int], left: Sequence[int], in_flight: int) -> tuple[int, ...]:
-    """The cuts of a chain at which values are kept so that the least is held.
+    """The cuts of a chain that minimise the bytes held, if only values at the cuts are kept.
 
-    Each microbatch in flight keeps what crosses the cuts. One at a time is on its way back, segment
-    by segment from the last: what a segment leaves for that is made again, and held with it.
+    Each microbatch in flight keeps the values that cross the cuts. One microbatch at a time runs
+    backward, segment by segment from the last: its segment is recomputed and held in addition.
 
     Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, for chains of unlike ops: for
-    each bound of the largest segment the cheapest cuts, by a shortest path. Exact where there are
-    at most `MOST_CAPS` sizes of segments, else the best for that many bounds.
+    each bound on the largest segment the cheapest cuts, by a shortest path. Exact if there are
+    at most `MOST_CAPS` segment sizes, else the best for that many bounds.
 
     Args:
-        crossing: bytes that cross behind each op but the last.
-        left: bytes that each op leaves for the way back.
-        in_flight: microbatches that are held at once.
+        crossing: bytes that cross after each op but the last.
+        left: bytes that each op leaves for its backward.
+        in_flight: microbatches held at once.
     Returns:
-        Rising positions; cut c is behind op c. () where one segment is best, or there are no ops.
+        Rising positions; cut c is after op c. () if one segment is best, or there are no ops.
     """
     ends = list(itertools.accumulate(left, initial=0))
     best: tuple[int, ...] = ()
@@ -41,7 +41,7 @@ def kept_cuts(crossing: Sequence[int], left: Sequence[int], in_flight: int) -> t
 
 
 def _caps(ends: Sequence[int]) -> list[int]:
-    """Bounds of the largest segment, falling."""
+    """Bounds on the largest segment, descending."""
     if len(ends) ** 2 <= 2 * MOST_CAPS:
         return sorted({b - a for a, b in itertools.combinations(ends, 2)}, reverse=True)
     least = max(b - a for a, b in itertools.pairwise(ends))
@@ -50,11 +50,11 @@ def _caps(ends: Sequence[int]) -> list[int]:
 
 
 def _cheapest(crossing: Sequence[int], ends: Sequence[int], cap: int) -> tuple[int, ...] | None:
-    """The cuts that keep least, no segment leaving more than `cap`; None if there are none."""
+    """The cuts that keep least, with no segment above `cap`; None if there are none."""
     count = len(ends) - 1
-    cost = [0.0] + [math.inf] * count  # of the first ops as whole segments, what is behind kept
+    cost = [0.0] + [math.inf] * count  # of the first ops as whole segments, with their cut kept
     before = [0] * (count + 1)
-    window: list[int] = []  # beginnings of segments by rising cost; the cheapest one first
+    window: list[int] = []  # starts of segments by rising cost; the cheapest comes first
     for end in range(1, count + 1):
         while window and cost[window[-1]] >= cost[end - 1]:
             window.pop()

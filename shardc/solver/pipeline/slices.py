@@ -1,7 +1,7 @@
-"""How long the token slices of a pipeline should be.
+"""The lengths of a pipeline's token slices.
 
-Attention makes later tokens dearer, so equal slices take unequal times, and a pipeline goes at the
-pace of its slowest slice.
+Attention makes later tokens more expensive, so equal slices take unequal times, and a pipeline runs
+at the pace of its slowest slice.
 Source: Li et al., "TeraPipe", ICML 2021 (arXiv 2102.07988), section 3.3.
 """
 
@@ -10,20 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 SliceTime = Callable[[int, int], Any]
-"""(first block, last block + 1) -> time of a slice of these blocks, which sees all before it."""
+"""(first block, last block + 1) -> time of a slice of these blocks, which attends to all before."""
 
 
 def slice_lengths(
     num_blocks: int, num_groups: int, time: SliceTime, num_slices: int | None = None
 ) -> tuple[tuple[int, ...], float]:
-    """The lengths, in blocks, that make sum(t) + (num_groups - 1) * max(t) least, and that time.
+    """The lengths, in blocks, that minimise sum(t) + (num_groups - 1) * max(t), and that time.
 
-    For each candidate of the slowest slice, a dynamic program over the blocks takes the least sum;
-    candidates that cannot win any more are left out.
+    For each candidate of the slowest slice, a dynamic program over the blocks finds the least sum;
+    candidates that cannot win are skipped.
 
     Args:
         num_blocks: at least 1; a slice is one block or more.
-        num_slices: exactly so many; None: any number.
+        num_slices: exact number of slices; None: any.
     """
     assert num_blocks >= 1
     assert num_slices is None or 1 <= num_slices <= num_blocks
@@ -43,8 +43,8 @@ def slice_lengths(
 def _least_sum(
     num_blocks: int, times: dict[tuple[int, int], float], slowest: float, num_slices: int | None
 ) -> tuple[float, tuple[int, ...]] | None:
-    """The least sum of slices none of which takes longer than `slowest`."""
-    # state: (blocks done, slices used, or 0 where their number does not matter)
+    """The least sum of slices that each take at most `slowest`."""
+    # state: (blocks done, slices used, or 0 if their number is free)
     known: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {(0, 0): (0.0, ())}
     for end in range(1, num_blocks + 1):
         for start in range(end):

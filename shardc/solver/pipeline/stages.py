@@ -1,8 +1,8 @@
-"""Cuts layers into pipeline stages and gives each a submesh.
+"""Cuts layers into pipeline stages and assigns each a submesh.
 
 Alpa's inter-operator dynamic program (Zheng et al., OSDI 2022, algorithm 1), with three changes:
-spans of the time between two microbatches are halved where Alpa enumerates its values; transfers
-are priced by where the stages lie; a schedule with few microbatches in flight waits for round
+the period between two microbatches is bisected instead of enumerated; transfers are priced by the
+placement of the stages; with few microbatches in flight, a schedule waits for round
 trips.
 """
 
@@ -15,19 +15,19 @@ import numpy.typing as npt
 
 from shardc.solver.problem.problem import Floats
 
-CLOSE = 1e-6  # share of the step time that pipelines may differ by without being told apart
+CLOSE = 1e-6  # relative step time difference that is ignored
 CELLS = 1 << 22  # of one table of choices: first layer x last layer x devices
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a stage may lie.
+    """A range of devices that a stage may use.
 
     Attributes:
-        size: devices that it has.
-        first, end: it lies on devices first .. end - 1 of the line, which are of one kind.
-        host: devices of a host, counted from `first`: a submesh that fits into one never straddles
-            two, and a larger one starts at a host.
+        size: number of devices of the stage.
+        first, end: the stage uses devices among first .. end - 1, which are of one kind.
+        host: devices of a host, counted from `first`: a submesh that fits into a host never
+            straddles two, and a larger one starts at a host.
     """
 
     size: int
@@ -36,22 +36,22 @@ class Place:
     host: int = 1
 
 
-INSIDE, HOST, END = 0, 1, 2  # where the devices of a stage end: inside a host, with one, or `end`
+INSIDE, HOST, END = 0, 1, 2  # a stage's devices end inside a host, with a host, or with `end`
 
 
 @dataclass(frozen=True)
 class Line:
-    """The layers and devices in a row, and what stages of them cost.
+    """The layers and devices in a row, and the costs of their stages.
 
     Attributes:
         num_layers, num_devices: both are used up, in order.
-        places: where a stage may lie.
+        places: the possible places of a stage.
         num_microbatches: that pass each stage.
-        stage_s: (which place, microbatches in flight) -> [first layer, last layer] seconds of a
+        stage_s: (place, microbatches in flight) -> [first layer, last layer] seconds of a
             microbatch, forward and backward; inf: it does not fit.
-        send_s: (which place, `INSIDE`, `HOST` or `END`) -> per last layer the seconds in which a
-            microbatch goes to the next stage and its gradient comes back.
-        in_flight: stages behind a stage -> microbatches that it holds at most.
+        send_s: (place, `INSIDE`, `HOST` or `END`) -> per last layer, the seconds to send a
+            microbatch to the next stage and its gradient back.
+        in_flight: number of later stages -> the most microbatches that a stage holds.
     """
 
     num_layers: int
@@ -68,12 +68,12 @@ class Pipeline:
     """The stages found.
 
     Attributes:
-        stages: (first layer, last layer, devices) in order; devices are taken in order too.
-        places: which place each of them has.
+        stages: (first layer, last layer, devices) in order; devices are taken in order, too.
+        places: the place of each stage.
         step_time_s: round trip of the first microbatch + (microbatches - 1) * period.
-        period_s: between two microbatches: the slowest stage, the slowest transfer one way, or
+        period_s: between two microbatches: the slowest stage, the slowest one-way transfer, or
             the longest round trip from a stage to the last one and back, divided by the
-            microbatches that the stage has in flight.
+            stage's microbatches in flight.
     """
 
     stages: tuple[tuple[int, int, int], ...]
@@ -85,14 +85,14 @@ class Pipeline:
 def plan_stages(
     line: Line, *, num_stages: int | None = None, below_s: float = math.inf
 ) -> Pipeline | None:
-    """Finds the pipeline with the least step time, exactly but for `CLOSE`.
+    """Finds the pipeline with the least step time, exactly up to `CLOSE`.
 
     Args:
         num_stages: None = any.
-        below_s: only a pipeline with a shorter step is wanted.
+        below_s: only a pipeline with a shorter step counts.
     Returns:
-        None where there is no pipeline: there are more stages than layers, the sizes cannot fill
-        the devices, every way of cutting holds a stage that does not fit, or takes `below_s`.
+        None if there is no pipeline: there are more stages than layers, the sizes cannot fill
+        the devices, or every pipeline has a stage that does not fit or takes at least `below_s`.
     """
     if num_stages is not None and num_stages > line.num_layers:
         return None
@@ -103,7 +103,7 @@ def plan_stages(
         return None
     best = None
     limit_s = below_s
-    # Of each span of periods: no pipeline with a period inside has a shorter round trip.
+    # Intervals of periods; no pipeline with a period inside one has a shorter round trip.
     spans = []
 
     def found(pipeline: Pipeline) -> None:
@@ -130,7 +130,7 @@ def plan_stages(
 
 
 class _Table:
-    """Least round trips for the last layers on the last devices, for one bound of the period."""
+    """Least round trips for the last layers on the last devices, under one bound on the period."""
 
     def __init__(self, line: Line, num_stages: int | None) -> None:
         self.line, self.num_stages = line, num_stages
@@ -178,7 +178,7 @@ class _Table:
 
     @staticmethod
     def _join(stage_s: Floats, rest: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """[first layer, devices]: the least stage and rest over all last layers, and which."""
+        """[first layer, devices]: least stage plus rest over all last layers, and its argmin."""
         num_layers, columns = rest.shape
         trips = np.empty((num_layers, columns))
         lasts = np.empty((num_layers, columns), np.int64)
@@ -192,7 +192,7 @@ class _Table:
     def _send(
         self, m: int, columns: npt.NDArray[np.int64], bound_s: float
     ) -> npt.NDArray[np.float64]:
-        """[last layer, devices behind] seconds there and back; 0 behind the last layer."""
+        """[last layer, later devices] seconds there and back; 0 after the last layer."""
         ends = np.array([self._end(m, int(d)) for d in columns])
         tables = np.stack([self.line.send_s(m, end) for end in (INSIDE, HOST, END)], axis=1)
         sent = tables[:, ends]
@@ -201,14 +201,14 @@ class _Table:
         return sent
 
     def _end(self, m: int, behind: int) -> int:
-        """How a stage ends in front of the last `behind` devices."""
+        """How a stage ends that is followed by the last `behind` devices."""
         place, position = self.line.places[m], (self.devices - behind) * self.unit
         if position == place.end:
             return END
         return HOST if (position - place.first) % place.host == 0 else INSIDE
 
     def _placeable(self, m: int, left: int) -> bool:
-        """Whether a stage on the first of the `left` last devices keeps to its place and hosts."""
+        """Whether a stage on the first of the last `left` devices respects its place and hosts."""
         place, start = self.line.places[m], (self.devices - left) * self.unit
         if start < place.first or start + place.size > place.end:
             return False

@@ -1,4 +1,4 @@
-"""Exact reductions: what is left has the same optimum, and `expand` gives the whole choice back."""
+"""Exact reductions: the rest has the same optimum, and `expand` restores the whole choice."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -12,28 +12,28 @@ from shardc.solver.problem.memory import Live, Memory, Terms, drop_safe_times
 from shardc.solver.problem.problem import Floats, Ints, Problem
 from shardc.solver.problem.reduced import Follows, Picked, Reduced
 
-MOST_CELLS_OF_A_FOLD = 200_000  # work of folding one node into the edge between its two neighbours
-MOST_CELLS_TO_COMPARE = 20_000_000  # work of comparing all strategies of a node
+MOST_CELLS_OF_A_FOLD = 200_000  # to fold one node into the edge between its two neighbours
+MOST_CELLS_TO_COMPARE = 20_000_000  # to compare all strategies of a node
 
 
 def contract(problem: Problem, live: Live | None = None) -> Reduced:
     """Applies every exact reduction to a fixpoint.
 
-    Forbidden strategies go; a node with one strategy, or whose strategy follows from a neighbour's,
-    is folded into its neighbours; an edge that splits into two node costs disappears; nodes with at
-    most two neighbours and no memory that matters are eliminated; a strategy that is never better
-    than another, whatever the neighbours do, at no time smaller, is removed.
+    Removes forbidden strategies; folds a node with one strategy, or whose strategy follows from a
+    neighbour's, into its neighbours; splits an edge that is the sum of two node costs; eliminates
+    nodes with at most two neighbours and no relevant memory; removes a strategy that another one
+    matches or beats at every choice of the neighbours, with no more memory at any time.
 
     Args:
         live: times at which memory is limited; None = all.
     Raises:
-        InfeasibleError: SHARDC-221, some node has no strategy of finite cost left.
+        InfeasibleError: SHARDC-221, a node has no strategy of finite cost left.
     """
     return _to_fixpoint(_Graph(problem, live or Live.of(problem)))
 
 
 def contract_further(reduced: Reduced, kept: Sequence[Ints]) -> Reduced:
-    """Keeps only strategies `kept` of each node, and applies every reduction again."""
+    """Keeps only the strategies `kept` of each node, and applies every reduction again."""
     graph = _Graph(reduced, Live(list(reduced.terms), reduced.times))
     for v, strategies in zip(reduced.names, kept, strict=True):
         if len(strategies) < len(graph.cost[v]):
@@ -51,12 +51,12 @@ def _to_fixpoint(graph: "_Graph") -> Reduced:
 
 
 def _changes(base: Ints) -> Ints:
-    """The steps of a profile: one more than it has times, so that an interval may end behind it."""
+    """The differences of a profile; one more than its times, so intervals may end after it."""
     return np.diff(base, prepend=0, append=0)
 
 
 class _Graph:
-    """The mutable graph behind `contract`; all costs are added, so order does not matter."""
+    """The mutable graph behind `contract`. Costs only add up, so the order does not matter."""
 
     def __init__(self, start: Problem | Reduced, live: Live) -> None:
         names = start.names if isinstance(start, Reduced) else range(start.num_nodes)
@@ -79,9 +79,9 @@ class _Graph:
         for v, terms in zip(names, live.terms, strict=True):
             for span, usage in terms.items():
                 self.add_usage(v, span, usage)
-        self.fresh: dict[int, dict[int, None]] = {v: {} for v in names}  # edges not looked at yet
-        self.changed: set[int] = set(names)  # nodes to look at for dominated strategies
-        self.compared: dict[bytes, Ints] = {}  # digest of a node -> its useful strategies
+        self.fresh: dict[int, dict[int, None]] = {v: {} for v in names}  # edges not examined yet
+        self.changed: set[int] = set(names)  # nodes to check for dominated strategies
+        self.compared: dict[bytes, Ints] = {}  # digest of a node -> its undominated strategies
         for (a, b), table in zip(start.edges, tables, strict=True):
             u, v = names[a], names[b]
             matrix = np.asarray(table, np.float64)
@@ -119,7 +119,7 @@ class _Graph:
                     queue.append(u)
 
     def visit(self, v: int) -> list[int]:
-        """Applies the rules to `v` until none fits; returns the nodes to look at again."""
+        """Applies the rules to `v` until none applies; returns the nodes to visit again."""
         near, fresh = self.near[v], self.fresh[v]
         again: dict[int, None] = {}
         self.forbid(v, np.isfinite(self.cost[v]), again)
@@ -135,7 +135,7 @@ class _Graph:
                     again[u] = None
                 continue
             if not self.forbid(v, cells.any(axis=1), again):
-                continue  # `v` is at once looked at again, as the edge is fresh from the other end
+                continue  # `v` is visited again at once: the edge is fresh from the other end
             v_follows = bool((cells.sum(axis=0) == 1).all())
             u_follows = bool((cells.sum(axis=1) == 1).all())
             if u_follows and not (v_follows and len(self.near[u]) >= len(near)):
@@ -197,7 +197,7 @@ class _Graph:
             self.add_usage(v, span, usage[kept])
 
     def add_usage(self, v: int, span: tuple[int, int], usage: Ints) -> None:
-        """Adds bytes to `v`; what all its strategies hold goes into the base profile."""
+        """Adds bytes to `v`; the part common to all its strategies goes into the base profile."""
         terms = self.terms[v]
         if span in terms:
             usage = usage + terms.pop(span)
@@ -210,16 +210,16 @@ class _Graph:
             terms[span] = usage
 
     def remove(self, v: int, rows: dict[int, Floats]) -> None:
-        """Takes the decided node `v` out; `rows` is what it adds to its neighbours' costs."""
+        """Removes the decided node `v`; `rows` is added to its neighbours' costs."""
         self.constant += float(self.cost.pop(v)[0])
         for u, row in rows.items():
             self.cost[u] = self.cost[u] + row
             del self.near[u][v]
         del self.near[v], self.fresh[v]
-        assert not self.terms.pop(v), "one strategy has no usage above its least"
+        assert not self.terms.pop(v), "a single strategy has no usage above its minimum"
 
     def absorb(self, v: int, u: int, follow: Ints) -> list[int]:
-        """Removes `v`, whose strategy is `follow[strategy of u]`, into `u`."""
+        """Merges `v`, whose strategy is `follow[strategy of u]`, into `u`."""
         self.steps.append(Follows(v, (u,), follow))
         at = np.arange(len(follow))
         self.cost[u] = self.cost[u] + self.cost.pop(v)[follow] + self.near[v][u][follow, at]
@@ -235,7 +235,7 @@ class _Graph:
         return [u, *moved]
 
     def eliminate(self, v: int) -> list[int]:
-        """Removes `v`, which holds no memory that matters and has at most two neighbours."""
+        """Removes `v`, which has no relevant memory and at most two neighbours."""
         near = list(self.near[v])
         cost = self.cost[v]
         if not near:
@@ -275,7 +275,7 @@ class _Graph:
         return list(found)
 
     def digest(self, v: int) -> bytes:
-        """Equal for nodes that the same costs and neighbours make alike, as in equal layers."""
+        """Equal for nodes with equal costs and neighbours, as in equal layers."""
         digest = hashlib.blake2b(self.cost[v].tobytes(), digest_size=16)
         for matrix in self.near[v].values():
             digest.update(matrix.shape[1].to_bytes(4, "little"))
@@ -286,11 +286,11 @@ class _Graph:
         return digest.digest()
 
     def undominated(self, v: int) -> Ints:
-        """Indices of the strategies of `v` that no other one makes useless."""
+        """Indices of the strategies of `v` that no other one dominates."""
         cost = self.cost[v]
         if len(cost) ** 2 * sum(m.shape[1] for m in self.near[v].values()) > MOST_CELLS_TO_COMPARE:
             return np.arange(len(cost))
-        worse = cost[:, None] - cost[None, :]  # [s, t]: most that s can cost above t
+        worse = cost[:, None] - cost[None, :]  # [s, t]: the most that s can cost above t
         for matrix in self.near[v].values():
             finite = np.isfinite(matrix)
             if finite.all():
@@ -302,14 +302,14 @@ class _Graph:
         beats = worse <= 0
         for usage in self.terms[v].values():
             beats &= usage[:, None] <= usage[None, :]
-        # Of strategies that equal each other the first one stays.
+        # Among equal strategies the first one stays.
         beats &= ~beats.T | (np.arange(len(cost))[:, None] < np.arange(len(cost))[None, :])
         np.fill_diagonal(beats, False)
         useful = np.flatnonzero(~beats.any(axis=0))
         return useful if len(useful) else np.arange(len(cost))
 
     def update_times(self) -> list[int]:
-        """Forgets the times that have become safe; returns the nodes that this freed."""
+        """Drops times that have become safe; returns the nodes that this freed."""
         fewer: list[int] = []
         if self.limit is not None and len(self.times):
             before = self.terms

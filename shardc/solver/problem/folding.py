@@ -1,4 +1,4 @@
-"""Lets nodes share one choice: what they cost and hold together becomes one node."""
+"""Lets nodes share one choice: their costs and memory are merged into one node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from shardc.solver.problem.problem import Floats, Ints, Problem
 
 @dataclass(frozen=True)
 class Folded:
-    """A problem whose nodes stand for several of another one.
+    """A problem whose nodes represent several nodes of another one.
 
-    A choice of it costs, and holds at every time, exactly what its expansion does, so its optimum
+    A choice costs, and holds at every time, exactly as much as its expansion, so the optimum
     is the best choice of the other problem in which these nodes agree.
 
     Attributes:
-        part: per node of the other problem the one that stands for it.
-        leaders: per node of the other problem the first of those that share its choice.
+        part: per node of the other problem, its representative here.
+        leaders: per node of the other problem, the first node that shares its choice.
     """
 
     problem: Problem
@@ -25,13 +25,13 @@ class Folded:
     leaders: Ints
 
     def expand(self, choice: Sequence[int] | Ints) -> Ints:
-        """The choice of the other problem."""
+        """The corresponding choice of the other problem."""
         return np.asarray(choice, np.int64)[self.part]
 
 
 def fold(problem: Problem, leaders: Ints) -> Folded:
-    """Makes each node follow its leader (itself, for most); nodes of one leader have as many
-    strategies and the same bytes."""
+    """Makes each node follow its leader (for most nodes, itself). Nodes with the same leader must
+    have equally many strategies and the same bytes."""
     firsts, part = np.unique(leaders, return_inverse=True)
     parts: list[int] = part.tolist()
     costs = [np.zeros(len(problem.costs[v])) for v in firsts]
@@ -65,7 +65,7 @@ def fold(problem: Problem, leaders: Ints) -> Folded:
 
 
 def _fold_edges(problem: Problem, parts: list[int]) -> tuple[list[tuple[int, int]], list[Floats]]:
-    """One edge for all between the same two nodes with the same table."""
+    """Merges all edges between the same two nodes with the same table."""
     counts: dict[tuple[int, int, int], int] = {}
     known: dict[int, Floats] = {}
     for (u, v), table in zip(problem.edges, problem.edge_costs, strict=True):

@@ -1,4 +1,4 @@
-"""Which times can break the memory limit, and what the live nodes hold at each of them."""
+"""The times at which the memory limit can be exceeded, and the live bytes at each of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Live:
 
     Attributes:
         terms: per node its usages, over indices into `times`.
-        times: numbers of the times; a `Live` of fewer times keeps the numbers.
+        times: original numbers of the times; a subset keeps the numbers.
     """
 
     terms: list[Terms]
@@ -26,7 +26,7 @@ class Live:
     @staticmethod
     def of(problem: Problem) -> "Live":
         """A time matters if some choice can exceed the limit there and no later time before the
-        next end of an interval has more nodes live. Everything else is dropped, exactly."""
+        next end of an interval has more live nodes. Dropping all others is exact."""
         n = problem.num_nodes
         terms: list[Terms] = [{} for _ in range(n)]
         if problem.usage_limit is None:
@@ -49,7 +49,7 @@ class Live:
         return Live(terms, np.arange(int(index[-1])))
 
     def only(self, wanted: set[int]) -> "Live":
-        """The same at times `wanted` only: a relaxation of the problem."""
+        """Restricts to the times `wanted`: a relaxation of the problem."""
         index = np.searchsorted(np.array(sorted(wanted), np.int64), np.arange(len(self.times) + 1))
         place: list[int] = index.tolist()
         fewer: list[Terms] = []
@@ -65,11 +65,11 @@ class Live:
 def drop_safe_times(
     terms: dict[int, Terms], base: Ints, limit: int
 ) -> tuple[dict[int, Terms], Ints, npt.NDArray[np.bool_]]:
-    """Drops the times at which not even the greediest choice exceeds `limit`; merges what becomes
-    equal. To be called again after strategies were removed.
+    """Drops the times at which even the largest choice stays within `limit`; merges times that
+    become equal. Call again after removing strategies.
 
     Returns:
-        Terms and base profile over the times that stay, and which ones stay.
+        Terms and base profile over the remaining times, and a mask of these.
     """
     change = np.zeros(len(base) + 1, np.int64)
     for of_node in terms.values():
@@ -100,11 +100,11 @@ class Memory:
 
     Attributes:
         limit: bytes.
-        base: bytes per time that no choice can avoid.
+        base: bytes per time that every choice holds.
         num_strategies: of all nodes together.
-        place: per cell (a term and a strategy) the place of that strategy in the flat list of all.
-        bytes: per cell the bytes it holds over [lo, hi).
-        term_node, term_cell, lo, hi: per term its node, its first cell, and its times.
+        place: per cell (a term and a strategy), index of that strategy in the flat list of all.
+        bytes: per cell, the bytes it holds over [lo, hi).
+        term_node, term_cell, lo, hi: per term, its node, its first cell, and its times.
     """
 
     limit: int
@@ -146,7 +146,7 @@ class Memory:
         return self.base + np.cumsum(change)[:-1]
 
     def price_of_strategies(self, prices: Floats) -> Floats:
-        """What each strategy (flat) pays when a byte at time t costs `prices[t]`."""
+        """Memory cost of each strategy (flat) if a byte at time t costs `prices[t]`."""
         total = np.concatenate([[0.0], np.cumsum(prices)])
         per_term = total[self.hi] - total[self.lo]
         lengths = np.diff(np.append(self.term_cell, len(self.bytes)))
@@ -154,7 +154,7 @@ class Memory:
         return np.bincount(self.place, weights, self.num_strategies)
 
     def peaks(self, profile: Ints, most: int) -> npt.NDArray[np.intp]:
-        """The worst time of each stretch of times over the limit, the worst stretches first."""
+        """The peak of each run of times over the limit, highest peaks first."""
         over = np.flatnonzero(profile > self.limit)
         if len(over) == 0:
             return over

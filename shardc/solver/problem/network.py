@@ -1,4 +1,4 @@
-"""A contracted problem in flat arrays, for searches that look at all of it many times."""
+"""A contracted problem in flat arrays, for searches that scan all of it many times."""
 
 from collections import deque
 
@@ -13,14 +13,14 @@ class Network:
 
     Attributes:
         reduced: the problem.
-        sizes, first: strategies per node, and the place of its first one among all.
+        sizes, first: strategies per node, and the index of its first one among all.
         flat: node costs of all strategies.
-        rank: place of each node in a breadth-first order, so that long paths run along it.
+        rank: position of each node in a breadth-first order, so that long paths run along it.
         order: nodes by rank.
-        near: per node its neighbours by rank.
-        blocks: per node the tables of its edges side by side: [its strategies, all of theirs].
-        columns: per node the first column of each neighbour in its block.
-        earlier: per node how many of its neighbours have a lower rank.
+        near: per node, its neighbours by rank.
+        blocks: per node, the tables of its edges side by side: [its strategies, all of theirs].
+        columns: per node, the first column of each neighbour in its block.
+        earlier: per node, the number of neighbours with a lower rank.
     """
 
     def __init__(self, reduced: Reduced) -> None:
@@ -60,35 +60,35 @@ class Network:
         self.num_cells = len(self._cells)
 
     def cost(self, choice: Ints) -> float:
-        """Cost of a choice, the constant included."""
+        """Cost of a choice, including the constant."""
         u, v = self._ends
         edges = self._cells[self._offsets + choice[u] * self._widths + choice[v]]
         nodes = self.flat[self.first[:-1] + choice]
         return self.reduced.constant + float(nodes.sum()) + float(edges.sum())
 
     def forbidden(self, choice: Ints) -> list[int]:
-        """The nodes of pairs that a choice must not take."""
+        """The nodes of forbidden pairs in a choice."""
         u, v = self._ends
         cells = self._cells[self._offsets + choice[u] * self._widths + choice[v]]
         broken = np.flatnonzero(np.isinf(cells))
         return sorted({*u[broken].tolist(), *v[broken].tolist()})
 
     def priced(self, prices: Floats | None) -> Floats:
-        """Node costs of all strategies, with what their memory costs at `prices`."""
+        """Node costs of all strategies plus the cost of their memory at `prices`."""
         memory = self.reduced.memory
         if prices is None or memory is None:
             return self.flat
         return self.flat + memory.price_of_strategies(prices)
 
     def beside(self, v: int, choice: Ints) -> Floats:
-        """Per strategy of `v` what its edges cost if all neighbours stay as they are."""
+        """Per strategy of `v`, the cost of its edges with all neighbours unchanged."""
         columns = self.columns[v][:-1] + choice[self.near[v]]
         found: Floats = self.blocks[v][:, columns].sum(axis=1)
         return found
 
 
 def _breadth_first(near: list[list[int]]) -> Ints:
-    """Every component from an end of it: the node last reached from some node."""
+    """Orders each component from one end: the node reached last from some other node."""
     seen = [False] * len(near)
     order: list[int] = []
     for start in range(len(near)):

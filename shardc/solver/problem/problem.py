@@ -1,4 +1,4 @@
-"""The problem that the intra-operator planner solves: choose one strategy per node, in numbers."""
+"""The problem of the intra-operator planner, in numbers: choose one strategy per node."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,19 +15,19 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Problem:
-    """Nodes with strategies, edges that price pairs of strategies, and a limit on what is live.
+    """Nodes with strategies, edges that price pairs of strategies, and a limit on live bytes.
 
     Attributes:
         costs: per node one cost per strategy (seconds); inf = forbidden.
-        edges: pairs of nodes; a pair may occur several times and name one node twice: all count.
+        edges: pairs of nodes; repeated pairs and self-loops all count.
         edge_costs: per edge an array [strategies of u, strategies of v] (seconds; inf = forbidden).
             Edges may share one array object, which is never written to.
         usages: per node the bytes that each of its strategies holds while the node is live;
-            () where nothing is limited.
+            () if there is no limit.
         intervals: per node the times [lo, hi) at which it is live; lo >= hi = never.
-        usage_limit: most bytes that the live nodes of any time may hold; None = no limit.
-        more_intervals: node -> further intervals in each of which it holds its bytes (once more,
-            where they overlap), for nodes that stand for several.
+        usage_limit: the most bytes that nodes live at one time may hold; None = no limit.
+        more_intervals: node -> further intervals, in each of which it holds its bytes (added up
+            where they overlap), for nodes that represent several.
     """
 
     costs: Sequence[Floats]
@@ -53,7 +53,7 @@ class Problem:
                     yield v, lo, hi
 
     def check(self) -> None:
-        """Asserts that all shapes agree: who builds a problem is part of the compiler."""
+        """Asserts that all shapes agree; only the compiler builds problems."""
         assert len(self.edges) == len(self.edge_costs), "one cost array per edge"
         for v, cost in enumerate(self.costs):
             assert cost.ndim == 1 and len(cost) > 0, f"node {v} has no strategies"
@@ -67,7 +67,7 @@ class Problem:
 
 
 class Evaluation(NamedTuple):
-    """What one choice costs: seconds (inf if forbidden), bytes at the peak, and whether it
+    """The score of a choice: seconds (inf if forbidden), peak bytes, and whether it
     is allowed (finite, and within the limit if there is one)."""
 
     cost: float
@@ -76,9 +76,9 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(problem: Problem, choice: Sequence[int] | Ints) -> Evaluation:
-    """Scores `choice` (one strategy index per node) by the definition; shares no code with `solve`.
+    """Scores `choice` (one strategy index per node) by definition; shares no code with `solve`.
 
-    Sums are exactly rounded (fsum), so they do not depend on the order of nodes and edges.
+    Sums are rounded exactly (fsum), so they do not depend on the order of nodes and edges.
     """
     picks = [int(c) for c in choice]
     terms = [float(cost[c]) for cost, c in zip(problem.costs, picks, strict=True)]
@@ -91,12 +91,12 @@ def evaluate(problem: Problem, choice: Sequence[int] | Ints) -> Evaluation:
 
 
 def least_peak(problem: Problem) -> int:
-    """Bytes of the worst time if each node took the least it can: no choice has a smaller peak."""
+    """Peak bytes if each node holds its minimum: a lower bound on the peak of any choice."""
     return _peak(problem, [int(usage.min()) for usage in problem.usages])
 
 
 def _peak(problem: Problem, held: Sequence[int]) -> int:
-    """The most bytes live at one time, where node v holds `held[v]` while it is live."""
+    """The most bytes live at one time, if node v holds `held[v]` while it is live."""
     changes: dict[int, int] = {}
     for v, lo, hi in problem.spans() if held else ():
         changes[lo] = changes.get(lo, 0) + held[v]
@@ -110,10 +110,10 @@ def _peak(problem: Problem, held: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a running `solve` stands.
+    """The state of a running `solve`.
 
     Attributes:
-        phase: what it is doing, in a word or two.
+        phase: current phase, in a word or two.
         seconds: since the start.
         objective: cost of the best feasible choice so far, None before the first.
         lower_bound: proven so far; -inf before the first bound.
@@ -132,15 +132,15 @@ class Solution:
     Attributes:
         choice: one strategy index per node.
         objective: cost of `choice` by `evaluate` (seconds).
-        lower_bound: no feasible choice costs less; equals `objective` where `optimal`.
-        feasible: `choice` is finite and within the limit (always, for what `solve` returns).
+        lower_bound: no feasible choice costs less; equals `objective` if `optimal`.
+        feasible: `choice` is finite and within the limit (always true for results of `solve`).
         optimal: the bound proves that nothing is cheaper (up to 1e-9 of the objective).
         log: one line per phase: its name, time, objective, bound.
         num_folded: nodes that shared the choice of another one, as equal layers do, in the search
-            or (where they must) in the answer.
+            or (if tied) in the answer.
         folded_objective: cost of the best choice found in which these nodes agree (seconds); None
-            where nothing was folded.
-        cut_short: the clock or Ctrl-C ended the search; with more time it may be better.
+            if nothing was folded.
+        cut_short: the clock or Ctrl-C ended the search; more time may give a better choice.
     """
 
     choice: tuple[int, ...]
@@ -155,7 +155,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """(objective - lower_bound) / |objective|; 0.0 for an objective of 0 that is optimal."""
+        """(objective - lower_bound) / |objective|; 0.0 if an objective of 0 is optimal."""
         if self.objective == self.lower_bound:
             return 0.0
         return (self.objective - self.lower_bound) / max(abs(self.objective), 1e-300)

@@ -1,4 +1,4 @@
-"""A contracted problem, and the way back to the whole choice."""
+"""A contracted problem, and its expansion to the whole choice."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from shardc.solver.problem.problem import Floats, Ints
 
 @dataclass(frozen=True)
 class Picked:
-    """Node `node` keeps only strategies `kept` (indices before) of those it had."""
+    """Node `node` keeps only the strategies `kept` (previous indices)."""
 
     node: int
     kept: Ints
@@ -33,12 +33,12 @@ class Reduced:
     Attributes:
         costs: per node finite costs per strategy.
         edges, tables: pairs u < v and their cost arrays [strategies of u, strategies of v].
-        memory: what the choice holds at the times that matter; None = nothing can break the limit.
-        constant: cost of all that is already decided.
-        times: per time of `memory` its number before any contraction.
-        names: per node its number in the original problem.
-        terms: per node its memory, as in `memory`.
-        num_nodes, steps: nodes of the original problem, and what was done to them.
+        memory: of the choice at the times that matter; None = nothing can exceed the limit.
+        constant: cost of everything already decided.
+        times: per time of `memory`, its original number.
+        names: per node, its number in the original problem.
+        terms: per node, its memory, as in `memory`.
+        num_nodes, steps: number of original nodes, and the reductions applied to them.
     """
 
     costs: tuple[Floats, ...]
@@ -57,7 +57,7 @@ class Reduced:
         return [len(cost) for cost in self.costs]
 
     def fitting_strategies(self) -> list[npt.NDArray[np.bool_]]:
-        """Per node which strategies fit into memory when all others take as little as they can."""
+        """Per node, the strategies that fit into memory if all others hold their minimum."""
         fit = [np.ones(size, bool) for size in self.sizes]
         if self.memory is not None:
             for node, terms in zip(fit, self.terms, strict=True):
@@ -77,7 +77,7 @@ class Reduced:
         return full
 
     def restrict(self, full: Ints) -> Ints:
-        """The strategies here nearest to those of a choice of the original problem: a node whose
+        """The closest strategies here to a choice of the original problem: a node whose
         strategy was removed takes its cheapest one."""
         here = np.asarray(full, np.int64).copy()
         for step in self.steps:
@@ -88,7 +88,7 @@ class Reduced:
         return here[names] if len(names) else names
 
     def cost(self, choice: Ints) -> float:
-        """Cost of a choice of the contracted nodes, the constant included."""
+        """Cost of a choice of the contracted nodes, including the constant."""
         total = self.constant + sum(float(c[s]) for c, s in zip(self.costs, choice, strict=True))
         for (u, v), table in zip(self.edges, self.tables, strict=True):
             total += float(table[choice[u], choice[v]])

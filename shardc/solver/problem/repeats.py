@@ -1,8 +1,8 @@
-"""Finds the equal layers of a problem: stretches of nodes that follow each other and are alike.
+"""Finds the equal layers of a problem: consecutive runs of nodes that are alike.
 
-Whoever builds a problem numbers its nodes in the order of the program, so that equal layers are
-equal stretches of numbers. Two nodes are alike if their costs, their bytes and the tables of their
-edges are, and those of their neighbours; what an op or a value is called plays no role.
+Builders of a problem number its nodes in program order, so equal layers are equal runs of numbers.
+Two nodes are alike if their costs, bytes and edge tables are equal, and those of their
+neighbours; names of ops or values do not matter.
 """
 
 import hashlib
@@ -12,30 +12,30 @@ import numpy.typing as npt
 
 from shardc.solver.problem.problem import Ints, Problem
 
-ROUNDS = 2  # how far the neighbourhood of a node is looked at
-MOST_PERIODS = 64  # lengths of a layer that are tried, the most frequent first
+ROUNDS = 2  # radius of the neighbourhood that is compared
+MOST_PERIODS = 64  # layer lengths to try, most frequent first
 Words = npt.NDArray[np.uint64]
 
 
 def equal_layers(problem: Problem) -> Ints:
-    """Per node the first node that stands for it and all like it in the other layers.
+    """Per node, the first node that represents it and all like it in the other layers.
 
-    Every stretch of p nodes that is like the p nodes before it is a layer like the one before.
-    Where stretches of several lengths fit a node, those count that cover the most nodes times
-    repetitions: neither equal weights inside a layer, nor two equal moments of all weights. Nodes
-    that are in no such stretch stand for themselves.
+    Every run of p nodes that is like the p nodes before it is a layer equal to the previous one.
+    If runs of several lengths contain a node, the one that covers the most nodes times
+    repetitions wins, as opposed to equal weights inside a layer or two equal moments of all
+    weights. Nodes in no such run represent themselves.
     """
     labels = np.unique(_labels(problem), return_inverse=True)[1]
     before = _node_before(labels)
     leaders = np.arange(len(labels))
-    for v in np.flatnonzero(before >= 0).tolist():  # ascending: what is before is already known
+    for v in np.flatnonzero(before >= 0).tolist():  # ascending: earlier leaders are final
         leaders[v] = leaders[before[v]]
     return leaders
 
 
 def _node_before(labels: Ints) -> Ints:
-    """Per node the same one in the layer before; -1 where there is none."""
-    runs = []  # what it is worth, period, first node that is like the one before it, and the end
+    """Per node, its counterpart in the previous layer; -1 if there is none."""
+    runs = []  # value, period, first node that equals its counterpart, and the end
     for period in _periods(labels):
         same = np.concatenate([[False], labels[period:] == labels[:-period], [False]])
         ends = np.flatnonzero(same[1:] != same[:-1])
@@ -55,7 +55,7 @@ def _node_before(labels: Ints) -> Ints:
 
 
 def _periods(labels: Ints) -> list[int]:
-    """Distances at which labels come again, the most frequent first."""
+    """Distances at which labels recur, most frequent first."""
     order = np.argsort(labels, kind="stable")
     ordered = labels[order]
     again = ordered[1:] == ordered[:-1]
@@ -66,8 +66,8 @@ def _periods(labels: Ints) -> list[int]:
 
 
 def _labels(problem: Problem) -> Words:
-    """A number per node: equal for nodes that are alike with their neighbourhood."""
-    known = {id(table): table for table in problem.edge_costs}  # tables are often one object
+    """A number per node, equal for nodes that are alike including their neighbourhood."""
+    known = {id(table): table for table in problem.edge_costs}  # tables are often shared
     numbers = {key: _number(table.tobytes()) for key, table in known.items()}
     tables = np.array([numbers[id(table)] for table in problem.edge_costs], np.uint64)
     usages = problem.usages or [np.zeros(0, np.int64)] * problem.num_nodes

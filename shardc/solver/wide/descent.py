@@ -1,9 +1,9 @@
-"""Choices and a bound for problems whose tables are too many to eliminate.
+"""Choices and a bound for problems with too many tables to eliminate.
 
-Three phases take turns. *Messages* raise prices on memory until the choices they give nearly fit;
-what they prove is a bound. *Oscillation* re-chooses many nodes at once at these prices, which go up
-where the limit is broken and down where it is not, so that choices pass to and fro through the
-limit. *Polish* re-chooses a ball of nodes of the best choice, and keeps what is cheaper and fits.
+Three phases alternate. *Messages* raise memory prices until their choices almost fit, and prove a
+bound. *Oscillation* re-chooses many nodes at once at these prices, which rise where the limit is
+exceeded and fall elsewhere, so that choices oscillate around the limit. *Polish* re-chooses a ball
+of nodes of the best choice, and keeps changes that cost less and fit.
 """
 
 import math
@@ -23,24 +23,24 @@ CELLS_PER_LOOK = 20_000  # work of scoring one choice
 UNPRICED_PASSES = 10
 BALL_SIZES = (20, 60, 150, 400, 1200)
 CELLS_OF_TABLES = (1_000, 5_000, 20_000)
-MOST_IDLE = 1_000  # balls in a row without a gain
+MOST_IDLE = 1_000  # consecutive balls without a gain
 MENDING = (4, 10, 30, 100)  # nodes re-chosen around each node of a forbidden pair
-MOST_BROKEN = 0.02  # share of all nodes; more are left to further passes
-STEP_BELOW_LIMIT = 5e-4  # per look at all nodes that finds nothing that fits
+MOST_BROKEN = 0.02  # share of all nodes; with more, further passes come first
+STEP_BELOW_LIMIT = 5e-4  # per scan of all nodes that finds nothing that fits
 MOST_RAISES = 3  # of the prices, to make one ball fit
-STALL_PASSES, LEAST_GAIN = 6, 1e-3  # of passes that only prove: so small a gain ends them
+STALL_PASSES, LEAST_GAIN = 6, 1e-3  # proving passes end after this many with less gain
 REPORTS = 20  # of the best choice to the search, per descent
 
 
 class Descent:
-    """What the phases share.
+    """The state that the phases share.
 
     Attributes:
-        prices: per byte and kept time; none where nothing is limited.
-        here: the choice of the phase, feasible or not.
+        prices: per byte and kept time; empty if nothing is limited.
+        here: the current choice, feasible or not.
         best, best_cost: cheapest feasible choice so far; None, inf before the first.
-        bound: proven so far (constant included).
-        scale: size of the costs, from which prices begin: of the cheapest choice so far.
+        bound: proven so far (including the constant).
+        scale: magnitude of the costs, for initial prices: that of the cheapest choice so far.
         target: bytes that the prices aim at: the limit, or less while no choice meets it.
     """
 
@@ -63,7 +63,7 @@ class Descent:
         self.gains: dict[tuple[str, int], float] = {}
 
     def look(self, choice: Ints) -> tuple[float, Ints | None]:
-        """Cost and memory profile of a choice; takes it as the best if it is."""
+        """Cost and memory profile of a choice; records it if it is the best."""
         self.search.work_left -= CELLS_PER_LOOK
         self.search.check_time()
         cost = self.network.cost(choice)
@@ -82,18 +82,18 @@ class Descent:
         return cost, profile
 
     def report(self) -> None:
-        """Hands the best choice over."""
+        """Offers the best choice to the search."""
         if self.best is not None and self.best_cost < self.reported:
             self.reported = self.best_cost
             self.search.offer(self.best)
 
     def unit(self) -> float:
-        """Price at which memory up to the limit costs as much as a cheap choice."""
+        """The price at which memory up to the limit costs as much as a cheap choice."""
         scale = self.scale if self.scale < math.inf else self.least_scale
         return scale / max(self.target, 1.0)
 
     def closed(self) -> bool:
-        """Whether the best choice is proven to be as good as was asked for."""
+        """Whether the best choice is proven to meet the gap."""
         self.search.raise_bound(self.bound)
         if self.best_cost < self.reported and self.best_cost - self.search.lower_bound <= (
             self.search.open_gap() * abs(self.best_cost)
@@ -102,8 +102,8 @@ class Descent:
         return self.search.closed()
 
     def adjust(self, profile: Ints | None, rate: float) -> None:
-        """Prices go up by up to exp(rate) where the profile is above the limit, down where it is
-        below, and begin at the peaks of what is above without a price."""
+        """Prices rise by up to exp(rate) where the profile exceeds the limit, fall where it is
+        below, and start at unpriced peaks above it."""
         memory = self.memory
         if memory is None or profile is None:
             return
@@ -119,10 +119,10 @@ class Descent:
         self.prices[self.prices < 1e-6 * self.prices.max(initial=0.0)] = 0.0
 
     def pass_messages(self, work: float, rates: tuple[float, float]) -> None:
-        """The first phase: leaves its last choice in `here`.
+        """The first phase; leaves its last choice in `here`.
 
         Args:
-            rates: by which prices move, from and to; they stay fast until something fits.
+            rates: of price changes, from and to; they stay at the first until something fits.
         """
         search = self.search
         end = search.work_left - work
@@ -148,8 +148,8 @@ class Descent:
         search.raise_bound(self.bound)
 
     def mend(self, choice: Ints) -> Ints:
-        """Re-chooses what is around forbidden pairs, which messages leave here and there: in ever
-        larger balls, until there is none."""
+        """Re-chooses nodes around the forbidden pairs that messages sometimes leave, in ever
+        larger balls, until there are none."""
         costs = self.network.priced(self.prices)
         broken = self.network.forbidden(choice)
         for factor in MENDING:
@@ -166,7 +166,7 @@ class Descent:
         """Passes of messages at fixed prices, for a bound, until it is close or hardly moves.
 
         Args:
-            look: whether their choices count.
+            look: whether to score their choices.
         """
         before = -math.inf
         for count in range(most_passes):
@@ -184,7 +184,7 @@ class Descent:
         self.search.raise_bound(self.bound)
 
     def one_pass(self, *, forward: bool, slacks: Floats | None = None) -> tuple[float, Ints]:
-        """A pass at the prices: a bound for every choice that fits, and a choice."""
+        """A pass at the prices: a bound on every choice that fits, and a choice."""
         network = self.network
         costs = network.priced(self.prices)
         bound, choice = self.messages.run(costs, forward=forward, slacks=slacks)
@@ -195,7 +195,7 @@ class Descent:
         return bound, choice
 
     def least_costs(self) -> Floats:
-        """Per strategy a lower bound on the cost of every choice with it that fits."""
+        """Per strategy, a lower bound on the cost of every choice with it that fits."""
         least = np.full(len(self.network.flat), -math.inf)
         for forward in (True, False):
             slacks = np.zeros(len(least))
@@ -205,7 +205,7 @@ class Descent:
         return least
 
     def oscillate(self, work: float, rates: tuple[float, float]) -> None:
-        """The second phase, from `here`. Where nothing ever fits, it aims ever lower."""
+        """The second phase, from `here`. While nothing fits, it aims lower and lower."""
         search, rng = self.search, self.rng
         num_nodes = len(self.network.sizes)
         end = search.work_left - work
@@ -255,7 +255,7 @@ class Descent:
         """Tries to re-choose the nodes `free` of the best choice.
 
         Args:
-            charges: of all strategies, what their memory costs at the prices.
+            charges: of all strategies, the cost of their memory at the prices.
         """
         assert self.best is not None
         memory, best, best_cost = self.memory, self.best, self.best_cost

@@ -1,7 +1,7 @@
-"""Re-choose many nodes at once, all others held: elimination that holds nodes where tables grow.
+"""Re-chooses many nodes at once, all others fixed: elimination that fixes nodes if tables grow.
 
-Conditioning: Dechter, Artificial Intelligence 41, 1990 (cutset); here the held nodes stay where
-they are, so the result is exact on all others and never dearer than the choice it starts from.
+Conditioning: Dechter, Artificial Intelligence 41, 1990 (cutset). Fixed nodes keep their current
+strategy, so the result is exact on all others and never costs more than the initial choice.
 """
 
 import heapq
@@ -14,17 +14,17 @@ import numpy as np
 from shardc.solver.problem.network import Network
 from shardc.solver.problem.problem import Floats, Ints
 
-CELLS_PER_NODE = 1500  # work of eliminating one node apart from its cells
+CELLS_PER_NODE = 1500  # overhead of eliminating one node
 
 
 class _Ball:
-    """The free nodes while they are eliminated.
+    """The free nodes during elimination.
 
     Attributes:
-        local: per node its costs, with all edges to nodes that are held.
-        factors: per node its tables by number: (nodes, axes in that order). A table that two edges
-            share has two numbers.
-        near: per node the free nodes that share a table with it.
+        local: per node its costs, with all edges to fixed nodes.
+        factors: per node its tables by number: (nodes, axes in that order). A table shared by two
+            edges has two numbers.
+        near: per node, the free nodes that share a table with it.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class _Ball:
             self.near[v].discard(v)
 
     def hold(self, v: int, strategy: int) -> list[int]:
-        """Takes `v` out at `strategy`; returns the nodes that this concerns."""
+        """Fixes `v` at `strategy` and removes it; returns the affected nodes."""
         around = self.near.pop(v)
         for w in around:
             self.near[w].discard(v)
@@ -73,7 +73,7 @@ class _Ball:
         return sorted(around)
 
     def total(self, v: int) -> tuple[tuple[int, ...], Floats]:
-        """All that depends on `v` in one table over (v, *others), and takes it out."""
+        """Sums all factors of `v` in one table over (v, *others), and removes them."""
         found = self.factors.pop(v)
         others = tuple(sorted(self.near.pop(v)))
         axis = {w: i + 1 for i, w in enumerate(others)}
@@ -102,14 +102,14 @@ def improve(
     rng: random.Random,
     check_time: Callable[[], None] = lambda: None,
 ) -> tuple[Ints, int]:
-    """Best choice for the nodes `free`, all others and a few random ones of them held.
+    """Best choice for the nodes `free`, with all others and a few random ones of them fixed.
 
-    Eliminates in order of table size; whenever a table would be larger than `most_cells`, a node of
-    it is held, one with many neighbours more often than one with few.
+    Eliminates in order of table size; whenever a table would exceed `most_cells`, one of its nodes
+    is fixed, preferably one with many neighbours.
 
     Args:
         costs: of all strategies, priced.
-        check_time: called now and then; may raise.
+        check_time: called periodically; may raise.
     Returns:
         The choice, and the work in cells.
     """

@@ -1,9 +1,9 @@
-"""Messages for a network of equal layers, from one in which every third layer is the same.
+"""Initial messages for a network of equal layers, from one in which every third layer is the same.
 
-Messages need a hundred passes or so from nothing. In a chain of equal layers they hardly differ
-from layer to layer, so they are found on a network that has one node for all alike nodes of every
-third layer, and each node gets its part of them. Three, because then the layers before and behind a
-layer are others than itself and than each other.
+Messages need about a hundred passes from scratch. In a chain of equal layers they hardly differ
+from layer to layer. So they are computed on a network with one node for all corresponding nodes of
+every third layer, and each node gets its part of them. Three, so that the layers before and after
+a layer differ from it and from each other.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ def groups_of(network: Network, leaders: Ints) -> Ints:
     """Per node a number: equal for nodes that are alike and in layers a multiple of three apart.
 
     Args:
-        leaders: per node of the original problem the one that stands for it.
+        leaders: per node of the original problem, its representative.
     """
     order = np.argsort(leaders, kind="stable")
     firsts = np.searchsorted(leaders[order], leaders[order])
@@ -36,11 +36,11 @@ def groups_of(network: Network, leaders: Ints) -> Ints:
 
 
 def warm_messages(network: Network, costs: Floats, groups: Ints) -> tuple[Messages, int]:
-    """Messages to begin with, and the work that they took.
+    """Initial messages, and the work they took.
 
     Args:
         costs: of all strategies, priced.
-        groups: per node what it is alike; nodes of a group have as many strategies.
+        groups: the group of each node; nodes of a group have equally many strategies.
     """
     small, counts = _quotient(network, costs, groups)
     theirs = Messages(small)
@@ -68,7 +68,7 @@ def warm_messages(network: Network, costs: Floats, groups: Ints) -> tuple[Messag
 def _quotient(
     network: Network, priced: Floats, groups: Ints
 ) -> tuple[Network, dict[tuple[int, int], int]]:
-    """The network of the groups, all costs added, and how many edges each of its edges stands for.
+    """The network of the groups with all costs added, and the multiplicity of each edge.
 
     An edge inside a group adds to the costs of its node.
     """

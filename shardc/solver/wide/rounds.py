@@ -1,4 +1,4 @@
-"""Rounds of descent, between which strategies that no better choice takes are removed."""
+"""Rounds of descent; between them, strategies that no better choice uses are removed."""
 
 import heapq
 import math
@@ -13,29 +13,29 @@ from shardc.solver.problem.problem import Floats
 from shardc.solver.problem.reduced import Reduced
 from shardc.solver.wide.descent import CELLS_PER_LOOK, Descent
 
-NODES_TO_TABULATE = 1_000  # problems of fewer nodes are left to elimination and CP-SAT
-FEW_NODES_TO_TABULATE = 100  # the same where less than so much work (cells) is to be spent,
+NODES_TO_TABULATE = 1_000  # smaller problems are left to elimination and CP-SAT
+FEW_NODES_TO_TABULATE = 100  # the same if the budget is below this much work (in cells)
 WORK_TO_TABULATE = 600_000_000
-LOOKS_FOR_MESSAGES = 100  # if it is enough to look at all cells so often
-CELLS_TO_TABULATE = 1 << 24  # of one table: so are problems that need no larger one
-# Shares of all work for messages, oscillation and polish, and how fast prices move while messages
-# pass: from, to. The next rounds go on until the work is spent.
+LOOKS_FOR_MESSAGES = 100  # but covers this many scans of all cells
+CELLS_TO_TABULATE = 1 << 24  # of one table: problems that need no larger one are not wide
+# Shares of all work for messages, oscillation and polish, and the rates at which prices move during
+# messages: from, to. The next rounds continue until the work is spent.
 FIRST_ROUND = (0.25, 0.10, 0.15, (0.3, 0.03))
 NEXT_ROUNDS = (0.03, 0.04, 0.08, (0.06, 0.02))
-# Passes of messages in the first round and while nothing fits, if that is no larger share of all.
+# Passes of messages in the first round and while nothing fits, up to this share of all work.
 LEAST_PASSES, MOST_OF_PASSES = 100, 0.7
 LEAST_LOOKS, MOST_LOOKS = 50, 200  # of a refinement
-REFINEMENT = (0.2, 0.2, 0.6, (0.06, 0.02))  # of a choice that other phases found
+REFINEMENT = (0.2, 0.2, 0.6, (0.06, 0.02))  # of a choice found by other phases
 RATES_OF_OSCILLATION = (0.1, 0.01)
-RATES_IN_NEED = (1.0, 1.0)  # where nothing was found that fits
-LEAST_REMOVED = 0.1  # share of all strategies below which a new contraction does not pay
+RATES_IN_NEED = (1.0, 1.0)  # while nothing was found that fits
+LEAST_REMOVED = 0.1  # share of all strategies below which another contraction does not pay
 
 
 def is_wide(search: Search) -> bool:
-    """Whether elimination needs too large tables, of too many nodes to split them.
+    """Whether elimination needs too large tables, with too many nodes to split them.
 
-    Splitting tables again and again ends in proofs, but gives good choices late; messages give them
-    soon, if they can pass often. So with little work to spend, few nodes are too many.
+    Splitting tables repeatedly ends in proofs, but gives good choices late; messages give them
+    soon if there is work for enough passes. So with a small budget, fewer nodes count as many.
     """
     most_nodes = NODES_TO_TABULATE
     cells = sum(table.size for table in search.reduced.tables)
@@ -47,7 +47,7 @@ def is_wide(search: Search) -> bool:
 
 
 def _needs_more_cells(reduced: Reduced, most_cells: int) -> bool:
-    """Whether eliminating nodes in the order of least tables makes a table above `most_cells`."""
+    """Whether eliminating nodes by smallest table creates a table above `most_cells`."""
     sizes, edges = reduced.sizes, reduced.edges
     near: list[set[int]] = [set() for _ in sizes]
     for u, v in edges:
@@ -81,13 +81,13 @@ def _needs_more_cells(reduced: Reduced, most_cells: int) -> bool:
 
 
 def descend(search: Search, prices: Floats, rng: random.Random) -> None:
-    """Spends the budget of work on a wide problem, all times limited; ends early when it is solved
-    or has become small enough to be tabulated.
+    """Spends the budget of work on a wide problem, with all times limited; ends early once it is
+    solved or small enough to be tabulated.
 
     Args:
         prices: of all times; changed to the last ones used.
     """
-    if len(search.live.times):  # else that is what is there
+    if len(search.live.times):  # otherwise `search.reduced` already is this contraction
         search.begin("contract")
         search.enter(contract(search.problem, search.live))
         search.note(f"{len(search.reduced.costs)} nodes, all {len(search.reduced.times)} times")
@@ -129,11 +129,11 @@ def descend(search: Search, prices: Floats, rng: random.Random) -> None:
 
 
 def refine(search: Search, prices: Floats, rng: random.Random, share: float) -> None:
-    """Looks for a better choice of a problem of any width, and for a bound.
+    """Searches for a better choice of a problem of any width, and for a bound.
 
     Args:
-        share: of the work left that may be spent. Below 1 a few hundred looks at the whole problem
-            are the most; a few dozen are made though nothing is left.
+        share: of the remaining work that may be spent. If below 1, at most a few hundred scans of
+            the whole problem; a few dozen are made even if nothing remains.
         prices: of all times; changed to the last ones used.
     """
     reduced = search.reduced
@@ -161,7 +161,7 @@ def _note(descent: Descent, search: Search) -> None:
 
 
 def _remove_strategies(descent: Descent, search: Search) -> None:
-    """Contracts without the strategies whose every choice is proven to be no better."""
+    """Contracts without the strategies that are proven to occur in no better choice."""
     if search.best is None:
         return
     least = descent.least_costs()

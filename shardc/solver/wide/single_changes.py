@@ -1,4 +1,4 @@
-"""Changes single nodes of a choice for the better: what a search that ends within a gap leaves."""
+"""Improves a choice by changing single nodes, after a search that ended within its gap."""
 
 from collections import deque
 from collections.abc import Callable
@@ -16,13 +16,13 @@ def change_single_nodes(
     choice: Ints,
     check_time: Callable[[], None],
 ) -> Ints:
-    """A choice that no other strategy of one node alone makes cheaper within the memory limit.
+    """A choice that no change of a single node makes cheaper within the memory limit.
 
-    Iterated conditional modes (Besag 1986), each node again when a neighbour has changed. Every
-    change lowers the cost, so it ends; linear in the edges where little changes.
+    Iterated conditional modes (Besag 1986): a node is visited again when a neighbour has changed.
+    Every change lowers the cost, so it terminates; linear in the edges if little changes.
 
     Args:
-        live, memory: of `problem`; None where it limits nothing.
+        live, memory: of `problem`; None if nothing is limited.
         choice: feasible.
         check_time: raises when time is up.
     """

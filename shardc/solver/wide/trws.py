@@ -1,7 +1,7 @@
-"""Sequential message passing: a bound that no table limits, and a choice that sees everything.
+"""Sequential message passing: a bound without large tables, and a choice with a global view.
 
 Tree-reweighted message passing in its sequential form (Kolmogorov, IEEE PAMI 28(10), 2006). It
-solves the linear relaxation of a problem nearly, in passes whose cost is one look at each cell.
+approximately solves the linear relaxation, in passes that scan each cell once.
 """
 
 import numpy as np
@@ -10,14 +10,14 @@ from shardc.solver.interrupt import poll
 from shardc.solver.problem.network import Network
 from shardc.solver.problem.problem import Floats, Ints
 
-CELLS_PER_NODE = 300  # work of a pass apart from its cells: calls per node
+CELLS_PER_NODE = 300  # overhead of a pass per node
 
 
 class Messages:
     """Messages along all edges, kept between passes; any messages give a valid bound.
 
-    A pass looks at the nodes in order of rank (or backwards). A node takes what its neighbours sent
-    (its belief), and shares it evenly among the edges to the nodes that come after it.
+    A pass visits the nodes in order of rank (or backwards). A node adds what its neighbours sent
+    (its belief), and distributes it evenly over the edges to the nodes after it.
 
     Attributes:
         work: cells of one pass.
@@ -30,7 +30,7 @@ class Messages:
         slots = degrees * np.array(sizes, np.int64)
         self._first = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64).tolist()
         self._sent: Floats = np.zeros(self._first[-1])
-        # Where each node's messages go: a row of the receiver's box per edge.
+        # The destination of each node's messages: a row of the receiver's box per edge.
         place: list[dict[int, int]] = [
             {w: i for i, w in enumerate(near.tolist())} for near in network.near
         ]
@@ -48,8 +48,8 @@ class Messages:
         self.work = network.num_cells + CELLS_PER_NODE * len(sizes)
 
     def received(self, v: int) -> Floats:
-        """What the neighbours of `v` last sent, in their order by rank: [neighbours, strategies];
-        may be written to."""
+        """The last messages of the neighbours of `v`, in their order by rank: [neighbours,
+        strategies]; may be written to."""
         degree, size = len(self.network.near[v]), self.network.sizes[v]
         return self._sent[self._first[v] : self._first[v + 1]].reshape(degree, size)
 
@@ -60,10 +60,11 @@ class Messages:
 
         Args:
             costs: of all strategies, priced.
-            slacks: raised to how far above the bound every choice with a strategy is, at least.
+            slacks: raised to lower bounds on how far choices with a strategy are above the bound.
         Returns:
             A lower bound on the cost of every choice (constant excluded), and a choice: each node
-            takes what is best for the choices already made and the messages of the others.
+            A lower bound on the cost of every choice (without the constant), and a choice: each
+            node takes the best for the choices already made and the messages of the others.
         """
         network, sent = self.network, self._sent
         choice = np.zeros(len(network.sizes), np.int64)
@@ -103,7 +104,7 @@ class Messages:
             if count:
                 share = belief / most - coming
                 owners = self._owners[v][cells]
-                # Row by row: least of whole rows is several times faster than least within rows.
+                # Row by row: the minimum over whole rows is several times faster than within rows.
                 table = np.ascontiguousarray(share.T).take(owners - owners[0], axis=1)
                 table += block[:, cells]
                 message = np.minimum.reduce(table, axis=0)

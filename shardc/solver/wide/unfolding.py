@@ -1,9 +1,9 @@
-"""Equal layers first as one, then apart: a choice soon, and what it costs that they agree.
+"""Solves equal layers as one first, then separately: an early choice, and the cost of sharing.
 
 The nodes of equal layers are folded into one set (`shardc.solver.problem.folding`), which is
-searched like any problem. Its answer, unfolded, is a choice of the whole problem. The bound on that
-is proven on the whole problem: its memory is limited at the times to which the folded search gave
-prices only, which is a relaxation, and messages pass at these prices.
+searched like any problem. Its answer, unfolded, is a choice of the whole problem. The bound is
+proven on the whole problem: its memory is limited only at the times that the folded search
+priced, which is a relaxation, and messages are passed at these prices.
 """
 
 import random
@@ -22,20 +22,20 @@ from shardc.solver.wide.descent import Descent
 from shardc.solver.wide.quotient import groups_of, warm_messages
 from shardc.solver.wide.trws import CELLS_PER_NODE
 
-LEAST_NODES = 8_000  # below, the whole problem is as fast: 3,600 and 6,600 nodes were measured
-MOST_LEFT = 0.5  # share of the nodes that may be left where folding is no request
+LEAST_NODES = 8_000  # below, the whole problem is as fast: measured at 3,600 and 6,600 nodes
+MOST_LEFT = 0.5  # share of the nodes that may remain for optional folding
 FOR_FOLDED = 0.5  # share of work and time for the folded problem
-LEAST_SHARE = 0.1  # of that, however small it is beside the whole: looks at it are cheap
-GAP_OF_FOLDED = 0.5  # share of the gap asked for that is left to it
-LEAST_PASSES = 15  # of messages over all nodes; fewer prove nothing worth their time
+LEAST_SHARE = 0.1  # of that, however much smaller it is than the whole: its scans are cheap
+GAP_OF_FOLDED = 0.5  # share of the requested gap that is left to it
+LEAST_PASSES = 15  # of messages over all nodes; fewer prove nothing useful
 MOST_PASSES = 100
-UNLIMITED = 0.2  # share of the work for the problem without a limit, where that is met
-PASSES_TO_FIT = 20  # without a choice that fits, memory is a question
+UNLIMITED = 0.2  # share of the work for the problem without a limit, if the answer fits
+PASSES_TO_FIT = 20  # if there is no choice by then, memory is tight
 Run = Callable[[Search, int, Floats], None]
 
 
 def folded(problem: Problem, *, asked: bool) -> Folded | None:
-    """`problem` with equal layers as one; None where that is not worth it.
+    """`problem` with equal layers folded; None if that does not pay.
 
     Args:
         asked: the layers must agree, however little it saves.
@@ -50,12 +50,12 @@ def folded(problem: Problem, *, asked: bool) -> Folded | None:
 
 
 def search_folded(search: Search, layers: Folded, run: Run, seed: int) -> Floats | None:
-    """Searches the folded problem, and takes its answer for the whole one.
+    """Searches the folded problem, and adopts its answer for the whole one.
 
     Args:
         run: searches a problem from the prices of its times, which it changes.
     Returns:
-        The prices; None where no choice was found in which equal layers agree.
+        The prices; None if no choice was found in which equal layers agree.
     """
     search.begin("fold")
     search.log.append(
@@ -80,7 +80,7 @@ def search_folded(search: Search, layers: Folded, run: Run, seed: int) -> Floats
             run(inner, seed, prices)
     except OutOfTimeError:
         inner.log.append(f"stopped by the time limit after {inner.seconds():.2f} s")
-    except InfeasibleError as error:  # where layers have to part
+    except InfeasibleError as error:  # equal layers must differ
         inner.log.append(error.message)
     finally:
         search.work_left -= work - inner.work_left
@@ -96,8 +96,8 @@ def search_folded(search: Search, layers: Folded, run: Run, seed: int) -> Floats
 
 
 def _search_unlimited(search: Search, seed: int) -> None:
-    """Looks at the problem as if memory were unlimited, as long as what is found fits: that is far
-    smaller, and where memory is no question it is enough."""
+    """Searches without a memory limit, as long as the choices found fit: that problem is far
+    smaller, and enough if memory is not tight."""
     search.begin("messages")
     search.enter(contract(search.problem, search.live.only(set())))
     if search.reduced.costs:
@@ -122,7 +122,7 @@ def prove_unfolded(
 
     Args:
         prices: of all times.
-        relax: whether a better choice counts, in which equal layers do not agree.
+        relax: whether to accept a better choice in which equal layers do not agree.
     """
     if search.work_left < LEAST_PASSES * CELLS_PER_NODE * search.problem.num_nodes / 2:
         return
