@@ -7,7 +7,7 @@ from shardc.plan.account import TENSOR, AxisUse, Role
 from shardc.report.model import AxisWords
 
 LEAST = 0.05  # a role needs at least this share to be named
-NOTHING = 0.005  # an axis with at most this share does not split anything
+REPEATS_ALL = "repeats all work on every device"
 SPLIT = 0.3  # share of state that must be split beyond what tensor parallelism splits anyway
 
 
@@ -39,8 +39,9 @@ def axis_words(use: AxisUse, *, trains: bool = True) -> AxisWords:
         found.append(state)
     idle = flops.get(Role.WHOLE, 0.0)
     if idle >= 4 * LEAST:
-        share = "all" if idle > 1 - LEAST else f"{idle:.0%} of the"
-        found.append(f"repeats {share} work on every device")
+        found.append(
+            REPEATS_ALL if idle > 1 - LEAST else f"repeats {idle:.0%} of the work on every device"
+        )
     return AxisWords(
         use.stage,
         use.axis,
@@ -94,8 +95,7 @@ def headline(num_groups: int, chunks: int, axes: Sequence[AxisWords]) -> str:
         parts.append("each stage splits its own way")
     else:
         parts += by_stage.get(0, [])
-    used = {role for axis in axes for role, share in axis.flops.items() if share >= NOTHING}
-    if num_groups == 1 and axes and used == {Role.WHOLE.value}:
+    if num_groups == 1 and axes and all(axis.words == REPEATS_ALL for axis in axes):
         count = math.prod(axis.size for axis in axes)
         return f"no parallelism: each of {count} devices runs the whole step"
     return "; ".join(parts) or "one device"
