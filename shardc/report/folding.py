@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from shardc.cost.reshard import describe
 from shardc.plan.account import PlacedArgument, Product
@@ -21,17 +22,21 @@ def fold_layers(products: Sequence[Product]) -> tuple[Layers, ...]:
     for stage in sorted({each.stage for each in products}):
         own = [each for each in products if each.stage == stage]
         kinds: dict[tuple[object, ...], int] = {}
+        texts = [_NUMBER.sub("#", each.name) for each in own]
         keys = [
-            kinds.setdefault((p.weight, p.lies, p.result, _leaf(p.name)), len(kinds)) for p in own
+            kinds.setdefault((each.weight, each.lies, each.result, text), len(kinds))
+            for each, text in zip(own, texts, strict=True)
         ]
         at = 0
         while at < len(own):
             period, count = _longest_run(keys, at)
             runs = own[at : at + period * count]
-            one = runs[:period]
-            found.append(
-                Layers(stage, _name(runs), count, tuple(_line(each, count) for each in one))
+            counters = [_counter([each.name for each in runs[n::period]]) for n in range(period)]
+            lines = tuple(
+                _line(each, counter, count)
+                for each, counter in zip(runs[:period], counters, strict=True)
             )
+            found.append(Layers(stage, _name(counters), count, lines))
             at += period * count
     return tuple(_joined(found))
 
@@ -62,30 +67,40 @@ def _joined(found: Sequence[Layers]) -> list[Layers]:
     return joined
 
 
-def _line(product: Product, count: int) -> str:
-    name = _leaf(product.name) if count > 1 else short(product.name)
+class _Counter(NamedTuple):
+    """Of names that differ in one number: what it counts, its values, and what stands behind it."""
+
+    counts: str
+    values: tuple[int, ...]
+    leaf: str
+
+
+def _counter(names: Sequence[str]) -> _Counter | None:
+    """`blocks`, 0 to 3 and `up.0` of `p['blocks'][0]['up'][0]` to `p['blocks'][3]['up'][0]`."""
+    paths = [_ROWS.sub("", name) for name in names]
+    numbers = list(zip(*(map(int, _NUMBER.findall(path)) for path in paths), strict=False))
+    differ = [n for n, values in enumerate(numbers) if len(set(values)) > 1]
+    if len(differ) != 1 or len(_keys(paths[0])) < 2:
+        return None
+    at = list(_NUMBER.finditer(paths[0]))[differ[0]]
+    before, behind = _keys(paths[0][: at.start()]), _keys(paths[0][at.end() :])
+    return _Counter(before[-1].rstrip("_"), numbers[differ[0]], ".".join(behind))
+
+
+def _line(product: Product, counter: _Counter | None, count: int) -> str:
+    name = short(product.name) if count == 1 else ""
+    name = name if counter is None else counter.leaf
     shape = "x".join(map(str, product.weight)) or "scalar"
     start = f"{name}{':' * (' ' in name)} " if name else ""
     return f"{start}{shape} {product.lies} -> {product.result}"
 
 
-def _leaf(name: str) -> str:
-    """The part of a name after its layer number."""
-    keys = _keys(name)
-    numbers = [n for n, key in enumerate(keys) if key.isdigit()]
-    return ".".join(keys[numbers[-1] + 1 :]) if numbers else ""
-
-
-def _name(runs: Sequence[Product]) -> str:
+def _name(counters: Sequence[_Counter | None]) -> str:
     """`blocks 0-3`, if the names of the products differ in one number that counts layers."""
     found: dict[str, set[int]] = {}
-    for each in runs:
-        keys = _keys(each.name)
-        numbers = [n for n, key in enumerate(keys) if key.isdigit()]
-        if not numbers:
-            return ""
-        at = numbers[-1]
-        found.setdefault(".".join(keys[max(at - 1, 0) : at]), set()).add(int(keys[at]))
+    for each in counters:
+        if each is not None:
+            found.setdefault(each.counts, set()).update(each.values)
     return ", ".join(f"{name} {ranges(tuple(own))}".strip() for name, own in found.items())
 
 
