@@ -1,1 +1,1 @@
-"""Where the batch is, and what a microbatch sees of every value."""
+"""Where the batch is, and what a microbatch holds of every value."""

@@ -7,17 +7,16 @@ from shardc.analysis.batch.microbatch import BatchFlow, Obstacle
 from shardc.analysis.batch.step_program import Program
 from shardc.analysis.program.value_graph import ARGUMENT, ValueGraph
 
-# Microbatches are refused if they would have to be run through more often, or if that would take
-# more than so many times the FLOPs of the step.
+# Microbatches that need more sweeps, or more than this multiple of the step's FLOPs, are refused.
 MAX_SWEEPS, MAX_WORK = 5, 4
 
 
 def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
     """Finds what must be accumulated if the given dims of the given arguments are the batch.
 
-    Heavy work may wait for sums that light work makes of the batch (a mask's, computed before the
-    microbatches), and for sums that heavy work makes of it, which takes a run of the microbatches
-    before; which may wait for sums itself.
+    Heavy ops may wait for sums that light ops compute from the batch (of a mask, say), before the
+    microbatches. They may also wait for sums that heavy ops compute; an earlier sweep of the
+    microbatches accumulates these, and may itself need a sweep before it.
     """
     flow = BatchFlow(program, batch_args)
     _settle(flow)
@@ -27,7 +26,7 @@ def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
         if not early:
             obstacle = _blame(flow)
             _move_sums(flow)
-            if not flow.blocked:  # what was waited for is made of sums that are there already
+            if not flow.blocked:  # the blocking values depend only on sums that exist already
                 break
             run = replace(flow, obstacle=obstacle)
             early = set(_frontier(run, run.blocked)) - run.early
@@ -42,20 +41,20 @@ def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
 
 
 def _move_sums(flow: BatchFlow) -> None:
-    """Accumulates only what has to be, and nearer to where it arises."""
+    """Keeps only the necessary accumulations, and moves them closer to the sums' definitions."""
     flow.forced = {v: i for v, i in flow.forced.items() if v in flow.sums}
     flow.forced.update(_earlier(flow))
     _settle(flow)
 
 
 def _too_much(flow: BatchFlow) -> bool:
-    """Whether there are too many runs of the microbatches."""
+    """Whether there are too many sweeps, or their FLOPs exceed the limit."""
     work = _repeated_flops(flow) + sum(flow.program.heavy_flops)
     return len(flow.earlier_sweeps) >= MAX_SWEEPS or work > MAX_WORK * sum(flow.program.heavy_flops)
 
 
 def _repeated_flops(flow: BatchFlow) -> int:
-    """FLOPs of matrix products in all runs of the microbatches but the last."""
+    """FLOPs of matrix products in all sweeps but the last."""
     graph, flops = flow.program.graph, flow.program.heavy_flops
     total = 0
     for run, after in itertools.pairwise([*flow.earlier_sweeps, flow]):
@@ -66,13 +65,13 @@ def _repeated_flops(flow: BatchFlow) -> int:
 
 
 def _settle(flow: BatchFlow) -> None:
-    """Repeats runs until no more sums have to be accumulated."""
+    """Repeats the dataflow until no more sums have to be accumulated."""
     while needed := flow.run():
         flow.forced.update(needed)
 
 
 def _frontier(flow: BatchFlow, blocked: list[int]) -> dict[int, int]:
-    """Accumulated or gathered values that make `blocked` ops wait, each with an op that uses it."""
+    """Accumulated or gathered values that `blocked` ops wait for, each with its first user."""
     graph = flow.program.graph
     whole_uses = set(flow.wholes)
     found: dict[int, int] = {}
@@ -92,7 +91,7 @@ def _frontier(flow: BatchFlow, blocked: list[int]) -> dict[int, int]:
 
 
 def _blame(flow: BatchFlow) -> Obstacle:
-    """The first op that needs the whole batch, and the first heavy op that waits for it."""
+    """The first op that needs the whole batch, and the first blocked op that depends on it."""
     frontier = {v: i for v, i in _frontier(flow, flow.blocked).items() if v not in flow.early}
     first = min(frontier, key=lambda v: frontier[v], default=None)
     if first is None:
@@ -102,8 +101,8 @@ def _blame(flow: BatchFlow) -> Obstacle:
 
 
 def nothing_shared(flow: BatchFlow) -> Obstacle | None:
-    """Why the microbatches share none of the heavy work on the batch: it only begins where an op
-    has put the whole batch together, or a sum over it. None where they do, or where there is none.
+    """Why the cut divides no heavy work on the batch: all of it depends on the gathered batch or on
+    a sum over the batch. None if the cut divides some, or if there is no such work.
     """
     program, uses = flow.program, flow.program.graph.uses
     waiting = [
@@ -118,11 +117,11 @@ def nothing_shared(flow: BatchFlow) -> Obstacle | None:
 
 
 def _earlier(flow: BatchFlow) -> dict[int, int]:
-    """Sums to be accumulated nearer to where they arise, with a user of each.
+    """Sums to accumulate closer to their definitions, each with a user.
 
-    What stands between (a transpose, a scaling) then runs once per step instead of once per
-    microbatch. Additions, reductions and upcasts stay before the accumulation: they make it fewer,
-    smaller and more exact.
+    The ops in between (a transpose, a scaling) then run once per step instead of once per
+    microbatch. Additions, reductions and upcasts stay before the accumulation: they make the
+    accumulators fewer, smaller and more exact.
     """
     graph = flow.program.graph
     returned = {flow.program.before_barriers(v) for v in graph.returned}
@@ -130,7 +129,7 @@ def _earlier(flow: BatchFlow) -> dict[int, int]:
     found: dict[int, int] = {}
     for v in sorted(sums, reverse=True):
         while v in sums and (source := _movable(flow, v)) is not None:
-            # All that is made from the source must be accumulated, at the same time as v.
+            # All values computed from the source must be accumulated, and be early iff v is.
             others = [r for r in flow.program.made_from(source) if r != v]
             if source in returned or not all(
                 r in sums and _movable(flow, r) == source and (r in flow.early) == (v in flow.early)
@@ -148,7 +147,7 @@ def _earlier(flow: BatchFlow) -> dict[int, int]:
 
 
 def _movable(flow: BatchFlow, v: int) -> int | None:
-    """The one partial operand of v's op, if accumulating that instead costs no more."""
+    """The only partial operand of v's defining op, if accumulating it instead costs no more."""
     graph = flow.program.graph
     i = graph.producer[v]
     op = graph.ops[i]

@@ -1,7 +1,7 @@
-"""The batch axes of a step: classes of dims that are cut together or not at all.
+"""The batch axes of a step: classes of dims that can only be cut together.
 
-Two dims belong together where an op that is cut along the one is thereby cut along the other: where
-they share a factor of its sharding rule that may be split. Control flow hands dims on by position.
+Two dims are in one class if they share a splittable factor of some op's sharding rule: cutting the
+op along one cuts it along the other. Control flow propagates dims by position.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,10 +38,10 @@ class BatchAxis:
     Attributes:
         dims: argument -> its dim in the class (the outermost of several).
         size: of these dims.
-        parallel_flops: of the ops of which each microbatch would do a part.
-        contracted: those of them that only make sums over the class.
-        crossed: number of ops that have two dims of the class, which cannot both be cut.
-        in_state: whether state lies in it: rows of caches, or features.
+        parallel_flops: FLOPs of the ops that cutting the class divides among microbatches.
+        contracted: the part of them in ops that only reduce over the class.
+        crossed: number of ops with two dims of the class, which cannot both be cut.
+        in_state: whether a state argument has a dim in it: rows of caches, or features.
     """
 
     dims: Mapping[int, int]
@@ -53,18 +53,18 @@ class BatchAxis:
 
     @property
     def holds_features(self) -> bool:
-        """Whether products only contract it, and it stands behind another dim or lies in weights:
-        no examples."""
+        """Whether it holds features, not examples: products only contract it, and it is an inner
+        dim or a dim of state."""
         last = self.in_state or max(self.dims.values()) > 0
         return last and 0 < self.parallel_flops == self.contracted
 
     def outside(self, args: Collection[int]) -> dict[int, int]:
-        """Its dims of other arguments than `args`."""
+        """Its dims in arguments other than `args`."""
         return {a: dim for a, dim in self.dims.items() if a not in args}
 
 
 def batch_axes(program: Program, args: Iterable[int], state: Collection[int]) -> list[BatchAxis]:
-    """The classes that dims of `args` are in, the likeliest batch first.
+    """The classes of the dims of `args`, the likeliest batch first.
 
     Scalars, raw random keys and dims of size 1 are never batch.
     """
@@ -79,7 +79,7 @@ def batch_axes(program: Program, args: Iterable[int], state: Collection[int]) ->
             if size == 1 or (graph.values[a], Cut(dim)) in known:
                 continue
             poll()
-            reached = _Class(program, (graph.values[a], Cut(dim)))
+            reached = _DimClass(program, (graph.values[a], Cut(dim)))
             known |= reached.forms
             dims: dict[int, int] = {}
             for value, cut in reached.forms:
@@ -99,8 +99,8 @@ def batch_axes(program: Program, args: Iterable[int], state: Collection[int]) ->
 
 
 def _rank(axis: BatchAxis) -> tuple[bool, bool, int, int, int, bool, int, int]:
-    """The likeliest batch first: no features, never crossed, along which most of the work runs;
-    outermost, outside the state, in few leaves that come behind the parameters."""
+    """Sort key, the likeliest batch first: not features, never crossed, most parallel FLOPs,
+    outermost, outside the state, in few leaves, in leaves after the parameters."""
     return (
         axis.holds_features,
         axis.crossed > 0,
@@ -119,15 +119,15 @@ def _is_key(value: ir.Value) -> bool:
     return str(value.type.element_type) == "ui32" and tuple(value.type.shape) in _KEY_SHAPES
 
 
-class _Class:
-    """A class of dims, in values at the top and inside control flow.
+class _DimClass:
+    """A class of dims, in values at the top level and inside control flow.
 
-    A dim that is made of nothing (of a broadcast constant) does not hand the class on from one user
-    to another: each can make its own part of it.
+    A dim that comes from no argument (of a broadcast constant) does not connect its users: each can
+    rematerialize its own part.
 
     Attributes:
         forms: values and where they are cut.
-        crossed: ops, by their first results, that have two dims of the class.
+        crossed: first results of ops that have two dims of the class.
     """
 
     def __init__(self, program: Program, start: CutValue) -> None:
@@ -149,7 +149,7 @@ class _Class:
                 stack += self._shared()
 
     def flops(self, contracted: bool = False) -> int:
-        """FLOPs of the ops that the class splits, or of those that only make sums over it."""
+        """FLOPs of the ops that the class splits, or of those that only reduce over it."""
         return sum(
             self.program.flops_of(result)
             for result, kinds in self._kinds.items()
@@ -157,7 +157,7 @@ class _Class:
         )
 
     def _sources(self, form: CutValue) -> Iterator[CutValue]:
-        """What a value has the dim from."""
+        """Where the dim of a value comes from."""
         value, cut = form
         op = defining_op(value)
         if op is None:
@@ -177,7 +177,7 @@ class _Class:
                 yield from _parts(op.operands, rule.operands, split)
 
     def _users(self, form: CutValue) -> Iterator[CutValue]:
-        """What the users of a value have the dim in."""
+        """Where the users of a value have the dim."""
         value, cut = form
         for use in value.uses:
             op, position = use.owner.operation, use.operand_number
@@ -186,7 +186,7 @@ class _Class:
                 if op.name not in CONTROL_FLOW:
                     continue
             elif op.name in CONTROL_FLOW and op.name != "stablehlo.while":
-                continue  # which branch
+                continue  # the branch index
             if op.name in CONTROL_FLOW:
                 yield op.results[position], cut
                 if op.name == "stablehlo.while":
@@ -210,7 +210,7 @@ class _Class:
         position: int,
         cut: Cut,
     ) -> _Split | None:
-        """How an op is split that has one of its values cut; None where it needs the whole."""
+        """How an op is split if one of its values is cut; None if it needs the whole value."""
         if position >= len(mappings):
             return None  # captured by a region
         factor = to_factor(rule, mappings[position], cut)
@@ -247,7 +247,7 @@ class _Class:
         return known[form]
 
     def _shared(self) -> Iterator[CutValue]:
-        """What loops over blocks of the class give, where microbatches can share out iterations."""
+        """Results of loops over blocks of the class whose iterations can be strip-mined."""
         loops, self._in_blocks = self._in_blocks, {}
         for loop in loops.values():
             used = set(inputs(loop))
@@ -262,7 +262,7 @@ class _Class:
 
 
 def _carried_from(loop: ir.Operation, position: int, cut: Cut) -> Iterator[CutValue]:
-    """What a loop carries in one place: its start, and what each round hands on."""
+    """The initial value and the yielded value of a loop-carried value."""
     yield loop.operands[position], cut
     yield block_terminator(loop.regions[1].blocks[0]).operands[position], cut
 
@@ -270,7 +270,7 @@ def _carried_from(loop: ir.Operation, position: int, cut: Cut) -> Iterator[CutVa
 def _parts(
     values: Sequence[ir.Value], mappings: Sequence[tuple[tuple[int, ...], ...]], split: _Split
 ) -> Iterator[CutValue]:
-    """The values of an op that are cut with it."""
+    """The values of an op that splitting it cuts."""
     rule, factor, _ = split
     for value, mapping in zip(values, mappings, strict=False):  # what regions capture has none
         cut = from_factor(rule, mapping, factor)

@@ -20,13 +20,13 @@ from shardc.ir.walk import body, main_function, where, where_step, where_used
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """What a planner has to know before it chooses a number of microbatches.
+    """What a planner must know before it chooses the number of microbatches.
 
     Attributes:
         flow: the analysis of the first batch; None if no argument can be batch.
         partition: all batches.
         state: argument -> the result that is its next value.
-        obstacle: why there can only be one microbatch, or None.
+        obstacle: why only one microbatch is possible, or None.
     """
 
     flow: BatchFlow | None
@@ -47,10 +47,10 @@ class BatchFacts:
 
 @dataclass(frozen=True)
 class StepSplit:
-    """How a step is to be split.
+    """How to split a step.
 
     Attributes:
-        flow: what each microbatch has of every value.
+        flow: what each microbatch holds of every value.
         state: argument -> the result that is its next value.
     """
 
@@ -63,7 +63,7 @@ def batch_analysis(
     batch_args: Sequence[int] | None = None,
     batch_dims: Sequence[int] | None = None,
 ) -> BatchFacts:
-    """Finds the batch and what hinders microbatches, if anything, without refusing the program.
+    """Finds the batch and the obstacle to microbatches, if any; refuses no program.
 
     Args:
         batch_args: positions of the batch arguments, or None to find them.
@@ -80,11 +80,11 @@ def split_step(
     batch_args: Sequence[int] | None = None,
     batch_dims: Sequence[int] | None = None,
 ) -> StepSplit | MicrobatchRefusal:
-    """The analysis that a split into `count` microbatches follows, or why there is none; arguments
-    and errors as of `batch_analysis`.
+    """The analysis for a split into `count` microbatches, or why there is none; arguments and
+    errors as for `batch_analysis`.
 
-    One microbatch is always possible: where the batch cannot be cut or found, or would have to be
-    run through twice, everything that the heavy ops depend on becomes the body, on whole values.
+    One microbatch is always possible: if there is no batch, or it cannot be cut, or it needs a
+    second sweep, everything that the heavy ops depend on becomes the body, on whole values.
     """
     program = program_of(module)
     facts = _analysis(module, program, batch_args, batch_dims)
@@ -103,7 +103,8 @@ def split_step(
 
 
 def _waits(flow: BatchFlow, state: dict[int, int]) -> bool:
-    """Whether heavy work that the loss or another result needs begins where the batch ends."""
+    """Whether the loss, or another result that is not state, needs a heavy op that runs after the
+    microbatches."""
     graph, kept = flow.program.graph, set(state.values())
     wanted = graph.ancestors([v for r, v in enumerate(graph.returned) if r not in kept])
     return any(
@@ -125,7 +126,7 @@ def with_dims(
 
 
 def _marked(function: ir.Operation, program: Program) -> BatchPartition | None:
-    """The batches as `shardc-find-batch` has marked them; None where it has not."""
+    """The batches as marked by `shardc-find-batch`; None without marks."""
     batches: dict[int, dict[int, int]] = {}
     divides: dict[int, int] = {}
     for a, attrs in enumerate(arg_attrs(function)):
@@ -188,8 +189,8 @@ def _check_positions(wanted: Sequence[int], num_args: int) -> None:
 def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:
     """A split into one microbatch of a step that cannot be cut.
 
-    The body holds all heavy ops that depend on data and what they depend on; with one microbatch
-    every value of it is its own sum. What follows the last heavy op comes after.
+    The body holds all heavy ops that depend on data and everything that they depend on; with one
+    microbatch every value of the body is its own sum. Other ops that depend on data run after it.
     """
     graph = program.graph
     batch = facts.batch_args
@@ -219,7 +220,7 @@ def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:
 
 
 def why_several_sweeps(flow: BatchFlow) -> str | None:
-    """What makes earlier runs of the microbatches necessary, if there are any."""
+    """Why the microbatches need several sweeps; None if they need one."""
     if flow.earlier_sweep is None:
         return None
     cause, need = _explained(flow.earlier_sweeps[0])
@@ -231,7 +232,7 @@ def why_several_sweeps(flow: BatchFlow) -> str | None:
 
 
 def _explained(flow: BatchFlow) -> tuple[ir.Operation, str]:
-    """The op that is an obstacle to one run of the microbatches, and what it needs."""
+    """The op that prevents a single sweep of the microbatches, and what it needs."""
     obstacle, ops = flow.obstacle, flow.program.graph.ops
     assert obstacle is not None
     cause, waiting = ops[obstacle.cause], ops[obstacle.op]

@@ -1,4 +1,4 @@
-"""What one microbatch holds of a value, and how an op carries that from operands to results."""
+"""What one microbatch holds of a value, and the transfer function of an op."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -13,19 +13,19 @@ from shardc.rules.partial_sums import sums
 
 
 class Kind(Enum):
-    """What a value is to a microbatch."""
+    """What a microbatch holds of a value."""
 
-    INVARIANT = "invariant"  # the same in every microbatch
-    VARYING = "varying"  # each microbatch has its part of one dim
-    PARTIAL = "partial"  # the microbatches' values add up to the value
+    INVARIANT = "invariant"  # the whole value, the same in every microbatch
+    VARYING = "varying"  # its part of one dim
+    PARTIAL = "partial"  # a partial sum: the sum over the microbatches is the value
 
 
 @dataclass(frozen=True)
 class Cut:
     """Where the microbatches cut a tensor.
 
-    Dim `dim`, seen as [outer, M, rest], holds microbatch i at [:, i, :]; `outer` is 1 unless the
-    batch dim was merged behind another one.
+    Dim `dim`, viewed as [outer, M, rest], holds microbatch i at [:, i, :]; `outer` is 1 unless a
+    reshape has merged the batch dim as the minor one into another.
     """
 
     dim: int
@@ -65,7 +65,7 @@ class FactorCut:
 
 
 def to_factor(rule: OpRule, mapping: tuple[tuple[int, ...], ...], cut: Cut) -> FactorCut | None:
-    """The factor that a cut of a tensor lies in; None where no single factor has it."""
+    """The factor that a cut of a tensor cuts; None if it cuts no single factor."""
     outer = cut.outer
     for factor in mapping[cut.dim]:
         size = rule.sizes[factor]
@@ -79,7 +79,7 @@ def to_factor(rule: OpRule, mapping: tuple[tuple[int, ...], ...], cut: Cut) -> F
 
 
 def from_factor(rule: OpRule, mapping: tuple[tuple[int, ...], ...], cut: FactorCut) -> Cut | None:
-    """Where a cut factor cuts a tensor; None where the tensor does not have the factor."""
+    """Where a cut factor cuts a tensor; None if the tensor does not have the factor."""
     for dim, factors in enumerate(mapping):
         if cut.factor in factors:
             major = factors[: factors.index(cut.factor)]
@@ -93,13 +93,13 @@ def most_parts(rule: OpRule, cut: FactorCut) -> int:
 
 
 def may_cut(op: ir.Operation, rule: OpRule, cut: FactorCut) -> Kind | None:
-    """What the results become when the op computes one part of a factor; None: it may not."""
+    """Kind of the results of an op that computes one part of a factor; None if it may not."""
     kind = rule.kinds[cut.factor]
     everywhere = all(
         rule.is_summed(r, cut.factor) or from_factor(rule, mapping, cut) is not None
         for r, mapping in enumerate(rule.results)
     )
-    if op.name == "stablehlo.reshape":  # also behind a major factor: see Cut.outer
+    if op.name == "stablehlo.reshape":  # also a minor factor of a dim: see Cut.outer
         return Kind.VARYING if kind is FactorKind.PASS_THROUGH and everywhere else None
     if cuts_blocks(op, rule, cut.factor):
         return Kind.VARYING
@@ -113,7 +113,7 @@ def may_cut(op: ir.Operation, rule: OpRule, cut: FactorCut) -> Kind | None:
 
 
 def cut_states(rule: OpRule, cut: FactorCut) -> list[State]:
-    """States of the results of an op that computes a part of a factor, as `may_cut` allows it."""
+    """States of the results of an op that computes a part of a factor, if `may_cut` allows it."""
     return [
         State(Kind.PARTIAL)
         if rule.is_summed(r, cut.factor)
@@ -123,11 +123,11 @@ def cut_states(rule: OpRule, cut: FactorCut) -> list[State]:
 
 
 def common_parts(sizes: list[int]) -> int:
-    """The largest number of equal parts that all of `sizes` have; 0 for none."""
+    """The largest number of equal parts that divides all of `sizes`; 0 without sizes."""
     return gcd(*sizes) if sizes else 0
 
 
 def divisors(number: int) -> list[int]:
-    """Rising; none of 0."""
+    """The divisors of `number`, ascending; none for 0."""
     small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)})

@@ -1,4 +1,4 @@
-"""What a microbatch sees of the values inside a loop: the dataflow carried through its regions."""
+"""What a microbatch holds of the values inside control flow: the dataflow through its regions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,27 +25,28 @@ from shardc.ir.walk import CONTROL_FLOW, block_terminator, is_inside
 from shardc.rules.op_rule import OpRule
 from shardc.rules.partial_sums import keeps_partial
 
-LATE = State(Kind.INVARIANT, 1)  # of what waits for a sum over the batch
+LATE = State(Kind.INVARIANT, 1)  # of a value that waits for a sum over the batch
 Rules = Mapping[ir.Value, OpRule]  # by the first result of an op inside a region
 
 
 @dataclass
 class RegionFlow:
-    """The states inside one loop or branch.
+    """The fixed point of the dataflow inside one loop or branch.
 
     Attributes:
-        carries: for each value that a loop carries what goes in, around and out; () of a branch.
-        results: what the op gives.
-        states: of every value inside, block arguments included; of nested loops as well, but for
-            those that use nothing of the batch, in which all is invariant.
+        carries: state of each loop-carried value, on entry, per iteration and on exit; [] for a
+            branch.
+        results: states of the op's results.
+        states: of every value inside, block arguments and nested control flow included; values of
+            nested control flow that uses nothing of the batch are absent: all invariant.
         cuts: first result of an op inside -> the factor of it that the microbatches cut.
         rules: of the ops inside.
-        captured: invariant values from outside of which the ops inside use one part only -> the
-            cut that makes it: then nobody needs the whole of them.
+        captured: invariant captured values whose users inside all need the same part -> its cut:
+            the whole value is not needed.
         limits: the number of microbatches must divide each of these.
         strip_mined: first result of a loop whose iterations are shared out -> how.
-        waiting: sums over the batch that an iteration needs whole, where these are looked for; what
-            depends on them has sweep 1. None: a loop that needs any cannot work on parts.
+        waiting: sums over the batch that an iteration needs complete; values that depend on them
+            have sweep 1. None: such a loop is refused.
     """
 
     carries: list[State]
@@ -59,11 +60,11 @@ class RegionFlow:
     waiting: list[ir.Value] | None = None
 
     def strip_mining_of(self, op: ir.Operation) -> StripMining | None:
-        """How the iterations of `op` are shared out; None where it is no such loop."""
+        """How `op` is strip-mined; None if it is not."""
         return self.strip_mined.get(op.results[0]) if len(op.results) > 0 else None
 
     def give(self, op: ir.Operation, results: list[State]) -> None:
-        """Notes what `op` itself gives."""
+        """Records the states of the results of `op` itself."""
         self.results = results
         self.states.update(zip(op.results, results, strict=True))
 
@@ -71,7 +72,7 @@ class RegionFlow:
 def analyse(
     op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
 ) -> RegionFlow | None:
-    """The states inside an op of control flow; None where it cannot work on parts.
+    """The states inside an op of control flow; None if it cannot work on parts of the batch.
 
     Args:
         states: of the operands, all of sweep 0.
@@ -91,19 +92,19 @@ def analyse_loop(
     *,
     may_wait: bool = False,
 ) -> RegionFlow | None:
-    """Carries states around a `stablehlo.while` until they agree; None where they cannot.
+    """Iterates the states around a `stablehlo.while` to a fixed point; None if there is none.
 
-    An invariant start of a varying carry is cut; a start of zeros may become a partial sum.
+    An invariant initial value of a varying carry is cut; zeros may become a partial sum.
 
     Args:
         states: of the operands, all of sweep 0.
         captured: states of the values from outside that the regions use.
-        may_wait: whether iterations may need sums over the batch, which are `waiting` then.
+        may_wait: whether iterations may need complete sums over the batch, collected in `waiting`.
     """
     condition, block = (region.blocks[0] for region in op.regions)
     unsettled = {p for p, v in enumerate(op.operands) if is_zero(v) and states[p] == INVARIANT}
     carries = list(states)
-    # Each round settles at least one carry, or is the last but one.
+    # Each pass settles at least one carry, or is the last but one.
     for _ in range(2 * len(carries) + 2):
         loop = RegionFlow(carries, rules, waiting=[] if may_wait else None)
         loop.states.update(captured)
@@ -122,7 +123,7 @@ def analyse_loop(
             done = _run_block(condition, loop, set())
             loop.give(op, carries)
             return loop if done == [INVARIANT] else None
-        if agreed == carries:  # what is still invariant need not stay zero
+        if agreed == carries:  # a carry that is still invariant need not stay zero
             unsettled = set()
         unsettled = {p for p in unsettled if agreed[p] == INVARIANT}
         carries = agreed
@@ -132,7 +133,7 @@ def analyse_loop(
 def _analyse_strip_mined(
     op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
 ) -> RegionFlow | None:
-    """The states around a loop over blocks of the batch, whose iterations are shared out."""
+    """The states around a loop over blocks of the batch that can be strip-mined."""
     shared = strip_mine(op, states, captured)
     if shared is None:
         return None
@@ -148,8 +149,8 @@ def _analyse_strip_mined(
 def analyse_branch(
     op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
 ) -> RegionFlow | None:
-    """The states inside an `if` or `case` that every microbatch takes the same way; None where the
-    choice depends on the batch or the branches do not agree. Arguments as of `analyse_loop`."""
+    """The states inside an `if` or `case` in which every microbatch takes the same branch; None if
+    the predicate depends on the batch or the branches disagree. Arguments as for `analyse_loop`."""
     if states != [INVARIANT]:
         return None
     branch = RegionFlow([], rules)
@@ -171,9 +172,9 @@ def analyse_branch(
 
 
 def _agreement(given: tuple[tuple[State, bool], ...]) -> State | None:
-    """The state of a result out of what each branch gives, and whether that is zero.
+    """The join of a result's states over the branches, each with whether the value is zero there.
 
-    What is whole in one branch can be cut there; zeros are partial sums.
+    A value that is whole in one branch can be cut there; zeros are partial sums.
     """
     found = {state for state, _ in given if state != INVARIANT}
     if not found:
@@ -186,7 +187,7 @@ def _agreement(given: tuple[tuple[State, bool], ...]) -> State | None:
 
 
 def _join(before: State, after: State, zero: bool) -> State | None:
-    """The state of a carry that is `before` at the start and `after` at the end of a round."""
+    """The join of a carry's state `before` an iteration and `after` it; None if they conflict."""
     if LATE in (before, after):
         return LATE
     if before == after or after == INVARIANT:
@@ -197,7 +198,7 @@ def _join(before: State, after: State, zero: bool) -> State | None:
 
 
 def take_parts(op: ir.Operation, loop: RegionFlow, values: Iterable[ir.Value]) -> None:
-    """Notes which of the values from outside come into a loop or branch as parts."""
+    """Records which captured values a loop or branch needs only one part of."""
     for value in values:
         if loop.states[value] == INVARIANT:
             cuts = {
@@ -212,7 +213,7 @@ def take_parts(op: ir.Operation, loop: RegionFlow, values: Iterable[ir.Value]) -
 
 
 def inner_cut(loop: RegionFlow, op: ir.Operation, position: int) -> Cut | None:
-    """Where an operand of an op inside must be cut; None where it has the right form."""
+    """Where an operand of an op inside must be cut; None if it already has the right form."""
     if loop.states.get(op.operands[position], INVARIANT) != INVARIANT:
         return None
     if op.name == "stablehlo.return":
@@ -232,7 +233,7 @@ def inner_cut(loop: RegionFlow, op: ir.Operation, position: int) -> Cut | None:
 
 
 def _run_block(block: ir.Block, loop: RegionFlow, zeros: set[ir.Value]) -> list[State] | None:
-    """States of what a block of `loop` hands on; None where an op cannot work on parts."""
+    """States of the operands of a block's terminator; None if an op cannot work on parts."""
     for argument, state in zip(block.arguments, loop.carries, strict=True):
         loop.states[argument] = state
     for each in block.operations:
@@ -269,7 +270,7 @@ def _transfer(
         loop.strip_mined.update(nested.strip_mined)
         return nested.results
     if any(used[v] != INVARIANT for v in used if v not in list(op.operands)):
-        return None  # a reducer that uses more than its arguments
+        return None  # a reducer with captures that depend on the batch
     partial = {p for p, state in enumerate(states) if state.is_partial}
     if partial:
         zero = {p for p, v in enumerate(op.operands) if v in zeros or is_zero(v)}
@@ -282,7 +283,7 @@ def _transfer(
 
 
 def _cut(op: ir.Operation, states: list[State], loop: RegionFlow) -> list[State] | None:
-    """Results of an op with varying operands, if it may compute a part."""
+    """States of the results of an op with varying operands; None if it cannot compute a part."""
     rule = loop.rules.get(op.results[0])
     if rule is None:
         return None

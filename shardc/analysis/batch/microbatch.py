@@ -1,10 +1,10 @@
-"""What a microbatch sees of every value of a step: the whole, a part of it, or a partial sum.
+"""What a microbatch holds of every value of a step: the whole, one part of it, or a partial sum.
 
-A forward dataflow over Shardy's sharding rules, as if the batch dims were sharded over one more
-axis, in time. Where a partial sum meets an op that is not linear in it, the sum over the
-microbatches must be complete: that value is accumulated, and what follows has sweep 1 (it runs
-after the microbatches). The set of accumulated values is found by repetition, so that a gradient
-used in `g * g` and in `b1 * g` is accumulated once.
+A forward dataflow analysis over Shardy's sharding rules, as if one more mesh axis, in time, sharded
+the batch dims. An op that is not linear in a partial sum needs the complete sum over the
+microbatches: the partial sum is accumulated, and its users have sweep 1 (they run after the
+microbatches). The set of accumulated values is a fixed point, so that a gradient that is used in
+`g * g` and in `b1 * g` is accumulated once.
 """
 
 from dataclasses import dataclass, field, replace
@@ -34,12 +34,12 @@ from shardc.solver.interrupt import poll
 
 @dataclass(frozen=True)
 class Obstacle:
-    """An op that has to work on the whole batch in the midst of the microbatches.
+    """An op that needs the whole batch before the microbatches are done.
 
     Attributes:
         op: position of the op that would have to wait for the accumulation.
-        cause: position of the op that needs the whole batch first.
-        reason: "sum" where the cause uses a sum over the batch, "whole" where it uses all of it.
+        cause: position of the first op that needs the whole batch.
+        reason: "sum" if the cause uses a sum over the batch, "whole" if it uses all of it.
     """
 
     op: int
@@ -52,20 +52,22 @@ class BatchFlow:
     """The states of all values, for one choice of batch arguments.
 
     Attributes:
-        program: what was analysed.
+        program: the analysed program.
         batch_args: batch argument -> its batch dim.
-        states: for each value what a microbatch has of it, once accumulated where it must be.
+        seeds: arguments that hold the batch, cut or not, besides the batch arguments.
+        early: accumulated or gathered values that are computed before the microbatches instead.
+        forced: partial sums to accumulate -> an op that needs the complete sum.
+        states: for each value what a microbatch holds of it; invariant once accumulated.
         sums: partial sums that are accumulated.
         wholes: (op, value): uses of a varying value that need all of it.
-        seeds: arguments that the batch is in, cut or not (default: the batch arguments).
-        early: accumulated or gathered values that are computed before the microbatches instead.
-        earlier_sweep: the analysis of a run of the microbatches before this one, for sums that this
-            one needs; its obstacle is why.
         cuts: op -> the factor of it that the microbatches cut.
-        loops: loop or branch that works on parts -> what it has inside.
-        parts: the number of microbatches must divide this.
-        region_flows: what control flow has inside, by the states of what it uses.
+        loops: loop or branch that works on parts -> the dataflow inside.
+        limits: op -> a number that the number of microbatches must divide.
+        blocked: heavy ops and control flow that have to wait for the whole batch.
+        region_flows: the dataflow inside control flow, by op and states of its operands.
         obstacle: why the step cannot be split, or None.
+        earlier_sweep: the analysis of the sweep before this one, which accumulates sums that this
+            one needs; its obstacle says why.
     """
 
     program: Program
@@ -90,13 +92,12 @@ class BatchFlow:
 
     @property
     def earlier_sums(self) -> list[int]:
-        """Sums that heavy work on the batch leads to, and that more of it waits for: those that
-        earlier runs add up."""
+        """Sums between heavy ops on the batch, which earlier sweeps accumulate."""
         return sorted(v for v in self.early & self.sums if self.behind_heavy[v])
 
     @property
     def earlier_sweeps(self) -> "list[BatchFlow]":
-        """All runs of the microbatches before this one, in their order."""
+        """All sweeps of the microbatches before this one, in order."""
         return (
             [*self.earlier_sweep.earlier_sweeps, self.earlier_sweep] if self.earlier_sweep else []
         )
@@ -110,11 +111,11 @@ class BatchFlow:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of microbatches above 1 that the batch divides into."""
+        """The possible numbers of microbatches above 1."""
         return tuple(divisors(self.parts)[1:])
 
     def is_late(self, v: int) -> bool:
-        """Whether the value v can only be had when all microbatches are done."""
+        """Whether the value v is available only after all microbatches."""
         return self.states[v].sweep > 0 and v not in self.sums
 
     @cached_property
@@ -125,7 +126,7 @@ class BatchFlow:
 
     @cached_property
     def behind_heavy(self) -> list[bool]:
-        """For each value whether a heavy op that works on the batch stands before it."""
+        """For each value whether it depends on a heavy op on the batch."""
         uses, heavy = self.program.graph.uses, self.program.heavy
         working = {
             i for i, used in enumerate(uses) if heavy[i] and any(self.depends[u] for u in used)
@@ -133,7 +134,7 @@ class BatchFlow:
         return self._reach([False] * self.program.graph.num_args, working)
 
     def _reach(self, found: list[bool], sources: set[int]) -> list[bool]:
-        """For each value whether it comes from a marked argument or from an op of `sources`."""
+        """For each value whether it depends on a marked argument or on an op of `sources`."""
         graph = self.program.graph
         for i, used in enumerate(graph.uses):
             if graph.ops[i].name in IDENTITIES:
@@ -145,7 +146,7 @@ class BatchFlow:
 
     @property
     def cut_flops(self) -> int:
-        """FLOPs of matrix products of which each microbatch does a part."""
+        """FLOPs of the matrix products that the cut divides among the microbatches."""
         flops = self.program.heavy_flops
         return sum(flops[i] for i in (*self.cuts, *self.loops))
 
@@ -154,10 +155,10 @@ class BatchFlow:
         """Whether a heavy op depends on the batch."""
         return any(self.behind_heavy)
 
-    # ---- one run ----
+    # ---- one pass of the dataflow ----
 
     def run(self) -> dict[int, int]:
-        """Computes all states; returns sums found to be needed whole: value -> op that needs it."""
+        """Computes all states; returns new partial sums to accumulate -> op that needs them."""
         graph = self.program.graph
         self.states = [
             State(Kind.VARYING, 0, Cut(self.batch_args[a])) if a in self.batch_args else INVARIANT
@@ -180,15 +181,15 @@ class BatchFlow:
         return self.needed
 
     def _need(self, v: int, i: int) -> None:
-        """Notes that op i needs all of a partial sum, which is added up before any barrier."""
+        """Records that op i needs the complete sum, which is accumulated before any barrier."""
         self.needed.setdefault(self.program.before_barriers(v), i)
 
     def _sweep_of(self, value: int) -> int:
-        """The sweep from which on an accumulated or gathered value can be had."""
+        """The sweep in which an accumulated or gathered value becomes available."""
         return 0 if value in self.early else 1
 
     def _whole(self, i: int, v: int) -> int:
-        """Notes that op i needs all of the varying value v; returns the sweep of that."""
+        """Records that op i needs all of the varying value v; returns the sweep that has it."""
         self.wholes.add((i, v))
         return max(self._sweep_of(v), self.states[v].sweep)
 
@@ -221,8 +222,8 @@ class BatchFlow:
         return self._cut(i, varying, sweep)
 
     def _loop(self, i: int, states: list[State]) -> RegionFlow | None:
-        """The dataflow inside a loop or branch, if it can work on parts once all is there that it
-        waits for."""
+        """The dataflow inside a loop or branch, or None if it cannot work on parts even once all
+        the values that it waits for are available."""
         graph = self.program.graph
         op = graph.ops[i]
         count = len(op.operands)
@@ -244,15 +245,15 @@ class BatchFlow:
         return loop
 
     def _cut(self, i: int, varying: list[int], sweep: int) -> list[State]:
-        """Results of an op with varying operands: it computes a part, if its rule allows it."""
+        """States of the results of an op with varying operands: a part, if its rule allows it."""
         graph, rule = self.program.graph, self.program.rules[i]
         used = graph.uses[i]
         chosen: FactorCut | None = None
-        # The operand that the heavy work made decides which factor is cut.
+        # Operands that depend on heavy work choose the factor first.
         for p in sorted(varying, key=lambda p: not self.behind_heavy[used[p]]):
             cut = self.states[used[p]].cut
             assert cut is not None
-            ruled = rule is not None and p < len(rule.operands)  # no capture of a region
+            ruled = rule is not None and p < len(rule.operands)  # not a capture
             mine = to_factor(rule, rule.operands[p], cut) if rule and ruled else None
             if rule and mine and chosen is None:
                 chosen = mine if self.program.may_cut(i, rule, mine) else None
@@ -270,5 +271,5 @@ class BatchFlow:
 
 
 def _later(state: State, sweep: int) -> State:
-    """What a value is at a sweep above 0, where all parts of the batch are there."""
+    """The state of a value in a later sweep, when all parts of the batch are available."""
     return State(Kind.VARYING if state.varies else Kind.INVARIANT, sweep, state.cut)

@@ -1,4 +1,4 @@
-"""Which batch axes of a step the microbatches cut: the likeliest that they share the work along."""
+"""Which batch axes the microbatches cut: the likeliest ones that divide the work."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,9 +9,9 @@ from shardc.analysis.batch.axes import BatchAxis, batch_axes
 from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.step_program import Program
 
-# A cut under which the microbatches do less than this share of all FLOPs is a poor one.
+# A cut that divides less than this share of all FLOPs is a poor one.
 LEAST_SHARE = 0.25
-# One under which they do this share is taken; no other is looked at.
+# The first cut that divides this share is taken; no other is tried.
 GOOD_SHARE = 0.9
 
 
@@ -20,16 +20,16 @@ class BatchPartition:
     """The batches of a step.
 
     Attributes:
-        flow: what each microbatch has of every value if the first of them is cut.
-        others: batches that never meet it but in sums: argument -> dim, and what the number of
-            microbatches must divide for the batch to be cut as well.
+        flow: what each microbatch holds of every value if the first batch is cut.
+        others: batches that meet the first one only in sums: argument -> dim, and the number that
+            the number of microbatches must divide for this batch to be cut too.
     """
 
     flow: BatchFlow
     others: tuple[tuple[Mapping[int, int], int], ...] = ()
 
     def cut_into(self, count: int) -> BatchFlow:
-        """The flow if all batches are cut that divide into `count` microbatches."""
+        """The flow that cuts every batch that divides into `count` microbatches."""
         more = [dims for dims, parts in self.others if parts % count == 0]
         if count == 1 or not more:
             return self.flow
@@ -43,19 +43,18 @@ class BatchPartition:
 def find_partition(
     program: Program, state: Collection[int], donated: Collection[int]
 ) -> BatchPartition | None:
-    """The batches of a step, in arguments outside its state if they can be; None where there are
-    none.
+    """The batches of a step, outside its state if possible; None if there are none.
 
     Args:
         state: arguments that are state.
-        donated: those whose buffers the caller gave away. Without any, `state` is a guess.
+        donated: arguments that the caller donates. Without any, `state` is a guess.
     """
     args = range(program.graph.num_args)
     axes = batch_axes(program, [a for a in args if a not in state], state)
     best = _best(program, [(axis.outside(state), axis) for axis in axes])
     if best is None or not shares_work(best):
         everywhere = batch_axes(program, args, state)
-        if not donated:  # state by chance: of its type
+        if not donated:  # an argument may match the type of a result by chance
             rows = [axis for axis in everywhere if axis.outside(state) or _outermost(program, axis)]
             other = _best(program, [(axis.dims, axis) for axis in rows])
             if other is not None and _beats(other, best):
@@ -65,8 +64,8 @@ def find_partition(
 
 
 def named_partition(program: Program, args: Sequence[int]) -> BatchPartition | None:
-    """The batch of a step whose batch arguments are known, their dims not; None where these have no
-    dim of the same size."""
+    """The batch of a step with known batch arguments but unknown batch dims; None if the arguments
+    have no dim of the same size."""
     shapes = program.graph.shapes
     covers: list[dict[int, int]] = []
     for axis in batch_axes(program, args, ()):
@@ -89,18 +88,18 @@ def named_partition(program: Program, args: Sequence[int]) -> BatchPartition | N
 
 
 def shares_work(flow: BatchFlow) -> bool:
-    """Whether the microbatches share nearly all the work in one run."""
+    """Whether one sweep of the microbatches divides nearly all the work."""
     return _rank(flow) == 3 and flow.cut_flops >= GOOD_SHARE * sum(flow.program.heavy_flops) > 0
 
 
 def _outermost(program: Program, axis: BatchAxis) -> bool:
-    """Whether nothing but dims of size 1 stands in front of its dims: no columns of weights."""
+    """Whether only dims of size 1 precede its dims: it is not columns of weights."""
     shapes = program.graph.shapes
     return all(math.prod((shapes[a] or ())[:dim]) == 1 for a, dim in axis.dims.items())
 
 
 def _beats(other: BatchFlow, best: BatchFlow | None) -> bool:
-    """Whether a batch in what may be state is likelier than `best`, which shares little work."""
+    """Whether a batch in possible state is likelier than `best`, which divides little work."""
     if best is None or shares_work(other):
         return True
     return best.obstacle is not None and not (other.obstacle or other.earlier_sweep)
@@ -109,8 +108,8 @@ def _beats(other: BatchFlow, best: BatchFlow | None) -> bool:
 def _best(
     program: Program, cuts: Sequence[tuple[Mapping[int, int], BatchAxis]]
 ) -> BatchFlow | None:
-    """The analysis of the first cut that shares the work, or else of the best one; where much of
-    the work runs along none of them, of the outermost, for what hinders it."""
+    """The flow of the first cut that divides the work, or else of the best one. If no cut divides
+    much of the work, that of the outermost one: its obstacle says why."""
     least = LEAST_SHARE * sum(program.heavy_flops)
     likely = [(dims, axis) for dims, axis in cuts if axis.parallel_flops >= least]
     others = [(dims, axis) for dims, axis in cuts if axis.parallel_flops < least]
@@ -135,8 +134,8 @@ def _first_good(
 
 
 def _is_features(flow: BatchFlow, axis: BatchAxis) -> bool:
-    """Whether products that wait for each other's sums over an axis are what needs it: it is what
-    they contract, a dim of weights as well, not examples."""
+    """Whether an axis holds features, not examples: it needs an earlier sweep, and products only
+    contract it or it is an inner dim."""
     contracts = 0 < axis.parallel_flops == axis.contracted and not flow.loops
     return flow.earlier_sweep is not None and (contracts or max(flow.batch_args.values()) > 0)
 
@@ -144,8 +143,8 @@ def _is_features(flow: BatchFlow, axis: BatchAxis) -> bool:
 def _rows_of_state(
     program: Program, axes: Iterable[BatchAxis], state: Collection[int]
 ) -> BatchFlow | None:
-    """The analysis of an axis whose dims never meet, not even in sums, and that nearly all the work
-    runs along: rows of caches and last tokens, in a step of decoding."""
+    """The flow of an axis that is never reduced and that divides nearly all the work: rows of
+    caches and last tokens in a decoding step."""
     graph, total = program.graph, sum(program.heavy_flops)
     behind_heavy = BatchFlow(program, {}, seeds=frozenset(range(graph.num_args))).behind_heavy
     if any(graph.shapes[v] == () and behind_heavy[v] for v in graph.returned):
@@ -163,8 +162,8 @@ def _rows_of_state(
 def _with_others(
     best: BatchFlow, axes: Iterable[BatchAxis], state: Collection[int]
 ) -> BatchPartition:
-    """`best` with the other batches: what else has its size and can be cut with it, and what the
-    rest of the work runs along (labelled and unlabelled examples, say)."""
+    """`best` with the other batches: axes of its size that can be cut with it, and axes that divide
+    the rest of the work (labelled and unlabelled examples, say)."""
     program, shapes = best.program, best.program.graph.shapes
     a, dim = next(iter(best.batch_args.items()))
     size = (shapes[a] or ())[dim]
@@ -176,7 +175,7 @@ def _with_others(
             continue
         flow = analyse(program, {**whole.batch_args, **dims})
         if axis.size == size and flow.obstacle is not None and _works_alone(whole, dims):
-            return BatchPartition(flow)  # two halves of one batch, which meet
+            return BatchPartition(flow)  # two halves of one batch that interact
         more, same = flow.cut_flops > whole.cut_flops, flow.cut_flops == whole.cut_flops
         if (
             len(flow.wholes) > len(whole.wholes)
@@ -193,7 +192,7 @@ def _with_others(
 
 
 def _works_alone(best: BatchFlow, dims: Mapping[int, int]) -> bool:
-    """Whether a heavy op depends on the arguments `dims`, and on nothing that `best` cuts."""
+    """Whether some heavy op depends on the arguments `dims` and on no argument that `best` cuts."""
     alone = BatchFlow(best.program, dict(dims))
     return any(
         heavy and any(alone.depends[u] for u in used) and not any(best.depends[u] for u in used)
@@ -202,8 +201,8 @@ def _works_alone(best: BatchFlow, dims: Mapping[int, int]) -> bool:
 
 
 def _rank(flow: BatchFlow) -> int:
-    """3: the microbatches share the work; 2: in several runs; 1: there is an obstacle; 0: they do
-    little of it."""
+    """3: one sweep divides the work; 2: several sweeps do; 1: there is an obstacle; 0: the cut
+    divides little of it."""
     if flow.obstacle is not None:
         return 1
     if flow.cut_flops < LEAST_SHARE * sum(flow.program.heavy_flops):

@@ -1,8 +1,8 @@
 """In which phases of a step each value is needed, and in what form.
 
-Goes from the results backwards. The microbatches compute only what accumulated values depend on;
-what is the same in every microbatch is either recomputed in each (casts, broadcasts, constants) or,
-where that costs much (random bits, loops, products of parameters), computed once before them.
+A backward analysis from the results. The microbatches compute only what accumulated values depend
+on. A value that is the same in every microbatch is rematerialized in each if it is cheap (casts,
+broadcasts, constants), else hoisted before them (random bits, loops, products of parameters).
 """
 
 from collections import defaultdict
@@ -29,19 +29,19 @@ from shardc.ir.constants import splat_text
 from shardc.ir.tensor_types import num_bytes
 from shardc.rules.op_rule import FactorKind
 
-SMALL = 1 << 14  # elements up to which every other op is computed again
+SMALL = 1 << 14  # elements; ops on no more are rematerialized
 _ARGUMENT = Materialization(Method.ARGUMENT)
 _EARLIER_SWEEP = Materialization(Method.EARLIER_SWEEP)
 _CLONE = Materialization(Method.CLONE)
 
 
 def plan_phases(flow: BatchFlow) -> PhasePlan:
-    """Decides for every op in which phases it runs, and for every value what forms it takes."""
+    """Decides in which phases every op runs, and which forms every value takes."""
     return _Planner(flow).run(flow.program.graph.returned)
 
 
 def plan_sweep(flow: BatchFlow, sums: Iterable[int]) -> PhasePlan:
-    """The same for a run of the microbatches that only adds up `sums`."""
+    """`plan_phases` for a sweep of the microbatches that only accumulates `sums`."""
     return _Planner(flow).run(sums)
 
 
@@ -55,7 +55,7 @@ class _Planner:
         self.earlier_sums = set(flow.earlier_sums)
 
     def run(self, results: Iterable[int]) -> PhasePlan:
-        """What to emit so that there are these values after the microbatches."""
+        """What to emit so that these values exist after the microbatches."""
         for v in results:
             self.require(v, AFTER)
         for i in reversed(range(len(self.graph.ops))):
@@ -72,10 +72,10 @@ class _Planner:
             self.pending[v].append(form)
 
     def resolve(self, v: int) -> None:
-        """Decides how each needed form of `v` is made; all users have been resolved before."""
+        """Decides how to make each required form of `v`; all its users are resolved already."""
         made: list[tuple[Form, Materialization]] = []
         argument = self.graph.producer[v] == ARGUMENT
-        # Needs of "after" come last: what is computed before the microbatches anyway is reused.
+        # Forms of "after" come last, to reuse what is computed before the microbatches anyway.
         while self.pending[v]:
             self.pending[v].sort(key=lambda n: n.phase is Phase.AFTER, reverse=True)
             form = self.pending[v].pop()
@@ -84,7 +84,7 @@ class _Planner:
                 self.require(v, source.source)
             made.append((form, source))
         forms = self.plan.forms[v]
-        while made:  # a form after the form that it is made from
+        while made:  # topological order: a source before the forms that are made from it
             ready = [(n, s) for n, s in made if s.source is None or s.source in forms]
             assert ready, f"value {v} is needed in forms that are made from each other"
             forms.update(ready)
@@ -125,14 +125,14 @@ class _Planner:
             cut = self._cuttable(v, form.cut)
             if cut is not None and not self._smallest(v):
                 return self._copy(i, form, cut)
-            once = self._behind_once[v] or batch or self._costly(i)
+            once = self._after_once[v] or batch or self._costly(i)
             return Materialization(Method.SLICE, BEFORE if once else BODY)
         if batch or self._costly(i):
             return Materialization(Method.ALIAS, BEFORE)
         return self._copy(i, form)
 
     def _identity(self, v: int, form: Form) -> Materialization:
-        """Barriers stand in the body only, where they keep forward and backward apart."""
+        """Barriers are kept in the body only, where they keep forward and backward apart."""
         i = self.graph.producer[v]
         natural = Form(Phase.BODY, self.flow.states[v].cut)
         if form.phase is not Phase.BODY or form != natural:
@@ -170,7 +170,8 @@ class _Planner:
         )
 
     def _on_batch(self, i: int) -> bool:
-        """Whether an op makes something whole out of parts (see `early`): only before the body."""
+        """Whether an op combines parts into a whole value (see `early`): it runs before the body
+        only."""
         return any(self.flow.states[u].kind is not Kind.INVARIANT for u in self.graph.uses[i])
 
     def _costly(self, i: int) -> bool:
@@ -188,7 +189,7 @@ class _Planner:
         return count
 
     def _cuttable(self, v: int, cut: Cut) -> FactorCut | None:
-        """The factor to cut so that an invariant op makes only the part that is needed."""
+        """The factor to cut so that an invariant op computes only the required part."""
         i = self.graph.producer[v]
         op, rule = self.graph.ops[i], self.flow.program.rules[i]
         if op.name in IDENTITIES or self._on_batch(i):
@@ -203,8 +204,8 @@ class _Planner:
         return factor if may_cut(op, rule, factor) is Kind.VARYING else None
 
     @cached_property
-    def _behind_once(self) -> list[bool]:
-        """For each value whether an op that only runs once per step stands before it."""
+    def _after_once(self) -> list[bool]:
+        """For each value whether it depends on an op that may run only once per step."""
         found = [False] * self.graph.num_args
         for i, used in enumerate(self.graph.uses):
             once = self.graph.ops[i].name in ONCE
@@ -212,25 +213,25 @@ class _Planner:
         return found
 
     def _smallest(self, v: int) -> bool:
-        """Whether v is what to keep of costly work: no larger than what it is computed from.
+        """Whether v is the smallest value to keep of costly work: no larger than its operands.
 
-        Of dropout that is the mask, not the random bits behind it.
+        For dropout this is the mask, not the random bits.
         """
         used = self.graph.uses[self.graph.producer[v]]
-        if not self._behind_once[v]:
+        if not self._after_once[v]:
             return False
         sources = sum(num_bytes(self.graph.values[u]) for u in used)
         return num_bytes(self.graph.values[v]) <= sources
 
     def _makes_part(self, v: int, cut: Cut) -> bool:
-        """Whether a constant or iota has the same numbers in every part."""
+        """Whether all parts of a constant or iota are equal."""
         op = self.graph.ops[self.graph.producer[v]]
         if op.name == "stablehlo.iota":
             return get_int(op, "iota_dimension") != cut.dim
         return splat_text(op) is not None
 
     def _copy(self, i: int, form: Form, cut: FactorCut | None = None) -> Materialization:
-        """Plans a copy of op i for `form` of one of its results, unless there is one."""
+        """Plans a copy of op i that makes `form` of one of its results, or reuses one."""
         for copy in self.plan.copies[i]:
             same = copy.form.phase is form.phase
             if same and (form.phase is not Phase.BODY or form in copy.results):
@@ -250,7 +251,7 @@ class _Planner:
         """Forms of the operands of a body copy."""
         rule = self.flow.program.rules[i]
         loop = self.flow.loops.get(i)
-        own = len(self.graph.ops[i].operands)  # what regions capture has no factors
+        own = len(self.graph.ops[i].operands)  # captures have no factors
         found = []
         for p, u in enumerate(self.graph.uses[i]):
             state = self.flow.states[u]

@@ -1,4 +1,4 @@
-"""Why a step cannot be cut into so many microbatches: a fact that planners read."""
+"""Why a step cannot be split into a number of microbatches: a fact that planners read."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -15,20 +15,20 @@ from shardc.ir.walk import body, main_function, walk, where_step
 
 
 class RefusalReason(Enum):
-    """What hinders microbatches, by the code of the error that says so."""
+    """Why microbatches are refused, by error code."""
 
     WHOLE_BATCH = "SHARDC-140"  # an op needs the whole batch at once
-    NO_BATCH = "SHARDC-141"  # no argument holds a batch, or those that were named do not
-    INDIVISIBLE = "SHARDC-142"  # something does not divide into so many
+    NO_BATCH = "SHARDC-141"  # no argument holds a batch, or the named ones hold none
+    INDIVISIBLE = "SHARDC-142"  # the number of microbatches does not divide a size
 
 
 @dataclass(frozen=True)
 class MicrobatchRefusal:
-    """Why there are not so many microbatches.
+    """The refusal of a number of microbatches.
 
     Attributes:
-        message, where, help: as of the error.
-        others: numbers of microbatches above 1 that divide the batch; () where none does.
+        message, where, help: of the error.
+        others: numbers of microbatches above 1 that divide the batch; () if there are none.
     """
 
     hindrance: RefusalReason
@@ -38,13 +38,13 @@ class MicrobatchRefusal:
     others: tuple[int, ...] = ()
 
     def error(self) -> MicrobatchError:
-        """The error for a user who asked for these microbatches and for nothing else."""
+        """The error for a user who requires this number of microbatches."""
         code = self.hindrance.value
         return MicrobatchError(self.message, where=self.where, help=self.help, code=code)
 
 
 def uneven_parts(split_module: ir.Operation, others: tuple[int, ...]) -> MicrobatchRefusal | None:
-    """The refusal of microbatches that a sharding of the user's does not divide any more.
+    """The refusal of microbatches that are too small for a user sharding to divide evenly.
 
     Args:
         others: numbers of microbatches above 1 that divide the batch.

@@ -1,4 +1,4 @@
-"""A flat step with its sharding rules and its weights: what the microbatch analysis reads."""
+"""A flat step with its sharding rules and FLOPs: the input of the microbatch analysis."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,8 +16,8 @@ from shardc.rules.blocks import with_blocks
 from shardc.rules.op_rule import OpRule
 from shardc.rules.program_rules import main_rules
 
-# A matrix product counts as light below this share of all FLOPs, if it is also below this part of
-# the largest one: in a deep model every product is a small share of all.
+# A matrix product is light if it is below both this share of all FLOPs and this part of the largest
+# product: in a deep model every product is a small share of the total.
 LIGHT_SHARE, LIGHT_PART = 0.002, 0.1
 
 CutValue = tuple[ir.Value, Cut]  # a value and where it is cut
@@ -25,13 +25,13 @@ CutValue = tuple[ir.Value, Cut]  # a value and where it is cut
 
 @dataclass(frozen=True)
 class Program:
-    """A flat function with its sharding rules: what every run of the analysis reads.
+    """A flat function with its sharding rules: the input of every pass of the dataflow.
 
     Attributes:
-        graph: its values.
+        graph: its def-use chains.
         rules: of its ops.
         inner_rules: of the ops in control flow, by their first result.
-        rooted: whether a dim of a value comes from an argument, as far as that was asked.
+        rooted: memo: whether a dim of a value comes from an argument.
     """
 
     graph: ValueGraph
@@ -41,27 +41,27 @@ class Program:
     _cuttable: dict[tuple[int, FactorCut], Kind | None] = field(default_factory=dict)
 
     def may_cut(self, i: int, rule: OpRule, cut: FactorCut) -> Kind | None:
-        """`batch_state.may_cut` of op i, asked once."""
+        """`batch_state.may_cut` of op i, memoized."""
         key = (i, cut)
         if key not in self._cuttable:
             self._cuttable[key] = may_cut(self.graph.ops[i], rule, cut)
         return self._cuttable[key]
 
     def may_cut_op(self, op: ir.Operation, rule: OpRule, cut: FactorCut) -> Kind | None:
-        """`may_cut` of an op, wherever it stands."""
+        """`may_cut` of an op at the top level or in control flow."""
         i = self.position.get(op.results[0])
         return may_cut(op, rule, cut) if i is None else self.may_cut(i, rule, cut)
 
     def rule_of(self, op: ir.Operation) -> OpRule | None:
-        """The rule of an op, wherever it stands."""
+        """The rule of an op at the top level or in control flow."""
         if len(op.results) == 0:
             return None
         i = self.position.get(op.results[0])
         return self.inner_rules.get(op.results[0]) if i is None else self.rules[i]
 
     def flops_of(self, result: ir.Value) -> int:
-        """FLOPs of the matrix products of an op in a step, wherever it stands, by its first
-        result."""
+        """FLOPs per step of the matrix products of the op with this first result, at the top level
+        or in control flow."""
         if result in self.position:
             return self.heavy_flops[self.position[result]]
         op = defining_op(result)
@@ -88,14 +88,14 @@ class Program:
         return {graph.values[r[0]]: i for i, r in enumerate(graph.results) if r}
 
     def before_barriers(self, v: int) -> int:
-        """The value that barriers hand on as `v`."""
+        """The value that barriers forward as `v`."""
         graph = self.graph
         while (i := graph.producer[v]) != ARGUMENT and graph.ops[i].name in IDENTITIES:
             v = graph.operand_at(v)
         return v
 
     def made_from(self, v: int) -> list[int]:
-        """The results of the ops that use `v`, behind barriers as well."""
+        """The results of the users of `v`, looking through barriers."""
         found, graph = [], self.graph
         for i in graph.users[v]:
             results = graph.results[i]
@@ -113,7 +113,7 @@ class Program:
 
     @cached_property
     def heavy(self) -> list[bool]:
-        """For each op whether it belongs to the work that is done once per microbatch."""
+        """For each op whether it belongs to the work that runs once per microbatch."""
         largest = max(self.heavy_flops, default=0)
         least = min(LIGHT_SHARE * sum(self.heavy_flops), LIGHT_PART * largest)
         return [

@@ -1,8 +1,7 @@
-"""Loops over blocks of the batch, whose iterations the microbatches can share out.
+"""Strip mining of loops over blocks of the batch: each microbatch runs some of the iterations.
 
-Such are the accumulation of gradients over parts of a batch, and a loss that is computed block by
-block. What an iteration does with its block does not matter; what counts is that iterations only
-meet in sums.
+Examples are gradient accumulation over parts of a batch, and a loss computed block by block. An
+iteration may do anything with its block, as long as iterations meet only in sums.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from shardc.ir.walk import block_terminator, defining_op, is_inside, ops_of
 
 @dataclass(frozen=True)
 class StripMining:
-    """A counting loop whose iterations the microbatches share out among themselves.
+    """A counted loop whose iterations are divided among the microbatches.
 
     Attributes:
         counted: how the whole loop counts.
@@ -37,7 +36,7 @@ class StripMining:
 
 @dataclass(frozen=True)
 class StripMinedLoop:
-    """A loop that can be shared out, and the state of each value that it carries."""
+    """A loop that can be strip-mined, and the state of each value that it carries."""
 
     mining: StripMining
     carries: list[State]
@@ -46,10 +45,10 @@ class StripMinedLoop:
 def strip_mine(
     loop: ir.Operation, states: Sequence[State], captured: Mapping[ir.Value, State]
 ) -> StripMinedLoop | None:
-    """How the iterations of a `stablehlo.while` are shared out; None where they cannot be.
+    """How to strip-mine a `stablehlo.while`; None if it cannot be.
 
-    Each value that it carries is handed on as it is, counts, is added to from zeros, or is written
-    one block per iteration. Parts of the batch are used block by block.
+    Each carried value is invariant, a counter, an accumulator that starts at zero, or an array that
+    every iteration writes one block of. Parts of the batch are read block by block.
 
     Args:
         states: of the operands, all of sweep 0.
@@ -73,7 +72,7 @@ def strip_mine(
 
 
 class _Blocks:
-    """What the iterations do with the blocks of the batch, in one of the two orders."""
+    """How the iterations access the blocks of the batch, for one of the two orders."""
 
     def __init__(self, loop: ir.Operation, counted: CountedLoop, forwards: bool) -> None:
         self.loop, self.counters = loop, counted.counters
@@ -82,7 +81,7 @@ class _Blocks:
         self.writes: dict[int, int] = {}
 
     def carries(self, states: Sequence[State]) -> list[State] | None:
-        """What a microbatch has of each carried value; fills `writes`."""
+        """State of each carried value; None if one has no valid state. Fills `writes`."""
         found = [self._carry(p, state) for p, state in enumerate(states)]
         agreed = [state for state in found if state is not None]
         return agreed if len(agreed) == len(found) else None
@@ -133,7 +132,7 @@ class _Blocks:
         return found
 
     def _uses(self, value: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
-        """The uses of a value in the loop but for those that carry it on."""
+        """The uses of a value inside the loop, except those that only carry it on."""
         ends = block_terminator(self.body)
         for use in value.uses:
             op, operand = use.owner.operation, use.operand_number

@@ -1,4 +1,4 @@
-"""Loops whose iterations need sums over the whole batch, and which sums these are."""
+"""Loops whose iterations need complete sums over the batch, and which sums."""
 
 from dataclasses import dataclass, replace
 
@@ -15,13 +15,13 @@ from shardc.ir.walk import defining_op
 
 @dataclass(frozen=True)
 class WaitingSums:
-    """A loop over layers that could work on microbatches but for sums that iterations need whole.
+    """A loop over layers that could work on microbatches if it needed no complete sums.
 
     Attributes:
-        loop: what its iterations are.
-        sums: values of the body that are sums over the batch; nothing that waits for any of them
-            is needed to compute them.
-        late: positions of what the loop carries that waits for them.
+        loop: its iterations.
+        sums: values of the body that are sums over the batch; none of them depends on a value that
+            waits for one.
+        late: positions of the carried values that wait for them.
     """
 
     loop: RowLoop
@@ -30,8 +30,8 @@ class WaitingSums:
 
 
 def waiting_sums(flow: BatchFlow) -> WaitingSums | None:
-    """The first such loop of a step that is refused; None where there is none: where iterations
-    need more of the batch than sums, say, or have these from iterations before."""
+    """The first refused loop of a step that fission could split; None if there is none: iterations
+    need more of the batch than sums, say, or a sum depends on earlier iterations."""
     graph = flow.program.graph
     for i, op in enumerate(graph.ops):
         states = [replace(flow.states[u], sweep=0) for u in graph.uses[i]]
@@ -50,7 +50,7 @@ def _of_loop(flow: BatchFlow, i: int, states: list[State]) -> WaitingSums | None
     found = analyse_loop(op, states[:count], captured, flow.program.inner_rules, may_wait=True)
     loop = row_loop(op)
     if found is None or loop is None or not found.waiting or SHARDING in op.attributes:
-        return None  # shardings count all that a loop carries
+        return None  # its sharding attribute lists all carried values
     sums = list(dict.fromkeys(_nearer(value, found) for value in found.waiting))
     late = [p for p, state in enumerate(found.carries) if state.sweep > 0]
     inside = [*loop.body.arguments, *(r for each in loop.body for r in each.operation.results)]
@@ -58,7 +58,7 @@ def _of_loop(flow: BatchFlow, i: int, states: list[State]) -> WaitingSums | None
 
 
 def _nearer(value: ir.Value, found: RegionFlow) -> ir.Value:
-    """What `value` is made of by ops that take one sum and make it no smaller."""
+    """The sum that `value` is computed from by ops of one partial operand that do not shrink it."""
     op = defining_op(value)
     while op is not None and op.name != "stablehlo.convert" and len(op.results) == 1:
         partial = [v for v in op.operands if v in found.states and found.states[v].is_partial]

@@ -1,4 +1,4 @@
-"""Which ops are copied to every stage that uses them, instead of living on one."""
+"""Which ops are cloned into every stage that uses them instead of belonging to one."""
 
 from shardc.analysis.program.def_use import Dataflow, StepFacts
 from shardc.analysis.program.op_classes import NEVER_TWICE
@@ -7,12 +7,12 @@ from shardc.ir.tensor_types import num_elements
 
 
 def cloneable_ops(flow: Dataflow, facts: StepFacts, state_args: set[int]) -> set[int]:
-    """Positions of the ops that are copied to their users.
+    """Positions of the ops that are cloned to their users.
 
-    The whole phase "before"; ops of the body that no microbatch changes; cheap preparation of
-    the batch (no state, no heavy op upstream); in the update what is made of arguments of one
-    element, and what spreads one element over a tensor: the copies need one number sent, and
-    parameters of one shape that share a broadcast learning rate stay free to live apart.
+    These are: the whole phase "before"; light ops of the body that are the same in every
+    microbatch; light preprocessing of the batch (no state, no heavy op upstream); in the update,
+    ops on single-element arguments, and broadcasts of one element: a clone needs only one number,
+    and parameters of one shape that share a broadcast learning rate can be on different stages.
     """
     found: set[int] = set()
     for i, phase in enumerate(facts.phase):
@@ -35,7 +35,7 @@ def gives_scalars(flow: Dataflow, i: int) -> bool:
 
 
 def is_scalar_arithmetic(flow: Dataflow, i: int) -> bool:
-    """Whether op number `i` takes and gives single elements only."""
+    """Whether all operands and results of op number `i` have one element."""
     return gives_scalars(flow, i) and all(num_elements(v) <= 1 for v in flow.ops[i].operands)
 
 

@@ -1,4 +1,4 @@
-"""Loops that count: how often they run, and the value of each counter in every iteration."""
+"""Counted loops: their trip count, and the value of each counter in every iteration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from shardc.ir.walk import block_terminator, defining_op
 
 @dataclass(frozen=True)
 class CountedLoop:
-    """How a `stablehlo.while` counts. Positions are those of the values that it carries.
+    """How a `stablehlo.while` counts. Positions index its carried values.
 
     Attributes:
         trips: iterations.
@@ -44,16 +44,17 @@ class CountedLoop:
         return start + step * iteration
 
     def rows(self, forwards: bool) -> np.ndarray:
-        """For each iteration the row that it works on: its own number, or that from the end."""
+        """The row that each iteration works on: its own number, counted from the end if not
+        `forwards`."""
         k = np.arange(self.trips)
         return k if forwards else self.trips - 1 - k
 
     def values(self, body: ir.Block) -> Values:
-        """The integers that values of the loop's body are in every iteration."""
+        """Facts about the values of the loop's body, per iteration."""
         given, k = {}, np.arange(self.trips, dtype=np.uint64)
         for p, (start, step) in self.counters.items():
             element = ir.RankedTensorType(body.arguments[p].type).element_type
-            # Modulo 2^64, and then in a type that is known to hold the count.
+            # Computed modulo 2^64; the element type holds every count.
             counted = k * np.uint64(step % (1 << 64)) + np.uint64(start % (1 << 64))
             given[body.arguments[p]] = counted.astype(kept_as(element))
         return Values(given)
@@ -67,17 +68,17 @@ class CountedLoop:
 
 
 def trip_count(loop: ir.Operation) -> int | None:
-    """Iterations of a `stablehlo.while` that counts by a constant to a constant, else None.
+    """Iterations of a `stablehlo.while` with constant start, step and bound, else None.
 
-    That is how `lax.scan` and `lax.fori_loop` with static bounds are lowered.
+    `lax.scan`, and `lax.fori_loop` with static bounds, lower to such loops.
     """
     counted = _trips_and_counter(loop)
     return None if counted is None else counted[0]
 
 
 def counted_loop(loop: ir.Operation) -> CountedLoop | None:
-    """How `loop` counts; None where `trip_count` is None, and for more than `LARGEST` iterations,
-    whose counts are not enumerated."""
+    """How `loop` counts; None if `trip_count` is None or above `LARGEST`, the limit for enumerating
+    the iterations."""
     counted = _trips_and_counter(loop)
     if counted is None or counted[0] > LARGEST:
         return None
@@ -87,8 +88,8 @@ def counted_loop(loop: ir.Operation) -> CountedLoop | None:
 
 
 def _trips_and_counter(loop: ir.Operation) -> tuple[int, int] | None:
-    """A counter that would wrap around before it reaches its bound, or when it does, has no count:
-    `i <= 255` holds for every 8-bit number."""
+    """Trip count and position of the counter. A counter that would wrap around before or on
+    reaching its bound has none: `i <= 255` holds for every 8-bit number."""
     condition = loop.regions[0].blocks[0]
     done = block_terminator(condition).operands[0]
     compare = defining_op(done)
@@ -108,10 +109,10 @@ def _trips_and_counter(loop: ir.Operation) -> tuple[int, int] | None:
 
 
 def _start_and_step(loop: ir.Operation, position: int, trips: int) -> tuple[int, int] | None:
-    """Start and step of the integer carried at `position`, if it only counts.
+    """Start and step of the integer carried at `position`, if it is a counter.
 
     Its value is start + k * step in iteration k, and start + trips * step after the last one; None
-    where its type does not hold all of these.
+    if its type does not hold all of these.
     """
     counted = _constant_start_and_step(loop, position)
     limits = integer_range(ir.RankedTensorType(loop.operands[position].type).element_type)

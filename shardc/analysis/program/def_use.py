@@ -1,4 +1,4 @@
-"""Who computes and who uses each value of a function, as plain lists of numbers."""
+"""Def-use chains of a function as plain lists of numbers."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class Dataflow:
         op_inputs: for each op, positions of the ops whose results it uses (captures included).
         arg_inputs: for each op, the function arguments it uses.
         users: for each op, positions of the ops that use its results.
-        users_by_result: the same for each result, of ops that have several, such as loops.
+        users_by_result: for ops with several results, such as loops: the users of each result.
         arg_users: for each argument, positions of the ops that use it.
         returned: for each result of the function, ("op", i) or ("arg", n).
     """
@@ -91,12 +91,12 @@ def dataflow(function: ir.Operation) -> Dataflow:
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What the microbatch split wrote into @main, read back.
+    """The attributes of the microbatch split on @main.
 
     Attributes:
         phase: for each op "before", "body" or "after".
         varying: ops of the body that depend on the microbatch.
-        accumulates: positions of the `shardc.accumulate` calls, as keys in their order.
+        accumulates: positions of the `shardc.accumulate` calls, as ordered keys.
         batch_args: arguments that are cut into microbatches.
     """
 

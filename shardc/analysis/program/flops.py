@@ -17,7 +17,7 @@ from shardc.ir.walk import walk
 
 
 class OpCost(NamedTuple):
-    """FLOPs (a multiply-add is 2) and bytes that one op reads and writes if it runs alone."""
+    """FLOPs (a multiply-add is 2), and bytes that an unfused op reads and writes."""
 
     flops: int
     bytes_read: int
@@ -32,15 +32,15 @@ class OpCost(NamedTuple):
 
 ZERO = OpCost(0, 0, 0)
 
-RUNNING_WINDOW = 16  # length of the windows into which XLA takes a running sum apart
+RUNNING_WINDOW = 16  # length of the windows into which XLA splits a running sum
 
 
 def op_cost(op: ir.Operation) -> OpCost:
-    """FLOPs and bytes of one op with everything inside its regions.
+    """FLOPs and bytes of one op, its regions included.
 
-    A loop is its body times the trip count, or once where that is unknown; a case is its costliest
-    branch. Constants and reshapes are free. An unknown custom call has no FLOPs, nor has a call of
-    a function that has not been summed up.
+    A loop costs its body times the trip count, or once if that is unknown; a case costs its most
+    expensive branch. Constants and reshapes are free. An unknown custom call, and a call of a
+    function without a summary, have no FLOPs.
     """
     op = op.operation
     if op.name == "stablehlo.while":
@@ -65,7 +65,7 @@ def _inside(region: ir.Region) -> OpCost:
 
 
 def is_heavy(op: ir.Operation) -> bool:
-    """Whether `op` is, or has inside, a matrix product or a convolution."""
+    """Whether `op` is or contains a matrix product or a convolution."""
     return any(
         each.name in PRODUCTS or (each.name == CALL and heavy_flops(each) > 0)
         for each in (op, *walk(op))
@@ -101,7 +101,7 @@ def _flops(op: ir.Operation) -> int:
 
 
 def _traffic(op: ir.Operation) -> tuple[int, int]:
-    """Bytes read and written; updates of a part happen in place."""
+    """Bytes read and written; partial updates are in place."""
     name = op.name
     results = sum(num_bytes(result) for result in op.results)
     operands = [num_bytes(operand) for operand in op.operands]
@@ -132,7 +132,7 @@ def _plain_dot(op: ir.Operation) -> int:
 
 
 def _convolution(op: ir.Operation) -> int:
-    """Counts the products with real elements only, not with padding or dilation holes."""
+    """Counts products with input elements only, not with padding or dilation holes."""
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     lhs, rhs, out = (shape_of(v) for v in (op.operands[0], op.operands[1], op.results[0]))
     spatial = len(numbers.input_spatial_dimensions)
@@ -163,7 +163,7 @@ def _ints(op: ir.Operation, name: str, default: list[int]) -> list[int]:
 
 
 def _body_size(op: ir.Operation, region: int = 0) -> int:
-    """Ops with arithmetic in a reducer."""
+    """FLOPs of a reducer."""
     block = op.regions[region].blocks[0]
     return sum(op_cost(inner.operation).flops for inner in block.operations)
 
@@ -173,7 +173,7 @@ def _reduce(op: ir.Operation) -> int:
 
 
 def _reduce_window(op: ir.Operation) -> int:
-    """What XLA runs: a running sum along a dim is a tree of short windows (reduce-window-rewriter).
+    """As XLA runs it: a running sum is a tree of short windows (reduce-window-rewriter).
 
     Source: `xla_reduce_window_rewrite_base_length` in XLA's debug options.
     """

@@ -1,9 +1,10 @@
-"""What the ops of a function read and write once XLA has fused them into kernels.
+"""Memory traffic of the ops of a function once XLA has fused them into kernels.
 
-Elementwise ops, sums along the innermost dims, and what only names or moves elements become one
-kernel with the ops that make their operands or use their results, unless a product or another op
-that runs alone stands between them. A kernel reads each value from outside once, writes what is
-used outside, and starts once. What is made of constants alone costs nothing: it is made in place.
+Elementwise ops, reductions over the innermost dims, and ops that only reinterpret or move elements
+fuse with their producers and users, unless a path between them runs through a product or another op
+that does not fuse. A kernel reads each outside value once, writes the values that are used outside,
+and launches once. Values computed from constants alone cost nothing: their users rematerialize
+them.
 
 Source: the fusion passes of XLA's GPU backend (instruction fusion, multi-output fusion, and the
 normalization fusions of its Triton emitter), seen as one rule.
@@ -22,7 +23,7 @@ from shardc.ir.tensor_types import num_elements, shape_of
 from shardc.ir.walk import CONTROL_FLOW, RETURN, body, defining_op, ops_of
 from shardc.rules.allowed_factors import BARRIER
 
-# Ops whose results are read through: what uses them reads what they were made of.
+# Transparent ops: their users read their operands instead.
 THROUGH = (ON_THE_FLY - {"stablehlo.constant", "stablehlo.iota"}) | {"stablehlo.dynamic_slice"}
 MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
 MOVED = frozenset(("stablehlo.pad", "stablehlo.concatenate", "stablehlo.reverse"))
@@ -30,7 +31,7 @@ CALLS_ALONE = frozenset(("stablehlo.tuple", "stablehlo.get_tuple_element", BARRI
 
 
 class Traffic(NamedTuple):
-    """Bytes that an op moves and kernels that it starts; those of a kernel stand at one op."""
+    """Bytes that an op moves and kernels that it launches; a kernel's launch counts at one op."""
 
     num_bytes: int
     launches: int
@@ -40,25 +41,25 @@ NOTHING = Traffic(0, 0)
 
 
 def fused_traffic(function: ir.Operation) -> list[Traffic]:
-    """Of each of the function's `planned_ops`, over whole values, for one run of it."""
+    """Traffic of each of the function's `planned_ops`, on whole values, for one call of it."""
     found: list[Traffic] = []
     _Block(ops_of(body(function)), found).run()
     return found
 
 
 def is_fused(op: ir.Operation) -> bool:
-    """Whether an op runs inside a kernel with the ops around it, so that what it is made of need
-    not be written first."""
+    """Whether an op fuses with its neighbours, so that its operands need not be written to memory
+    first."""
     return op.name in THROUGH or _is_nothing(op) or _fuses(op)
 
 
 class _Block:
-    """The kernels of one block; those of the blocks inside it are found on the way."""
+    """The kernels of one block; nested blocks are visited recursively."""
 
     def __init__(self, ops: list[ir.Operation], found: list[Traffic]) -> None:
         self.ops, self.found = ops, found
         self.at: dict[ir.Operation, int] = {}
-        self.level: dict[ir.Value, int] = {}  # ops that run alone, on the longest way to a value
+        self.level: dict[ir.Value, int] = {}  # most unfused ops on any path to a value
         self.kernel: dict[ir.Operation, int] = {}
         self.joined: list[int] = []
         self.members: dict[int, list[ir.Operation]] = {}
@@ -112,7 +113,7 @@ class _Block:
     # ---- prices ----
 
     def _price_alone(self) -> None:
-        """Ops that are no part of a kernel; casts in front of them, which are kernels of one op."""
+        """Ops outside fused kernels, and casts of their operands, which are kernels of one op."""
         for op in self.ops:
             if op not in self.kernel and op in self.at and _runs_alone(op):
                 cost = op_cost(op)
@@ -131,7 +132,7 @@ class _Block:
                     self.found[self.at[maker]] = Traffic(read + written, 1)
 
     def _price(self, members: list[ir.Operation]) -> None:
-        """One kernel: each value it reads counts at its first reader, the start at its last op."""
+        """One kernel: a value counts at its first reader in it, the launch at its last op."""
         own = self._kernel_of(members[0])
         read: dict[ir.Value, int] = {}
         starts = False
@@ -156,7 +157,7 @@ class _Block:
             self.found[last] = Traffic(self.found[last].num_bytes, 1)
 
     def _written(self, op: ir.Operation, result: ir.Value, own: int | None) -> int:
-        """Bytes that leave the kernel, in the type in which they are used."""
+        """Bytes of a result that the kernel writes, in the type in which users read it."""
         if is_in_place(op):
             return bytes_of(op.operands[1])
         most, waiting = 0, [result]
@@ -172,25 +173,25 @@ class _Block:
 
 
 def _as_stored(value: ir.Value, made: ir.Value) -> int:
-    """Bytes of a whole value in the type in which a part, or a copy, of it is used."""
+    """Bytes of the whole result `made` in the element type of `value`, a part or cast of it."""
     return num_elements(made) * (bytes_of(value) // max(num_elements(value), 1))
 
 
 def _read_bytes(operand: ir.Value, source: ir.Value) -> int:
-    """Bytes of `source` that are behind `operand`: a slice reads a part, a broadcast all once."""
+    """Bytes of `source` that a use of `operand` reads: a slice reads a part, a broadcast all."""
     elements = min(num_elements(operand), num_elements(source))
     return elements * (bytes_of(source) // max(num_elements(source), 1))
 
 
 def _source(value: ir.Value) -> ir.Value:
-    """What is read where `value` is used."""
+    """The value that a use of `value` reads from memory."""
     while (maker := defining_op(value)) is not None and maker.name in THROUGH:
         value = maker.operands[0]
     return value
 
 
 def _is_made_of_nothing(value: ir.Value, depth: int = 8) -> bool:
-    """Whether `value` comes of constants and iotas alone, as masks do."""
+    """Whether `value` is computed from constants and iotas alone, as masks are."""
     maker = defining_op(value)
     if maker is None or depth == 0:
         return False
@@ -222,7 +223,7 @@ def _fuses(op: ir.Operation) -> bool:
 
 
 def _goes_on(op: ir.Operation) -> bool:
-    """Whether what uses the result may be in the same kernel: not behind sums over outer dims."""
+    """Whether users may fuse with the op: not after a reduction over outer dims."""
     if op.name == "stablehlo.dynamic_update_slice":
         return False
     if op.name != "stablehlo.reduce":

@@ -1,8 +1,7 @@
-"""Classes of ops, each by what it means for a decision: the one table of them.
+"""The table of op classes that more than one file uses.
 
-A class says which question it answers. Two questions with the same answer share a class; where the
-answers differ by an op, the difference stands here. A class that
-one file alone asks for stands there.
+Each class answers one question. Questions with the same answer share a class; if two answers differ
+by an op, both classes are here.
 """
 
 from shardc.ir.user_shardings import CONSTRAINT
@@ -19,9 +18,9 @@ def _stablehlo(names: str) -> frozenset[str]:
 PRODUCTS = _stablehlo("dot_general dot convolution")
 WINDOWS = _stablehlo("scatter select_and_scatter reduce_window")
 RANDOM = _stablehlo("rng rng_bit_generator")
-# Nothing is known of what they do to the parts of their operands.
+# Their effect on parts of their operands is unknown.
 OPAQUE = _stablehlo("while case if custom_call fft cholesky triangular_solve")
-# Results are operands, one by one.
+# Result n is operand n.
 IDENTITIES = frozenset((BARRIER,))
 
 # ---- what an op costs ----------------------------------------------------------------------------
@@ -36,19 +35,19 @@ MOVES = _stablehlo(
     "broadcast_in_dim transpose slice concatenate pad iota reverse gather dynamic_slice"
     " dynamic_update_slice real imag custom_call infeed outfeed"
 ) | {"sdy.reshard", "func.call"}
-# XLA makes them on the fly inside their users: no time and no memory of their own.
+# XLA rematerializes them inside their users: they cost no time and no memory.
 ON_THE_FLY = _stablehlo("constant iota broadcast_in_dim reshape transpose convert slice") | {
     CONSTRAINT
 }
-# XLA makes them inside a kernel with their neighbours.
+# XLA fuses them into a kernel with their neighbours.
 FUSED = _stablehlo(" ".join(ELEMENTWISE)) - {BARRIER}
 
 # ---- how often an op may run ---------------------------------------------------------------------
 
 # They cannot be computed in parts: once per step.
 ONCE = OPAQUE | RANDOM | _stablehlo("sort")
-# Too costly to compute twice, or not sure to give the same twice: neither for a second stage nor
-# again in every microbatch, whatever their size.
+# Too costly, or not certain, to compute the same value twice: never cloned to a second stage or
+# rematerialized in every microbatch, whatever their size.
 NEVER_TWICE = ONCE | PRODUCTS | WINDOWS
-# Computed again in every microbatch, whatever their size.
+# Rematerialized in every microbatch, whatever their size.
 CHEAP = _stablehlo("constant iota broadcast_in_dim convert reshape transpose slice bitcast_convert")

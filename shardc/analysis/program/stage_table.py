@@ -1,4 +1,4 @@
-"""Reading back the table of arguments and results that shardc-outline-stages wrote."""
+"""The table of arguments and results that shardc-outline-stages writes, read back."""
 
 from dataclasses import dataclass
 
@@ -57,7 +57,7 @@ def next_states(module: ir.Operation) -> dict[str, str]:
 
 
 def donated_arguments(module: ir.Operation) -> frozenset[str]:
-    """Value ids of the arguments whose buffers the caller gives away."""
+    """Value ids of the donated arguments."""
     if ARGUMENTS not in module.attributes:
         return frozenset()
     rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
@@ -68,10 +68,10 @@ def donated_arguments(module: ir.Operation) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class NamedUserSharding:
-    """A sharding that the user asks for of an argument or result of the step.
+    """A user sharding of an argument or result of the step.
 
     Attributes:
-        name: who asks, such as "argument 'state['w']'".
+        name: its origin, such as "argument 'state['w']'".
     """
 
     asked: UserSharding
@@ -79,7 +79,7 @@ class NamedUserSharding:
 
 
 def named_user_shardings(module: ir.Operation) -> dict[str, NamedUserSharding]:
-    """Value id -> the sharding that it must have, as an argument or as a result."""
+    """Value id of an argument or result -> the user's sharding of it."""
     if ARGUMENTS not in module.attributes:
         return {}
     found = {}
@@ -99,7 +99,7 @@ def named_user_shardings(module: ir.Operation) -> dict[str, NamedUserSharding]:
 
 
 def arrivals(module: ir.Operation) -> dict[str, Arrival]:
-    """Value ids of the arguments that lie somewhere when the step is called, and where."""
+    """Value id -> where the argument is when the step is called, where that is known."""
     if ARGUMENTS not in module.attributes:
         return {}
     rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
@@ -115,9 +115,9 @@ class ArgumentRow:
     """An argument of stage functions.
 
     Attributes:
-        name: the user's, of the whole stack where it has some rows of one.
-        batch_dim: the dim that counts the microbatches, if it is cut into them.
-        asked: the sharding that the program itself asks for.
+        name: the user's name; of the whole stack if it holds some of its rows.
+        batch_dim: the dim that counts the microbatches, for a batch argument.
+        asked: the user sharding in the program itself.
     """
 
     name: str
@@ -142,8 +142,8 @@ def argument_rows(module: ir.Operation) -> list[ArgumentRow]:
 
 
 def user_sharding_names(module: ir.Operation) -> list[str]:
-    """Who asks for shardings in stage functions: patterns, arguments, results, and the source
-    positions of constraints."""
+    """Origins of the user shardings of stage functions: patterns, arguments, results, and the
+    source positions of constraints."""
     names = [each.name for each in named_user_shardings(module).values()]
     for op in (op for f in functions(module) for op in walk(f) if op.name == CONSTRAINT):
         if not read_user_sharding(op.attributes["sharding"]).asks_nothing:
@@ -158,7 +158,7 @@ def argument_names(module: ir.Operation) -> list[str]:
 
 
 def batch_dims(module: ir.Operation) -> dict[str, int]:
-    """Value id of each argument that is cut into microbatches -> the dim that counts them."""
+    """Value id of each batch argument -> the dim that counts the microbatches."""
     rows = enumerate(argument_rows(module))
     return {argument_id(n): row.batch_dim for n, row in rows if row.batch_dim is not None}
 
@@ -182,5 +182,5 @@ def _placed(op: ir.Operation) -> str:
     return f"'{op.name}' at {where(op)}"
 
 
-# Ops that hand on what they take: a NaN in them is not theirs.
+# Ops that only forward their operand: a NaN in their result originates elsewhere.
 _HANDS_ON = frozenset(("stablehlo.reshape", "stablehlo.convert", CONSTRAINT))

@@ -1,1 +1,1 @@
-"""What values are, where the program alone says so: exact, or nothing."""
+"""Elements of values that the program alone determines: exact, or unknown."""

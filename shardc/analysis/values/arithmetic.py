@@ -1,7 +1,7 @@
-"""What ops give that compute each element by itself, in the arithmetic of their element type.
+"""Constant evaluation of elementwise ops, in the arithmetic of their element type.
 
-Each function takes the operands as NumPy arrays of the types that `kept_as` says, and gives None
-where the result is not an integer that every implementation of the op agrees upon.
+Each function takes the operands as NumPy arrays of the types of `kept_as`, and returns None if the
+result is not an integer on which every implementation of the op agrees.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,15 +25,15 @@ _COMPARISONS: dict[str, Callable[..., Numbers]] = {
 
 
 def _divide(left: Numbers, right: Numbers) -> Numbers | None:
-    """Towards zero, unlike NumPy's."""
+    """Rounds towards zero, unlike NumPy."""
     rest = _remainder(left, right)
     return None if rest is None else (left - rest) // right
 
 
 def _remainder(left: Numbers, right: Numbers) -> Numbers | None:
-    """With the sign of `left`."""
+    """The remainder has the sign of `left`."""
     if np.any(right == 0) or (left.dtype.kind == "i" and np.any(right == -1)):
-        return None  # the least integer divided by -1 does not fit
+        return None  # the least integer divided by -1 overflows
     return np.fmod(left, right)
 
 
@@ -42,7 +42,7 @@ def _shift_left(number: Numbers, bits: Numbers) -> Numbers | None:
 
 
 def _shift_right(number: Numbers, bits: Numbers) -> Numbers | None:
-    """The highest bit stays, also where it is none of a sign."""
+    """Replicates the highest bit, even of an unsigned number."""
     return _shifted_right("int", number, bits)
 
 
@@ -104,7 +104,7 @@ ELEMENTWISE = frozenset(
 
 
 def computed(op: ir.Operation, operands: Sequence[Numbers]) -> Numbers | None:
-    """What one of the ops `ELEMENTWISE` gives for these operands, which broadcast to each other."""
+    """The result of an op of `ELEMENTWISE` on these operands, which broadcast to each other."""
     name = op.name.removeprefix("stablehlo.")
     element = ir.RankedTensorType(op.results[0].type).element_type
     if name == "convert":
@@ -114,7 +114,7 @@ def computed(op: ir.Operation, operands: Sequence[Numbers]) -> Numbers | None:
     rule = _RULES[operands[0].dtype.kind].get(name)
     if rule is None:
         return None
-    with np.errstate(over="ignore"):  # of single numbers NumPy says it where they wrap around
+    with np.errstate(over="ignore"):  # NumPy warns when scalars wrap around
         numbers = rule(*operands)
     if numbers is None or operands[0].dtype.kind != "f":
         return numbers
@@ -122,7 +122,7 @@ def computed(op: ir.Operation, operands: Sequence[Numbers]) -> Numbers | None:
 
 
 def converted(numbers: Numbers, element: ir.Type) -> Numbers | None:
-    """`numbers` in another element type: integers wrap around, floats must lie in its range."""
+    """`numbers` in another element type: integers wrap around, floats must be in its range."""
     kept = kept_as(element)
     if kept is None:
         return None
@@ -141,6 +141,6 @@ def converted(numbers: Numbers, element: ir.Type) -> Numbers | None:
 def _compared(op: ir.Operation, left: Numbers, right: Numbers) -> Numbers | None:
     attributes = op.attributes
     if "compare_type" in attributes and "TOTALORDER" in str(attributes["compare_type"]):
-        return None  # tells -0 from 0
+        return None  # distinguishes -0 from 0
     direction = str(attributes["comparison_direction"]).split()[-1].rstrip(">")
     return _COMPARISONS[direction](left, right)

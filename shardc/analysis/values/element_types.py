@@ -5,17 +5,17 @@ from jax.extend.mlir import ir
 
 from shardc.ir.tensor_types import dtype_name
 
-# Float types -> p: they hold all integers up to 2^p, and arithmetic on these that stays within is
-# exact, in whatever wider type a compiler computes it.
+# Float type -> p: the type holds all integers of magnitude up to 2^p; arithmetic on them that stays
+# in this range is exact, even if a compiler computes it in a wider type.
 _BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 _WIDTHS = (8, 16, 32, 64)
 
 
 def kept_as(element: ir.Type) -> np.dtype | None:
-    """The NumPy type in which numbers of an element type are kept; None of one that is not known.
+    """The NumPy type that represents an element type; None for an unsupported type.
 
     Integers and booleans have their own, in which NumPy's arithmetic wraps around as theirs does;
-    what floats hold is kept as float64.
+    floats are represented as float64.
     """
     if isinstance(element, ir.IntegerType):
         if element.width == 1:
@@ -27,7 +27,7 @@ def kept_as(element: ir.Type) -> np.dtype | None:
 
 
 def integer_range(element: ir.Type) -> tuple[int, int] | None:
-    """The least and the greatest integer of an integer type; None of another type."""
+    """The least and the greatest integer of an integer type; None for other types."""
     kept = kept_as(element)
     if kept is None or kept.kind not in "iu":
         return None
@@ -36,12 +36,12 @@ def integer_range(element: ir.Type) -> tuple[int, int] | None:
 
 
 def as_float(numbers: np.ndarray, element: ir.Type) -> np.ndarray | None:
-    """`numbers` as a float type holds them; None unless it holds each of them exactly."""
+    """`numbers` as float64; None unless the float type `element` holds each of them exactly."""
     bits = _BITS.get(dtype_name(element))
     if bits is None or not np.all(np.isfinite(numbers)):
         return None
     limit = 1 << bits
-    if numbers.dtype.kind in "iu":  # before they lose bits on the way through float64
+    if numbers.dtype.kind in "iu":  # check before float64 rounds them
         within = np.all(numbers <= limit) if _holds(numbers, limit) else True
         within = within and (np.all(numbers >= -limit) if _holds(numbers, -limit) else True)
         return numbers.astype(float) if within else None

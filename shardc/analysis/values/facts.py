@@ -1,8 +1,8 @@
-"""Facts about values: what their elements are, in every iteration of a loop if they vary there.
+"""Facts about values: their elements, per iteration if they vary inside a loop.
 
-Everything that an analysis concludes about indices, rows, counts and masks comes from here. A fact
-is exact or there is none: numbers are computed in the arithmetic of their element type, wrapping
-around where integers do, and nothing is said of a float that had to be rounded.
+All analyses of indices, rows, counts and masks rest on these facts. A fact is exact or absent:
+elements are computed in the arithmetic of their element type, with wraparound of integers; a float
+that would need rounding is unknown.
 """
 
 import math
@@ -26,27 +26,27 @@ _MOVING = {
     "stablehlo.slice": movement.slice_,
 }
 _SOURCES = ("stablehlo.constant", "stablehlo.iota")
-# These may be known although not all of their operands are.
+# The results of these may be known even if some operands are not.
 _PARTLY = ("stablehlo.select", "stablehlo.dynamic_slice")
 _KNOWN = {*_IDENTITIES, *_MOVING, *_SOURCES, *_PARTLY, *ELEMENTWISE, "stablehlo.concatenate"}
 
 
 class Values:
-    """What the elements of values are. Not to be kept while ops are erased.
+    """The elements of values. Erasing an op invalidates it.
 
     Args:
-        given: scalars that a loop body gets -> what they are in each of its iterations.
+        given: scalar arguments of a loop body -> their value in each iteration.
     """
 
     def __init__(self, given: Mapping[ir.Value, np.ndarray] | None = None) -> None:
         self._known: dict[ir.Value, np.ndarray | None] = dict(given or {})
 
     def of(self, value: ir.Value) -> np.ndarray | None:
-        """The elements of `value`, None where the program does not say or does not say exactly.
+        """The elements of `value`; None if the program does not determine them exactly.
 
         Returns:
-            An array whose axis 0 counts iterations and whose others are the dims; each has size 1
-            where nothing varies along it. Floats are integers, kept as float64.
+            An array: axis 0 counts iterations, the other axes are the dims; an axis along which
+            nothing varies has size 1. Floats are integers, represented as float64.
         """
         waiting = [value]
         while waiting:
@@ -56,7 +56,7 @@ class Values:
         return self._known[value]
 
     def _settle(self, value: ir.Value, waiting: list[ir.Value]) -> bool:
-        """Finds out what a value is; False where an operand is `waiting` to be found out first."""
+        """Evaluates a value; False if an operand must be evaluated first, and is now `waiting`."""
         op = defining_op(value)
         self._known.pop(value, None)
         found = None
@@ -76,7 +76,7 @@ class Values:
         return True
 
     def number(self, value: ir.Value) -> int | None:
-        """The integer that all elements of an integer value are, in all iterations."""
+        """The integer that every element of an integer value equals, in all iterations."""
         found = self.of(value)
         if found is None or found.size != 1 or found.dtype.kind not in "iu":
             return None
@@ -90,8 +90,8 @@ class Values:
         return np.array_equal(np.broadcast_to(found.ravel(), wanted.shape), wanted)
 
     def counts_along(self, value: ir.Value) -> int | None:
-        """The dim, of more than one position, in which each element of an integer value is its own
-        position, whatever its other positions are and in all iterations; None if there is none."""
+        """The dim, of size above 1, along which an integer value is an iota: in all iterations each
+        element equals its index in that dim. None if there is none."""
         found = self.of(value)
         if found is None or found.dtype.kind not in "iu":
             return None
@@ -107,12 +107,12 @@ class Values:
 
 
 def counts_along(value: ir.Value) -> int | None:
-    """As `Values.counts_along`, where no loop is known to run through the value."""
+    """`Values.counts_along` without the counters of a loop."""
     return Values().counts_along(value)
 
 
 def number_of(value: ir.Value) -> int | None:
-    """The integer that all elements of a value are; None where the program does not say."""
+    """The integer that every element of a value equals; None if unknown."""
     return Values().number(value)
 
 
@@ -123,7 +123,7 @@ def _element_is_known(value: ir.Value) -> bool:
 
 
 def _result(op: ir.Operation, operands: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """What a known op gives; operands of an op that is not `_PARTLY` known are all there."""
+    """The result of a supported op; unless the op is in `_PARTLY`, all operands are known."""
     if op.name == "stablehlo.select":
         return _select(*operands)
     if op.name == "stablehlo.dynamic_slice":
@@ -141,7 +141,7 @@ def _result(op: ir.Operation, operands: Sequence[np.ndarray | None]) -> np.ndarr
 
 
 def _together(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Arrays that broadcast to each other, scalars among them; [] where that needs too much."""
+    """Arrays of equal rank that broadcast to each other; [] if the result would be too large."""
     rank = max(each.ndim for each in arrays)
     same = [each.reshape([*each.shape, *[1] * (rank - each.ndim)]) for each in arrays]
     size = math.prod(np.broadcast_shapes(*(each.shape for each in same)))
@@ -151,7 +151,7 @@ def _together(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 def _select(
     chosen: np.ndarray | None, yes: np.ndarray | None, no: np.ndarray | None
 ) -> np.ndarray | None:
-    """One side, if it is always the same one; of the other nothing needs to be known."""
+    """Elements of a select; if the predicate is constant, the other side may be unknown."""
     if chosen is None:
         return None
     for always, side in ((np.all(chosen), yes), (not np.any(chosen), no)):
@@ -175,7 +175,7 @@ def _iota(op: ir.Operation) -> np.ndarray | None:
 
 
 def _constant(op: ir.Operation) -> np.ndarray | None:
-    """The elements of a `stablehlo.constant`; None where the bindings cannot read them."""
+    """The elements of a `stablehlo.constant`; None if the bindings cannot read them."""
     attribute, shape = op.attributes["value"], shape_of(op.results[0])
     element = ir.RankedTensorType(op.results[0].type).element_type
     if not isinstance(attribute, ir.DenseElementsAttr):

@@ -1,7 +1,7 @@
-"""What ops give that only move elements, on arrays that leave out where nothing varies.
+"""Constant evaluation of ops that only move elements, on compressed arrays.
 
 Axis 0 of each array counts iterations of a loop, the others are the dims of the value; an axis of
-size 1 stands for one of any size along which all elements are equal.
+size 1 stands for an axis of any size along which all elements are equal.
 """
 
 import math
@@ -12,7 +12,7 @@ from jax.extend.mlir import ir
 
 from shardc.ir.tensor_types import shape_of
 
-LARGEST = 1 << 22  # elements of a table; nothing is said of what needs a larger one
+LARGEST = 1 << 22  # elements of an array; a value that needs more is unknown
 
 
 def broadcast(op: ir.Operation, numbers: np.ndarray) -> np.ndarray:
@@ -33,7 +33,7 @@ def transpose(op: ir.Operation, numbers: np.ndarray) -> np.ndarray:
 
 
 def reshape(op: ir.Operation, numbers: np.ndarray) -> np.ndarray | None:
-    """`stablehlo.reshape`: dims that are split or joined are written out if elements vary there."""
+    """`stablehlo.reshape`: expands split or merged dims along which elements vary."""
     before, after = shape_of(op.operands[0]), shape_of(op.results[0])
     if math.prod(after) == 0:
         return None
@@ -48,7 +48,7 @@ def reshape(op: ir.Operation, numbers: np.ndarray) -> np.ndarray | None:
 
 
 def _groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Dims before and after that have the same elements: as few together as can be."""
+    """The finest partition of the dims before and after into groups of equal size."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(before) or j < len(after):
@@ -99,7 +99,7 @@ def concatenate(op: ir.Operation, operands: Sequence[np.ndarray]) -> np.ndarray 
 
 
 def dynamic_slice(op: ir.Operation, operands: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """`stablehlo.dynamic_slice`, which moves a start so that the slice lies inside."""
+    """`stablehlo.dynamic_slice`, which clamps each start so that the slice is in bounds."""
     numbers, *starts = operands
     if numbers is None:
         return None
@@ -111,7 +111,7 @@ def dynamic_slice(op: ir.Operation, operands: Sequence[np.ndarray | None]) -> np
             return None
         first = start.astype(f"int{8 * start.dtype.itemsize}").astype(np.int64)
         if np.any(first != start):
-            return None  # unsigned numbers that some implementations take as negative
+            return None  # unsigned numbers that some implementations treat as negative
         rows = np.clip(first, 0, whole - sizes[dim])[:, None] + np.arange(sizes[dim])
         axes = [1] * numbers.ndim
         axes[0], axes[1 + dim] = rows.shape
