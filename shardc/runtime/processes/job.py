@@ -1,4 +1,4 @@
-"""What the processes of a job share: the coordination service, and the watch over all of them."""
+"""What the processes of a job share: the coordination service and the watch over all processes."""
 
 import functools
 import threading
@@ -11,7 +11,7 @@ from shardc.runtime.processes.agreement import Agreement
 from shardc.runtime.processes.coordination import Coordination
 from shardc.runtime.processes.watch import Watch
 
-POLL_S = 1.0  # between two looks at whether who is waited for lives
+POLL_S = 1.0  # between two checks whether the awaited process lives
 
 
 class Job:
@@ -33,10 +33,10 @@ class Job:
         return str(self._names)
 
     def wait(self, key: str, rank: int = 0) -> bytes:
-        """What `rank` writes under `key`, as soon as it does; the watch sees that it lives.
+        """Waits for the value that `rank` writes under `key`, while that process lives.
 
         Raises:
-            ClusterError: SHARDC-281, that process has ended without.
+            ClusterError: SHARDC-281, that process has ended without writing it.
         """
         while True:
             has_left = self.watch.has_left(rank)
@@ -51,13 +51,13 @@ class Job:
                 )
 
     def meet(self, name: str) -> None:
-        """Waits until all processes have come here."""
+        """Waits until all processes have called this."""
         self.coordination.set(f"{name}/{self.rank}", b"here")
         for rank in range(self.size):
             self.wait(f"{name}/{rank}", rank)
 
     def agreement(self) -> Agreement:
-        """Of the steps of one program; all processes have compiled it when this returns."""
+        """For the steps of one program; returns when all processes have compiled it."""
         name = self._new_name()
         self.meet(f"compiled/{name}")
         return Agreement(self.coordination, self.wait, name, self.watch.begin_step)
@@ -67,7 +67,7 @@ _ONE_JOB = threading.Lock()
 
 
 def this_job() -> Job:
-    """The job of this process; all of it begins at the first call."""
+    """The job of this process; the first call starts its watch."""
     with _ONE_JOB:
         return _job()
 

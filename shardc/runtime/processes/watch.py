@@ -1,7 +1,7 @@
-"""Threads of every process that end it when another process is missing, stuck or gone.
+"""Threads in every process that end it when another process is missing, stuck or gone.
 
-A collective that waits for a process which will never come cannot be interrupted, so a thread ends
-the whole process, with a line that names the other one.
+A collective that waits for a missing process cannot be interrupted, so a thread ends the whole
+process, with a line that names the missing one.
 """
 
 import atexit
@@ -23,17 +23,16 @@ from shardc.runtime.processes.coordination import (
 from shardc.runtime.processes.roll_call import POLL_S, end_process
 
 MOST_SAID = 500  # characters of a failure
-MOST_ERRORS = 3  # of the coordination service, one after another: the job may just be ending
-LONG_S = 3600.0
+REQUEST_S = 3600.0  # of the open request that fails when the service is gone
 
 
 class Reached(NamedTuple):
-    """How far a process is; all come to the same points, in the same order.
+    """Progress of a process; all processes reach the same points, in the same order.
 
     Attributes:
-        devices: whether it has asked JAX for its devices, which are there when all have.
-        plans: how often it has come to where all agree on a plan.
-        steps: how many it has begun.
+        devices: 1 once it has asked JAX for its devices; JAX returns them when all have asked.
+        plans: how many plans it has begun to agree on.
+        steps: how many steps it has begun.
     """
 
     devices: int = 0
@@ -47,11 +46,12 @@ class Reached(NamedTuple):
 
 @dataclass
 class Seen:
-    """What was last heard of a process.
+    """The last heartbeat of another process.
 
     Attributes:
-        text: as it was written: beats, how far it is (devices,plans,steps), state.
-        since_s: when that came; `behind_s`: since when it is behind and does not go on, or None.
+        text: as written: number of the beat, progress as "devices,plans,steps", state.
+        since_s: when it was read.
+        behind_s: since when the process has lagged without progress; None if it does not lag.
     """
 
     text: str
@@ -68,12 +68,12 @@ class Seen:
 
 
 class Watch:
-    """Says that this process lives, and listens to the others.
+    """Writes this process's heartbeat and reads those of the others.
 
-    It begins behind `jax.distributed.initialize()`.
+    To be created after `jax.distributed.initialize()`.
 
     Args:
-        limit_s: how long another may be silent, or behind.
+        limit_s: how long another process may be silent, or lag behind.
     """
 
     def __init__(self, coordination: Coordination, limit_s: float) -> None:
@@ -84,7 +84,9 @@ class Watch:
         self._state = "runs"
         self._beats = 0
         self._reached = Reached()
-        self._needs_all = False
+        # Since when this process needs all others: for a plan, or for JAX's devices.
+        self._needs_s: float | None = None
+        self._waits_s: float | None = None
         self._round_s = time.monotonic()
         self._leaves, self._others_left = threading.Event(), threading.Event()
         self._ended = threading.Event()
@@ -104,12 +106,12 @@ class Watch:
         atexit.register(self._end)
 
     def begin_plan(self) -> None:
-        """This process is where all agree on a plan.
+        """This process is about to agree on a plan with all others.
 
-        From now on one that does not say that it lives is missing; before, the job may be one in
-        which only some processes import shardc.
+        From now on, a process without a heartbeat is missing. Before, it may be one that does not
+        import shardc.
         """
-        self._needs_all = True
+        self._needs_s = self._needs_s or time.monotonic()
         self._reached = self._reached._replace(plans=self._reached.plans + 1)
 
     def begin_step(self) -> int:
@@ -118,11 +120,11 @@ class Watch:
         return self._reached.steps
 
     def has_left(self, rank: int) -> bool:
-        """Whether another process has come to its end, well or not."""
+        """Whether another process has ended or failed."""
         return rank in self._seen and self._seen[rank].state not in ("absent", "runs")
 
     def fail(self, fault: str) -> None:
-        """Ends the process, and by that the job, with a line that the others say too."""
+        """Ends the process, and with it the job; all processes print `fault`."""
         self._say_failed(fault)
         self._die(fault)
 
@@ -146,7 +148,7 @@ class Watch:
                 seen, reached = self._seen[rank], self._seen[rank].reached
                 seen.text, seen.since_s = text, now
                 if seen.reached != reached:
-                    seen.behind_s = None  # it goes on: what was heard of it is only older
+                    seen.behind_s = None  # it makes progress; its heartbeat is just older
         every = self._reached, *(seen.reached for seen in self._seen.values())
         most = max(reached.points for reached in every)
         for seen in self._seen.values():
@@ -158,17 +160,18 @@ class Watch:
             self._others_left.set()
         else:
             self._others_left.clear()
+        self._waits_s = (self._waits_s or now) if waits_for_devices() else None
         self._round_s = now
 
     def _listen(self) -> None:
         while not self._ended.is_set():
             try:
-                if is_in_shutdown():  # it began to leave before there was a watch to say so
+                if is_in_shutdown():  # the program ended before `_end` was registered
                     self._leave()
                     return
                 self._say()
                 self._hear()
-            except jax.errors.JaxRuntimeError:  # `_guard` waits whether that lasts
+            except jax.errors.JaxRuntimeError:  # `_guard` ends the process if this lasts
                 if self._is_over():
                     return
             fault = self._fault(self._limit_s)
@@ -178,26 +181,29 @@ class Watch:
                 time.sleep(POLL_S)
 
     def _is_over(self) -> bool:
-        """Whether the program is at its end, or has left the job by jax.distributed.shutdown()."""
+        """Whether the program has ended, or has left the job by jax.distributed.shutdown()."""
         if not jax.distributed.is_initialized():
             self._ended.set()
         return self._ended.is_set()
 
     def _fault(self, silence_s: float) -> str | None:
-        """Which process keeps the job from going on, and why."""
+        """Names the process that blocks the job, and why; None if none does."""
         now = time.monotonic()
+        waited_s = 0.0 if self._waits_s is None else now - self._waits_s
+        needed_s = 0.0 if self._needs_s is None else now - self._needs_s
         for rank, seen in self._seen.items():
             quiet_s = now - seen.since_s
             if seen.state == "absent":
-                if quiet_s > silence_s and (self._needs_all or waits_for_devices()):
-                    return f"rank {rank} is missing: no sign of it for {quiet_s:.0f} s"
+                missed_s = min(quiet_s, max(waited_s, needed_s))
+                if missed_s > silence_s:
+                    return f"rank {rank} is missing: no sign of it for {missed_s:.0f} s"
             elif seen.state.startswith("failed"):
                 return f"rank {rank} {seen.state}"
-            elif not seen.reached.devices and not waits_for_devices():
+            elif not seen.reached.devices and waited_s == 0:
                 continue
             elif seen.state == "ended":
                 is_missed = seen.reached.devices and seen.reached.points < self._reached.points
-                if is_missed or (not seen.reached.devices and quiet_s > 2 * self._interval_s):
+                if is_missed or (not seen.reached.devices and waited_s > 2 * self._interval_s):
                     return f"rank {rank} ended before it had {_next(seen.reached, self._reached)}"
             elif quiet_s > silence_s:
                 return f"rank {rank} is dead or stopped: no sign of it for {quiet_s:.0f} s"
@@ -207,11 +213,11 @@ class Watch:
         return None
 
     def _guard(self) -> None:
-        """Ends the process where another thread waits for what will not come."""
+        """Ends the process if another thread is blocked forever."""
         left_s: float | None = None
         while not self._ended.wait(self._interval_s):
-            # Python waits for threads before it calls `_end`, and a thread that saves a checkpoint
-            # with the others would wait for them.
+            # Python joins threads before it calls `_end`, and a thread that saves a checkpoint
+            # waits for the other processes.
             if _has_failed():
                 left_s = left_s or time.monotonic()
                 if time.monotonic() - left_s > self._limit_s / 2:
@@ -224,10 +230,10 @@ class Watch:
                 )
 
     def _await_service(self) -> None:
-        """Ends the process once rank 0 is gone, before jaxlib aborts it without naming a rank."""
+        """Ends the process when rank 0 dies, before jaxlib aborts it with a less clear message."""
         while self._coordination.rank != 0 and not self._ended.is_set():
             try:
-                self._coordination.get(self._farewell, LONG_S)
+                self._coordination.get(self._farewell, REQUEST_S)
             except jax.errors.JaxRuntimeError as error:
                 if self._is_over() or is_in_shutdown():
                     return
@@ -235,19 +241,19 @@ class Watch:
                 self._die(f"rank 0, which keeps the coordination service, is gone: {first}")
 
     def _die(self, fault: str) -> None:
-        """Ends the process; only the first thread that comes here says why."""
+        """Ends the process; only the first thread to call this prints the reason."""
         self._dying.acquire()
-        # The service ends with rank 0: the others hear, or see for themselves, what happened first.
+        # The service dies with rank 0, so rank 0 stays until the others have read its heartbeat.
         stays_s = 0.0 if self._coordination.rank else 2 * self._interval_s
         end_process(self._coordination.rank, fault, stays_s)
 
     def _end(self) -> None:
-        """At the end of the program: tells the others, and names who made this one fail."""
+        """At the end of the program: tells the others; names a process that made this one fail."""
         error = getattr(sys, "last_exc", None)
         if self._is_over() or os.getpid() != self._process:
             return
         if error is None:
-            # JAX would wait for the others too, but neither see one that dies nor name it.
+            # JAX waits for the others, too, but does not name one that dies meanwhile.
             self._state = "ended"
             self._leaves.set()
             self._others_left.clear()
@@ -263,15 +269,15 @@ class Watch:
         self._die(fault)
 
     def _leave(self) -> None:
-        """Ends the threads; at Python's end one that is in jaxlib would take down the process."""
+        """Ends the threads: one still inside jaxlib when Python ends would abort the process."""
         self._ended.set()
         self._state = "ended"
         self._say()
         self._coordination.set(self._farewell, b"")
 
     def _fault_of_another(self) -> str | None:
-        """Waits a little for it: what XLA says of a connection that broke does not name the process
-        at its other end."""
+        """Waits briefly for it: XLA's error for a broken connection does not name the process at
+        the other end."""
         patience_s = 5 * self._interval_s
         until_s = time.monotonic() + 2 * patience_s
         while (fault := self._fault(patience_s)) is None and time.monotonic() < until_s:
@@ -280,7 +286,7 @@ class Watch:
 
 
 def _next(reached: Reached, others: Reached) -> str:
-    """Where a process has not come to yet."""
+    """The first point that a process has not reached yet."""
     if not reached.devices:
         return "asked for its devices"
     if reached.plans < others.plans:
@@ -289,7 +295,7 @@ def _next(reached: Reached, others: Reached) -> str:
 
 
 def _may_come_from_another(error: BaseException | None) -> bool:
-    """Whether XLA raised it, or what led to it; some of its errors are plain ValueErrors."""
+    """Whether XLA raised the error or one that led to it; some are plain ValueErrors."""
     while error is not None:
         if isinstance(error, (jax.errors.JaxRuntimeError, ValueError)):
             return True

@@ -45,8 +45,8 @@ def batch(number):
 
 
 @functools.cache
-def planned(stages, kind):
-    """So many stages of two devices each."""
+def planned(stages, kind, devices=None):
+    """A plan of `stages` stages with two devices each, by default the first ones."""
     mesh, shardings = KINDS[kind]
     return (
         shardc.jit(
@@ -56,7 +56,7 @@ def planned(stages, kind):
             microbatches=4 if stages > 1 else 1,
             mesh=mesh,
             shardings=shardings,
-            devices=jax.devices()[: 2 * stages],
+            devices=devices or jax.devices()[: 2 * stages],
         )
         .lower(initial(), batch(0))
         .plan()
