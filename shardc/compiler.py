@@ -1,4 +1,4 @@
-"""The whole way from a module to what the runtime runs, top to bottom.
+"""The complete compilation, from a module to what the runtime runs, top to bottom.
 
     prepare    calls inlined, CHLO legalised                       once per program
     cut        microbatch body, stages, stage functions, meshes    for a given shape of the pipeline
@@ -63,12 +63,12 @@ Dump = Callable[[str, Module], None]
 
 
 def prepare(module: Module) -> None:
-    """Brings an imported module to the form that every later step works on, in place."""
+    """Brings an imported module into the form that all later steps work on, in place."""
     run_passes(module, NORMALIZE)
 
 
 def find_batch(module: Module, batch_args: Sequence[int], batch_dims: Sequence[int]) -> Module:
-    """A prepared module with its batches marked, for every number of microbatches: a copy.
+    """A copy of a prepared module with its batches marked, for any number of microbatches.
 
     Raises:
         MicrobatchError: SHARDC-141, `batch_args` names an argument that does not exist.
@@ -83,14 +83,14 @@ def try_split(
     batch_dims: Sequence[int] = (),
     loop_cuts: Sequence[int] = (),
 ) -> Module | MicrobatchRefusal:
-    """A copy of a prepared module cut into microbatches; without dims, they are found.
+    """A copy of a prepared module split into microbatches; without batch dims, they are searched.
 
-    The batch is found before loops are cut: a plan names it by the user's arguments.
+    The batch is found before loops are cut, because a plan names it by the user's arguments.
 
     Args:
         loop_cuts: where loops over layers are cut first, as in `PipelineShape`.
     Returns:
-        Why there are not so many microbatches, where the batch cannot be cut like that.
+        A refusal if the batch cannot be split this way.
     Raises:
         MicrobatchError: SHARDC-141, `batch_args` names an argument that does not exist.
     """
@@ -115,10 +115,10 @@ def split(
     batch_dims: Sequence[int] = (),
     loop_cuts: Sequence[int] = (),
 ) -> Module:
-    """As `try_split`, for those who have no other number of microbatches to try.
+    """Like `try_split`, for callers without an alternative number of microbatches.
 
     Raises:
-        MicrobatchError: SHARDC-140, SHARDC-141, SHARDC-142, the batch cannot be cut like that.
+        MicrobatchError: SHARDC-140, SHARDC-141, SHARDC-142, the batch cannot be split this way.
     """
     found = try_split(module, num_microbatches, batch_args, batch_dims, loop_cuts)
     if isinstance(found, MicrobatchRefusal):
@@ -127,7 +127,7 @@ def split(
 
 
 def _split_at(module: Module, split_batch: SplitMicrobatches) -> Module | MicrobatchRefusal:
-    """Cuts the batch of a module, in place, if that can be done."""
+    """Splits the batch of a module, in place, if possible."""
     with module.context:
         step = split_batch.ask(module.operation)
     if isinstance(step, MicrobatchRefusal):
@@ -148,29 +148,29 @@ def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:
 
 
 def origins(split_module: Module, cuts: Sequence[int]) -> list[Origin | None]:
-    """What begins at the positions `cuts`; None where no layer of a microbatch does."""
+    """The origins of the ops at positions `cuts`; None where no layer of a microbatch begins."""
     with split_module.context:
         return origins_at(main_function(split_module.operation), cuts)
 
 
 def find(split_module: Module, origins: Sequence[Origin]) -> tuple[int, ...] | None:
-    """The positions in another split module of what `origins` gave; None if they are not there."""
+    """The positions of `origins` in another split module; None if one does not exist."""
     with split_module.context:
         return positions_of(main_function(split_module.operation), origins)
 
 
 def outline(split_module: Module, cuts: Sequence[int], recompute: Sequence[int] = ()) -> Module:
-    """Stage functions without meshes, from a module that `split` gave; see `PipelineShape`."""
+    """Stage functions without meshes, from the result of `split`; see `PipelineShape`."""
     return _after(split_module, [*_stages(cuts, recompute), *_SHARED])
 
 
 def outline_shape(split_module: Module, shape: PipelineShape, cluster: Cluster | None) -> Module:
-    """The stage functions that the schedule of a shape runs, without meshes.
+    """The stage functions that a shape's schedule runs, without meshes.
 
     Args:
-        cluster: its device prices what a backward that is cut in two computes twice.
+        cluster: its device prices what a split backward computes twice.
     Raises:
-        StageError: SHARDC-163, 164, it cannot be cut for the schedule.
+        StageError: SHARDC-163, 164, the stages cannot be cut for the schedule.
     """
     passes = _stages(shape.cuts, shape.recompute)
     if executable_schedule(shape.schedule).split_backward:
@@ -193,7 +193,7 @@ _SHARED: tuple[Pass, ...] = (AccumulateInLoops(), ShareReshards())
 
 
 def work_of(module: Module, shape: PipelineShape) -> Work:
-    """What one step of the stage functions of a shape has to do."""
+    """The work of one step of a shape's stage functions."""
     own = list(functions(module.operation))
     kinds = {function_kind(f) for f in own}
     updates = [f for f in own if function_kind(f) is FunctionKind.UPDATE]
@@ -209,7 +209,7 @@ def work_of(module: Module, shape: PipelineShape) -> Work:
 
 
 def cut(split_module: Module, shape: PipelineShape, cluster: Cluster | None = None) -> Module:
-    """Stage functions on their meshes, from a module that `split` gave; as `outline_shape`."""
+    """Stage functions on their meshes, from the result of `split`; like `outline_shape`."""
     outlined = outline_shape(split_module, shape, cluster)
     return _after(outlined, [AssignMeshes(print_meshes(shape.meshes))])
 
@@ -231,14 +231,14 @@ def shard(
     asked: Sequence[StageSpec] = (),
     late_sums: Sequence[str] = (),
 ) -> tuple[Module, tuple[StageReport, ...]]:
-    """Puts the stage functions that `outline` gave on a mesh each, and solves their shardings.
+    """Assigns each stage function of `outline` its mesh, and solves their shardings.
 
     Returns:
         A copy of the module with the shardings written in, and the reports of the stages.
 
-    The time limit holds for all stages together, the effort (`shardc.solver.solve`) for each;
-    shardings that the user asks for under the names `ignored` do not hold; `asked` has patterns of
-    a plan by hand.
+    The time limit is for all stages together, the effort (`shardc.solver.solve`) for each;
+    requested shardings with names in `ignored` are ignored; `asked` has the patterns of
+    a hand-written plan.
     """
     planned = _after(
         outlined,
@@ -266,12 +266,12 @@ def shard(
 
 
 def shardings_of(sharded: Module) -> dict[str, FunctionSharding]:
-    """What `shard` decided, as data for a plan."""
+    """The decisions of `shard`, as data for a plan."""
     return {symbol(f): function_sharding(f) for f in functions(sharded.operation)}
 
 
 def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
-    """The sharded module of a plan, from the prepared module it was made for; no solving.
+    """The sharded module of a plan, from the prepared module it was made for, without solving.
 
     Args:
         dump: called with a name and the module after each step.
@@ -311,7 +311,7 @@ def lower(
 
     Args:
         lowering: "local": per-device programs with explicit collectives; "xla": annotated global
-            programs that XLA partitions itself.
+            programs that XLA partitions.
         dump: called with a name and the module after each pass.
     """
     family = executable_schedule(plan.schedule)

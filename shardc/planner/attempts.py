@@ -1,4 +1,4 @@
-"""Shapes that are planned exactly, within a budget, and the best of them."""
+"""Shapes that are planned exactly, within a budget; keeps the best."""
 
 import functools
 import math
@@ -29,14 +29,14 @@ from shardc.schedule.registry import executable_schedule
 from shardc.solver.interrupt import poll_between
 from shardc.solver.solve import LimitError
 
-# Of solving a stage while shapes compete, and of the shape that won. Stages of more ops get as much
-# more: a look at all of them takes that much longer.
+# Solver limits for a stage while shapes compete, and for the winning shape. Stages with more ops
+# get proportionally more effort: a scan of all of them takes that much longer.
 CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0
 FINAL = FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0
 OPS_FOR_EFFORT = 8_000
-FIRST_SHARE, SHARE = 0.25, 0.85  # of the time limit, of what is left: for planning one shape
-SEARCH = "search"  # who proposed a shape
-RERAISE = "SHARDC_RERAISE"  # set in the environment: a shape at which shardc fails ends planning
+FIRST_SHARE, SHARE = 0.25, 0.85  # of the time limit, of the rest: for planning one shape
+SEARCH = "search"  # the proposer of shapes that the search found
+RERAISE = "SHARDC_RERAISE"  # environment variable: a bug in planning a shape ends planning
 
 Progress = Callable[[str], None]
 
@@ -46,10 +46,10 @@ class Attempts:
 
     Attributes:
         best: the fastest shape so far.
-        infeasible: the error that tells of the least memory missing, of shapes that do not fit.
-        bug: the first error of shardc's own.
+        infeasible: among shapes that do not fit, the error with the least missing memory.
+        bug: the first bug in shardc that a shape triggered.
         notes: for the plan; the caller may add to them.
-        judged: what came of each shape.
+        judged: the result for each shape.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Attempts:
         self.notes: list[Note] = []
         self.judged: dict[Proposal, Alternative] = {}
         self._start_s = time.monotonic()
-        self._longest_s = 0.0  # of planning one shape exactly
-        self._ops = self._most_ops = 0  # of all shapes, of the one that has most
-        self._first: Proposal | None = None  # that was planned
-        # The last one; what its stages depend on, which names no schedule.
+        self._longest_s = 0.0  # longest time to plan one shape exactly
+        self._ops = self._most_ops = 0  # of all shapes, of the largest
+        self._first: Proposal | None = None  # the first one planned
+        # The last outlined module, keyed by what its stages depend on (not the schedule's name).
         self._outlined: tuple[tuple[PipelineShape, bool], Module] | None = None
 
     @property
@@ -82,34 +82,34 @@ class Attempts:
 
     @property
     def best_s(self) -> float:
-        """Step time of the fastest shape so far; inf where there is none."""
+        """Step time of the fastest shape so far; inf if there is none."""
         return math.inf if self.best is None else self.best.seconds
 
     def seconds_spent(self) -> float:
         return time.monotonic() - self._start_s
 
     def _solving_s(self) -> float:
-        """Seconds for one shape; the first gets some even where none are left."""
+        """Seconds for one shape; the first gets some even if none are left."""
         least_s = FIRST_SHARE * self.options.time_limit_s if self.best is None else 1.0
         return max(SHARE * (self.options.time_limit_s - self.seconds_spent()), least_s)
 
     def num_ops(self, shape: PipelineShape) -> int:
-        """In all of its stages."""
+        """Ops in all of its stages."""
         outlined = self._outline(shape)
         with outlined.context:
             return sum(len(planned_ops(function)) for function in functions(outlined.operation))
 
     def may_plan_another(self, most_ops: int) -> bool:
-        """Whether one more shape may be planned: within a budget of ops in the stages of all
+        """Whether one more shape may be planned: within the budget of ops in the stages of all
         shapes, and within the time limit."""
         return self._ops + self._most_ops <= most_ops and self.has_time()
 
     def has_time(self) -> bool:
-        """Whether the time limit leaves as much as the longest shape took."""
+        """Whether the remaining time covers the longest shape so far."""
         return self.seconds_spent() + self._longest_s < self.options.time_limit_s
 
     def _outline(self, shape: PipelineShape) -> Module:
-        """The stage functions of a shape; the last are kept, for its other meshes and schedules."""
+        """The stage functions of a shape; the last are cached for other meshes and schedules."""
         split_backward = executable_schedule(shape.schedule).split_backward
         key = msgspec.structs.replace(shape, meshes=(), schedule=""), split_backward
         if self._outlined is None or self._outlined[0] != key:
@@ -118,7 +118,7 @@ class Attempts:
         return self._outlined[1]
 
     def _unless_it_fails[Found](self, what: str, plan: Callable[[], Found]) -> Found | BugError:
-        """What `plan` finds; the error, noted, where shardc itself fails at it."""
+        """The result of `plan`; the error, noted, if a bug in shardc raised it."""
         try:
             with bugs_while("planning", self.module, print_request(self.cluster, self.options)):
                 return plan()
@@ -135,8 +135,8 @@ class Attempts:
     def plan(
         self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float = math.inf
     ) -> Candidate | InfeasibleError | BugError:
-        """Plans a shape exactly, and keeps it if it is the best; the error, if it does not fit, or
-        if shardc fails at it."""
+        """Plans a shape exactly, and keeps it if it is the best; returns the error if it does not
+        fit, or if shardc fails."""
         return self._unless_it_fails(
             _said(proposal.shape),
             functools.partial(self._plan, proposal, gap, effort_s, cutoff_s),
@@ -166,7 +166,7 @@ class Attempts:
             self._longest_s = max(self._longest_s, time.monotonic() - start_s)
         self.judged[proposal] = found.judged(SEARCH)
         best = self.best
-        if best is not None and best.proposal == proposal:  # once more, with more effort
+        if best is not None and best.proposal == proposal:  # planned again, with more effort
             best, found = best.with_bounds_of(found), found.with_bounds_of(best)
         self.best = found if best is None or found.seconds < best.seconds else best
         return found
@@ -203,7 +203,7 @@ class Attempts:
         )
 
     def explained(self) -> InfeasibleError:
-        """Why nothing fits: the least that is missing, and what ruled other shapes out."""
+        """Why nothing fits: the least missing memory, and what ruled other shapes out."""
         error = self.infeasible
         assert error is not None
         if isinstance(error, LimitError):
@@ -218,15 +218,15 @@ class Attempts:
 
 
 def gap_and_effort(alone: bool) -> tuple[float, float]:
-    """Of planning a shape that no other competes with, or that others do."""
+    """The limits for a shape without competitors, or with some."""
     return FINAL if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
 
 
 def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: int) -> str:
-    """What helps a program of which no plan fits: by what fills the devices, cheapest first.
+    """Advice for a program of which no plan fits, by what fills the devices, cheapest first.
 
     Args:
-        module: prepared; its state is what no split over the devices makes smaller.
+        module: prepared; its state is the part that no split over the devices reduces further.
         missing_bytes: on each device, of the smallest plan found.
     """
     with module.context:

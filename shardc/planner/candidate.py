@@ -1,4 +1,4 @@
-"""A shape of the pipeline that was planned exactly, and the plan that it becomes."""
+"""A pipeline shape that was planned exactly, and its conversion to a plan."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from shardc.schedule.registry import executable_schedule
 from shardc.schedule.tasks import print_lanes
 from shardc.solver.solve import LimitError
 
-WORTH_A_NOTE = 0.01  # share of the step that ops must take, or of its FLOPs, to be named in a note
+WORTH_A_NOTE = 0.01  # ops with at least this share of the step, or of its FLOPs, get a note
 
 
 def plan_exactly(
@@ -47,11 +47,11 @@ def plan_exactly(
 
     Args:
         outlined: the stage functions of the shape.
-        cutoff_s: a step that takes longer is not wanted: none is shorter than a stage's part of it.
+        cutoff_s: longer steps are useless; a stage's part of the step is a lower bound.
         time_limit_s: for all stages together, by the clock.
-        effort_s, gap: as of `shardc.solver.solve`, for each stage.
-        ignored: names of shardings that the user asks for and that shall not hold.
-        asked: the patterns of a plan by hand, per stage.
+        effort_s, gap: as in `shardc.solver.solve`, for each stage.
+        ignored: names of requested shardings to ignore.
+        asked: the patterns of a hand-written plan, per stage.
     Raises:
         InfeasibleError: it does not fit.
     """
@@ -81,14 +81,14 @@ def plan_exactly(
 
 @dataclass(frozen=True)
 class Candidate:
-    """A shape with its shardings, and what they are predicted to take."""
+    """A shape with its shardings and their predicted cost."""
 
     proposal: Proposal
     module: Module
     reports: tuple[StageReport, ...]
     step: StepTime
-    host_s: float = 0.0  # of a step, whatever it does
-    hidden: float = 0.0  # share of the reduction of gradients
+    host_s: float = 0.0  # fixed host time of a step
+    hidden: float = 0.0  # hidden share of the gradient reduction
 
     @property
     def shape(self) -> PipelineShape:
@@ -101,12 +101,12 @@ class Candidate:
 
     @property
     def peak_bytes(self) -> int:
-        """Of the device that holds the most."""
+        """Peak bytes of the fullest device."""
         return int(_of_groups(self.shape, [report.peak_bytes for report in self.reports]))
 
     @property
     def objective(self) -> float:
-        """Seconds per step of the busiest device group, without what overlaps in it."""
+        """Seconds per step of the busiest device group, without overlapped time."""
         seconds = _of_groups(self.shape, [report.objective for report in self.reports])
         if self.hidden == 0.0:
             return seconds
@@ -118,13 +118,13 @@ class Candidate:
 
     @property
     def lower_bound(self) -> float:
-        """Proven: no choice of shardings makes a step of this shape shorter. What may be hidden is
-        a share of what is counted."""
+        """Proven: no choice of shardings makes a step of this shape shorter. Allows for the share
+        that may be hidden."""
         seconds = _of_groups(self.shape, [report.lower_bound for report in self.reports])
         return seconds * (1.0 - self.hidden)
 
     def judged(self, name: str) -> Alternative:
-        """What it came to; `name` says who proposed it."""
+        """It as an alternative; `name` is its proposer."""
         terms = split_step(self.seconds, self.shape.meshes, self.reports)
         return structs.replace(self.proposal.judged(name), exact=terms)
 
@@ -137,11 +137,11 @@ class Candidate:
 
     @property
     def gap(self) -> float:
-        """The largest share of any stage's cost by which it may miss the optimum."""
+        """The largest relative gap to the optimum of any stage."""
         return max(1.0 - r.lower_bound / r.objective if r.objective else 0.0 for r in self.reports)
 
     def with_bounds_of(self, other: "Candidate") -> "Candidate":
-        """The same with what `other`, the same shape, has proven of its stages, too."""
+        """The same, with the bounds that `other`, the same shape, has proven for its stages."""
         reports = tuple(
             structs.replace(own, lower_bound=max(own.lower_bound, theirs.lower_bound))
             for own, theirs in zip(self.reports, other.reports, strict=True)
@@ -151,7 +151,7 @@ class Candidate:
     def plan(
         self, split_module: Module, cluster: Cluster, notes: Sequence[Note], planning_time_s: float
     ) -> Plan:
-        """All of it as data; `split_module` is what its stages were cut out of."""
+        """The plan as data; `split_module` is the module its stages were cut from."""
         shape, reports = self.shape, self.reports
         cuts, layers = (0, *shape.cuts), self.proposal.layers
         num_stages = shape.num_stages
@@ -218,7 +218,7 @@ class Candidate:
 
 
 def _of_groups(shape: PipelineShape, amounts: Sequence[float]) -> float:
-    """The largest sum of what the stages of one device group have."""
+    """The largest total of the stages of one device group."""
     found: dict[tuple[int, ...], float] = {}
     for mesh, amount in zip(shape.meshes, amounts, strict=True):
         found[mesh.device_ids] = found.get(mesh.device_ids, 0.0) + amount
@@ -226,20 +226,20 @@ def _of_groups(shape: PipelineShape, amounts: Sequence[float]) -> float:
 
 
 def run_notes(module: Module) -> list[Note]:
-    """Why the microbatches are run through several times, if they are."""
+    """Why there are several sweeps over the microbatches, if there are."""
     why = get_str(module.operation, RUNS)
     return [] if why is None else [Note(NoteCode.SEVERAL_RUNS, {"why": why})]
 
 
 def call_notes(module: Module) -> list[Note]:
-    """How many calls were not looked into, if any."""
+    """The number of calls planned as single ops, if any."""
     calls = [called(call) for call in calls_in(main_function(module.operation))]
     data: Data = {"count": len(calls), "functions": len(set(calls))}
     return [Note(NoteCode.CALLS, data)] if calls else []
 
 
 def rewriting_notes(module: Module) -> list[Note]:
-    """Products that look rows up, loops that have become two, stacks read in two ways, if any."""
+    """Products that became lookups, loops that were split, stacks read along two dims, if any."""
     counted = {
         NoteCode.LOOKUPS: LOOKUPS,
         NoteCode.FISSIONS: FISSIONS,
@@ -253,13 +253,13 @@ def rewriting_notes(module: Module) -> list[Note]:
 
 
 def residency_notes(shape: PipelineShape) -> list[Note]:
-    """Which stages make forward values again, if any."""
+    """The stages that recompute forward values, if any."""
     stages = [str(stage) for stage, held in enumerate(shape.recompute) if held]
     return [Note(NoteCode.RECOMPUTED, {"stages": ", ".join(stages)})] if stages else []
 
 
 def folding_notes(reports: Sequence[StageReport]) -> list[Note]:
-    """What it costs at most that equal layers share their shardings, where they do."""
+    """An upper bound on the cost of sharing shardings between equal layers, if they do."""
     tied = [report for report in reports if report.objective == report.folded_objective]
     if not tied:
         return []
@@ -270,8 +270,8 @@ def folding_notes(reports: Sequence[StageReport]) -> list[Note]:
 
 
 def replication_notes(reports: Sequence[StageReport]) -> list[Note]:
-    """What devices run whole and what that takes; little things are left out, unless there is no
-    rule for them."""
+    """The ops that devices run whole, and their cost; cheap ones are omitted, unless they lack
+    a rule."""
     step_s = sum(report.objective for report in reports) or 1.0
     num_flops = sum(report.num_flops for report in reports) or 1
     found: dict[tuple[str, str], Replicated] = {}
@@ -295,7 +295,7 @@ def replication_notes(reports: Sequence[StageReport]) -> list[Note]:
 
 
 def says_more(error: InfeasibleError, other: InfeasibleError) -> bool:
-    """Whether `error` tells of less memory that is missing."""
+    """Whether `error` has less missing memory than `other`."""
     if not isinstance(error, LimitError) or not isinstance(other, LimitError):
         return isinstance(error, LimitError)
     return (error.peak_bytes or error.least_bytes) < (other.peak_bytes or other.least_bytes)

@@ -1,6 +1,6 @@
-"""Pipelines over islands of unlike devices: each stage on one of them, at its pace.
+"""Pipelines over islands of unlike devices: each stage on one island, at its pace.
 
-Two islands or more lie in a line, in any order. Layers are priced on each island, and
+Two or more islands form a line, in any order. Layers are priced on each island, and
 the dynamic program (`shardc.solver.pipeline.stages`) cuts them into stages that fill the line.
 """
 
@@ -25,15 +25,15 @@ from shardc.solver.interrupt import poll_between
 from shardc.solver.pipeline.stages import END, INSIDE, Line, Pipeline, Place, plan_stages
 from shardc.solver.problem.problem import Floats
 
-MOST_ORDERED = 3  # islands that are tried in every order; more, only as they are and reversed
-WANTED, COUNTS = 2, 8  # pipelines, and numbers of microbatches that are looked at
+MOST_ORDERED = 3  # islands that are tried in every order; more only in two orders
+WANTED, COUNTS = 2, 8  # pipelines to find, and numbers of microbatches to try
 WORK = 40_000_000  # of pricing, on all islands together; see `LayerCosts.work`
-OPENING = 0.7  # of it, to price layers on submeshes; the rest settles what looks best
+OPENING = 0.7  # share for pricing layers on submeshes; the rest settles the best pipelines
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One question to the dynamic program: islands by number, in the order of their stages."""
+    """One query of the dynamic program: islands by number, in the order of their stages."""
 
     order: tuple[int, ...]
     num_microbatches: int
@@ -41,12 +41,12 @@ class Asked:
 
 
 class IslandSearch:
-    """The pipelines of one program over the islands of a cluster, or on one of them.
+    """Searches the pipelines of one program over the islands of a cluster, or on one of them.
 
     Args:
-        alone: of each island, the search for shapes on it alone.
+        alone: for each island, the search for shapes on it alone.
         counts: numbers of microbatches to try.
-        spent: share of the time for the search that is gone.
+        spent: the spent share of the search's time.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class IslandSearch:
         self._firsts = [0, *itertools.accumulate(sizes)]
 
     def run(self) -> list[Proposal]:
-        """The fastest first; none where nothing fits."""
+        """Proposals, fastest first; none if nothing fits."""
         own = [self._on_one(number) for number in range(len(self._alone))]
         proposals = [each for each in (*own, *self._across()) if each is not None]
         return sorted(proposals, key=lambda each: each.step_time_s)
@@ -88,7 +88,7 @@ class IslandSearch:
         return replace(proposal, shape=msgspec.structs.replace(proposal.shape, meshes=meshes))
 
     def _across(self) -> list[Proposal | None]:
-        """The fastest on two islands or more."""
+        """The fastest pipelines on two or more islands."""
         self._open()
         found: list[tuple[Asked, Pipeline]] = []
         left = list(self._questions())
@@ -98,14 +98,14 @@ class IslandSearch:
             asked, pipeline = best
             left.remove(asked)
             if self._may_ask(1.0) and self._settle(asked, pipeline):
-                left.insert(0, asked)  # likely still the fastest: others are soon told to be slower
+                left.insert(0, asked)  # likely still the fastest: others soon prove slower
             else:
                 found.append(best)
             best = self._best_of(left)
         return [self._proposal(*each) for each in found]
 
     def _best_of(self, asked: Sequence[Asked]) -> tuple[Asked, Pipeline] | None:
-        """The fastest pipeline by what is known, and the question that it answers."""
+        """The fastest pipeline by current prices, and its query."""
         best = None
         for each in asked:
             pipeline = self._best(each, math.inf if best is None else best[1].step_time_s)
@@ -139,7 +139,7 @@ class IslandSearch:
                     yield Asked(order, count, name)
 
     def _places(self, order: Sequence[int]) -> list[tuple[int, Place]]:
-        """Where stages may lie on the line of some islands, with the number of the island."""
+        """The possible places of stages on a line of islands, each with the island's number."""
         found, at = [], 0
         for number in order:
             island = self.cluster.islands[number]
@@ -150,7 +150,7 @@ class IslandSearch:
         return found
 
     def _best(self, asked: Asked, below_s: float) -> Pipeline | None:
-        """The best stages by what is known, if they are faster than that."""
+        """The best stages by current prices, if they are faster than `below_s`."""
         places, count = self._places(asked.order), asked.num_microbatches
         after = dict(itertools.pairwise(asked.order))
 
@@ -179,7 +179,7 @@ class IslandSearch:
         return plan_stages(line, num_stages=stages, below_s=below_s)
 
     def _crossing_s(self, number: int, following: int, size: int, count: int) -> Floats:
-        """As `StagePrices.send_s`, from the end of an island to the beginning of another."""
+        """As `StagePrices.send_s`, from the end of one island to the beginning of another."""
         behind, first = self._firsts[number + 1], self._firsts[following]
         size_there = min(size, self.cluster.islands[following].num_devices)
         source = mesh_of((size,), range(behind - size, behind))
@@ -189,7 +189,7 @@ class IslandSearch:
     def _stages(
         self, asked: Asked, pipeline: Pipeline
     ) -> Iterator[tuple[int, tuple[int, int, int, int, int]]]:
-        """The island of each stage, and what `StagePrices.settle` takes of it."""
+        """The island of each stage, and the arguments of `StagePrices.settle` for it."""
         places, count = self._places(asked.order), asked.num_microbatches
         behind = len(pipeline.stages) - 1
         for stage, ((first, last, size), m) in enumerate(
@@ -199,8 +199,8 @@ class IslandSearch:
             yield places[m][0], (size, count, held, first, last)
 
     def _settle(self, asked: Asked, pipeline: Pipeline) -> bool:
-        """Asks for the prices that the stages rest on, then for those on views of their submeshes
-        that are not looked at; whether any was new."""
+        """Prices what the stages depend on, then their layers on unexplored views of their
+        submeshes; whether any price was new."""
         stages = list(self._stages(asked, pipeline))
         new = False
         for number, stage in stages:
@@ -211,12 +211,12 @@ class IslandSearch:
         return new
 
     def _first(self, number: int) -> int:
-        """The microbatches in which layers are priced first on an island."""
+        """The number of microbatches at which layers are first priced on an island."""
         has = self.prices[number].has
         return next((count for count in self._counts if has(count)), 1)
 
     def _proposal(self, asked: Asked, pipeline: Pipeline) -> Proposal | None:
-        """The pipeline as the compiler takes it; None if its stages cannot be cut so."""
+        """The pipeline in the compiler's form; None if its stages cannot be cut this way."""
         meshes: list[Mesh] = []
         recompute = []
         used = dict.fromkeys(asked.order, 0)
@@ -240,7 +240,7 @@ class IslandSearch:
 
 
 def _apart(counts: Sequence[int]) -> list[int]:
-    """Those that are at least twice, or at most half of, any before them."""
+    """Those that are at least twice, or at most half of, all earlier ones."""
     found: list[int] = []
     for count in counts:
         if all(max(count / other, other / count) >= 2 for other in found):

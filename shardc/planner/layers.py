@@ -1,8 +1,8 @@
-"""The layers that the search moves between stages, and which of them are alike.
+"""The layers that the search distributes over stages, and which of them are alike.
 
 A loop over layers is cut into its first iteration, its second, and the rest; every iteration of the
-rest is a layer like the second. So a model of a hundred scanned layers has as many layers, and four
-kinds of them.
+rest is a layer like the second. So a model of a hundred scanned layers has that many layers, but
+only four kinds of them.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from shardc.compiler import find, origins, outline
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
 
-MANY = 1 << 20  # microbatches in flight for which a layer keeps nothing but what it is sent
-NOWHERE: Origin = (-1, 0)  # what begins a first layer without ops of its own
+MANY = 1 << 20  # microbatches in flight at which a layer keeps only what it receives
+NOWHERE: Origin = (-1, 0)  # origin of a first layer without ops of its own
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Layers:
     """All layers of a program, in order.
 
     Attributes:
-        origins: what begins each of them (`shardc.compiler.origins`).
-        samples: for each layer the number of the sample that stands for it.
-        behind: for each layer the sample behind which is what is behind the layer.
-        starts: what begins each sample in the module whose loops are cut into samples.
-        kinds: the samples that are unlike all before them.
+        origins: the first op of each layer (`shardc.compiler.origins`).
+        samples: for each layer, the number of its sample.
+        behind: for each layer, the sample whose end has the same outgoing values.
+        starts: the first op of each sample in the module whose loops are cut into samples.
+        kinds: the samples that are unlike all earlier ones.
     """
 
     origins: tuple[Origin, ...]
@@ -41,8 +41,8 @@ class Layers:
 
 
 def layer_loops(module: Module, least_share: float) -> list[tuple[int, int]]:
-    """(first iteration, iterations) of the loops over layers of a prepared module, of three or more
-    iterations, that make up at least a share of the FLOPs; counted over all such loops."""
+    """(first iteration, iterations) of the loops over layers of a prepared module with at least
+    three iterations and at least this share of the FLOPs; counted over all such loops."""
     with module.context:
         flow = stacked_layers(module.operation, state_arguments(main_function(module.operation)))
     return [
@@ -57,12 +57,12 @@ def layer_loops(module: Module, least_share: float) -> list[tuple[int, int]]:
 def find_layers(
     split_module: Module, loops: Sequence[tuple[int, int]], at_least: int = 1
 ) -> tuple[Layers, Module] | StageRefusal:
-    """The layers of a split module, and its samples outlined as stages; why there are too few.
+    """The layers of a split module and its samples outlined as stages, or why there are too few.
 
     Args:
-        loops: (first iteration, iterations) of the loops over layers that are cut behind their
-            first and second iteration.
-        at_least: layers that there must be, iterations included.
+        loops: (first iteration, iterations) of the loops over layers to cut after their
+            first and second iterations.
+        at_least: required number of layers, iterations included.
     """
     more = sum(trips - 3 for _, trips in loops)
     with split_module.context:
@@ -96,10 +96,10 @@ def find_layers(
 
 
 def outlined_samples(split_module: Module, layers: Layers, again: bool = False) -> Module | None:
-    """The samples as stages of a module cut into other microbatches; None if some are not there.
+    """The samples as stages of a module with other microbatches; None if some do not exist in it.
 
     Args:
-        again: the samples keep as little as they can, and make all else again.
+        again: the samples keep as little as possible and recompute everything else.
     """
     positions = find(split_module, layers.starts[1:])
     recompute = (MANY,) * len(layers.starts) if again else ()

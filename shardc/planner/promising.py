@@ -1,4 +1,4 @@
-"""The shapes of a program that are worth planning exactly, found by the prices of its layers."""
+"""Finds the shapes of a program that are worth planning exactly, by the prices of its layers."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,19 +25,19 @@ from shardc.planner.proposal import Found, Proposal, by_use
 from shardc.planner.shapes import WANTED, ShapeSearch
 from shardc.planner.split_cache import Splits
 
-LEAST_SHARE = 1 / 16  # of the FLOPs, in a loop over layers that is cut for stages
-MOST = 4096  # microbatches that a search looks at: a host starts each of their programs
-PRIMES = (2, 3, 5, 7, 11, 13)  # microbatches that are tried to see whether the batch can be cut
+LEAST_SHARE = 1 / 16  # of the FLOPs: loops over layers with less are not cut for stages
+MOST = 4096  # microbatches considered by a search; the host launches each of their programs
+PRIMES = (2, 3, 5, 7, 11, 13)  # microbatches tried to find out whether the batch can be split
 
 
 @dataclass(frozen=True)
 class Promising:
-    """What the search found.
+    """The result of the search.
 
     Attributes:
-        found: the fastest first.
-        search: which has found them.
-        across: pipelines over islands of unlike devices, the fastest first.
+        found: fastest first.
+        search: the search that found them.
+        across: pipelines over islands of unlike devices, fastest first.
     """
 
     found: list[Found]
@@ -48,8 +48,8 @@ class Promising:
 def microbatch_counts(
     module: Module, splits: Splits, loop_cuts: tuple[int, ...], cluster: Cluster
 ) -> list[int] | MicrobatchRefusal:
-    """Every number of microbatches up to `MOST` that the batch divides into, rising; why it cannot
-    be cut, if it can be cut neither into a usual number of them nor into any of `PRIMES`."""
+    """All numbers of microbatches up to `MOST` that divide the batch, ascending; the refusal if
+    neither a usual number nor any of `PRIMES` can split it."""
     counts = [n for n in divisors(splits.batch_rows) if n <= MOST]
     usual = by_use(counts[1:], cluster)[:1]
     if usual and isinstance(splits.try_at(usual[0], loop_cuts), Module):
@@ -80,16 +80,16 @@ def promising_shapes(
     note: Callable[[MicrobatchRefusal], None],
     wanted: int = WANTED,
 ) -> Promising | StageRefusal | None:
-    """Searches stages, submeshes, views, microbatches and schedules, all that is left open.
+    """Searches all open choices of stages, submeshes, views, microbatches and schedules.
 
-    None where several stages are asked for and the batch cannot be cut, or is run through several
-    times: they gain no time then, and the cheapest ones would leave most devices idle. Why there
-    are not so many stages, where the program cannot be cut into them.
+    None if several stages are requested but the batch cannot be split, or needs several sweeps:
+    stages then save no time, and the cheapest ones would leave most devices idle. A StageRefusal
+    if the program cannot be cut into that many stages.
 
     Args:
-        spent: share of the time for the search that is gone.
-        wanted: as of `ShapeSearch`.
-        note: is told why the batch cannot be cut, if it cannot.
+        spent: the spent share of the search's time.
+        wanted: as in `ShapeSearch`.
+        note: receives the refusal if the batch cannot be split.
     """
     loops = layer_loops(module, LEAST_SHARE)
     loop_cuts = tuple(cut for first, _ in loops for cut in (first + 1, first + 2))
@@ -127,8 +127,8 @@ def promising_shapes(
         limit = options.memory_limit_bytes or equal.device.memory_bytes
         return StagePrices(costs, views, doubtful, equal, limit, FunctionKind.BACKWARD in kinds)
 
-    # Without microbatches a pipeline gains no time; with several runs its first stage would go
-    # through all of them alone before the others begin.
+    # Without microbatches a pipeline saves no time; with several sweeps, its first stage would run
+    # all but the last of them alone before the others begin.
     piped = [c for c in counts if c > 1 and not runs] if options.stages == "auto" else counts
 
     def search_on(equal: Cluster) -> ShapeSearch:
@@ -147,7 +147,7 @@ def promising_shapes(
 def _reference(
     splits: Splits, counts: list[int], loop_cuts: tuple[int, ...], cluster: Cluster
 ) -> int:
-    """The microbatches in which layers are found: those in which they are priced first."""
+    """The number of microbatches in which layers are found, and priced first."""
     for count in by_use([n for n in counts if n > 1], cluster):
         if isinstance(splits.try_at(count, loop_cuts), Module):
             return count
@@ -155,8 +155,8 @@ def _reference(
 
 
 def _views(cluster: Cluster, options: PlanOptions) -> dict[int, list[Mesh]]:
-    """The meshes that a stage may have, by their number of devices; none on an island that is
-    smaller than the mesh asked for."""
+    """The meshes that a stage may have, by number of devices; none on an island smaller
+    than the requested mesh."""
     if options.mesh != "auto":
         size = math.prod(options.mesh)
         if size > cluster.num_devices:
@@ -166,7 +166,7 @@ def _views(cluster: Cluster, options: PlanOptions) -> dict[int, list[Mesh]]:
 
 
 def _is_doubtful(view: Mesh, cluster: Cluster) -> bool:
-    """Whether a view has two axes inside a node, or one that lies across nodes otherwise."""
+    """Whether a view has two axes inside a node, or an axis across nodes that is not a node."""
     per_node = cluster.num_devices_per_node
     inside = len(view.device_ids) <= per_node
     return len(view.shape) > 1 if inside else view.shape[-1] != per_node

@@ -1,4 +1,4 @@
-"""A shape of the pipeline that is worth planning, and what its stages send to each other."""
+"""A pipeline shape that is worth planning, before it is planned."""
 
 import itertools
 import math
@@ -24,19 +24,19 @@ from shardc.schedule.registry import executable_schedule
 from shardc.schedule.work import Work
 from shardc.solver.pipeline.stages import Pipeline
 
-PER_ROOT = 16  # first guess of the microbatches, per square root of the devices
+PER_ROOT = 16  # initial guess of microbatches, per square root of the number of devices
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A shape of the pipeline and what it may take (0.0: nothing is known); `layers` per stage."""
+    """A pipeline shape and its estimated step (0.0: unknown); `layers` per stage."""
 
     shape: PipelineShape
     step_time_s: float
     layers: tuple[tuple[int, ...], ...]
 
     def judged(self, name: str, missing_bytes: int = 0) -> Alternative:
-        """What is known of it before it is planned; `name` says who proposed it."""
+        """It as an alternative, before it is planned; `name` is its proposer."""
         shape = self.shape
         return Alternative(
             name,
@@ -50,11 +50,11 @@ class Proposal:
 
 
 def whole_views(cluster: Cluster, options: PlanOptions) -> list[Mesh]:
-    """All devices as one mesh, in every way or in the one that was asked for; those whose last
-    axis is a node, or all of it, come first.
+    """All devices as one mesh, in every shape or the requested one; meshes whose last
+    axis is a node, or everything, come first.
 
     Raises:
-        PlanError: SHARDC-101, the mesh that was asked for has more devices than there are.
+        PlanError: SHARDC-101, the requested mesh has more devices than there are.
     """
     asked = options.mesh
     if asked == "auto":
@@ -79,12 +79,12 @@ def even_proposals(
     schedule: str,
     loop_cuts: tuple[int, ...],
 ) -> list[Proposal] | StageRefusal:
-    """Stages of equal FLOPs on equal submeshes, one proposal for each view of the submesh; loops
-    over layers are cut at `loop_cuts` in the module. Why there are not so many stages, if not.
+    """Stages of equal FLOPs on equal submeshes, one proposal per view of the submesh, with loops
+    over layers cut at `loop_cuts` in the module; or why there are fewer stages.
 
     Raises:
-        ScheduleError: SHARDC-242, the schedule takes no such number of chunks, or there are fewer
-            layers than it has chunks.
+        ScheduleError: SHARDC-242, the schedule does not support the number of chunks, or there are
+            fewer layers than chunks.
     """
     assert isinstance(options.stages, int)
     count = options.stages
@@ -118,7 +118,7 @@ def even_proposals(
 
 
 def with_fewer_loop_cuts(split_module: Module, splits: Splits, proposal: Proposal) -> Proposal:
-    """The same stages with no loop cut but where one begins, if they can be had so."""
+    """The same stages with loops cut only where a stage begins, if that is possible."""
     begins = origins(split_module, proposal.shape.cuts)
     known = [each for each in begins if each is not None]
     if len(known) < len(begins):
@@ -131,23 +131,23 @@ def num_chunks(schedule: str, options: PlanOptions) -> int:
     """Stages per device group in a pipeline with a schedule.
 
     Raises:
-        ScheduleError: SHARDC-242, it takes no such number as is asked for.
+        ScheduleError: SHARDC-242, it does not support the requested number.
     """
     asked = None if options.chunks == "auto" else options.chunks
     return executable_schedule(schedule).num_chunks(asked)
 
 
 def meshes_of_stages(groups: Sequence[Mesh], schedule: str, chunks: int) -> tuple[Mesh, ...]:
-    """The mesh of each stage, where a schedule puts `chunks` stages on each of `groups`, and of
-    each second copy."""
+    """The mesh of each stage, second copies included, for a schedule that puts `chunks` stages on
+    each of `groups`."""
     family = executable_schedule(schedule)
     work = Work(len(groups), family.replicas, chunks=chunks, replicas=family.replicas)
     return tuple(groups[group] for of_stage in family.place(work) for group in of_stage)
 
 
 def with_copies(shape: PipelineShape) -> PipelineShape:
-    """A shape that has each stage once, with the second copies that its schedule has: each on the
-    mesh of the first stage of the device group where it stands."""
+    """Adds the second copies that a schedule has to a shape without them: each on the
+    mesh of the first stage of its device group."""
     family = executable_schedule(shape.schedule)
     work = Work(
         len(shape.meshes) // shape.num_chunks,
@@ -166,11 +166,12 @@ def with_copies(shape: PipelineShape) -> PipelineShape:
 def with_schedule(
     proposal: Proposal, splits: Splits, schedule: str, options: PlanOptions
 ) -> Proposal:
-    """A proposal with one stage per device group, for another schedule. Where that has several of
-    them, the stages are cut again: all of even work. One group alone stays as it is.
+    """A proposal with one stage per device group, adapted to another schedule. If that has several
+    per group, the stages are cut again, with even work. A single group stays as it is.
 
     Raises:
-        ScheduleError: SHARDC-242, there are fewer layers, or the schedule takes no such counts.
+        ScheduleError: SHARDC-242, there are fewer layers, or the schedule does not support the
+            counts.
     """
     shape, chunks = proposal.shape, num_chunks(schedule, options)
     groups = len(shape.meshes)
@@ -178,7 +179,7 @@ def with_schedule(
         return proposal
     family = executable_schedule(schedule)
     again: tuple[int, ...] = ()
-    if any(shape.recompute):  # stages that stay make forward values again as before
+    if any(shape.recompute):  # stages that are not cut again recompute as before
         again = family.in_flight(family.work(Work(groups, shape.num_microbatches), chunks))
         if chunks == 1:
             again = tuple(n if old else 0 for n, old in zip(again, shape.recompute, strict=True))
@@ -203,7 +204,7 @@ def with_schedule(
 def _even_cuts(
     split_module: Module, schedule: str, groups: int, chunks: int
 ) -> tuple[int, ...] | StageRefusal:
-    """Where stages of even work begin, `chunks` for each device group."""
+    """The starts of stages of even work, `chunks` per device group."""
     positions = layer_positions(split_module.operation, exactly=groups * chunks)
     if not isinstance(positions, StageRefusal):
         return positions[1:]
@@ -229,7 +230,7 @@ class Found:
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """What a pipeline is looked for with: `size` devices in each stage, 0 for any."""
+    """The parameters of a query: `size` devices per stage, 0 for any."""
 
     num_stages: int
     size: int
@@ -240,12 +241,12 @@ class Key:
 def proposal_of(
     shape: PipelineShape, pipeline: Pipeline, splits: Splits, origin: Callable[[int], Origin]
 ) -> Proposal | None:
-    """The stages of a pipeline as the compiler takes them; None if they do not begin where layers
-    do, or the batch cannot be cut then.
+    """The stages of a pipeline in the compiler's form; None if they do not begin at layers,
+    or the batch cannot be split with these cuts.
 
     Args:
-        shape: all of it but the cuts.
-        origin: what begins a layer.
+        shape: everything but the cuts.
+        origin: the first op of a layer.
     """
     cut = splits.shape_at(shape, [origin(first) for first, _, _ in pipeline.stages[1:]])
     if cut is None:
@@ -255,13 +256,13 @@ def proposal_of(
 
 
 def by_use(counts: Sequence[int], cluster: Cluster) -> list[int]:
-    """Numbers of microbatches, those first that pipelines on so many devices often have."""
+    """Numbers of microbatches, starting with those usual for pipelines on this many devices."""
     wanted = PER_ROOT * math.sqrt(cluster.num_devices)
     return sorted(counts, key=lambda count: abs(math.log(count / wanted)))
 
 
 def distinct(found: Sequence[Found], most: int) -> list[Found]:
-    """The first ones that differ in more than the number of microbatches; then the others."""
+    """First those that differ in more than the number of microbatches; then the others."""
     seen: set[object] = set()
     first: list[Found] = []
     rest: list[Found] = []

@@ -1,4 +1,4 @@
-"""What a plan is asked for, and how much of that a program allows."""
+"""The request for a plan, and how much of it a program allows."""
 
 import math
 
@@ -17,11 +17,11 @@ from shardc.ir.walk import body, main_function, ops
 from shardc.options import PlanOptions
 from shardc.planner.split_cache import Splits
 
-MOST_EARLIER = 0.5  # of the FLOPs, in earlier runs of the microbatches in front of a pipeline
+MOST_EARLIER = 0.5  # share of the FLOPs that sweeps before a pipeline may have
 
 
 def step_flops(split_module: Module, num_microbatches: int) -> int:
-    """FLOPs of a step whose module `split` gave."""
+    """FLOPs of a step of a module returned by `split`."""
     with split_module.context:
         return sum(
             op_cost(op).flops * (num_microbatches if get_str(op, PHASE) == "body" else 1)
@@ -44,9 +44,9 @@ def check_stages(cluster: Cluster, options: PlanOptions) -> None:
     asked, devices = options.stages, cluster.num_devices
     if asked != "auto" and asked > devices:
         raise StageError(
-            f"{asked} stages were asked for, and cluster '{cluster.name}' has {devices}"
+            f"{asked} stages are requested, and cluster '{cluster.name}' has {devices}"
             f" device{'s' * (devices != 1)}",
-            help=f"ask for at most {devices} stages, or for a larger cluster",
+            help=f"request at most {devices} stages, or use a larger cluster",
             code="SHARDC-162",
         )
     size = 1 if options.mesh == "auto" else math.prod(options.mesh)
@@ -60,10 +60,10 @@ def check_stages(cluster: Cluster, options: PlanOptions) -> None:
 
 
 def most_microbatches(splits: Splits, options: PlanOptions) -> tuple[int, MicrobatchRefusal | None]:
-    """The most microbatches that are possible, up to those asked for, and why there are no more.
+    """The most microbatches possible, up to the request, and why there are no more.
 
     Raises:
-        MicrobatchError: SHARDC-141, the batch arguments that were named cannot be the batch.
+        MicrobatchError: SHARDC-141, the named batch arguments cannot be the batch.
     """
     assert options.microbatches != "auto"
     count, first = options.microbatches, None
@@ -79,8 +79,8 @@ def most_microbatches(splits: Splits, options: PlanOptions) -> tuple[int, Microb
 
 
 def _earlier_runs(splits: Splits, count: int, options: PlanOptions) -> MicrobatchRefusal | None:
-    """The refusal of microbatches in stages that were asked for, if earlier runs are most of the
-    work: each stage does by itself what it needs of them, before the pipeline begins."""
+    """Refuses requested microbatches in stages if earlier sweeps are most of the work: each
+    stage runs its part of them alone, before the pipeline begins."""
     module = splits.whole(count)
     why = get_str(module.operation, RUNS)
     if why is None or options.stages in (1, "auto"):
@@ -90,14 +90,14 @@ def _earlier_runs(splits: Splits, count: int, options: PlanOptions) -> Microbatc
         return None
     return MicrobatchRefusal(
         RefusalReason.WHOLE_BATCH,
-        f"with more, {why}; these runs, before the pipeline, are {share:.0%} of the FLOPs",
+        f"with more, {why}; these sweeps, before the pipeline, are {share:.0%} of the FLOPs",
         help="use stages=1 or microbatches=1",
     )
 
 
 def too_few_layers(splits: Splits, options: PlanOptions, most: int) -> MicrobatchRefusal | None:
-    """Why there should be one microbatch instead of those asked for, if more than `most` stages are
-    possible then: sums over the batch leave few layers to the pipeline of the microbatches."""
+    """Why to use one microbatch instead of the requested ones, if that allows more than `most`
+    stages: sums over the batch leave few layers to the pipeline of the microbatches."""
     count, stages = options.microbatches, options.stages
     if count == "auto" or count == 1 or stages == "auto":
         return None
@@ -109,18 +109,18 @@ def too_few_layers(splits: Splits, options: PlanOptions, most: int) -> Microbatc
     return MicrobatchRefusal(
         RefusalReason.WHOLE_BATCH,
         f"with {count} the forward pass has too few layers for {stages} stages:"
-        f" {why or 'most of it waits for sums over the whole batch'}",
+        f" {why or 'most of it depends on sums over the whole batch'}",
     )
 
 
 def state_bytes(split_module: Module) -> int:
-    """Bytes of the arguments, which every number of microbatches has to hold."""
+    """Bytes of the arguments, which are held with any number of microbatches."""
     arguments = body(main_function(split_module.operation)).arguments
     return sum(num_bytes(argument) for argument in arguments)
 
 
 def no_pipeline(stages: int, limit_bytes: int, cluster: Cluster) -> InfeasibleError:
-    """The error where no pipeline of so many stages fits into memory."""
+    """The error if no pipeline of this many stages fits into memory."""
     return InfeasibleError(
         f"no pipeline of {stages} stages fits into {limit_bytes:,} bytes on each of"
         f" {cluster.num_devices} devices",

@@ -1,11 +1,11 @@
-"""Choose the shape of the pipeline: microbatches, stages, their meshes and the schedule.
+"""Chooses the shape of the pipeline: microbatches, stages, their meshes and the schedule.
 
-Shapes are ranked by the prices of layers (`shardc.planner.promising`), one stage among them, and
-the best few are planned exactly, as they will run, memory included. The shape whose simulated
-schedule is shortest wins. Where one shape is asked for, or layers cannot be told apart, shapes are
-planned exactly at once.
+Shapes (a single stage among them) are ranked by the prices of layers
+(`shardc.planner.promising`). The best few are planned exactly, as they will run, memory included,
+and the one with the shortest simulated schedule wins. If only one shape is requested, or layers
+cannot be identified, shapes are planned exactly right away.
 
-Budgets are counted work; the time limit only stops what takes too long.
+Budgets count work; the time limit only stops what takes too long.
 """
 
 import math
@@ -53,10 +53,10 @@ from shardc.schedule.registry import AUTO, executable_schedule
 from shardc.solver.interrupt import finish, poll_between
 from shardc.solver.solve import LimitError
 
-MOST_PLANNED, MOST_TRIED = 3, 9  # shapes that are planned exactly, if they fit, and if they do not
-RANKED_OPS, UNRANKED_OPS = 12_000, 40_000  # of all these, if estimates order them, and if not
-MOST_TO_FIT = 64  # microbatches that are tried where fewer do not fit, and nothing is estimated
-SEARCHING = 0.7  # share of the time limit after which no more layers are priced in any case
+MOST_PLANNED, MOST_TRIED = 3, 9  # shapes planned exactly, if they fit and if they do not
+RANKED_OPS, UNRANKED_OPS = 12_000, 40_000  # their total ops, with and without ranking estimates
+MOST_TO_FIT = 64  # microbatches to try if fewer do not fit, and there are no estimates
+SEARCHING = 0.7  # share of the time limit after which no more layers are priced
 
 
 def plan_program(
@@ -65,15 +65,15 @@ def plan_program(
     options: PlanOptions,
     progress: Progress | None = None,
 ) -> Plan:
-    """The best plan that was found for a prepared module; `module` is not changed.
+    """The best plan found for a prepared module, which is not changed.
 
-    Where the program cannot be cut into the microbatches or stages that were asked for, the plan
-    has the most that are possible, and says so in `unmet`. Ctrl-C returns the best plan so far.
+    If the program cannot be cut into the requested microbatches or stages, the plan
+    has as many as possible, and says so in `unmet`. Ctrl-C returns the best plan so far.
 
     Raises:
-        MicrobatchError: SHARDC-141, the batch arguments that were named cannot be the batch.
+        MicrobatchError: SHARDC-141, the named batch arguments cannot be the batch.
         StageError: SHARDC-162, more stages than devices.
-        ClusterError: SHARDC-101, stages on the mesh asked for take more devices than there are.
+        ClusterError: SHARDC-101, stages on the requested mesh take more devices than there are.
         InfeasibleError: SHARDC-220, no shape fits into the memory limit.
         KeyboardInterrupt: interrupted before there was any plan.
     """
@@ -81,12 +81,12 @@ def plan_program(
 
 
 class Planner:
-    """Plans one program, and keeps what it judged on the way.
+    """Plans one program, and records what it considered.
 
     Attributes:
         tried: the shapes that were planned exactly.
-        promising: what the search found; None: it was not asked.
-        weighed: the schedules that were looked at for the pipeline that won.
+        promising: the result of the search; None: it did not run.
+        weighed: the schedules considered for the winning pipeline.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Planner:
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
         self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
         self.asked_chunks = options.chunks
-        if options.schedule == "auto":  # shapes are searched for with one stage per device group
+        if options.schedule == "auto":  # the search uses one stage per device group
             self.options = msgspec.structs.replace(self.options, chunks="auto")
         self.chunks = num_chunks(self.schedule, self.options)
         one_each = self.chunks * executable_schedule(self.schedule).replicas == 1
@@ -117,7 +117,7 @@ class Planner:
         self.schedules = list(AUTO) if options.schedule == "auto" else [self.base]
 
     def run(self) -> Plan:
-        """The best plan; raises as `plan_program`."""
+        """The best plan; raises like `plan_program`."""
         check_stages(self.cluster, self.options)
         self._settle_microbatches()
         views = whole_views(self.cluster, self.options)
@@ -154,7 +154,7 @@ class Planner:
             return self._plan_of(self.tried.best)
 
     def _keep_best(self) -> None:
-        """After an interrupt: what is left to do ends soon, and polls no more."""
+        """After an interrupt: the remaining work ends soon, and no longer polls."""
         finish()
         self.tried.notes.append(Note(NoteCode.INTERRUPTED))
 
@@ -169,10 +169,10 @@ class Planner:
         plan = recorded(plan, best, self.splits, limit, [*self.tried.judged.values()])
         return msgspec.structs.replace(plan, unmet=tuple(self.unmet), schedules=self.weighed)
 
-    # ---- what was asked for ----
+    # ---- the request ----
 
     def _settle_microbatches(self) -> None:
-        """The most microbatches that are possible, up to those that were asked for."""
+        """The most microbatches possible, up to the request."""
         if self.options.microbatches == "auto":
             return
         count, refusal = most_microbatches(self.splits, self.options)
@@ -180,7 +180,7 @@ class Planner:
             self._take_fewer("microbatches", count, refusal)
 
     def _take_fewer(self, name: str, count: int, why: MicrobatchRefusal | StageRefusal) -> None:
-        """Plans only `count` of the stages or microbatches that were asked for, and notes it."""
+        """Plans only `count` of the requested stages or microbatches, and notes it."""
         self._note_fewer(name, count, why)
         self.options = msgspec.structs.replace(self.options, **{name: count})
 
@@ -194,10 +194,10 @@ class Planner:
         else:
             self.unmet.append(Note(NoteCode.FEWER, {**data, "asked": asked}))
 
-    # ---- shapes that are planned without an estimate ----
+    # ---- shapes planned without an estimate ----
 
     def _direct(self, views: list[Mesh]) -> list[Proposal] | None:
-        """The shapes to plan where the request leaves little open; None: they are searched for."""
+        """The shapes to plan if the request leaves little open; None: search for them."""
         asked = self.options
         count = asked.microbatches
         if asked.stages == 1 and (len(views) == 1 or count != "auto"):
@@ -209,7 +209,7 @@ class Planner:
         return self._even(count)
 
     def _even(self, count: int) -> list[Proposal]:
-        """Stages of even work, as many as are asked for or as there can be."""
+        """Stages of even work: the requested number, or as many as possible."""
         for _ in range(2):
             assert isinstance(self.options.stages, int)
             pieces = self.options.stages * self.chunks
@@ -229,7 +229,7 @@ class Planner:
         raise AssertionError("there are as many stages as there are layers")
 
     def _plan_each(self, proposals: Sequence[Proposal]) -> None:
-        """Plans shapes that are not estimated to be slower than the best, while there is time."""
+        """Plans shapes unless estimated to be slower than the best, while there is time."""
         gap, effort_s = gap_and_effort(len(proposals) == 1)
         for proposal in proposals:
             slow = proposal.step_time_s > FAR * self.tried.best_s
@@ -247,7 +247,7 @@ class Planner:
                     break
                 found = self.tried.plan(proposal, gap, effort_s, self.tried.best_s)
                 if isinstance(found, LimitError) and found.peak_bytes is None:
-                    break  # however it is split over the devices, it is too much
+                    break  # too large under any split over the devices
             count = self._next_count(count) if self.tried.best is None else None
 
     def _whole_proposals(self, count: int, views: list[Mesh]) -> list[Proposal]:
@@ -266,7 +266,7 @@ class Planner:
         state = state_bytes(self.splits.whole(count)) / self.cluster.num_devices
         if state >= self.limit:
             return None
-        # At most the rest shrinks with the microbatches.
+        # At best, everything but the state shrinks with the microbatches.
         over = (self.tried.infeasible.least_bytes - state) / (self.limit - state)
         more = 2 * count
         while more < count * over:
@@ -277,7 +277,7 @@ class Planner:
             more *= 2
         return None
 
-    # ---- shapes that are searched for ----
+    # ---- shapes found by the search ----
 
     def _promising(self) -> Promising | None:
         """Shapes worth planning exactly, the most promising first."""
@@ -316,7 +316,7 @@ class Planner:
 
     def _plan_best(self, promising: Promising) -> None:
         """Plans the most promising shapes exactly, as long as one may be faster than the best; and
-        more of them if none fits, or the best is slower than others are estimated to be."""
+        more of them if none fits, or the best is slower than estimates for others."""
         self._plan_each(promising.across)
         self._plan_found(promising, promising.found)
         best_s = self.tried.best_s

@@ -1,10 +1,10 @@
-"""Ranks the shapes of a pipeline by what their layers cost.
+"""Ranks the shapes of a pipeline by the prices of their layers.
 
-A shape is a number of stages, microbatches and a schedule; how many layers each stage has and which
-view of its submesh comes from the dynamic program (`shardc.solver.pipeline.stages`). Shapes are
-taken up best first by an estimate that is too low rather than too high, and prices of layers are
-only asked for where such a shape needs them: views that no price is known of count as if all work
-were split evenly and nothing were sent; prices in other microbatches are drawn through those known.
+A shape is a number of stages, microbatches and a schedule; the dynamic program
+(`shardc.solver.pipeline.stages`) chooses the layers of each stage and the view of its submesh.
+Shapes are visited best first, by an estimate that tends to be low, and layers are priced only when
+such a shape needs it: views without any price count as if all work were split evenly and nothing
+were sent; prices in other microbatches are inter- or extrapolated.
 """
 
 import heapq
@@ -26,23 +26,23 @@ from shardc.planner.split_cache import Splits
 from shardc.solver.interrupt import poll_between
 from shardc.solver.pipeline.stages import INSIDE, Line, Pipeline, Place, plan_stages
 
-WANTED, LEAST = 4, 2  # shapes whose layers are priced exactly, at most; and unless they are FAR
-NEAR, FAR = 1.005, 1.05  # estimated so much slower than the best, a shape is not worth more
-WORTH = 0.97  # unequal stages must be estimated so much faster: estimates are no closer than that
+WANTED, LEAST = 4, 2  # shapes to price exactly: at most; and at least, unless they are FAR
+NEAR, FAR = 1.005, 1.05  # a shape estimated slower than the best by this factor is not worth more
+WORTH = 0.97  # unequal stages must be estimated faster by this factor: estimates are not closer
 WORK = 20_000_000  # of pricing, for one search; see `LayerCosts.work`
-OPENING = 0.7  # of the budget, for views not looked at; the rest settles what looks best
+OPENING = 0.7  # share of the budget for unexplored views; the rest settles the best shapes
 
 
 class ShapeSearch:
-    """The shapes of one program on one cluster.
+    """Searches the shapes of one program on one cluster.
 
     Args:
-        wanted: how many are priced exactly: if it is `WANTED`, those near the best, else all.
+        wanted: number to price exactly: if it is `WANTED`, those near the best, else all.
 
     Attributes:
-        prices: what stages cost.
+        prices: of stages.
         counts, whole_counts: numbers of microbatches to try with and without a pipeline.
-        exhausted: the budget ended before every promising shape was looked at.
+        exhausted: the budget ended before every promising shape was visited.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ShapeSearch:
         self._until_s = 0.0
 
     def run(self) -> list[Found]:
-        """The fastest first; none where nothing fits."""
+        """The shapes found, fastest first; none if nothing fits."""
         keys = list(self._keys())
         if not keys:
             return []
@@ -79,9 +79,9 @@ class ShapeSearch:
         queue = [(self._least_s(key), number, key, 0) for number, key in enumerate(keys)]
         heapq.heapify(queue)
         found: list[Found] = []
-        unsure: list[Found] = []  # that rest on prices in other microbatches
+        unsure: list[Found] = []  # depend on prices in other microbatches
         number = len(queue)
-        enough: dict[int, int] = {}  # size of a whole -> microbatches in which it is fastest
+        enough: dict[int, int] = {}  # size of a single stage -> its fastest number of microbatches
         while queue and len(found) < self._wanted:
             poll_between()
             least_s, _, key, rounds = heapq.heappop(queue)
@@ -90,14 +90,14 @@ class ShapeSearch:
             if found and not self._ranking and least_s > self._far_s(found):
                 break
             if key.num_stages == 1 and key.num_microbatches > enough.get(key.size, math.inf):
-                continue  # more of them only cost more
+                continue  # more microbatches only cost more
             number += 1
             if not self.prices.is_open(key.size):
                 self._open(key)
                 if self.prices.is_open(key.size):
                     heapq.heappush(queue, (self._least_s(key), number, key, 0))
                 continue
-            # Without any shape yet, those that hold less are looked at whatever is left.
+            # While no shape was found, points that hold less are priced whatever the budget.
             may_open = self._may_ask(OPENING) or not (found or unsure)
             if rounds == 0 and may_open:
                 self._open_prices(key)
@@ -127,18 +127,18 @@ class ShapeSearch:
         return sorted(found, key=lambda each: each.pipeline.step_time_s)
 
     def _first(self, key: Key) -> int:
-        """The microbatches at which layers are priced on a view for the first time."""
+        """The number of microbatches at which layers are first priced on a view."""
         if key.num_stages == 1:
             return key.num_microbatches
         near = by_use(self.counts, self.cluster)
         return next((count for count in near if self.prices.has(count)), near[0])
 
     def _may_ask(self, share: float = 1.0) -> bool:
-        """Whether a share of the budget is not spent yet."""
+        """Whether less than this share of the budget is spent."""
         return self.prices.work < share * WORK and self._spent() < share
 
     def _open(self, key: Key) -> None:
-        """Prices the layers on views of the size of a shape, if that may be."""
+        """Prices the layers on views of a shape's size, if the budget allows."""
         if not self._may_ask(OPENING):
             self.exhausted = True
             return
@@ -147,12 +147,12 @@ class ShapeSearch:
             self.prices.open_size(key.size, first)
 
     def _open_prices(self, key: Key) -> None:
-        """Prices layers where they hold less, if a shape may need that."""
+        """Prices layers at points that hold less, if a shape may need that."""
         held = self._held(key, key.num_stages - 1)
         self.prices.open_prices(key.size, key.num_microbatches, held)
 
     def _keys(self) -> Iterator[Key]:
-        """Every shape of equal stages, or those asked for."""
+        """Every shape of equal stages, or the requested ones."""
         devices, asked = self.cluster.num_devices, self.options.stages
         for size in self.prices.sizes:
             for stages in range(1, min(self.prices.num_layers, devices // size) + 1):
@@ -171,7 +171,7 @@ class ShapeSearch:
         return size == max(fitting)
 
     def _least_s(self, key: Key) -> float:
-        """Seconds that no split of the layers into equal stages gets below."""
+        """A lower bound on the seconds of any split of the layers into equal stages."""
         count, hops = key.num_microbatches, key.num_stages - 1
         all_s = self.prices.least_s(key.size, count)
         least_s = all_s * (1.0 + (count - 1) / key.num_stages)
@@ -186,20 +186,20 @@ class ShapeSearch:
         return max(far * found[0].pipeline.step_time_s, self._until_s)
 
     def widened(self, wanted: int, until_s: float) -> list[Found]:
-        """As `run`, for up to so many shapes that are estimated to take no longer than that; what
-        is priced already is not priced again."""
+        """Like `run`, for up to `wanted` shapes with estimates up to `until_s`; known
+        prices are reused."""
         self._wanted, self._until_s = max(wanted, self._wanted), until_s
         return self.run()
 
     def estimated(self) -> list[Found]:
-        """Every shape of equal stages on the submeshes whose layers are priced, as estimated now:
-        the fastest first. Nothing is priced."""
+        """Every shape of equal stages on submeshes with priced layers, with current estimates,
+        fastest first. Prices nothing."""
         shapes = [(key, self._best(key)) for key in self._keys() if self.prices.is_open(key.size)]
         found = [Found(key, pipeline) for key, pipeline in shapes if pipeline is not None]
         return sorted(found, key=lambda each: each.pipeline.step_time_s)
 
     def _line(self, sizes: tuple[int, ...], devices: int, key: Key) -> Line:
-        """The numbers for the dynamic program; not kept, as prices come in."""
+        """The input of the dynamic program; not cached, because prices change."""
         count, name = key.num_microbatches, key.schedule
         per_node = self.cluster.num_devices_per_node
         return Line(
@@ -213,12 +213,12 @@ class ShapeSearch:
         )
 
     def _best(self, key: Key) -> Pipeline | None:
-        """The best stages of a shape by what is known."""
+        """The best stages of a shape by current prices."""
         line = self._line((key.size,), key.num_stages * key.size, key)
         return plan_stages(line, num_stages=key.num_stages)
 
     def _best_that_fits(self, key: Key, may_open: bool) -> Pipeline | None:
-        """As `_best`; where nothing fits, with prices at every point, if they may be asked for."""
+        """Like `_best`; if nothing fits, with prices at every point, if the budget allows."""
         pipeline = self._best(key)
         if pipeline is not None or not may_open:
             return pipeline
@@ -226,15 +226,15 @@ class ShapeSearch:
         return self._best(key) if new else None
 
     def _is_settled(self, key: Key, pipeline: Pipeline) -> bool:
-        """Whether the stages of a pipeline rest on prices in its own microbatches."""
+        """Whether the stages of a pipeline depend only on prices in its own microbatches."""
         return all(self.prices.is_settled(*stage) for stage in self._asked(key, pipeline))
 
     def _is_fastest(self, key: Key, pipeline: Pipeline) -> bool:
-        """Whether no stage gives up time to hold less."""
+        """Whether no stage trades time for memory."""
         return all(self.prices.is_fastest(*stage) for stage in self._asked(key, pipeline))
 
     def _settle(self, key: Key, pipeline: Pipeline) -> bool:
-        """Asks for the prices that the stages of a pipeline rest on; whether any was new."""
+        """Prices what the stages of a pipeline depend on; whether any price was new."""
         new = False
         for stage in self._asked(key, pipeline):
             new |= self._may_ask() and self.prices.settle(*stage)
@@ -250,7 +250,7 @@ class ShapeSearch:
         ]
 
     def _price(self, key: Key, pipeline: Pipeline) -> bool:
-        """Settles the prices of a pipeline, then opens views not looked at; whether any was new."""
+        """Settles the prices of a pipeline, then opens unexplored views; whether any was new."""
         if self._settle(key, pipeline):
             return True
         if not self._may_ask(OPENING):
@@ -279,7 +279,7 @@ class ShapeSearch:
         return found
 
     def _best_of_any(self, key: Key, below_s: float) -> Pipeline | None:
-        """The best stages of any sizes by what is known, if they are faster than that."""
+        """The best stages of any sizes by current prices, if they are faster than `below_s`."""
         asked = None if self.options.stages == "auto" else self.options.stages
         line = self._line(self.prices.open_sizes(), self.cluster.num_devices, key)
         return plan_stages(line, num_stages=asked, below_s=below_s)
@@ -295,7 +295,7 @@ class ShapeSearch:
         ]
 
     def judged(self, each: Found, name: str) -> Alternative:
-        """What it is estimated to take; `name` says who proposed it."""
+        """It as an alternative, with its estimate; `name` is its proposer."""
         return Alternative(
             name,
             each.key.num_microbatches,
@@ -306,7 +306,7 @@ class ShapeSearch:
         )
 
     def _recompute(self, each: Found) -> tuple[int, ...]:
-        """Of each stage as in `PipelineShape`."""
+        """Per stage, as in `PipelineShape`."""
         key, stages = each.key, each.pipeline.stages
         held = [self._held(key, len(stages) - 1 - stage) for stage in range(len(stages))]
         count = key.num_microbatches
@@ -316,8 +316,8 @@ class ShapeSearch:
         )
 
     def proposal(self, each: Found) -> Proposal | None:
-        """The shape as the compiler takes it; None if its stages do not begin where layers do, or
-        cannot lie so on the nodes."""
+        """The shape in the compiler's form; None if its stages do not begin at layers, or cannot
+        be placed on the nodes."""
         key, stages = each.key, each.pipeline.stages
         try:
             firsts = place(self.cluster, [size for _, _, size in stages])

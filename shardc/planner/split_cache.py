@@ -1,4 +1,4 @@
-"""A program cut into microbatches, and at its loops over layers, in the ways the planner asks."""
+"""The splits of a program into microbatches and at its loops over layers, cached."""
 
 import math
 from collections.abc import Sequence
@@ -17,58 +17,58 @@ from shardc.plan.shape import PipelineShape
 
 
 class Splits:
-    """Makes each cut of a program once; arguments as of `shardc.compiler.split`."""
+    """Makes each split of a program once; arguments as in `shardc.compiler.split`."""
 
     def __init__(
         self, module: Module, batch_args: Sequence[int] | None, batch_dims: Sequence[int] = ()
     ) -> None:
         self._module, self._batch = module, (tuple(batch_args or ()), tuple(batch_dims))
         self._made: dict[tuple[int, tuple[int, ...]], Module] = {}
-        # By loop cuts: what refuses every number of microbatches.
+        # By loop cuts: a refusal of every number of microbatches.
         self._refused: dict[tuple[int, ...], MicrobatchRefusal] = {}
 
     @cached_property
     def _marked(self) -> Module:
-        """The program with its batches, which are the same for every number of microbatches."""
+        """The program with its batches marked, which do not depend on the microbatches."""
         return find_batch(self._module, *self._batch)
 
     @property
     def examples(self) -> dict[int, int]:
-        """The user's arguments that hold the batch -> the dim along which its examples lie."""
+        """The user's arguments that hold the batch -> the dim of the examples."""
         with self._marked.context:
             return first_batch(main_function(self._marked.operation))
 
     @property
     def batch_rows(self) -> int:
-        """What the batch divides into, before anything is cut; 1 where there is no batch."""
+        """The number of which microbatches are divisors, before any cut; 1 without a batch."""
         with self._marked.context:
             arguments = body(main_function(self._marked.operation)).arguments
             return math.gcd(*(shape_of(arguments[a])[d] for a, d in self.examples.items())) or 1
 
     @property
     def counts(self) -> set[int]:
-        """The numbers of microbatches into which the program has been cut."""
+        """The numbers of microbatches for which a split exists."""
         return {count for count, _ in self._made}
 
     def whole(self, count: int) -> Module:
-        """`count` microbatches, no loop cut; raises MicrobatchError as `shardc.compiler.split`."""
+        """`count` microbatches, no loop cut; raises MicrobatchError, as `shardc.compiler.split`."""
         return self.cut_at(count, ())
 
     def cut_at(self, count: int, loop_cuts: tuple[int, ...]) -> Module:
-        """`count` microbatches, loops cut there; raises as `whole`."""
+        """`count` microbatches, loops cut at `loop_cuts`; raises like `whole`."""
         found = self.try_at(count, loop_cuts)
         if isinstance(found, MicrobatchRefusal):
             raise found.error()
         return found
 
     def refusal(self, count: int) -> MicrobatchRefusal | None:
-        """Why the program cannot be cut into `count` microbatches, if it cannot."""
+        """Why the program cannot be split into `count` microbatches, if it cannot."""
         found = self.try_at(count, ())
         return found if isinstance(found, MicrobatchRefusal) else None
 
     def in_even_parts(self, count: int, pieces: int) -> tuple[Module, tuple[int, ...]]:
-        """`count` microbatches, loops over layers cut into about `pieces` parts of even work, and
-        where that is; no loop cut where the batch can then not be cut."""
+        """`count` microbatches, with loops over layers cut into about `pieces` parts of even work,
+        and the cuts; no loop is cut if the batch could not be split then."""
         loop_cuts = even_loop_cuts(self._module, pieces)
         found = self.try_at(count, loop_cuts)
         if isinstance(found, MicrobatchRefusal):
@@ -76,10 +76,10 @@ class Splits:
         return found, loop_cuts
 
     def shape_at(self, shape: PipelineShape, origins: Sequence[Origin]) -> PipelineShape | None:
-        """The shape whose stages but the first begin where `origins` say; None if it is not there,
-        or the batch cannot be cut then.
+        """The shape whose stages, except the first, begin at `origins`; None if one does not exist,
+        or the batch cannot be split then.
 
-        Loops are cut where a stage begins and nowhere else.
+        Loops are cut only where a stage begins.
         """
         needed = tuple(sorted(first for _, first in origins if first > 0))
         found = self.try_at(shape.num_microbatches, needed)
@@ -93,7 +93,7 @@ class Splits:
         return self.cut_at(shape.num_microbatches, shape.loop_cuts)
 
     def try_at(self, count: int, loop_cuts: tuple[int, ...]) -> Module | MicrobatchRefusal:
-        """`count` microbatches, loops cut there, or why that cannot be."""
+        """`count` microbatches with loops cut at `loop_cuts`, or the refusal."""
         key = (count, loop_cuts)
         if key in self._made:
             return self._made[key]

@@ -1,4 +1,4 @@
-"""How long a step takes whose stages are planned: its schedule, simulated with their times."""
+"""The step time of planned stages: their schedule, simulated with their times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from shardc.schedule.work import Work
 
 
 class Copies(NamedTuple):
-    """What second copies of stages are sent of the step's arguments, and how long that takes."""
+    """The weights sent to second copies of stages in each step: bytes and seconds."""
 
     num_bytes: int = 0
     seconds: float = 0.0
@@ -33,11 +33,11 @@ class Copies(NamedTuple):
 
 @dataclass(frozen=True)
 class StepTime:
-    """A schedule with the times that its programs are predicted to take.
+    """A schedule with the predicted times of its programs.
 
     Attributes:
-        graph: what the tasks of the schedule need of each other.
-        copies: the weights that second copies of stages are sent when the step begins.
+        graph: the dependences of the schedule's tasks.
+        copies: the weights sent to second copies of stages when the step begins.
     """
 
     schedule: Schedule
@@ -47,12 +47,12 @@ class StepTime:
 
     @property
     def seconds(self) -> float:
-        """Of the whole step; nothing else is counted to run while copies are sent."""
+        """Of the whole step; sending copies is assumed not to overlap with anything."""
         return self.copies.seconds + float(self.simulation.makespan_s)
 
     @property
     def sent_bytes(self) -> int:
-        """What crosses between device groups in a step, each message once."""
+        """Bytes that cross between device groups in a step, each message once."""
         sent = {
             (need.task, need.target): int(need.num_bytes)
             for needs in self.graph.needs.values()
@@ -69,10 +69,10 @@ def step_time(
     cluster: Cluster,
     family: ScheduleFamily,
 ) -> StepTime:
-    """Simulates the schedule of a shape, transfers and what stages keep taken from its programs.
+    """Simulates the schedule of a shape, with transfers and stashes derived from its programs.
 
-    A family whose order depends on times is asked with those of the stages, too; that order counts
-    only if it holds no more microbatches than the one that memory was planned for.
+    A family whose order depends on times is also asked with those of the stages; that order is used
+    only if it holds no more microbatches than memory was planned for.
 
     Args:
         module: the stage functions of the shape.
@@ -137,7 +137,7 @@ def _copies(module: Module, shape: PipelineShape, model: CostModel) -> Copies:
             owner = owners[value_id(spec.value).number] if is_argument(spec.value) else each.stage
             if shape.meshes[owner].device_ids != shape.meshes[each.stage].device_ids:
                 sent.setdefault((owner, each.stage), {})[spec.value] = spec.num_bytes
-    busy: dict[tuple[str, tuple[int, ...]], float] = {}  # of devices that send, and that receive
+    busy: dict[tuple[str, tuple[int, ...]], float] = {}  # of sending and of receiving devices
     for (owner, copy), values in sent.items():
         source, target = shape.meshes[owner], shape.meshes[copy]
         seconds = _sent_s(model, source, target, sum(values.values()))
@@ -150,8 +150,8 @@ def _copies(module: Module, shape: PipelineShape, model: CostModel) -> Copies:
 def stage_times(
     report: StageReport, mesh: Mesh, work: Work, model: CostModel, *, last: bool
 ) -> Times:
-    """Of a whole device group, of which a chunk takes its part: what functions take, and the host
-    for each; some of the reduction of gradients may be hidden behind the last backward.
+    """Times of a whole device group, of which a chunk takes its share: those of its functions plus
+    host time; part of the gradient reduction may be hidden behind the last backward.
 
     Args:
         last: whether the loss is computed here.
@@ -175,7 +175,7 @@ def stage_times(
 
 
 def _costs(times: Sequence[Times]) -> Costs:
-    """What an order may look at: the mean of the stages, whose times it takes to be equal."""
+    """The costs an order may depend on: the mean over the stages, which it assumes to be equal."""
     return Costs(
         Times(
             fmean(each.forward_s for each in times),

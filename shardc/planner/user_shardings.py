@@ -1,4 +1,4 @@
-"""What the shardings that the user asks for cost, and which of them leave too little memory."""
+"""The costs of the shardings that the user requests, and which of them exceed the memory."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,10 +19,10 @@ GAP, EFFORT_S = 0.01, 20.0  # of solving a stage with and without a sharding
 def asked_prices(
     module: Module, plan: Plan, cluster: Cluster, options: PlanOptions
 ) -> dict[str, float]:
-    """What each sharding that the user asks for costs: name -> seconds per step.
+    """The cost of each requested sharding: name -> seconds per step.
 
-    The predicted step time of the plan's pipeline with it less that without it, each solved anew;
-    so it may be off by as much as the solver may miss the optimum (1 %), below zero too.
+    The predicted step time of the plan's pipeline with it minus the time without it, each solved
+    again; so it is accurate to the solver's gap (1 %), and may be negative.
     """
     count, shape = plan.num_microbatches, PipelineShape.of(plan)
     proposal = Proposal(shape, 0.0, tuple(stage.layers for stage in plan.stages))
@@ -49,10 +49,10 @@ def asked_prices(
 def in_conflict(
     outlined: Module, error: InfeasibleError, plan_without: Callable[..., Candidate]
 ) -> InfeasibleError:
-    """`error`, with the shardings that the user asks for that leave too little memory.
+    """`error`, naming the requested shardings that leave too little memory.
 
     Args:
-        plan_without: plans the shape of `outlined` without the shardings of the names `ignored`.
+        plan_without: plans the shape of `outlined`, ignoring requested shardings by name.
     """
 
     def fits(ignored: Sequence[str]) -> bool:

@@ -1,1 +1,1 @@
-"""A pipeline given by hand: what it says holds, what it leaves out is planned."""
+"""Hand-written pipelines: shardc follows the spec and plans the rest."""

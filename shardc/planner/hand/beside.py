@@ -1,4 +1,4 @@
-"""Plan what a person would write by hand beside a plan, and keep what came of it with the plan."""
+"""Plans the usual hand-written plans besides a plan, and records the results with it."""
 
 import msgspec
 
@@ -15,10 +15,10 @@ from shardc.solver.solve import LimitError
 
 
 def with_usual_plans(module: Module, plan: Plan, cluster: Cluster, options: PlanOptions) -> Plan:
-    """The same plan, beside which its account ranks the usual plans by hand that fit.
+    """The same plan, with an account that ranks the usual hand-written plans.
 
-    Plans that the program does not allow are left out; of those that do not fit it is said by how
-    much.
+    Plans that the program does not allow are left out; for those that do not fit, the account has
+    the missing bytes.
 
     Args:
         module: prepared; not changed.
@@ -45,6 +45,6 @@ def with_usual_plans(module: Module, plan: Plan, cluster: Cluster, options: Plan
                 )
             )
         except (PlanError, InputError):
-            continue  # the program has no such stages, or arguments do not divide
+            continue  # the program does not have these stages, or arguments do not divide
     account = msgspec.structs.replace(plan.account, judged=rank([*plan.account.judged, *found]))
     return msgspec.structs.replace(plan, account=account)

@@ -19,7 +19,7 @@ Layers = tuple[tuple[int, ...], ...]
 
 
 def stages_of(module: Module, splits: Splits, spec: StagesSpec) -> tuple[Begins, Layers]:
-    """What begins each stage but the first, and the layers of each."""
+    """The first op of each stage but the first, and the layers of each stage."""
     counted = first_layers(spec)
     count, stages = spec.microbatches, len(spec.stages)
     if stages == 1 and counted is None:
@@ -59,7 +59,7 @@ def stages_of(module: Module, splits: Splits, spec: StagesSpec) -> tuple[Begins,
 
 
 def _iterations(known: Begins, loops: Sequence[tuple[int, int]]) -> list[int]:
-    """For each iteration of the loops over layers the number of its layer."""
+    """For each iteration of the loops over layers, the number of its layer."""
     number = {origin: layer for layer, origin in enumerate(known)}
     found: list[int] = []
     for first, trips in loops:
@@ -70,7 +70,7 @@ def _iterations(known: Begins, loops: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def cut_shape(splits: Splits, shape: PipelineShape, begins: Begins) -> PipelineShape:
-    """The shape whose stages begin there; InputError (SHARDC-208) if they cannot."""
+    """The shape whose stages begin at `begins`; InputError (SHARDC-208) if they cannot."""
     if not begins:
         return shape
     found = splits.shape_at(shape, begins)
@@ -83,7 +83,7 @@ def _other_layers(asked: int, layers: int, iterations: int | None) -> InputError
     other = "" if iterations is None else f", or {iterations} iterations of its loop over layers"
     return InputError(
         f"the hand-written plan counts {asked} layers, and the program has {layers}{other}",
-        help="let the layers of all stages add up to that",
+        help="make the layers of all stages add up to that",
         code="SHARDC-208",
     )
 

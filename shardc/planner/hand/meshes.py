@@ -1,4 +1,4 @@
-"""The meshes of the stages of a hand-written plan, and on which devices they lie."""
+"""The meshes of the stages of a hand-written plan, and their devices."""
 
 import math
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from shardc.schedule.work import Work
 
 
 def meshes_of(spec: StagesSpec, cluster: Cluster) -> list[tuple[Mesh, ...]]:
-    """The meshes of the stages, in every way that the spec leaves open.
+    """The meshes of the stages, for every choice that the spec leaves open.
 
     Raises:
         InputError: SHARDC-206, 207, they do not fit the devices or each other; 240, 242, 248, the
-            schedule is not there, cannot have so many stages or chunks, or cannot be run.
+            schedule does not exist, does not support the stages or chunks, or cannot be run.
     """
     stages = [spec.of_stage(number) for number in range(len(spec.stages))]
     groups = len(stages) // spec.chunks
@@ -34,7 +34,7 @@ def meshes_of(spec: StagesSpec, cluster: Cluster) -> list[tuple[Mesh, ...]]:
         return [_placed([stage.axes or () for stage in stages], stages, group_of, cluster)]
     if len(open_ones) < len(stages):
         raise InputError(
-            f"stage {open_ones[0]} of the hand-written plan has no mesh, and others have one",
+            f"stage {open_ones[0]} of the hand-written plan has no mesh, but others have one",
             help='give every stage a mesh, or all of them one: "mesh": [4, 2]',
             code="SHARDC-207",
         )
@@ -51,10 +51,10 @@ def _placed(
     group_of: Sequence[int],
     cluster: Cluster,
 ) -> tuple[Mesh, ...]:
-    """The stages on their devices: those given, or one behind the other.
+    """Places the stages on the given devices, or on consecutive ones.
 
     Args:
-        group_of: the device group of each stage; the first stage of each group comes in order.
+        group_of: the device group of each stage, numbered by the first stage of each group.
     """
     groups = max(group_of) + 1
     sizes = [math.prod(size for _, size in each) for each in axes]
@@ -64,7 +64,7 @@ def _placed(
             raise InputError(
                 f"stages {first} and {number} of the hand-written plan share devices, and one"
                 f" has {sizes[first]}, the other {sizes[number]}",
-                help="give chunks of one group of devices meshes of one size",
+                help="give the chunks of one device group meshes of the same size",
                 code="SHARDC-207",
             )
     if sum(sizes[:groups]) > cluster.num_devices:

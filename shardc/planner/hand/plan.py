@@ -1,4 +1,4 @@
-"""Plan a pipeline that is given by hand: what it says holds, what it leaves out is planned."""
+"""Plans a hand-written pipeline: follows the spec and plans the rest."""
 
 import time
 
@@ -20,7 +20,7 @@ from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import executable_schedule
 from shardc.schedule.work import Work
 
-GAP, EFFORT_S = 0.01, 5.0  # of solving a stage: what is asked for leaves less to solve than usual
+GAP, EFFORT_S = 0.01, 5.0  # of solving a stage: requested shardings leave less to solve than usual
 
 
 def plan_by_hand(
@@ -30,14 +30,14 @@ def plan_by_hand(
     spec: StagesSpec,
     splits: Splits | None = None,
 ) -> Candidate:
-    """The pipeline of a spec with the shardings that it asks for, and the cheapest ones elsewhere.
+    """The pipeline of a spec with its requested shardings, and the cheapest ones elsewhere.
 
     Where it leaves the mesh of all stages open, each view of an equal share of the devices is
     planned, and the fastest kept.
 
     Args:
         module: prepared; not changed.
-        splits: of `module`, where several specs are planned.
+        splits: of `module`, if several specs are planned.
     Raises:
         InputError: SHARDC-206 to 209, the spec does not fit itself, the devices or the program; 203
             and 110, a sharding does not fit its value.
@@ -82,7 +82,7 @@ def plan_by_hand(
 
 
 def _recompute(spec: StagesSpec) -> tuple[int, ...]:
-    """Of each stage as in `PipelineShape`; (): none makes values again."""
+    """Per stage, as in `PipelineShape`; (): none recomputes."""
     if not any(stage.recompute for stage in spec.stages):
         return ()
     family = executable_schedule(spec.schedule)
@@ -100,7 +100,7 @@ def hand_plan(
     spec: StagesSpec,
     splits: Splits | None = None,
 ) -> Plan:
-    """`plan_by_hand` as a plan; raises what that raises."""
+    """`plan_by_hand` as a plan; raises the same errors."""
     start_s = time.monotonic()
     splits = splits or Splits(module, options.batch_args)
     found = plan_by_hand(module, cluster, options, spec, splits)

@@ -1,4 +1,4 @@
-"""Rank what the search judges and what is given by hand, by the same model."""
+"""Ranks the pipelines of the search and hand-written ones, by the same model."""
 
 from collections.abc import Sequence
 
@@ -27,16 +27,16 @@ def ranked_plans(
     specs: Sequence[StagesSpec] = (),
     progress: Progress | None = None,
 ) -> tuple[Plan, Alternatives]:
-    """The fastest plan of all, and at least `most` pipelines ranked, where there are so many.
+    """The fastest plan of all, and at least `most` pipelines ranked, if there are that many.
 
-    The search prices more shapes than it would for its own plan, and plans the best of them; every
+    The search prices more shapes than for its own plan, and plans the best of them exactly; every
     spec is planned.
 
     Args:
         module: prepared; not changed.
     Raises:
-        ShardcError: as `shardc.planner.search.plan_program` where nothing fits, and as
-            `plan_by_hand` for a spec that has no meaning.
+        ShardcError: as in `shardc.planner.search.plan_program` if nothing fits, and as in
+            `plan_by_hand` for an invalid spec.
     """
     planner = Planner(module, cluster, options, progress, max(most, 1))
     plan: Plan | None = None
@@ -69,7 +69,7 @@ def ranked_plans(
 
 
 def _shape(each: Alternative) -> Alternative:
-    """All but what it is believed to take."""
+    """The alternative without its predictions."""
     return msgspec.structs.replace(each, estimate_s=None, exact=None, missing_bytes=0)
 
 

@@ -1,4 +1,4 @@
-"""The plans that a person would write by hand, made for a program from what its plan says of it."""
+"""The plans that a person would write by hand, derived from a program's plan."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,8 +13,8 @@ DATA, MODEL = "data", "model"
 def usual_plans(plan: Plan, cluster: Cluster) -> tuple[StagesSpec, ...]:
     """Data parallelism, ZeRO, FSDP, tensor parallelism, and these in two axes and in stages.
 
-    Arguments lie as it is usual; how ops are split then is for the solver, as it is for XLA's
-    propagation. What the program does not allow (a batch that does not divide) is left out.
+    Arguments get the usual shardings; the solver splits the ops, as XLA's propagation would.
+    Plans that the program does not allow (a batch that does not divide) are left out.
 
     Args:
         plan: of the same program; its account names the arguments.
@@ -53,7 +53,7 @@ def _specs(account: Account, plan: Plan, cluster: Cluster) -> Iterator[StagesSpe
 
 
 def _batch(arguments: Sequence[PlacedArgument], plan: Plan) -> dict[str, tuple[int, int]]:
-    """Name of each argument that holds the batch -> its batch dim and the size of that."""
+    """Name of each argument that holds the batch -> its batch dim and that dim's size."""
     dims = dict(zip(plan.batch_arguments, plan.batch_dims, strict=True))
     if dims:
         return {
@@ -83,9 +83,9 @@ def _one(
     """A plan of one stage.
 
     Args:
-        whole: parameters are whole on each device; else split along a dim that divides.
-        free: the solver chooses how state lies.
-        keep: arguments that lie whole on each device.
+        whole: replicate parameters; otherwise split them along a dim that divides.
+        free: let the solver choose the shardings of state.
+        keep: arguments to replicate.
     """
     found: Patterns = {}
     for each in arguments:
@@ -102,7 +102,7 @@ def _one(
 
 
 def _words(shape: Sequence[int], count: int) -> str:
-    """The longest dim that divides into `count` parts split, all others whole."""
+    """Splits the longest dim that divides into `count` parts, and no other."""
     fits = [n for n, size in enumerate(shape) if count and size % count == 0]
     best = max(fits, key=lambda n: shape[n], default=-1)
     return ",".join(DATA if n == best else "-" for n in range(len(shape)))

@@ -1,1 +1,1 @@
-"""What layers cost, and stages put together of them."""
+"""Prices of layers, and of stages composed of them."""

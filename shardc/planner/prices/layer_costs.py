@@ -1,9 +1,9 @@
-"""What the layers of a program cost and hold, on each view of a submesh and in each microbatch.
+"""The cost and memory of a program's layers, per view of a submesh and number of microbatches.
 
-A layer is a stage of its own whose sharding problem is solved without a limit, at a price for each
-byte that its state and its stash hold instead. At price 0 that is its fastest plan; the higher the
-price, the less it holds. A stage of several layers takes one price for all of them, as the cheapest
-way to meet a limit does (Lagrange); what it costs and holds is then arithmetic.
+Each layer is a stage of its own, whose sharding problem is solved without a memory limit but with
+a price per byte of its state and stash. At price 0 that is its fastest plan; the higher the
+price, the less it holds. A stage of several layers uses one price for all of them, which is the
+cheapest way to meet a limit (Lagrange); its cost and memory are then arithmetic.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ from shardc.planner.split_cache import Splits
 from shardc.solver.problem.problem import Floats, Problem
 from shardc.solver.solve import solve
 
-LESS_KEPT = 0.7  # of the bytes that layers keep, for making values again to be worth pricing
-TIE = 0.01  # of the time of a layer: the price of all that it may hold, where it has no other
+LESS_KEPT = 0.7  # recomputation is priced if layers then keep less than this share of the bytes
+TIE = 0.01  # the largest footprint of a layer costs this share of its time, at price 0
 GAP, EFFORT_S = 0.04, 0.5  # of solving one layer
-PER_PROBLEM, PER_COUNT = 50_000, 1_500_000  # pairs of strategies that take as long, about
+PER_PROBLEM, PER_COUNT = 50_000, 1_500_000  # equivalent pairs of strategies, approximately
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Point:
     """One way to run a layer.
 
     Attributes:
-        price: of all that the layer holds at price 0, over what it takes.
-        again: forward values are made again for the way back, and not kept.
+        price: of everything the layer holds at price 0, relative to its time.
+        again: forward values are recomputed in the backward pass instead of kept.
     """
 
     price: float
@@ -57,10 +57,10 @@ class LayerCost:
     """One layer at one point, on one device of a view.
 
     Attributes:
-        forward_s, backward_s: of a microbatch.
-        once_s: of a step, before and after the microbatches.
-        ideal_s: of a step, if all its ops were split evenly and nothing were sent.
-        memory: what it holds.
+        forward_s, backward_s: per microbatch.
+        once_s: per step, before and after the microbatches.
+        ideal_s: per step, if all its ops were split evenly and nothing were sent.
+        memory: its memory.
     """
 
     forward_s: float
@@ -70,7 +70,7 @@ class LayerCost:
     memory: LayerMemory
 
     def scaled(self, ratio: float) -> "LayerCost":
-        """The same when a microbatch is `ratio` times as large."""
+        """The cost for microbatches `ratio` times as large."""
         memory = self.memory.scaled(ratio)
         return replace(
             self,
@@ -80,7 +80,7 @@ class LayerCost:
         )
 
     def between(self, other: "LayerCost", share: float) -> "LayerCost":
-        """What lies `share` of the way to `other`, no cost below 0."""
+        """Linear interpolation (or extrapolation) towards `other`, with no cost below 0."""
 
         def mixed(a: float, b: float) -> float:
             return max(a + share * (b - a), 0.0)
@@ -96,18 +96,18 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class Sends:
-    """Bytes of one microbatch behind each sample, of whole values."""
+    """Bytes of whole values of one microbatch that cross after each sample."""
 
     ahead: tuple[int, ...]
     back: tuple[int, ...]
 
 
 class LayerCosts:
-    """Prices layers when they are asked for, each once.
+    """Prices layers on demand, each once.
 
     Attributes:
-        work: pairs of strategies in all problems, and `PER_PROBLEM` for each of them and
-            `PER_COUNT` for each number of microbatches: what the budget of a search counts.
+        work: pairs of strategies in all problems, plus `PER_PROBLEM` for each problem and
+            `PER_COUNT` for each number of microbatches; the unit of a search's budget.
     """
 
     def __init__(
@@ -132,27 +132,27 @@ class LayerCosts:
         self.work = 0
 
     def samples(self, count: int, again: bool = False) -> Module | None:
-        """The samples as stages, in `count` microbatches; None where they cannot be had."""
+        """The samples as stages, in `count` microbatches; None if that is impossible."""
         if (count, again) not in self._outlined:
             self.work += PER_COUNT
             module = self._splits.try_at(count, self._loop_cuts)
             self._outlined[count, again] = (
-                None  # a sharding that the user asks for may not allow it
+                None  # a requested sharding may not allow it
                 if isinstance(module, MicrobatchRefusal)
                 else outlined_samples(module, self.layers, again)
             )
         return self._outlined[count, again]
 
     def keeps_less(self, count: int) -> bool:
-        """Whether layers keep clearly less if they make values again: asked in `count` microbatches
-        and taken to hold in all numbers of them."""
+        """Whether layers keep clearly less with recomputation: evaluated at `count` microbatches
+        and assumed for all numbers of them."""
         if self._keeps_less is None:
             kept, less = (self._kept_bytes(count, again) for again in (False, True))
             self._keeps_less = less < LESS_KEPT * kept
         return self._keeps_less
 
     def _kept_bytes(self, count: int, again: bool) -> int:
-        """Of one microbatch, over all layers: what forward functions leave to backward ones."""
+        """Bytes of one microbatch that forward functions leave to backward ones, in all layers."""
         module = self.samples(count, again)
         assert module is not None
         kept = [0] * len(self.layers.starts)
@@ -162,11 +162,11 @@ class LayerCosts:
         return sum(kept[sample] for sample in self.layers.samples)
 
     def has(self, count: int) -> bool:
-        """Whether the samples can be had in `count` microbatches."""
+        """Whether the samples exist in `count` microbatches."""
         return self.samples(count) is not None
 
     def sends(self, count: int) -> Sends:
-        """What goes from each sample to the next, in each of `count` microbatches."""
+        """The bytes sent from each sample to the next, in each of `count` microbatches."""
         if count not in self._sends:
             module = self.samples(count)
             assert module is not None
@@ -174,7 +174,7 @@ class LayerCosts:
         return self._sends[count]
 
     def cost(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
-        """One kind of layer at `POINTS[point]`; `samples(count)` must be there."""
+        """One kind of layer at `POINTS[point]`; `samples(count)` must exist."""
         key = view, count, point, sample
         if key not in self._costs:
             self._costs[key] = self._solve(view, count, point, sample)
@@ -244,7 +244,7 @@ class LayerCosts:
         )
 
     def _received(self, count: int, again: bool) -> list[set[str]]:
-        """For each sample the values that it stashes, as one in front of it does."""
+        """For each sample, the values that it stashes and an earlier one stashes, too."""
         if (count, again) not in self._stashed_twice:
             module = self.samples(count, again)
             assert module is not None
@@ -253,14 +253,14 @@ class LayerCosts:
 
 
 def tie_breaker(problem: Problem) -> float:
-    """A price of a byte that tells choices apart which take equally long, and hardly any others."""
+    """A price per byte that breaks ties between equally fast choices, and affects few others."""
     least_s = sum(float(cost.min()) for cost in problem.costs)
     most_bytes = sum(float(usage.max()) for usage in problem.usages)
     return TIE * least_s / max(most_bytes, 1.0)
 
 
 def _sends(outlined: Module, num_samples: int) -> Sends:
-    """What crosses behind each stage of an outlined module."""
+    """The bytes that cross after each stage of an outlined module."""
     ahead, back = [0] * num_samples, [0] * num_samples
     counted: set[tuple[int, str]] = set()
     values = function_values(outlined.operation)
@@ -282,7 +282,7 @@ def _sends(outlined: Module, num_samples: int) -> Sends:
 
 
 def _stashed_twice(outlined: Module, num_samples: int) -> list[set[str]]:
-    """For each stage of an outlined module what its backward reads, and one in front does, too."""
+    """For each stage of an outlined module, the values its backward and an earlier one's read."""
     found: list[set[str]] = [set() for _ in range(num_samples)]
     first: dict[str, int] = {}
     for each in sorted(function_values(outlined.operation), key=lambda each: each.stage):

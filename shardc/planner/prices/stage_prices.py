@@ -1,4 +1,4 @@
-"""What a stage of any layers costs on any submesh: arithmetic on the costs of its layers."""
+"""The cost of a stage of any layers on any submesh, computed from the costs of its layers."""
 
 import math
 from collections import Counter
@@ -23,18 +23,18 @@ from shardc.schedule.registry import executable_schedule
 from shardc.schedule.work import Work
 from shardc.solver.problem.problem import Floats, Ints
 
-NEAR = 2.0  # between two known numbers of microbatches, prices so far from one are not asked for
-ENOUGH = (1, 3)  # points behind which no other is looked at, if layers fit
-MARGIN = 1.1  # of memory, within which points that hold less are priced, too
-COVERED = 0.75  # of the layers are of kinds that are priced to see whether a view is worth more
+NEAR = 2.0  # interpolated prices within this factor of a known number of microbatches are trusted
+ENOUGH = (1, 3)  # points after which no other is considered if layers fit
+MARGIN = 1.1  # of memory: within it, points that hold less are priced, too
+COVERED = 0.75  # share of the layers whose kinds are priced to decide whether a view deserves more
 
 
 class StagePrices:
-    """Costs of layers put together to stages; what is not priced is drawn through what is.
+    """Costs of stages composed of layers; unknown prices are inter- or extrapolated.
 
     Args:
-        views: of each number of devices that a stage may have.
-        doubtful: of these, those that are only priced where others of their size are in the best
+        views: for each number of devices that a stage may have.
+        doubtful: views that are priced only if others of their size occur in the best
             pipelines.
         limit: bytes of a device.
     """
@@ -77,14 +77,14 @@ class StagePrices:
         return self.costs.has(count)
 
     def origin(self, layer: int) -> Origin:
-        """What begins a layer."""
+        """The first op of a layer."""
         return self.costs.layers.origins[layer]
 
     def in_flight(self, schedule: str, behind: int, count: int) -> int:
-        """Microbatches that a stage with so many behind it holds at once."""
+        """Microbatches that a stage with `behind` later stages holds at once."""
         if not self.backward:
             return count
-        # One schedule of as many stages tells it of half of them.
+        # The schedule of a power of two of stages answers for many values of `behind`.
         stages = 1 << behind.bit_length()
         return executable_schedule(schedule).in_flight(Work(stages, count))[stages - 1 - behind]
 
@@ -100,7 +100,7 @@ class StagePrices:
         self._open(clear or self._views[size], size, count)
 
     def open_doubtful(self, size: int, count: int) -> bool:
-        """Prices the layers on the doubtful views of a size, too; whether there were any."""
+        """Also prices the layers on the doubtful views of a size; whether there were any."""
         views = [view for view in self._views[size] if (view, 0) not in self._priced]
         self._open(views, size, count)
         return bool(views)
@@ -110,13 +110,13 @@ class StagePrices:
             self._ask(view, count, 0, self._main)
 
     def open_prices(self, size: int, count: int, held: int | None) -> bool:
-        """Prices layers at the points at which they hold less, on views on which an equal share of
-        them would not fit; whether there were any new ones. What fits at a point is not asked for
-        at a higher price; values are made again where it does not fit at a low one.
+        """Prices layers at points at which they hold less, on views on which an equal share of
+        them would not fit; whether any were new. If layers fit at a point, higher prices are not
+        evaluated; recomputation is, if layers do not fit at a low price.
 
         Args:
-            held: microbatches that the stage holds at once that holds most of them; None where an
-                equal share is no measure, as no stages of the layers fit: at every point.
+            held: microbatches in flight of the stage that holds most of them; None if an
+                equal share is no measure, because no stages of the layers fit: every point.
         """
         new = False
         for view in self._views[size]:
@@ -134,11 +134,11 @@ class StagePrices:
         return new
 
     def open_sizes(self) -> tuple[int, ...]:
-        """The sizes whose prices are known."""
+        """The sizes with known prices."""
         return tuple(filter(self.is_open, self.sizes))
 
     def settle(self, size: int, count: int, held: int, first: int, last: int) -> bool:
-        """Prices what the best view of a stage rests on; whether anything was not known."""
+        """Prices what the best view of a stage depends on; whether anything was unknown."""
         view, point = self._choice(size, count, held, first, last)
         new = False
         for each in self._rested_on(point):
@@ -149,12 +149,12 @@ class StagePrices:
 
     @staticmethod
     def _rested_on(point: int) -> set[int]:
-        """The points that a stage at one point takes its layers from."""
+        """The points from which a stage at one point takes its layers."""
         return {point - 1, point} if POINTS[point].price > 0.0 else {point}
 
     def _is_sure(self, view: Mesh, count: int, point: int) -> bool:
-        """Whether all layers are priced in that many microbatches, or drawn between two numbers of
-        them of which one is near: costs are nearly linear in the size of a microbatch."""
+        """Whether all layers are priced in that many microbatches, or interpolated between two
+        numbers of which one is near: costs are almost linear in the size of a microbatch."""
         if self.costs.is_known(view, count, point):
             return True
         priced = self._priced.get((view, point), {})
@@ -166,12 +166,12 @@ class StagePrices:
         )
 
     def is_settled(self, size: int, count: int, held: int, first: int, last: int) -> bool:
-        """Whether `settle` would have nothing to price."""
+        """Whether `settle` would price nothing."""
         view, point = self._choice(size, count, held, first, last)
         return all(self._is_sure(view, count, each) for each in self._rested_on(point))
 
     def _ask(self, view: Mesh, count: int, point: int, kinds: Iterable[int] = ()) -> None:
-        """Prices layers: those `kinds`, or all."""
+        """Prices layers: those of `kinds`, or all."""
         for kind in kinds if self._ideal and kinds else self.costs.layers.kinds:
             cost = self.costs.cost(view, count, point, kind)
             self._ideal.setdefault(kind, cost.ideal_s)
@@ -198,7 +198,7 @@ class StagePrices:
         return bool(MARGIN * peak <= self.limit)
 
     def _cost(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
-        """The cost of a layer, exact or drawn through what is known; split evenly if nothing is."""
+        """The cost of a layer: exact, or inter- or extrapolated; split evenly if none is known."""
         counts = self._priced[view, point].get(sample)
         if not counts:
             even_s = self._ideal[sample] / count / len(view.device_ids)
@@ -214,7 +214,7 @@ class StagePrices:
         return a.between(b, share)
 
     def least_s(self, size: int, count: int) -> float:
-        """Seconds of a microbatch through all layers on that many devices, or less."""
+        """A lower bound on the seconds of a microbatch through all layers on that many devices."""
         known = [
             sum(c.forward_s + c.backward_s + c.once_s / count for c in self._all(view, count, 0))
             for view in self._views[size]
@@ -231,8 +231,8 @@ class StagePrices:
     # ---- stages ----
 
     def stage_s(self, size: int, count: int, held: int) -> Floats:
-        """[first, last layer]: seconds of a microbatch, forward and backward, and its share of what
-        runs once a step; inf where a stage with `held` microbatches in flight does not fit."""
+        """[first, last layer]: seconds of a microbatch, forward and backward, plus its share of
+        per-step work; inf if a stage with `held` microbatches in flight does not fit."""
         return self._table(size, count, held)[0]
 
     def view(self, size: int, count: int, held: int, first: int, last: int) -> Mesh:
@@ -240,11 +240,11 @@ class StagePrices:
         return self._choice(size, count, held, first, last)[0]
 
     def makes_again(self, size: int, count: int, held: int, first: int, last: int) -> bool:
-        """Whether a stage is fastest if it makes forward values again, and does not keep them."""
+        """Whether the fastest way to run a stage recomputes forward values."""
         return POINTS[self._choice(size, count, held, first, last)[1]].again
 
     def is_fastest(self, size: int, count: int, held: int, first: int, last: int) -> bool:
-        """Whether a stage takes the point at which layers are fastest."""
+        """Whether a stage uses the point at which layers are fastest."""
         return self._choice(size, count, held, first, last)[1] == 0
 
     def _choice(self, size: int, count: int, held: int, first: int, last: int) -> tuple[Mesh, int]:
@@ -276,7 +276,7 @@ class StagePrices:
         return self._tables[key]
 
     def _stages(self, view: Mesh, count: int, point: int, held: int) -> tuple[Floats, Floats]:
-        """[first, last layer]: seconds of a microbatch and most bytes held, at one point."""
+        """[first, last layer]: seconds of a microbatch, and peak bytes, at one point."""
         key = view, count, point, held
         if key not in self._of_points:
             costs = self._all(view, count, point)
@@ -296,20 +296,20 @@ class StagePrices:
     def _mixed_s(
         self, looser_s: Floats, looser_peak: Floats, seconds: Floats, peak: Floats
     ) -> Floats:
-        """Seconds of stages of which as many layers as fit take the point before, and all others
-        the one that fits; inf where it does not. They hold no more than lies between, as peaks are
-        sums and maxima of what layers hold."""
+        """Seconds of stages in which as many layers as possible use the previous, faster point, and
+        the others the one that fits; inf if that does not fit. Peaks interpolate linearly, because
+        they are sums and maxima over layers."""
         apart = np.maximum(looser_peak - peak, 1.0)
         share = np.clip((self.limit - peak) / apart, 0.0, 1.0)
         fits = np.isfinite(seconds)
         return np.where(fits, share * looser_s + (1 - share) * np.where(fits, seconds, 0.0), np.inf)
 
     def send_s(self, size: int, crosses: bool, count: int) -> Floats:
-        """Per last layer of a stage the seconds in which a microbatch goes to the next stage and
-        its gradient comes back.
+        """Per last layer of a stage, the seconds to send a microbatch to the next stage and
+        its gradient back.
 
         Args:
-            crosses: the stage ends where a node does.
+            crosses: the stage ends where a node ends.
         """
         known = self._counts_known(count)
         key = size, crosses, count, known
@@ -318,7 +318,7 @@ class StagePrices:
         return self._sent[key]
 
     def _transfers_s(self, size: int, crosses: bool, known: int, ratio: float) -> Floats:
-        """`send_s` of what is sent in `known` microbatches, times `ratio`."""
+        """`send_s` for the bytes sent in `known` microbatches, times `ratio`."""
         per_node, devices = self.cluster.num_devices_per_node, self.cluster.num_devices
         size = min(size, max(devices // 2, 1))
         start = 0 if not crosses or size >= per_node else per_node - size
@@ -343,6 +343,6 @@ class StagePrices:
         return np.array([each[sample] for sample in self.costs.layers.behind])
 
     def _counts_known(self, count: int) -> int:
-        """A number of microbatches whose stage functions are there, the nearest one."""
+        """The nearest number of microbatches for which stage functions exist."""
         found = {n for kinds in self._priced.values() for counts in kinds.values() for n in counts}
         return min(found, key=lambda known: abs(math.log(known / count)), default=count)

@@ -1,1 +1,1 @@
-"""What is recorded with a plan for those who read it."""
+"""The record saved with a plan for its readers."""

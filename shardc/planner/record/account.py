@@ -1,4 +1,4 @@
-"""Record what a plan does, as long as its program and its simulated schedule are at hand."""
+"""Records what a plan does while its program and simulated schedule are available."""
 
 from collections.abc import Sequence
 
@@ -23,9 +23,9 @@ def recorded(
     """The plan with an account of what it does.
 
     Args:
-        made_of: what the plan was made of.
-        asked_bytes: what a device may hold by the user's wish; None: its memory.
-        judged: pipelines that were judged beside it.
+        made_of: the candidate behind the plan.
+        asked_bytes: the user's memory limit of a device; None: its memory.
+        judged: pipelines considered besides it.
     """
     module, step = made_of.module, made_of.step
     assert plan.cluster is not None, "a plan that was just made has a cluster"
@@ -52,7 +52,7 @@ def recorded(
 
 
 def _sent(made_of: Candidate) -> list[Sent]:
-    """What goes from one device group to another, each message once, in the order of the lanes."""
+    """Sends between device groups, each message once, in lane order."""
     schedule, graph = made_of.step.schedule, made_of.step.graph
     found: dict[tuple[str, int], Sent] = {}
     for lane in schedule.lanes:
