@@ -1,4 +1,4 @@
-"""Data files: read up to a size, written whole or not at all."""
+"""Data files: size-limited reads, atomic writes."""
 
 import contextlib
 import os
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-MOST_BYTES = 1 << 28  # of a file of data: plans of thousands of devices have some megabytes
+MOST_BYTES = 1 << 28  # of a data file: plans for thousands of devices have a few megabytes
 
-# What reading and decoding a file raises that is no data of ours: RecursionError is how msgspec
-# refuses what is nested too deeply.
+# Errors of reading and decoding a file that is not valid data: msgspec raises RecursionError for
+# excessive nesting.
 BAD_DATA = (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -19,11 +19,11 @@ def read_data(path: str | Path) -> bytes:
     """The bytes of a regular file.
 
     Raises:
-        OSError: it cannot be read, is a device or a pipe, or has more than `MOST_BYTES`.
+        OSError: it cannot be read, is a device or a pipe, or exceeds `MOST_BYTES`.
     """
     with open(path, "rb", opener=_open_at_once) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"'{path}' is no regular file")
+            raise OSError(f"'{path}' is not a regular file")
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise OSError(f"'{path}' has more than {MOST_BYTES >> 20} MiB")
@@ -31,13 +31,13 @@ def read_data(path: str | Path) -> bytes:
 
 
 def write_whole(path: str | Path, data: bytes) -> None:
-    """Writes a file by renaming: a reader finds the old one or the new one, and no part of it.
+    """Writes a file atomically, by renaming: readers see the old file or the new one.
 
-    Several processes may do it at once. The file has the permissions of a new one, or those that a
-    file of that name had.
+    Several processes may do so at once. A new file gets default permissions; an existing one
+    keeps its own.
 
     Raises:
-        OSError: it cannot be written; a file that was there is as it was.
+        OSError: it cannot be written; an existing file is unchanged.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
@@ -56,10 +56,10 @@ def write_whole(path: str | Path, data: bytes) -> None:
 
 
 def private_folder(path: Path) -> None:
-    """Makes a folder that no other user may look into, if it is not there, or makes it such a one.
+    """Makes a folder that only the user can access, or restricts an existing one.
 
     Raises:
-        OSError: it belongs to somebody else, or cannot be made.
+        OSError: it belongs to another user, or cannot be made.
     """
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = path.stat()
@@ -78,5 +78,5 @@ def _mode(path: Path) -> int:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Opens a pipe that nobody writes to without waiting for a writer."""
+    """Opens a file without blocking, even a pipe that has no writer."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -1,7 +1,7 @@
-"""What takes long says so: a line on a terminal or in a notebook, lines of `logging` elsewhere.
+"""Progress of long operations: a line on a terminal or in a notebook, `logging` elsewhere.
 
-`SHARDC_PROGRESS=0` in the environment silences it. The logger is called `shardc`; where nobody has
-set up logging, its lines go to standard error.
+`SHARDC_PROGRESS=0` in the environment silences it. The logger is called `shardc`; if logging is
+not configured, its lines go to standard error.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-EVERY_S = 5.0  # between two lines of a log, and before the first
+EVERY_S = 5.0  # between two log lines, and before the first
 WIDTH = 100
 LOGGER = logging.getLogger("shardc")
 
@@ -22,7 +22,7 @@ _SINK: contextvars.ContextVar[Sink | None] = contextvars.ContextVar("shardc_prog
 
 
 def say(text: str) -> None:
-    """Tells who waits what is being done now; nothing happens outside of `shown_progress`."""
+    """Reports the current activity; has no effect outside `shown_progress`."""
     sink = _SINK.get()
     if sink is not None:
         sink(text)
@@ -30,7 +30,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def shown_progress(doing: str) -> Iterator[None]:
-    """While it is open, what `say` says is shown; inside another one, it is shown there."""
+    """Shows the reports of `say` while it is open; a nested one uses the outer display."""
     if _SINK.get() is not None or os.environ.get("SHARDC_PROGRESS") == "0":
         say(doing)
         yield
@@ -71,7 +71,7 @@ def _in_notebook() -> Iterator[Sink]:
 
 @contextlib.contextmanager
 def _in_log() -> Iterator[Sink]:
-    """A line of the log every few seconds; what is done sooner leaves none."""
+    """A log line every few seconds; shorter operations log nothing."""
     handler = None if LOGGER.hasHandlers() else logging.StreamHandler()
     level = LOGGER.level
     if handler is not None:

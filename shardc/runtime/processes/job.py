@@ -15,7 +15,7 @@ POLL_S = 1.0  # between two checks whether the awaited process lives
 
 
 class Job:
-    """This process among the others."""
+    """This process as a member of its job."""
 
     def __init__(self) -> None:
         self.coordination = Coordination()
@@ -78,7 +78,7 @@ def _job() -> Job:
 
 
 def is_several() -> bool:
-    """Whether the job has more processes than this one."""
+    """Whether the job has other processes."""
     if jax.process_count() > 1:
         return True
     roll_call.stop()

@@ -115,7 +115,7 @@ class Watch:
         self._reached = self._reached._replace(plans=self._reached.plans + 1)
 
     def begin_step(self) -> int:
-        """The number of the step that begins now, from 1."""
+        """Begins a step and returns its number, from 1."""
         self._reached = self._reached._replace(steps=self._reached.steps + 1)
         return self._reached.steps
 
@@ -304,5 +304,5 @@ def _may_come_from_another(error: BaseException | None) -> bool:
 
 
 def _has_failed() -> bool:
-    """Whether the program was left by an exception."""
+    """Whether an exception ended the program."""
     return getattr(sys, "last_exc", None) is not None and not threading.main_thread().is_alive()
