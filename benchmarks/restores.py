@@ -143,10 +143,10 @@ def in_processes(gib: float, handler: str) -> list[dict[str, Any]]:
     script = [str(Path(__file__)), "--memory", str(gib), "--measure"]
     launch = [sys.executable, "-c", "from shardc.cli import main; main()", "launch", "-n", "2"]
     tries = [(1, "fsdp", "save"), (2, "tensor", "restore"), (4, "data", "restore")]
-    tries += [(1, "tensor", "restore")] + [(2, "tensor", "job")] * (handler == "shardc")
+    tries += [(1, "tensor", "restore")] + [(4, "data", "job")] * (handler == "shardc")
     with tempfile.TemporaryDirectory() as folder:
         for stages, kind, what in tries:
-            start = [*launch, "--devices-per-process", "2"] if what == "job" else [sys.executable]
+            start = [*launch, "--devices-per-process", "4"] if what == "job" else [sys.executable]
             command = [*start, *script, folder, str(stages), kind, what, handler]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             for line in done.stdout.splitlines():
