@@ -194,14 +194,16 @@ def resumed(folder: Path, limit_s: float) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """In Markdown: by fault and phase."""
+    """In Markdown, by fault and phase; without rows from before a repair, or dropped interrupts."""
     lines = ["| fault | when | runs | hung | wrong numbers | resumed | named | ended in, s |"]
     lines.append("|---|---|---|---|---|---|---|---|")
     for how, phase in KINDS:
         own = [
             row
             for row in rows
-            if (row["fault"], row["phase"], "before" in row) == (how, phase, False)
+            if (row["fault"], row["phase"]) == (how, phase)
+            and not row.get("before")
+            and not row.get("dropped")
         ]
         if not own:
             continue
