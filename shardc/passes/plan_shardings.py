@@ -133,17 +133,19 @@ class PlanShardings(Pass):
         held: dict[int, int] = {}
         made: dict[int, StageReport] = {}
         deadline_s = time.monotonic() + self.time_limit
-        known: dict[str, list[tuple[StageProblem, Solution]]] = {}
+        digests = {stage: _digest(built) for stage, built in problems.items()}
+        known: dict[tuple[str, int], list[tuple[StageProblem, Solution]]] = {}
         # From the end: the last stages hold the least, and what fits there may fit further ahead.
         for stage, built in reversed(problems.items()):
             mesh = placed[f"stage{stage}"]
             room = _room(stage, problems, placed, held, limits[stage])
             built = replace(built, problem=replace(built.problem, usage_limit=room))
-            alike = known.setdefault(_digest(built), [])
+            alike = known.setdefault((digests[stage], room), [])
             solution = self._known(built, alike, mesh, cluster, room)
             if solution is None:
                 left_s = max(deadline_s - time.monotonic(), 0.0)
-                share_s = left_s / (len(problems) - len(solutions))
+                unlike = {digests[each] for each in problems if each not in solutions}
+                share_s = left_s / len(unlike)
                 try:
                     solution = self._solved(built, mesh, cluster, room, share_s)
                 except LimitError as error:

@@ -59,7 +59,7 @@ class SplitBackward(Pass):
         found = list(functions(module))
         if any(function_kind(f) is FunctionKind.WEIGHT for f in found):
             return
-        parts = backward_splits(found, CostModel(Cluster.parse(self.cluster)))
+        parts = backward_splits(found, found, CostModel(Cluster.parse(self.cluster)))
         _check_gains(parts)
         numbers = [_computed(f) for f in found]
         number = 1 + max((n for each in numbers for n in each), default=-1)

@@ -7,8 +7,10 @@ from jax.extend.mlir import ir
 from shardc.analysis.stages.backward_loops import next_loop_split
 from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
+from shardc.ir.attributes import STAGE, function_kind, get_int
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import functions, ops
+from shardc.plan.function_kind import FunctionKind
 from shardc.rewrite.loops.carried_values import drop_unused
 from shardc.rewrite.loops.fission import fission
 
@@ -26,20 +28,27 @@ class SplitBackwardLoops(Pass):
 
     Options:
         cluster: built-in name, path of a cluster file, or its JSON; its device prices the choice.
+        stages: whose loops are taken apart; empty = all.
     """
 
     name = "shardc-split-backward-loops"
     never_refuses = "a loop that cannot be taken apart is left alone"
 
     cluster: str = "cpu8"
+    stages: tuple[int, ...] = ()
 
     def apply(self, module: ir.Operation) -> None:
         model = CostModel(Cluster.parse(self.cluster))
-        loops = [op for f in functions(module) for op in ops(f) if op.name == "stablehlo.while"]
-        for _ in loops:  # each once: what effects keep in a loop would be taken out for ever
-            split = next_loop_split(list(functions(module)), model)
-            if split is None:
-                break
-            fission(split.loop, split.counted, split.kept, split.late)
-            for function in functions(module):
+        every = list(functions(module))
+        for function in every:
+            if function_kind(function) is not FunctionKind.BACKWARD:
+                continue
+            if self.stages and get_int(function, STAGE) not in self.stages:
+                continue
+            # Each loop once: what effects keep in a loop would be taken out for ever.
+            for _ in [op for op in ops(function) if op.name == "stablehlo.while"]:
+                split = next_loop_split(function, every, model)
+                if split is None:
+                    break
+                fission(split.loop, split.counted, split.kept, split.late)
                 drop_unused(function)

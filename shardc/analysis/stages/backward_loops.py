@@ -10,10 +10,9 @@ from shardc.analysis.program.counted_loop import CountedLoop
 from shardc.analysis.program.flops import heavy_flops
 from shardc.analysis.stages.backward_split import awaited_results, kept_between, makers_of
 from shardc.cost.model import CostModel
-from shardc.ir.attributes import SHARDING, function_kind
+from shardc.ir.attributes import SHARDING
 from shardc.ir.clone import inputs
 from shardc.ir.walk import block_terminator, defining_op, ops, ops_of, terminator
-from shardc.plan.function_kind import FunctionKind
 from shardc.rules.allowed_factors import BARRIER
 
 
@@ -33,7 +32,9 @@ class LoopSplit:
     late: list[int]
 
 
-def next_loop_split(functions: Sequence[ir.Operation], model: CostModel) -> LoopSplit | None:
+def next_loop_split(
+    function: ir.Operation, functions: Sequence[ir.Operation], model: CostModel
+) -> LoopSplit | None:
     """A loop of a backward function with products for what other stages wait for and others for
     what they do not: such as the layers of a scan, which make the gradient of their input and those
     of their weights. None where there is none.
@@ -41,22 +42,15 @@ def next_loop_split(functions: Sequence[ir.Operation], model: CostModel) -> Loop
     Args:
         functions: all stage functions.
     """
-    for function in functions:
-        if function_kind(function) is not FunctionKind.BACKWARD:
-            continue
-        returned = list(terminator(function).operands)
-        awaited = [returned[r] for r in awaited_results(function, functions)]
-        urgent = makers_of(awaited)
-        used = {value for op in urgent for value in inputs(op)} | set(awaited)
-        for loop in reversed(ops(function)):  # what is behind decides what is urgent of one
-            if (
-                loop in urgent
-                and loop.name == "stablehlo.while"
-                and SHARDING not in loop.attributes
-            ):
-                split = _split(loop, used, model)
-                if split is not None:
-                    return split
+    returned = list(terminator(function).operands)
+    awaited = [returned[r] for r in awaited_results(function, functions)]
+    urgent = makers_of(awaited)
+    used = {value for op in urgent for value in inputs(op)} | set(awaited)
+    for loop in reversed(ops(function)):  # what is behind decides what is urgent of one
+        if loop in urgent and loop.name == "stablehlo.while" and SHARDING not in loop.attributes:
+            split = _split(loop, used, model)
+            if split is not None:
+                return split
     return None
 
 

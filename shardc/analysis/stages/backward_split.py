@@ -39,16 +39,16 @@ class BackwardSplit:
 
 
 def backward_splits(
-    functions: Sequence[ir.Operation], model: CostModel
+    asked: Sequence[ir.Operation], functions: Sequence[ir.Operation], model: CostModel
 ) -> dict[ir.Operation, BackwardSplit]:
-    """How the backward function of each stage falls apart; other stages wait for the urgent part.
+    """How the backward functions among `asked` fall apart; other stages wait for the urgent parts.
 
     Args:
         functions: all stage functions.
     """
     return {
         each: split_backward(each, awaited_results(each, functions), model)
-        for each in functions
+        for each in asked
         if function_kind(each) is FunctionKind.BACKWARD
     }
 

@@ -46,7 +46,7 @@ def choose_schedule(
     for family, count in _ways(chunks):
         if family.searches(replace(estimates.work, chunks=count)):
             continue
-        found = estimates.of(family, count)
+        found = estimates.of(family, count, WORTH * estimate_s, limit_bytes)
         if found.peak_bytes > limit_bytes:
             found = msgspec.structs.replace(found, refusal="does not fit into memory")
         judged[family.name, count] = found

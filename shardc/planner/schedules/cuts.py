@@ -8,13 +8,26 @@ import msgspec
 
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.backward_split import backward_splits, has_weight_products
+from shardc.analysis.stages.layers import equal_stages
 from shardc.backend.extract import function_values
 from shardc.cost.model import CostModel
-from shardc.ir.attributes import IN_SHARDINGS, SHARDING, STAGE, function_kind, get_int
+from shardc.ir.attributes import (
+    IN_SHARDINGS,
+    NUM_STAGES,
+    REDUCE_AXES,
+    SHARDING,
+    STAGE,
+    arg_attrs,
+    function_kind,
+    get_int,
+    result_attrs,
+    set_arg_attrs,
+    set_result_attrs,
+)
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
-from shardc.ir.walk import functions, ops, symbol, walk
+from shardc.ir.walk import functions, ops, walk
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.program_graph import ProgramValues
@@ -39,6 +52,27 @@ class Cut:
     stashed: Mapping[int, int]
     splits: bool
 
+    def in_chunks(self, chunks: int, groups: int) -> "Cut":
+        """About what so many chunks of each of the groups would be, if they were equal."""
+        of = range(groups * chunks)
+        kinds = {kind for _, kind in self.flops}
+        sent = {  # the last chunk of a round sends as the first group does
+            (stage, kind): self.sent.get((0 if edge else stage % groups, kind), 0)
+            for stage in of
+            for kind in _KINDS.values()
+            for edge in [kind == FORWARD and stage % groups == groups - 1]
+        }
+        return Cut(
+            {
+                (stage, kind): self.flops.get((stage % groups, kind), 0.0) / chunks
+                for stage in of
+                for kind in kinds
+            },
+            sent,
+            {stage: self.stashed.get(stage % groups, 0) // chunks for stage in of},
+            self.splits,
+        )
+
 
 def cut_of(module: Module, model: CostModel) -> Cut:
     """The amounts of stage functions whose backward is whole.
@@ -48,26 +82,44 @@ def cut_of(module: Module, model: CostModel) -> Cut:
     """
     apart = copy_module(module)
     with apart.context:  # amounts alone are asked for: ops with shardings are not taken apart
-        for op in walk(apart.operation):
-            for name in (SHARDING, IN_SHARDINGS):
+        _drop_shardings(apart)
+        alike = equal_stages(apart.operation, get_int(apart.operation, NUM_STAGES) or 1)
+    text = msgspec.json.encode(model.cluster).decode()
+    run_passes(apart, [SplitBackwardLoops(text, tuple(sorted(set(alike))))])
+    with module.context:
+        flops: dict[tuple[int, str], float] = {}
+        every = list(functions(apart.operation))
+        first = [f for f in every if (stage := get_int(f, STAGE) or 0) == alike[stage]]
+        halves = backward_splits(first, every, model)
+        for function in functions(module.operation):
+            stage, kind = get_int(function, STAGE) or 0, function_kind(function)
+            if kind in _KINDS and stage == alike[stage]:
+                flops[stage, _KINDS[kind]] = _flops(ops(function))
+        for function, split in halves.items():
+            stage = get_int(function, STAGE) or 0
+            flops[stage, BACKWARD] = _flops(split.urgent)
+            flops[stage, WEIGHT] = _flops(split.rest)
+        splits = has_weight_products(halves.values())
+        values = [v for v in function_values(module.operation) if v.kind in _KINDS]
+    of_all = {
+        (stage, kind): flops[like, kind]
+        for stage, like in enumerate(alike)
+        for kind in (FORWARD, BACKWARD, WEIGHT, WHOLE_BACKWARD)
+        if (like, kind) in flops
+    }
+    return Cut(of_all, _sent(values), _stashed(values), splits)
+
+
+def _drop_shardings(module: Module) -> None:
+    for function in functions(module.operation):
+        for op in [function, *walk(function)]:
+            for name in (SHARDING, IN_SHARDINGS, REDUCE_AXES):
                 if name in op.attributes:
                     del op.attributes[name]
-    run_passes(apart, [SplitBackwardLoops(msgspec.json.encode(model.cluster).decode())])
-    with module.context:
-        own = list(functions(module.operation))
-        halves = backward_splits(list(functions(apart.operation)), model)
-        parts = {symbol(function): split for function, split in halves.items()}
-        flops = {}
-        for function in own:
-            stage, kind = get_int(function, STAGE) or 0, function_kind(function)
-            if kind in _KINDS:
-                flops[stage, _KINDS[kind]] = _flops(ops(function))
-            if symbol(function) in parts:
-                flops[stage, BACKWARD] = _flops(parts[symbol(function)].urgent)
-                flops[stage, WEIGHT] = _flops(parts[symbol(function)].rest)
-        splits = has_weight_products(parts.values())
-        values = [v for v in function_values(module.operation) if v.kind in _KINDS]
-    return Cut(flops, _sent(values), _stashed(values), splits)
+        for get, put in ((arg_attrs, set_arg_attrs), (result_attrs, set_result_attrs)):
+            attrs = get(function)
+            if any(SHARDING in each for each in attrs):
+                put(function, [{k: v for k, v in a.items() if k != SHARDING} for a in attrs])
 
 
 _KINDS = {FunctionKind.FORWARD: FORWARD, FunctionKind.BACKWARD: WHOLE_BACKWARD}

@@ -1,5 +1,6 @@
 """What any schedule would take on a pipeline that is planned with one stage per device group."""
 
+import math
 from dataclasses import replace
 
 import msgspec
@@ -32,6 +33,8 @@ from shardc.schedule.tasks import (
 )
 from shardc.schedule.work import Work
 
+MANY_ROUNDS = 12  # microbatches per device group from which on they are not all simulated
+FULL_ROUNDS = (4, 6)  # microbatches per device group in which a pipeline is full and ends
 UNCHUNKED = "1f1b"  # a name for the cut of one stage per group
 
 
@@ -57,8 +60,20 @@ class Estimates:
         ]
         self._held = executable_schedule(shape.schedule).in_flight(self.work)
 
-    def of(self, family: ScheduleFamily, chunks: int) -> JudgedSchedule:
-        """The step and the memory of a schedule; why it cannot be had, if it cannot."""
+    def of(
+        self,
+        family: ScheduleFamily,
+        chunks: int,
+        below_s: float = math.inf,
+        limit_bytes: float = math.inf,
+    ) -> JudgedSchedule:
+        """The step and the memory of a schedule; why it cannot be had, if it cannot.
+
+        Args:
+            below_s, limit_bytes: a longer step, and one that holds more, is not wanted: where
+                chunks of equal work would be that, it is not looked at how the program could be cut
+                into them.
+        """
         work = replace(
             self.work,
             chunks=chunks,
@@ -66,13 +81,55 @@ class Estimates:
             replicas=family.replicas,
         )
         refused = family.refuses(work)
-        cut = self._cut(family, chunks)
-        why = refused[0] if refused else cut if isinstance(cut, str) else ""
-        if isinstance(cut, str) or why:
-            return JudgedSchedule(family.name, chunks, refusal=why)
+        if refused:
+            return JudgedSchedule(family.name, chunks, refusal=refused[0])
+        if chunks not in self._cuts:
+            even = self._cuts[1]
+            assert isinstance(even, Cut)
+            rough = self._judged(family, work, even.in_chunks(chunks, self.work.num_groups))
+            wanted = rough.step_time_s < below_s and rough.peak_bytes <= limit_bytes
+            if rough.refusal or not wanted:
+                return rough
+            self._cuts[chunks] = self._chunked(family.name, chunks)
+        cut = self._cuts[chunks]
+        if isinstance(cut, str):
+            return JudgedSchedule(family.name, chunks, refusal=cut)
+        return self._judged(family, work, cut)
+
+    def _judged(self, family: ScheduleFamily, work: Work, cut: Cut) -> JudgedSchedule:
+        chunks = work.chunks
         if family.split_backward and not cut.splits:
             why = "no weight gradient can be computed apart from what a stage sends back"
             return JudgedSchedule(family.name, chunks, refusal=why)
+        makespan_s, held, graph = self._simulated(family, work, cut)
+        copied, copying_s = self._copies(graph, chunks)
+        peak = max(
+            report.peak_bytes - report.memory.stash + most + copied.get(group, 0.0)
+            for group, (report, most) in enumerate(zip(self._base.reports, held, strict=True))
+        )
+        step_s = makespan_s + self._base.host_s + copying_s
+        return JudgedSchedule(family.name, chunks, step_s, int(peak))
+
+    def _simulated(
+        self, family: ScheduleFamily, work: Work, cut: Cut
+    ) -> tuple[float, list[float], TaskGraph]:
+        """The makespan, and bytes that each group holds, of many microbatches drawn through those
+        of fewer: once a pipeline is full, a round is like the last one, or nearly (hanayo)."""
+        fewer = [replace(work, num_microbatches=rounds * work.num_groups) for rounds in FULL_ROUNDS]
+        many = work.num_microbatches >= MANY_ROUNDS * work.num_groups
+        if not many or any(map(family.refuses, fewer)):
+            return self._simulate(family, work, cut)
+        (few_s, few_held, graph), (more_s, more_held, _) = (
+            self._simulate(family, each, cut) for each in fewer
+        )
+        few, more = (each.num_microbatches for each in fewer)
+        share = (work.num_microbatches - few) / (more - few)
+        held = [a + share * (b - a) for a, b in zip(few_held, more_held, strict=True)]
+        return few_s + share * (more_s - few_s), held, graph
+
+    def _simulate(
+        self, family: ScheduleFamily, work: Work, cut: Cut
+    ) -> tuple[float, list[float], TaskGraph]:
         schedule = family.generate(work)
         graph = family.graph(work, schedule)
         seconds = self._seconds(cut, graph, work)
@@ -83,21 +140,7 @@ class Estimates:
             lambda need: self._send_s(cut, need),
             overlap=self._model.cluster.device.timing.transfers_overlap,
         )
-        copied, copying_s = self._copies(graph, chunks)
-        peak = max(
-            report.peak_bytes - report.memory.stash + float(held) + copied.get(group, 0.0)
-            for group, (report, held) in enumerate(
-                zip(self._base.reports, result.peak_activations, strict=True)
-            )
-        )
-        step_s = float(result.makespan_s) + self._base.host_s + copying_s
-        return JudgedSchedule(family.name, chunks, step_s, int(peak))
-
-    def _cut(self, family: ScheduleFamily, chunks: int) -> Cut | str:
-        """The stages with so many on each group; why there are none."""
-        if chunks not in self._cuts:
-            self._cuts[chunks] = self._chunked(family.name, chunks)
-        return self._cuts[chunks]
+        return float(result.makespan_s), [float(most) for most in result.peak_activations], graph
 
     def _chunked(self, name: str, chunks: int) -> Cut | str:
         shape = self._base.shape

@@ -1,6 +1,7 @@
 """`schedule="auto"`: the shortest simulated step of all families that run and fit."""
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,8 +9,12 @@ import pytest
 import shardc
 from shardc.errors import ScheduleError
 from shardc.plan.decisions import Plan
+from shardc.planner.schedules.estimates import FULL_ROUNDS
 from shardc.report.summary import explain
+from shardc.schedule.family import ScheduleFamily
 from shardc.schedule.registry import built_in
+from shardc.schedule.simulate import simulate
+from shardc.schedule.work import Work
 from tests.py.programs import build
 from tests.py.table import CLUSTER
 
@@ -76,3 +81,30 @@ def test_chunks_are_as_asked_for() -> None:
 
 def test_a_schedule_that_is_named_is_not_weighed() -> None:
     assert plan(schedule="1f1b").schedules == ()
+
+
+@pytest.mark.parametrize("transfer", [0, 2])
+def test_rounds_of_a_full_pipeline_are_alike(transfer: int) -> None:
+    few, more = FULL_ROUNDS
+    unlike = []
+    for family in built_in().values():
+        chunks = family.chunks[0] if family.chunks else 2
+        work = family.work(Work(4, 10 * 4), chunks) if family.is_executable else None
+        if work is None or family.searches(work) or family.refuses(work):
+            continue
+
+        def makespan_s(rounds: int, family: ScheduleFamily = family, work: Work = work) -> float:
+            some = replace(work, num_microbatches=4 * rounds)
+            lanes = family.generate(some)
+            graph = family.graph(some, lanes)
+            takes = {"F": 10, "B": 10, "W": 10, "X": 20}
+            return float(
+                simulate(
+                    lanes, graph, lambda task: takes.get(task.kind, 5) + task.stage % 3, transfer
+                ).makespan_s
+            )
+
+        drawn = makespan_s(few) + (10 - few) / (more - few) * (makespan_s(more) - makespan_s(few))
+        if drawn != pytest.approx(makespan_s(10), rel=0.04 if family.name == "hanayo" else 1e-9):
+            unlike.append(family.name)
+    assert not unlike
