@@ -16,7 +16,13 @@ import time
 
 def interrupted(file: str, cluster: str, after_s: float, kind: signal.Signals) -> tuple[float, int]:
     """Seconds from the signal to the end of the command, and its exit code."""
-    command = [sys.executable, "-c", "from shardc.cli import main; main()", "plan", file]
+    command = [
+        sys.executable,
+        "-c",
+        "from shardc.cli import command_line; command_line()",
+        "plan",
+        file,
+    ]
     with subprocess.Popen(
         [*command, "--cluster", cluster, "--no-cache"],
         stdout=subprocess.PIPE,

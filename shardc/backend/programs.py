@@ -114,11 +114,14 @@ def compile_programs(
     if platform == "cpu":
         check_room_for(len(jobs))
     compile_one = functools.partial(_compile, compiler_options)
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        calls = []
+    calls = []
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+    try:
         for number, call in enumerate(pool.map(compile_one, jobs), 1):
             calls.append(call)
             say(f"compiling: {number} of {len(jobs)} programs")
+    finally:  # Ctrl-C does not wait for the programs that XLA is compiling
+        pool.shutdown(wait=False, cancel_futures=True)
     return tuple(
         _bundle(
             program,

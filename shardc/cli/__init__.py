@@ -3,6 +3,7 @@
 import importlib
 import os
 import signal
+import sys
 import traceback
 
 import click
@@ -92,3 +93,19 @@ def _print_bug(error: Exception) -> None:
 @click.version_option(__version__, prog_name="shardc")
 def main() -> None:
     """Plans, compiles and runs StableHLO programs on many devices."""
+
+
+def command_line() -> None:
+    """`main` as a process of its own.
+
+    After Ctrl-C it ends at once: Python would first tear down all that planning has built, which
+    takes longer than the command takes to notice.
+    """
+    try:
+        main()
+    except SystemExit as end:
+        if end.code == EXIT_INTERRUPTED:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            os._exit(EXIT_INTERRUPTED)
+        raise

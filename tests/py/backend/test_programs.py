@@ -1,10 +1,13 @@
 """Stage programs become XLA executables that compute, donate and are shared as they should."""
 
+import threading
+
 import jax
 import msgspec
 import numpy as np
 import pytest
 
+from shardc.backend import programs
 from shardc.backend.programs import CompiledProgram, compile_programs
 from shardc.errors import InputError
 from shardc.plan.executable import ArgumentSpec, Executable, ResultSpec, StageProgram, ValueSpec
@@ -193,6 +196,26 @@ def test_programs_go_through_the_persistent_compilation_cache(tmp_path, monkeypa
         for name, value in before.items():
             jax.config.update(name, value)
         jax.experimental.compilation_cache.compilation_cache.reset_cache()
+
+
+def test_an_interrupt_does_not_wait_for_what_xla_compiles(monkeypatch):
+    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def compile_one(options, job):
+        if job[1][0] == jax.devices()[0]:
+            assert begun.wait(10)
+            raise KeyboardInterrupt
+        begun.set()
+        assert release.wait(10)
+        ended.set()
+
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(programs, "_compile", compile_one)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(product(0), product(1))
+    assert not ended.is_set()
+    release.set()
+    assert ended.wait(10)
 
 
 def test_64_bit_values_need_x64():

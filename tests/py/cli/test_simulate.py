@@ -1,5 +1,6 @@
 """`shardc simulate` and the exit codes that every subcommand shares."""
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from shardc import cli
 from shardc.cli import COMMANDS, main
 from shardc.errors import InfeasibleError
 
@@ -120,6 +122,16 @@ def test_errors_become_exit_codes(
     monkeypatch.setitem(sys.modules, "shardc.cli.plan", module)
     result = shardc("plan")
     assert (result.exit_code, said in result.stderr) == (exit_code, True)
+
+
+def test_only_an_interrupted_process_ends_without_teardown(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    for code in (0, 2, 130):
+        monkeypatch.setattr(cli, "main", functools.partial(sys.exit, code))
+        with pytest.raises(SystemExit):
+            cli.command_line()
+    assert ended == [130]
 
 
 def test_the_traceback_of_a_bug_is_printed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
