@@ -104,7 +104,7 @@ def command_line() -> None:
     try:
         main()
     except SystemExit as end:
-        if end.code == EXIT_INTERRUPTED:
+        if end.args == (EXIT_INTERRUPTED,):
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
             os._exit(EXIT_INTERRUPTED)
