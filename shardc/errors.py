@@ -145,13 +145,13 @@ class ImportFileError(InputError):
 
 
 class MicrobatchError(InputError):
-    """The step cannot be split into the microbatches asked for."""
+    """The step cannot be split into the requested microbatches."""
 
     code = "SHARDC-140"
 
 
 class StageError(InputError):
-    """The program cannot be cut into the stages asked for."""
+    """The program cannot be cut into the requested stages."""
 
     code = "SHARDC-160"
 

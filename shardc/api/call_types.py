@@ -52,8 +52,10 @@ def _type_of(leaf: Any, explicit: AbstractMesh | None) -> Any:
         aval = jax.typeof(leaf)
         return aval.shape, aval.dtype, aval.weak_type, aval.memory_space
     if isinstance(leaf, jax.ShapeDtypeStruct):
-        lies = leaf.sharding
-        memory = jax.memory.Space.Host if lies and is_on_host(lies) else jax.memory.Space.Device
+        sharding = leaf.sharding
+        memory = (
+            jax.memory.Space.Host if sharding and is_on_host(sharding) else jax.memory.Space.Device
+        )
         return leaf.shape, leaf.dtype, bool(leaf.weak_type), memory
     return type(leaf)
 

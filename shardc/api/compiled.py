@@ -240,12 +240,12 @@ class Compiled(PlacedSignature, Told):
 
 def _unsplit(data: jax.Array) -> jax.Array:
     """The numbers of keys, each key whole on one device: JAX cannot split inside a key."""
-    lies = data.sharding
-    if lies.shard_shape(data.shape)[-1] == data.shape[-1]:
+    sharding = data.sharding
+    if sharding.shard_shape(data.shape)[-1] == data.shape[-1]:
         return data
-    assert isinstance(lies, NamedSharding), lies
+    assert isinstance(sharding, NamedSharding), sharding
     whole: jax.Array = jax.device_put(
-        data, NamedSharding(lies.mesh, PartitionSpec(*lies.spec[:-1]))
+        data, NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:-1]))
     )
     return whole
 

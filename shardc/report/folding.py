@@ -68,7 +68,7 @@ def _joined(found: Sequence[Layers]) -> list[Layers]:
 
 
 class _Counter(NamedTuple):
-    """Of names that differ in one number: what it counts, its values, and what stands behind it."""
+    """For names that differ in one number: what it counts, its values, and the rest of the name."""
 
     counts: str
     values: tuple[int, ...]

@@ -164,10 +164,10 @@ def about(plan: Plan, pattern: str) -> list[str]:
     for part in account.parts:
         path = ".".join(part.path)
         if path and (fnmatchcase(path, pattern) or fnmatchcase(path, f"*.{pattern}")):
-            lies = f", its largest product {part.lies}" if part.lies else ""
+            layout = f", its largest product {part.lies}" if part.lies else ""
             lines.append(
                 f"{part.kind} of {dotted(path)}, stage {part.stage}: {part.num_ops} ops,"
                 f" {part.num_flops:.3g} FLOPs, {seconds(part.seconds)} per step on one"
-                f" device{lies} at {part.place}"
+                f" device{layout} at {part.place}"
             )
     return lines

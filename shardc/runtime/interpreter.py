@@ -208,11 +208,11 @@ class Interpreter:
             if slot is None:
                 value = arguments[value_id(result.value).number]
                 here = not isinstance(value, jax.Array) or is_here(value.sharding)
-                lies = getattr(value, "sharding", None)
+                sharding = getattr(value, "sharding", None)
             else:
-                value, here, lies = env[slot], self._here[slot], self._shardings[slot]
+                value, here, sharding = env[slot], self._here[slot], self._shardings[slot]
             if not here:
-                place = without_microbatches(lies, result.batch_dim)
+                place = without_microbatches(sharding, result.batch_dim)
                 assert place is not None, "it is on other processes"
                 value = nowhere_here(result.shape, place, result.dtype)
             elif finish is not None:
@@ -226,10 +226,10 @@ class Interpreter:
                 value.delete()
 
     def _route(self, transport: Transport, message: Message, slots: Sequence[Slot]) -> Route:
-        lies = self._shardings
+        shardings = self._shardings
         return transport.route(
             [
-                Move(lies[source], lies[target], slots[target].shape, slots[target].dtype)
+                Move(shardings[source], shardings[target], slots[target].shape, slots[target].dtype)
                 for source, target in message.moves
             ]
         )
@@ -238,7 +238,7 @@ class Interpreter:
 def _ranks(slots: list[Slot], shardings: list[NamedSharding]) -> dict[int, frozenset[int]]:
     """By device group, the processes of its devices."""
     devices: dict[int, Any] = {
-        slot.group: lies.device_set for slot, lies in zip(slots, shardings, strict=True)
+        slot.group: sharding.device_set for slot, sharding in zip(slots, shardings, strict=True)
     }
     return {group: frozenset(d.process_index for d in own) for group, own in devices.items()}
 
@@ -263,8 +263,8 @@ def _finisher(
     result = executable.results[index]
     if result.batch_dim is not None:
         # A process without a part of the result must know its sharding, so XLA may not choose it.
-        lies = without_microbatches(place, result.batch_dim) if is_several() else None
-        return jax.jit(lambda value: value.reshape(result.shape), out_shardings=lies)
+        sharding = without_microbatches(place, result.batch_dim) if is_several() else None
+        return jax.jit(lambda value: value.reshape(result.shape), out_shardings=sharding)
     # The last of several takes the value itself: the copies are dispatched before its donation.
     is_last = all(other.value != result.value for other in executable.results[index + 1 :])
     if not is_argument(result.value):

@@ -209,7 +209,7 @@ class ArgumentPlacer:
 
 
 def _is_cut_on_host(value: Any, target: NamedSharding) -> bool:
-    """Whether an array lies, ready, in the host's memory, and each device gets a part of it.
+    """Whether an array is ready in host memory, and each device gets a part of it.
 
     JAX would compile a program for each shape to cut it, which took 3 of 4 s of a first step.
     """

@@ -67,8 +67,7 @@ class Stack:
         if layout is None or not whole.sharding.is_equivalent_to(layout.whole, whole.ndim):
             if not whole.is_fully_addressable:
                 raise InputError(
-                    "rows of a stack that lies over several processes cannot be taken from"
-                    f" {whole.sharding}",
+                    f"rows of a stack over several processes cannot be taken from {whole.sharding}",
                     help="pass it as the step returned it, or each process its own whole copy",
                     code="SHARDC-283",
                 )

@@ -117,8 +117,8 @@ class Transfers:
             on_the_way = _on_the_way(source, target, len(shape))
 
             def reshard(value: jax.Array) -> jax.Array:
-                for lies in on_the_way:
-                    value = jax.lax.with_sharding_constraint(value, lies)
+                for sharding in on_the_way:
+                    value = jax.lax.with_sharding_constraint(value, sharding)
                 return value
 
             program = jax.jit(reshard, out_shardings=target)
@@ -127,7 +127,7 @@ class Transfers:
 
 
 def _mesh(sharding: NamedSharding) -> Mesh:
-    assert isinstance(sharding.mesh, Mesh), "an array lies on devices"
+    assert isinstance(sharding.mesh, Mesh), "an array is on devices"
     return sharding.mesh
 
 

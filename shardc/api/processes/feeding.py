@@ -26,5 +26,5 @@ def batch_sharding(devices: Sequence[jax.Device] | None = None) -> NamedSharding
 
 def is_fed(leaf: Any) -> bool:
     """Whether an array has the sharding of `batch_sharding`."""
-    lies = getattr(leaf, "sharding", None)
-    return isinstance(lies, NamedSharding) and lies.mesh.axis_names == (AXIS,)
+    sharding = getattr(leaf, "sharding", None)
+    return isinstance(sharding, NamedSharding) and sharding.mesh.axis_names == (AXIS,)

@@ -51,10 +51,10 @@ class PlacedSignature(Signature, ABC):
         spare = NamedSharding(meshes[0], PartitionSpec()) if meshes else None
         leaves: list[Any] = []
         for argument, info, place in zip(self._imported.arguments, infos, places, strict=True):
-            lies = place_of_value(argument, spare if place is None else place)
+            sharding = place_of_value(argument, spare if place is None else place)
             struct: Any = jax.ShapeDtypeStruct
             leaves.append(
-                struct(info.shape, info.dtype, sharding=lies, weak_type=argument.weak_type)
+                struct(info.shape, info.dtype, sharding=sharding, weak_type=argument.weak_type)
             )
         args, kwargs = jax.tree.unflatten(self.in_tree, leaves)
         every = [*args, *(kwargs[name] for name in sorted(kwargs))]

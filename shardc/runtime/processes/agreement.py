@@ -59,25 +59,25 @@ _SIZE = 8
 
 def _digest(value: Any) -> bytes:
     if isinstance(value, jax.Array):
-        lies = value.sharding
-        if not isinstance(lies, NamedSharding):  # a deleted array: refused later
-            text = f"{value.dtype}{value.shape}{lies}".encode()
+        sharding = value.sharding
+        if not isinstance(sharding, NamedSharding):  # a deleted array: refused later
+            text = f"{value.dtype}{value.shape}{sharding}".encode()
             return hashlib.blake2b(text, digest_size=_SIZE).digest()
-        devices = [device.id for device in lies.mesh.devices.flat]
-        axes = [(name, size) for name, size in lies.mesh.shape.items() if size > 1]
-        text = f"{value.dtype}{value.shape}{axes}{devices}{_splits(lies)}".encode()
+        devices = [device.id for device in sharding.mesh.devices.flat]
+        axes = [(name, size) for name, size in sharding.mesh.shape.items() if size > 1]
+        text = f"{value.dtype}{value.shape}{axes}{devices}{_splits(sharding)}".encode()
     else:
         array = np.asarray(value)
         text = f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes()
     return hashlib.blake2b(text, digest_size=_SIZE).digest()
 
 
-def _splits(lies: Any) -> list[tuple[int, str]]:
+def _splits(sharding: Any) -> list[tuple[int, str]]:
     """(dim, axis) for every axis of several devices that splits a dim."""
     found = []
-    for dim, entry in enumerate(lies.spec):
+    for dim, entry in enumerate(sharding.spec):
         names = (entry,) if isinstance(entry, str) else tuple(entry or ())
-        found += [(dim, name) for name in names if lies.mesh.shape[name] > 1]
+        found += [(dim, name) for name in names if sharding.mesh.shape[name] > 1]
     return found
 
 

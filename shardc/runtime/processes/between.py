@@ -42,7 +42,7 @@ class Between:
     def bring(self, value: jax.Array, target: NamedSharding) -> jax.Array:
         """`value` in `target`, immediately; every process with a device of either takes part."""
         source = value.sharding
-        assert isinstance(source, NamedSharding), "a value of several processes lies on a mesh"
+        assert isinstance(source, NamedSharding), "a value of several processes is on a mesh"
         if not is_here(source) and not is_here(target):
             return nowhere_here(value.shape, target, value.dtype)
         route = self.route([Move(source, target, value.shape, value.dtype.name)])

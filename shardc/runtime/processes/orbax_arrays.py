@@ -53,7 +53,7 @@ class JobSharding(NamedSharding):
 def _handler(handlers: Any) -> Any:
     store: Any = import_module("tensorstore")
 
-    class JobArrays(handlers.ArrayHandler):  # type: ignore[misc]  # orbax is no dependency
+    class JobArrays(handlers.ArrayHandler):  # type: ignore[misc]  # orbax is not a dependency
         """orbax's handler, applied to the arrays that this process has pieces of."""
 
         async def serialize(
@@ -177,11 +177,13 @@ def _groups(numbers: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
 
 
 def _of_the_job(value: jax.Array) -> jax.Array:
-    lies = value.sharding
-    if not isinstance(lies, NamedSharding) or _is_key(value.dtype) or jax.process_count() == 1:
+    sharding = value.sharding
+    if not isinstance(sharding, NamedSharding) or _is_key(value.dtype) or jax.process_count() == 1:
         return value
     named: Any = JobSharding
-    return assembled(value.shape, named(lies.mesh, lies.spec), pieces_of(value), value.dtype)
+    return assembled(
+        value.shape, named(sharding.mesh, sharding.spec), pieces_of(value), value.dtype
+    )
 
 
 def _elsewhere(arg: Any) -> jax.Array:

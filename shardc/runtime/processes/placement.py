@@ -65,7 +65,7 @@ class JobPlacer(ArgumentPlacer):
         source = value.sharding
         if is_here(source):
             return self._transfers.reshape(value, shape, target)
-        assert isinstance(source, NamedSharding), "an array of the job lies on a mesh"
+        assert isinstance(source, NamedSharding), "an array of the job is on a mesh"
         return nowhere_here(shape, reshaped_place(source, target), value.dtype)
 
 
@@ -80,7 +80,7 @@ def _is_own(value: Any) -> bool:
 
 def _without_explicit_axes(value: jax.Array) -> jax.Array:
     sharding = value.sharding
-    assert isinstance(sharding, NamedSharding), "an array of the job lies on a mesh"
+    assert isinstance(sharding, NamedSharding), "an array of the job is on a mesh"
     if AxisType.Explicit not in sharding.mesh.axis_types:
         return value
     axes = sharding.mesh.axis_names

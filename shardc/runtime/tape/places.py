@@ -30,8 +30,8 @@ def places_of_arguments(
     """Where each user argument is used without a copy, with each stack as one; None if no
     program reads it. Needs no compilation."""
     tape = build_tape(executable, programs)
-    lies = slot_places(tape, programs)
-    arguments = [None if slot is None else lies[slot] for slot in tape.primary]
-    results = [None if slot is None else lies[slot] for slot in tape.results]
+    shardings = slot_places(tape, programs)
+    arguments = [None if slot is None else shardings[slot] for slot in tape.primary]
+    results = [None if slot is None else shardings[slot] for slot in tape.results]
     stacks = Stacks(executable.arguments, executable.results, arguments, results, Transfers())
     return argument_places(executable.arguments, arguments, stacks.argument_places())
