@@ -9,6 +9,7 @@ from shardc.passes.ask_shardings import AskShardings
 from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.batch_indices import BatchIndices
 from shardc.passes.canonicalize import Canonicalize
+from shardc.passes.compare_one_copy import CompareOneCopy
 from shardc.passes.cse import Cse
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.drop_collectives import DropCollectives
@@ -70,6 +71,9 @@ NORMALIZE: tuple[Pass, ...] = (
     Canonicalize(),
     # After it, because inlining has put equal ops side by side: constants, casts, broadcasts.
     Cse(),
+    # After it, because what is there twice for no reason has become one value; before the step is
+    # cut, because then the two copies are in functions that round in their own ways.
+    CompareOneCopy(),
     # Last, because it says of the final ops what they do.
     SummarizeCalls(),
 )
@@ -128,6 +132,7 @@ PASSES: dict[str, type[Pass]] = {
         ReadRowsInPlace,
         Canonicalize,
         Cse,
+        CompareOneCopy,
         SummarizeCalls,
         FindBatch,
         FissionLoops,

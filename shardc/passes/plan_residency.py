@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.stages.compared_values import compared_makers
+from shardc.analysis.stages.compared_values import compared_makers, torn_extremes
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
     ACCUMULATE,
@@ -95,10 +95,15 @@ def _mark(chain: list[ir.Operation], held: int, compared: Collection[ir.Operatio
                 left[at] += num_bytes(result)
     crossing = list(itertools.accumulate(change))
     cuts = kept_cuts(crossing[: len(chain) - 1], left, held)
-    for at, op in enumerate(chain):
-        kept = any(at <= cut < last_use[r] for r in op.results for cut in cuts)
-        if not kept and op not in compared and _is_repeatable(op):
-            op.attributes[RECOMPUTED] = ir.UnitAttr.get()
+    again = {
+        op
+        for at, op in enumerate(chain)
+        if not any(at <= cut < last_use[r] for r in op.results for cut in cuts)
+        and op not in compared
+        and _is_repeatable(op)
+    }
+    for op in again | torn_extremes(chain, again):
+        op.attributes[RECOMPUTED] = ir.UnitAttr.get()
 
 
 def _outermost(op: ir.Operation) -> ir.Operation:

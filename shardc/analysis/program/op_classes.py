@@ -4,8 +4,12 @@ Each class answers one question. Questions with the same answer share a class; i
 by an op, both classes are here.
 """
 
+from jax.extend.mlir import ir
+
+from shardc.ir.calls import CALL
 from shardc.ir.user_shardings import CONSTRAINT
 from shardc.rules.allowed_factors import BARRIER, ELEMENTWISE
+from shardc.rules.reducers import reducer
 
 
 def _stablehlo(names: str) -> frozenset[str]:
@@ -42,6 +46,14 @@ ON_THE_FLY = _stablehlo("constant iota broadcast_in_dim reshape transpose conver
 # XLA fuses them into a kernel with their neighbours.
 FUSED = _stablehlo(" ".join(ELEMENTWISE)) - {BARRIER}
 
+# They give elements of their operands, or their negatives; a convert rounds, but all copies alike.
+CHOOSING = (
+    (MOVES | ON_THE_FLY | _stablehlo("select maximum minimum clamp sort negate abs convert"))
+    - OPAQUE
+    - {CALL}
+)
+_EXTREMES = _stablehlo("reduce reduce_window scatter")
+
 # ---- how often an op may run ---------------------------------------------------------------------
 
 # They cannot be computed in parts: once per step.
@@ -51,3 +63,15 @@ ONCE = OPAQUE | RANDOM | _stablehlo("sort")
 NEVER_TWICE = ONCE | PRODUCTS | WINDOWS
 # Rematerialized in every microbatch, whatever their size.
 CHEAP = _stablehlo("constant iota broadcast_in_dim convert reshape transpose slice bitcast_convert")
+
+
+def is_extreme(op: ir.Operation) -> bool:
+    """Whether an op gives the largest or smallest of many elements, or all in their order."""
+    if op.name in _EXTREMES:
+        return reducer(op) in ("maximum", "minimum")
+    return op.name == "stablehlo.sort"
+
+
+def chooses(op: ir.Operation) -> bool:
+    """Whether the elements of the results are elements of the operands, not rounded."""
+    return op.name in CHOOSING or is_extreme(op)

@@ -8,7 +8,12 @@ from jax.extend.mlir import ir
 from shardc.analysis.loops.row_loop import row_loop
 from shardc.analysis.program.counted_loop import CountedLoop
 from shardc.analysis.program.flops import heavy_flops
-from shardc.analysis.stages.backward_split import awaited_results, kept_between, makers_of
+from shardc.analysis.stages.backward_split import (
+    awaited_results,
+    kept_between,
+    makers_of,
+    one_time,
+)
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import SHARDING
 from shardc.ir.clone import inputs
@@ -74,7 +79,7 @@ def _split(loop: ir.Operation, used: Collection[ir.Value], model: CostModel) -> 
     shared = [op for op in own if not early.isdisjoint(op.results)]
     wanted = {v for op in own if early.isdisjoint(op.results) for v in inputs(op)}
     wanted.update(handed[p] for p in late)
-    kept = kept_between(times, shared, wanted, model)
+    kept = one_time(kept_between(times, shared, wanted, model), own, shared, wanted)
     order = [*carried, *(value for op in ops_of(body) for value in op.results)]
     return LoopSplit(loop, found.counted, [v for v in order if v in kept - counters], late)
 

@@ -7,7 +7,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import heavy_flops, op_cost
 from shardc.analysis.program.fusion import is_fused
-from shardc.analysis.stages.compared_values import compared_makers
+from shardc.analysis.stages.compared_values import compared_makers, torn_extremes
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import STAGE, VALUE, arg_attrs, function_kind, get_int, result_attrs
 from shardc.ir.clone import inputs
@@ -99,7 +99,7 @@ def split_backward(
     wanted.update(returned[r] for r in later)
     arguments: dict[ir.Value, int] = dict.fromkeys(body(function).arguments, 1)
     kept = kept_between(arguments, shared, wanted, model) - set(arguments)
-    kept |= _compared(late, shared)
+    kept = one_time(kept, late, shared, wanted)
     again = makers_of(wanted, kept)
     read = {value for op in again for value in inputs(op)} | wanted
     return BackwardSplit(
@@ -111,13 +111,28 @@ def split_backward(
     )
 
 
-def _compared(late: Collection[ir.Operation], shared: Sequence[ir.Operation]) -> set[ir.Value]:
-    """The results of `shared` that the rest compares with others: both are of the first time."""
-    found: set[ir.Operation] = set()
+def one_time(
+    kept: Collection[ir.Value],
+    late: Collection[ir.Operation],
+    shared: Sequence[ir.Operation],
+    wanted: Collection[ir.Value],
+) -> set[ir.Value]:
+    """What of `kept` and `shared` to keep, so that what is compared is made at one time.
+
+    With all of `shared` that `late` ops compare with others: both are of the first time then. But
+    without maxima of what is made again: both are of the second time.
+    """
+    found = set(kept)
     for op in late:
         makers = compared_makers(op, lambda _: False)
-        found |= makers if len(makers) > 1 else set()
-    return {value for op in shared if op in found for value in op.results}
+        if len(makers) > 1:
+            found.update(value for each in shared if each in makers for value in each.results)
+    while True:
+        torn = torn_extremes(shared, makers_of(wanted, found))
+        less = {value for op in torn for value in op.results if value in found}
+        if not less:
+            return found
+        found -= less
 
 
 def makers_of(values: Collection[ir.Value], given: Collection[ir.Value] = ()) -> set[ir.Operation]:

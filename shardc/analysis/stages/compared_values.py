@@ -5,11 +5,11 @@ last bits. JAX's gradients of maxima ask which elements are equal to the maximum
 the two is a value of the first time and the other one of the second.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.op_classes import FUSED, MOVES, ON_THE_FLY, OPAQUE
+from shardc.analysis.program.op_classes import FUSED, MOVES, ON_THE_FLY, OPAQUE, chooses, is_extreme
 from shardc.ir.calls import CALL
 from shardc.ir.clone import inputs
 from shardc.ir.constants import splat
@@ -46,6 +46,30 @@ def compared_makers(
         else:
             found.add(maker)
     return found
+
+
+def torn_extremes(
+    chain: Collection[ir.Operation], again: Collection[ir.Operation]
+) -> set[ir.Operation]:
+    """Maxima and the like that are not made again, though what they choose from is; with the ops
+    in between. They are to be made again, too: the difference of an element and its maximum is zero
+    only if both are of one time.
+
+    Args:
+        chain: ops in their order.
+        again: those of them that are made again.
+    """
+    found: set[ir.Operation] = set()
+    choosing: dict[ir.Operation, set[ir.Operation]] = {}  # chooses from what is made again: by what
+    for op in chain:
+        if not chooses(op):
+            continue
+        makers = [maker for value in inputs(op) if (maker := defining_op(value)) is not None]
+        if any(m in choosing or (m in again and not chooses(m)) for m in makers):
+            choosing[op] = {op}.union(*(choosing[m] for m in makers if m in choosing))
+            if is_extreme(op) or not found.isdisjoint(makers):
+                found |= choosing[op]
+    return found - set(again)
 
 
 def _compares_floats(op: ir.Operation) -> bool:

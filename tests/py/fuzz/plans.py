@@ -137,7 +137,7 @@ class Checked:
         engine: Engine = xla if lacks(whole, main_function(whole)) else interpreter
         self.reference = self.imported, engine
         self.want = self._run(*self.reference, self.args)
-        self._normalised = self._difference(self.prepared, engine)
+        self._normalised = self.difference(self.prepared, engine)
         if engine is xla:  # where finite terms overflow, the order of additions decides
             self.reference = self.prepared, Engines(frugal=False)
             self.want = self._run(*self.reference, self.args)
@@ -171,16 +171,20 @@ class Checked:
         run_passes(local, LOCAL_LOWERING)
         skipped = False
         try:
-            problem = self._difference(local, engines)
+            problem = self.difference(local, engines)
         except _NotInterpreted:
             skipped = True
-            problem = self._difference(form, engines)
+            problem = self.difference(form, engines)
         if not problem:
             return Result(plan, "held", ran, "", tuple(engines.lacking), skipped)
         if problem == ROUNDINGS:
             return Result(plan, ROUNDINGS, ran)
         where = self._first_difference(module, form)
         return Result(plan, "differs", ran, f"{where}: {problem}", tuple(engines.lacking), skipped)
+
+    def stages(self, plan: Plan) -> ir.Module:
+        """The functions of the plan's stages, which must be possible, before they are localised."""
+        return self._outlined(self._split(plan), plan)
 
     def _split(self, plan: Plan) -> ir.Module:
         """The split module that several plans begin with; a refusal is remembered, too."""
@@ -220,7 +224,8 @@ class Checked:
         with jax.enable_x64(True):
             return evaluate(module, {NAME: args}, engines)[NAME]
 
-    def _difference(self, module: ir.Module, engines: Engine) -> str:
+    def difference(self, module: ir.Module, engines: Engine) -> str:
+        """How a form of the step differs from it; "" where it does not."""
         try:
             got = self._run(module, engines, self.args)
         except ReplicasDiffer as error:
@@ -239,7 +244,7 @@ class Checked:
         engines = Engines(frugal=False)
         forms = {"normalised": self.prepared, "split": split, "outlined": outlined}
         for name, module in forms.items():
-            if self._difference(module, engines) not in ("", ROUNDINGS):
+            if self.difference(module, engines) not in ("", ROUNDINGS):
                 return f"first when {name}"
         return "first when localised"
 

@@ -1,0 +1,155 @@
+"""Which values of a function are copies: made by the same ops of the same values.
+
+`jax.checkpoint` makes forward values again behind barriers, and a loop over layers makes them again
+from rows that another loop has stacked up. One device would give a copy the same bits; two
+functions need not, as each is split and compiled by itself.
+"""
+
+from collections import ChainMap
+from collections.abc import Hashable, MutableMapping
+from typing import NamedTuple
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.loops.row_loop import RowLoop, row_loop
+from shardc.ir.tensor_types import dtype_of, num_elements
+from shardc.ir.walk import block_terminator, body, defining_op, ops_of
+from shardc.rules.allowed_factors import BARRIER
+
+# What `reduce_precision` leaves as it is; JAX marks with it what is kept for the way back.
+_FORMATS = {"float64": (11, 52), "float32": (8, 23), "bfloat16": (8, 7), "float16": (5, 10)}
+
+
+def is_identity(op: ir.Operation) -> bool:
+    """Whether an op hands on its operands, one by one."""
+    if op.name == BARRIER:
+        return True
+    if op.name != "stablehlo.reduce_precision":
+        return False
+    names = ("exponent_bits", "mantissa_bits")
+    bits = tuple(ir.IntegerAttr(op.attributes[name]).value for name in names)
+    return _FORMATS.get(dtype_of(op.operands[0])) == bits
+
+
+def _reshapes(op: ir.Operation) -> bool:
+    """Whether all elements stay in their order; loops write rows that are broadcast to one more
+    dim, of size 1, and read them with a reshape."""
+    if op.name == "stablehlo.broadcast_in_dim":
+        dims = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
+        return dims == sorted(dims) and num_elements(op.operands[0]) == num_elements(op.results[0])
+    return op.name == "stablehlo.reshape"
+
+
+class _Written(NamedTuple):
+    """What each iteration of a loop writes to a stack: a value of its body, along which dim."""
+
+    row: ir.Value
+    dim: int
+    trips: int
+
+
+class SameValues:
+    """The numbers of values: those of copies are equal.
+
+    In the body of a loop that touches row after row of stacks, a value stands for what it is where
+    row r is touched. So a row that one loop reads is what another has written there.
+
+    Attributes:
+        number: of each value of the function, and of those in the bodies of its counting loops.
+        order: a later value has a larger one.
+        written: of rows that a loop reads what another loop has written there.
+        copies: number -> its values but for what is handed on, in their order.
+    """
+
+    def __init__(self, function: ir.Operation) -> None:
+        self.number: dict[ir.Value, int] = {}
+        self.order: dict[ir.Value, int] = {}
+        self.written: dict[ir.Value, ir.Value] = {}
+        self.copies: dict[int, list[ir.Value]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._stacks: dict[int, _Written] = {}
+        self._whole: dict[int, tuple[int, ir.Type]] = {}  # of reshaped values what they were
+        for p, argument in enumerate(body(function).arguments):
+            self._name(argument, ("argument", p))
+        for op in ops_of(body(function)):
+            self._number(op)
+            found = row_loop(op) if op.name == "stablehlo.while" else None
+            if found is not None:
+                self._enter(found)
+
+    def _enter(self, found: RowLoop) -> None:
+        """Numbers what is in the body of a loop."""
+        loop = self.number[found.loop.results[0]]
+        for p, argument in enumerate(found.body.arguments):
+            self._name(argument, ("carried", loop, p))
+        for op in ops_of(found.body):
+            if len(op.results) == 1 and op.results[0] in found.reads:
+                self._read(op.results[0], op.operands[0], found)
+            else:
+                self._number(op)
+        for p, dim in found.writes.items():
+            update = defining_op(block_terminator(found.body).operands[p])
+            assert update is not None, "a carried stack is updated by an op"
+            stack = self.number[found.loop.results[p]]
+            self._stacks[stack] = _Written(update.operands[1], dim, found.counted.trips)
+
+    def _read(self, row: ir.Value, stack: ir.Value, found: RowLoop) -> None:
+        dim, number = found.reads[row], self.number[stack]
+        source = self._stacks.get(number)
+        if source is None or (source.dim, source.trips) != (dim, found.counted.trips):
+            self._name(row, ("row", number, dim))
+            return
+        self.written[row] = source.row
+        self._set(row, self.number[source.row])
+
+    def _number(self, op: ir.Operation) -> None:
+        if is_identity(op):
+            for operand, result in zip(op.operands, op.results, strict=True):
+                self.number[result] = self.number[operand]
+                self.order[result] = len(self.order)
+        elif _reshapes(op):
+            number, type_ = self.number[op.operands[0]], op.results[0].type
+            whole = self._whole.setdefault(number, (number, op.operands[0].type))
+            if type_ == whole[1]:
+                self._set(op.results[0], whole[0])
+            else:
+                self._name(op.results[0], ("reshaped", whole[0], type_))
+                self._whole[self.number[op.results[0]]] = whole
+        else:
+            key = self._key(op, self.number, 0)
+            for n, result in enumerate(op.results):
+                self._name(result, ("result", n, *key))
+
+    def _name(self, value: ir.Value, key: Hashable) -> None:
+        self._set(value, self._numbers.setdefault(key, len(self._numbers)))
+
+    def _set(self, value: ir.Value, number: int) -> None:
+        self.number[value], self.order[value] = number, len(self.order)
+        self.copies.setdefault(number, []).append(value)
+
+    def _key(
+        self, op: ir.Operation, known: MutableMapping[ir.Value, int], depth: int
+    ) -> tuple[Hashable, ...]:
+        """What says all of an op but where it stands.
+
+        Args:
+            known: numbers of what the op uses.
+            depth: of the regions around it that belong to the key of another op.
+        """
+        inner = ChainMap[ir.Value, int]({}, known) if len(op.regions) > 0 else known
+        regions = []
+        for region in op.regions:
+            for block in region.blocks:
+                for p, argument in enumerate(block.arguments):
+                    inner[argument] = self._intern(("region", depth, p))
+                for each in ops_of(block):
+                    key = self._key(each, inner, depth + 1)
+                    regions.append(self._intern(key))
+                    for n, result in enumerate(each.results):
+                        inner[result] = self._intern(("result", n, *key))
+        attributes = tuple((name, op.attributes[name]) for name in op.attributes)
+        types = tuple(result.type for result in op.results)
+        return op.name, attributes, tuple(inner[v] for v in op.operands), types, *regions
+
+    def _intern(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))

@@ -1,0 +1,162 @@
+"""Have comparisons see one copy of a value that is there twice."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.loops.same_values import SameValues, is_identity
+from shardc.analysis.program.op_classes import chooses
+from shardc.ir.clone import clone_op, inputs
+from shardc.ir.pass_manager import Pass
+from shardc.ir.tensor_types import dtype_of
+from shardc.ir.walk import defining_op, functions, ops
+from shardc.rewrite.loops.carried_values import drop_unused
+from shardc.rules.allowed_factors import BARRIER
+
+# Where two values meet so that it matters whether they are equal to the last bit.
+_MEETING = ("stablehlo.compare", "stablehlo.subtract", "stablehlo.divide")
+MOST_OPS = 100  # that lie between a value and what it chooses from
+
+
+@dataclass(frozen=True)
+class CompareOneCopy(Pass):
+    """Makes maxima and the like again from the copy of their operand that they are compared with.
+
+    A policy of `jax.checkpoint` may keep the maximum of a value but not the value: the gradient of
+    the maximum asks which elements of a copy, made again on the way back, are equal to it. One
+    device gives the copy the same bits. Where the way back is another function, it may have others:
+    no element is the maximum. Here it is the maximum of the copy. The same holds of what is chosen
+    in other ways (sorted, clamped, moved), of differences and quotients, and of the bodies of loops
+    that read what other loops have stacked up. A second run changes nothing.
+
+        %m = max %x                                  %m = max %x
+        %x' = (ops of %x) of barriers                %x' = (ops of %x) of barriers
+        compare EQ %x', %m             becomes       %m' = max %x'
+                                                     compare EQ %x', %m'
+    """
+
+    name = "shardc-compare-one-copy"
+    never_refuses = "what cannot be made of the copy is left alone"
+
+    def apply(self, module: ir.Operation) -> None:
+        for function in functions(module):
+            loops = [op for op in ops(function) if op.name == "stablehlo.while"]
+            if len(loops) < 2 and not any(op.name == BARRIER for op in ops(function)):
+                continue  # equal ops are one
+            blocks = [function.regions[0].blocks[0], *(op.regions[1].blocks[0] for op in loops)]
+            meeting = [
+                op.operation
+                for block in blocks
+                for op in block.operations
+                if op.operation.name in _MEETING and _is_float(op.operation.operands[0])
+            ]
+            if meeting:
+                copies = SameValues(function)
+                for op in meeting:
+                    _meet(op, copies)
+                drop_unused(function)
+
+
+def _is_float(value: ir.Value) -> bool:
+    return dtype_of(value).startswith(("float", "bfloat", "complex"))
+
+
+def _meet(op: ir.Operation, copies: SameValues) -> None:
+    """Gives an op that compares two values what one of them chooses from the other's copy."""
+    for mine, other in ((0, 1), (1, 0)):
+        made = _Chosen(op, op.operands[other], copies).again(op.operands[mine])
+        if made is not None:
+            op.operands[mine] = made
+
+
+class _Chosen:
+    """What a value is if it is chosen from the copies behind another one.
+
+    Args:
+        at: what compares them, in front of which new ops go.
+        behind: the other value.
+    """
+
+    def __init__(self, at: ir.Operation, behind: ir.Value, copies: SameValues) -> None:
+        self._at, self._behind, self._copies = at, behind, copies
+        self._left = MOST_OPS
+        self._made: dict[ir.Value, ir.Value | None] = {}
+
+    def again(self, value: ir.Value) -> ir.Value | None:
+        """The value made of the copies; None where it is made of none of them."""
+        if value not in self._made:
+            self._left -= 1
+            self._made[value] = self._again(value) if self._left >= 0 else None
+        return self._made[value]
+
+    def _again(self, value: ir.Value) -> ir.Value | None:
+        source = self._copies.written.get(value, value)
+        op = defining_op(source)
+        if op is None:
+            return None
+        position = ir.OpResult(source).result_number
+        if is_identity(op):
+            return self.again(op.operands[position])
+        if not chooses(op):
+            return self._copy(source)
+        used = inputs(op)
+        mapping = {v: new for v in used if (new := self.again(v)) is not None}
+        if not mapping:
+            return None
+        for v in used:
+            there = mapping.get(v) or self._here(v)
+            if there is None:
+                return None
+            mapping[v] = there
+        with ir.InsertionPoint(self._at), op.location:
+            return clone_op(op, mapping).results[position]
+
+    def _copy(self, value: ir.Value) -> ir.Value | None:
+        """The last later copy of the value among what the other one is made of."""
+        order, number = self._copies.order, self._copies.number.get(value)
+        end = order.get(self._behind, -1)
+        equal = [] if number is None else self._copies.copies[number]
+        later = [v for v in equal if order[value] < order[v] <= end and _is_rounded(v)]
+        return self._last_of(later) if later else None
+
+    def _last_of(self, copies: Sequence[ir.Value]) -> ir.Value | None:
+        """The last of `copies` that the other value is made of."""
+        order = self._copies.order
+        first = min(order[copy] for copy in copies)  # nothing before it is made of any
+        todo, seen = [self._behind], {self._behind}
+        while todo:
+            value = todo.pop()
+            op = defining_op(value)
+            if op is None:
+                continue
+            used = inputs(op)
+            if is_identity(op):
+                used = [op.operands[ir.OpResult(value).result_number]]
+            new = [v for v in used if v not in seen and order.get(v, -1) >= first]
+            seen.update(new)
+            todo += new
+        return max(seen.intersection(copies), key=order.__getitem__, default=None)
+
+    def _here(self, value: ir.Value) -> ir.Value | None:
+        """The value, or one that is handed on from it, where the comparison stands."""
+        number = self._copies.number.get(value)
+        equal = [] if number is None else self._copies.copies[number]
+        return next((v for v in (value, *equal) if self._is_there(v)), None)
+
+    def _is_there(self, value: ir.Value) -> bool:
+        """Whether a value can be used where the comparison stands."""
+        if value not in self._copies.order:
+            return False
+        block = value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block
+        assert self._at.parent is not None, "an op stands in a function"
+        outer = self._at.parent.operation
+        around = outer.block if outer.name == "stablehlo.while" else None
+        place = self._copies.order.get(self._at.results[0], 0)
+        return block in (self._at.block, around) and self._copies.order[value] < place
+
+
+def _is_rounded(value: ir.Value) -> bool:
+    """Whether an op makes the value that might round."""
+    op = defining_op(value)
+    return op is not None and not is_identity(op) and not chooses(op)

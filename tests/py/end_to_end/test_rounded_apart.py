@@ -1,0 +1,131 @@
+"""Values that are equal on one device are never compared with copies that round in another way."""
+
+import functools
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from shardc.passes import plan_residency
+from tests.py.fuzz.layers import Step
+from tests.py.fuzz.plans import Checked, Plan
+from tests.py.fuzz.rounded_apart import difference
+
+Params = list[jax.Array]
+Loss = Callable[[Params, jax.Array], jax.Array]
+ROWS, WIDTH, LAYERS = 8, 4, 2
+PLANS = (
+    (Plan(2, 2, (2,), cut_loops=True, seed=1, held=1), 1),
+    (Plan(2, 2, (2,), cut_loops=True, seed=2, split_backward=True), -1),
+)
+
+
+def _keeping(*kept: Any) -> Callable[..., Any]:
+    """A checkpoint that keeps what these primitives make, and makes all else again."""
+    return functools.partial(jax.checkpoint, policy=lambda prim, *_, **__: prim in kept)
+
+
+def _layers(layer: Callable[[jax.Array, jax.Array], jax.Array]) -> Loss:
+    def loss(params: Params, x: jax.Array) -> jax.Array:
+        for weight in params:
+            x = layer(x, weight)
+        return jnp.mean(x**2)
+
+    return loss
+
+
+def _scanned(layer: Callable[[jax.Array, jax.Array], jax.Array]) -> Loss:
+    def loss(params: Params, x: jax.Array) -> jax.Array:
+        x, _ = lax.scan(lambda h, weight: (layer(h, weight), None), x, jnp.stack(params))
+        return jnp.mean(x**2)
+
+    return loss
+
+
+@_keeping(lax.reduce_max_p)
+def pooled(h: jax.Array, weight: jax.Array) -> jax.Array:
+    """The gradient of a maximum asks which elements are equal to it."""
+    z = jnp.tanh(h @ weight)
+    return jnp.repeat(z.reshape(ROWS, -1, 2).max(2), 2, 1)
+
+
+@_keeping(lax.reduce_max_p, lax.reduce_min_p)
+def clipped(h: jax.Array, weight: jax.Array) -> jax.Array:
+    z = jnp.tanh(h @ weight)
+    return 1.1 * jnp.clip(z, z.min(1, keepdims=True), z.max(1, keepdims=True))
+
+
+@_keeping(lax.sort_p)
+def above_the_third(h: jax.Array, weight: jax.Array) -> jax.Array:
+    z = jnp.tanh(h @ weight)
+    third = lax.stop_gradient(jnp.sort(z, 1)[:, 2:3])
+    return jnp.where(z >= third, z, 0.1 * z)
+
+
+@_keeping(lax.reduce_max_p)
+def below_the_largest(h: jax.Array, weight: jax.Array) -> jax.Array:
+    """Compares with zero what is zero for the largest element."""
+    z = jnp.tanh(h @ weight)
+    return jnp.where(z - lax.stop_gradient(z.max(1, keepdims=True)) < 0, z, 0.1 * z)
+
+
+def known_before(h: jax.Array, weight: jax.Array) -> jax.Array:
+    """Compares with the maximum of what the checkpoint makes once more."""
+
+    @jax.checkpoint
+    def layer(h: jax.Array, weight: jax.Array, top: jax.Array) -> jax.Array:
+        z = jnp.tanh(h @ weight)
+        return jnp.where(z == top, z, 0.1 * jnp.sin(z))
+
+    return layer(h, weight, lax.stop_gradient(jnp.tanh(h @ weight).max(1, keepdims=True)))
+
+
+def _checked(loss: Loss) -> Checked:
+    def step(params: Params, x: jax.Array, _: jax.Array) -> tuple[Params, jax.Array]:
+        value, gradients = jax.value_and_grad(loss)(params, x)
+        return [p - 0.1 * g for p, g in zip(params, gradients, strict=True)], value
+
+    draw = np.random.default_rng(0)
+    params = [draw.normal(size=(WIDTH, WIDTH)) for _ in range(LAYERS)]
+    return Checked(Step("", step, (params, draw.normal(size=(ROWS, WIDTH)), np.arange(ROWS))))
+
+
+@pytest.mark.parametrize("through", [_layers, _scanned])
+@pytest.mark.parametrize(
+    "layer", [pooled, clipped, above_the_third, below_the_largest, known_before]
+)
+def test_a_checkpoint_that_keeps_the_maximum_compares_it_with_its_own_copy(
+    through: Callable[..., Loss], layer: Callable[[jax.Array, jax.Array], jax.Array]
+) -> None:
+    checked = _checked(through(layer))
+    for plan, sign in PLANS:
+        assert difference(checked, plan, sign) == "", plan
+
+
+def test_a_maximum_that_is_kept_meets_no_copy_of_its_elements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Wherever the forward pass is cut into what is kept and what is made again."""
+    random = Random(0)
+
+    def some_cuts(crossing: Any, left: Any, held: int) -> tuple[int, ...]:
+        return tuple(sorted(random.sample(range(len(left) - 1), random.choice([1, 2, 3]))))
+
+    def loss(params: Params, x: jax.Array) -> jax.Array:
+        tops = []
+        for weight in params:
+            z = jnp.tanh(x @ weight)
+            tops.append(lax.stop_gradient(z.max(1, keepdims=True)))
+            x = jnp.where(z - tops[-1] < 0, jnp.sin(z), 0.5 * z)
+        return jnp.mean(x**2) + jnp.mean(jnp.concatenate(tops, 1) ** 2 * x[:, :LAYERS])
+
+    monkeypatch.setattr(plan_residency, "kept_cuts", some_cuts)
+    checked = _checked(loss)
+    for seed in range(6):
+        plan = Plan(1, 2, (2,), cut_loops=False, seed=seed, held=1, split_backward=bool(seed % 2))
+        assert difference(checked, plan, -1) == ""
