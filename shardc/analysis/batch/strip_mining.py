@@ -91,7 +91,7 @@ class _Blocks:
         value = block_terminator(self.body).operands[position]
         if before_barriers(value) == argument:
             return None if state.is_partial else state
-        if position in self.counters:  # the last count differs
+        if position in self.counters:  # its final count differs per microbatch
             used = next(iter(self.loop.results[position].uses), None) is not None
             return None if used or state != INVARIANT else state
         op = defining_op(value)
@@ -112,7 +112,7 @@ class _Blocks:
         return written if state in (INVARIANT, written) else None
 
     def reads(self, states: Mapping[ir.Value, State]) -> dict[int, int] | None:
-        """Where blocks are read, see `StripMining`; None if parts are used in any other way."""
+        """`StripMining.reads`; None if a part of the batch is used in any other way."""
         found: dict[int, int] = {}
         ops = ops_of(self.body)
         position = {op.results[0]: i for i, op in enumerate(ops) if len(op.results)}

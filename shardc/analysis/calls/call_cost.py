@@ -1,4 +1,4 @@
-"""What one call of a function costs."""
+"""The cost of one call of a function."""
 
 from itertools import accumulate
 
@@ -13,7 +13,7 @@ from shardc.ir.walk import ops, planned_ops, terminator
 
 
 def call_cost(function: ir.Operation) -> CallCost:
-    """FLOPs and bytes of a function whose own calls, if any, are summed up already."""
+    """FLOPs and bytes of a function; its own calls already have summaries."""
     total = ZERO
     for op in ops(function):
         total = total.plus(op_cost(op))
@@ -22,7 +22,7 @@ def call_cost(function: ir.Operation) -> CallCost:
 
 
 def _inner_bytes(function: ir.Operation) -> int:
-    """The most that lives at once of what the function makes and does not return."""
+    """Peak bytes of live values that the function computes and does not return."""
     inside = planned_ops(function)
     live, returned = Liveness(function), set(terminator(function).operands)
     changes = [0] * (len(inside) + 1)

@@ -1,4 +1,4 @@
-"""Which dims of a function's arguments and results it works through part by part."""
+"""The factors of a function: dims of its arguments and results that calls may split."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -30,16 +30,16 @@ _ADDED_UP = ("f32", "f64")  # sums of narrower parts would be rounded one by one
 
 
 def find_factors(function: ir.Operation) -> tuple[Factors, tuple[int, ...], Factors]:
-    """The factors of a function without calls but such that are summed up.
+    """The factors of a function in which every call has a summary.
 
-    Dims that an op's sharding rule puts into one factor belong together; so do those of what a loop
-    carries. What an op inside must have whole, a sum over parts that is used for more than to be
-    returned, and a dim whose outermost factor is not the same everywhere, are no factors. Writes
-    `shardc.called_factors` on the ops inside.
+    Dims in one factor of an op's sharding rule belong to one factor of the function; so do the dims
+    of a loop-carried value. A dim is not a factor if an op inside needs it whole, if a partial sum
+    over it is used other than linearly on its way to a result, or if its outermost factor differs
+    between values. Writes `shardc.called_factors` on the ops inside.
 
     Returns:
         For each argument, then each result, the factor of each dim or -1; the size of each factor;
-        for each result the factors over which the results of the parts are to be added.
+        for each result the factors over which it is a partial sum.
     """
     dims = _Dims()
     values: list[ir.Value] = list(body(function).arguments)
@@ -71,7 +71,7 @@ def find_factors(function: ir.Operation) -> tuple[Factors, tuple[int, ...], Fact
 
 
 class _Dims:
-    """Sets of dims that are cut together, each with how finely, or needed whole."""
+    """Disjoint sets of dims that are cut together, each with its number of parts, or whole."""
 
     def __init__(self) -> None:
         self.parents: dict[_Dim, _Dim] = {}
@@ -91,7 +91,7 @@ class _Dims:
         return [self.root((value, d)) for d in range(len(shape_of(value)))]
 
     def join(self, dims: Sequence[_Dim], size: int) -> None:
-        """These dims are cut together, into a divisor of `size` parts."""
+        """Unites these dims; the number of parts divides `size`."""
         first, *rest = map(self.root, dims)
         for other in rest:
             if other != first:
@@ -105,7 +105,7 @@ class _Dims:
         self.whole.update(map(self.root, dims))
 
     def settle(self, values: Sequence[ir.Value]) -> None:
-        """Keeps whole what one value has twice; a dim is cut at most into as many as it has."""
+        """Keeps whole a set with two dims of one value; a dim's size limits its parts."""
         for value in values:
             roots = self.roots(value)
             for root, size in zip(roots, shape_of(value), strict=True):
@@ -121,7 +121,7 @@ def _all_dims(values: Sequence[ir.Value]) -> list[_Dim]:
 
 
 def _enter(op: ir.Operation, rule: OpRule | None, dims: _Dims) -> list[tuple[ir.Value, _Dim]]:
-    """Joins the dims of an op; returns results that are sums over a factor, with a dim of it."""
+    """Unites the dims of an op; returns its partial sums, each with a dim of the summed factor."""
     if op.name == "stablehlo.while":
         carried = [op.operands, op.results, block_terminator(op.regions[1].blocks[0]).operands]
         carried += [region.blocks[0].arguments for region in op.regions]
@@ -169,8 +169,8 @@ def _enter_ruled(op: ir.Operation, rule: OpRule, dims: _Dims) -> list[tuple[ir.V
 
 
 def _carry_sums(function: ir.Operation, sums: dict[ir.Value, set[_Dim]], dims: _Dims) -> None:
-    """Adds to `sums` what is linear in sums over parts; a factor stays whole where more is done
-    with its sums, or anything in control flow."""
+    """Propagates `sums` through linear ops; a factor stays whole if any other op, or control flow,
+    uses one of its partial sums."""
     for op in nested_ops(function):
         incoming = {root for value in op.operands for root in sums.get(value, ())}
         nested = op.block != body(function)

@@ -1,4 +1,4 @@
-"""Which functions of a module run which, how often, and how large all is without calls."""
+"""The call graph of a module: callers, call counts, and sizes after inlining."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -21,14 +21,14 @@ def refused(op: ir.Operation, message: str) -> ImportFileError:
 
 
 class CallGraph:
-    """The functions that one function runs, directly or not.
+    """The functions reachable from one function.
 
     Args:
         root: symbol of the function.
     Attributes:
         functions: all functions of the module.
-        calls: for each function that is run its calls, each with the function that it runs.
-        order: these functions, each after all that it runs itself; the last one is the root.
+        calls: for each reachable function its calls, each with the callee.
+        order: the reachable functions, callees before callers; the last one is the root.
     Raises:
         ImportFileError: SHARDC-122, a function calls itself, has no body or has branches.
     """
@@ -53,7 +53,7 @@ class CallGraph:
         self.order = list(order)
 
     def _find_calls(self, name: str) -> Iterator[tuple[ir.Operation, str]]:
-        """Notes the calls in function `name`, each with the function that it runs."""
+        """Records the calls in function `name`, each with its callee."""
         self.calls[name], self._num_own[name] = [], 0
         for op in walk(self.functions[name]):
             self._num_own[name] += 1
@@ -69,7 +69,7 @@ class CallGraph:
         return iter(self.calls[name])
 
     def sizes(self, kept: Collection[str]) -> dict[str, int]:
-        """Ops of each function once all calls in it are inlined but those of `kept` functions."""
+        """Number of ops of each function after inlining all calls except those of `kept`."""
         found: dict[str, int] = {}
         for name in self.order:
             found[name] = self._num_own[name]
@@ -78,7 +78,7 @@ class CallGraph:
         return found
 
     def copies(self, kept: Collection[str]) -> dict[str, int]:
-        """How often each function then stands in the module; a kept one stands once."""
+        """Number of copies of each function after inlining; a kept one has one copy."""
         found = dict.fromkeys(self.order, 0)
         found[self.order[-1]] = 1
         for name in reversed(self.order):

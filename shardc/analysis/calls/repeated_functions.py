@@ -1,4 +1,4 @@
-"""Which functions of a large module stay functions, so that what repeats is analysed once."""
+"""Which functions of a large module stay calls, so that repeated code is analysed once."""
 
 from jax.extend.mlir import ir
 
@@ -14,18 +14,17 @@ _DIALECTS = ("stablehlo.", "chlo.", "func.")
 _COLLECTIVES = """all_gather all_reduce all_to_all collective_broadcast collective_permute
     partition_id reduce_scatter replica_id""".split()
 MOST_OPS = 5_000_000  # refused above
-STAYS = "shardc.stays"  # function: it has been chosen
+STAYS = "shardc.stays"  # function: it stays a function
 
 
 def repeated_functions(graph: CallGraph, most_ops: int) -> set[str]:
-    """The functions to keep so that the module has at most `most_ops` ops, or as few as it can;
-    they are marked, and found again by their marks.
+    """The functions to keep as calls so that the module has at most `most_ops` ops, or as few as
+    possible; they are marked, and later calls read the marks.
 
-    Takes the function whose copies together are largest, again and again: that is mostly a small
-    one which everything else calls. Those with matrix products come last, because of a call nothing
-    can be split but what all that it runs can be split along. A function stays where what it runs
-    is nothing but ops with results: no callbacks, collectives or shardings, and no composite runs
-    it.
+    Greedy: repeatedly takes the function whose copies have the most ops together, usually a small
+    one with many callers. Functions with matrix products come last: a call can be split only along
+    factors that its whole body can be split along. A function can stay if it runs only ops without
+    side effects (no callbacks, collectives or shardings) and no composite calls it.
 
     Raises:
         ImportFileError: SHARDC-122, over five million ops remain.
@@ -55,7 +54,7 @@ def repeated_functions(graph: CallGraph, most_ops: int) -> set[str]:
 
 
 def _candidates(graph: CallGraph) -> set[str]:
-    """Functions that can be called by a device on a part of its own."""
+    """Functions that a device can call on its part of the operands."""
     found: set[str] = set()
     for name in graph.order[:-1]:  # callees first
         inner = {callee for _, callee in graph.calls[name]}

@@ -1,4 +1,4 @@
-"""Which stacked arguments of a step can be taken and returned rows by rows."""
+"""Which stacked arguments of a step can be passed and returned as several groups of rows."""
 
 from collections.abc import Mapping
 
@@ -53,7 +53,7 @@ def row_arguments(
         if loop not in groups or not uses or not all(by_rows(use, dim, a) for use in uses):
             continue
         if SHARDING in attrs[a] and from_attr(attrs[a][SHARDING]).dims[dim]:
-            continue  # the user has it split along its rows over one mesh
+            continue  # a user sharding splits its rows over one mesh
         new = returned[state[a]] if a in state else value
         if new == value or made_by_rows(new, dim, groups[loop]):
             found[a] = (dim, groups[loop])

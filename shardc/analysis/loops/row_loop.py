@@ -14,17 +14,17 @@ from shardc.ir.walk import block_terminator, defining_op, is_inside, ops_of
 
 @dataclass
 class RowLoop:
-    """A `stablehlo.while` that can run in pieces, and the rows that its iterations touch.
+    """A `stablehlo.while` that can be cut into pieces, and the rows that its iterations access.
 
     Attributes:
         loop: the op.
         counted: how it counts.
-        forwards: iteration k touches row k of the stacks; else row trips - 1 - k.
-        reads: first result of a `dynamic_slice` in the body -> the dim of its operand, a value
-            from outside, of which iteration k reads that row.
-        writes: position of a carried stack -> the dim of which iteration k writes that row; all
-            that the loop does with such a stack.
-        sums: positions of what starts from zeros and is only added to.
+        forwards: iteration k accesses row k of the stacks; else row trips - 1 - k.
+        reads: result of a `dynamic_slice` in the body that reads that row of a captured value ->
+            the dim of the rows.
+        writes: position of a carried stack that iterations only write that row of -> the dim of the
+            rows.
+        sums: positions of accumulators: they start at zero and are only added to.
     """
 
     loop: ir.Operation
@@ -36,12 +36,12 @@ class RowLoop:
 
     @property
     def body(self) -> ir.Block:
-        """What one iteration does."""
+        """The block that runs once per iteration."""
         return self.loop.regions[1].blocks[0]
 
     @property
     def independent(self) -> bool:
-        """Whether iterations meet in nothing but sums: a loop over data, not over layers."""
+        """Whether iterations interact only through sums: a loop over data, not over layers."""
         handed = block_terminator(self.body).operands
         met = (*self.counted.counters, *self.writes, *self.sums)
         return all(
@@ -64,17 +64,17 @@ class RowLoop:
 
 
 def row_read(row: ir.Value) -> ir.Operation:
-    """The `dynamic_slice` that gives a row that is read."""
+    """The `dynamic_slice` that reads a row."""
     op = defining_op(row)
     assert op is not None, "a row is read by an op"
     return op
 
 
 def row_loop(loop: ir.Operation) -> RowLoop | None:
-    """The rows that the iterations of `loop` touch; None where it does not count to a constant.
+    """The rows that the iterations of `loop` access; None if it is not a counted loop.
 
-    Iterations need not touch rows: layers that share their weights, or tokens that are decoded one
-    after the other, do the same work again on what they carry.
+    Iterations need not access rows: layers with shared weights, or decoded tokens, repeat the same
+    work on the carried values.
     """
     counted = counted_loop(loop)
     if counted is None:
@@ -123,12 +123,12 @@ def _find_sums(found: RowLoop) -> None:
 
 
 def used_alone(argument: ir.Value, value: ir.Value) -> bool:
-    """Whether a carried value is used once inside, and the one that replaces it, too."""
+    """Whether a carried value, and the value that replaces it, each have one use inside."""
     return len(list(argument.uses)) == 1 and len(list(value.uses)) == 1
 
 
 def before_barriers(value: ir.Value) -> ir.Value:
-    """The value that barriers, such as those of `jax.checkpoint`, hand on."""
+    """The value that barriers, such as those of `jax.checkpoint`, forward."""
     op = defining_op(value)
     while op is not None and op.name == "stablehlo.optimization_barrier":
         value = op.operands[ir.OpResult(value).result_number]
@@ -148,7 +148,7 @@ def _row_dim(
     wanted: np.ndarray,
     values: Values,
 ) -> int | None:
-    """The dim along which `op` touches row `wanted[k]` in iteration k, and all of the others."""
+    """The dim of which `op` accesses row `wanted[k]` in iteration k, with all other dims whole."""
     shape = shape_of(op.operands[0])
     if len(wanted) > 1:
         dim = block_dim(shape, starts, sizes, wanted, values)
@@ -164,12 +164,13 @@ def block_dim(
     wanted: np.ndarray,
     values: Values,
 ) -> int | None:
-    """The dim that is taken in equal blocks, block `wanted[k]` in iteration k, and in no other way.
+    """The dim that is accessed in equal blocks, block `wanted[k]` in iteration k; None if there is
+    none.
 
     Args:
         shape: of the whole.
-        starts, sizes: of what an iteration takes.
-        values: what integers are in every iteration.
+        starts, sizes: of the slice that an iteration accesses.
+        values: facts about the integers, per iteration.
     """
     partial = [d for d, (whole, part) in enumerate(zip(shape, sizes, strict=True)) if whole != part]
     if len(partial) != 1:

@@ -1,4 +1,4 @@
-"""Which values of a step are stacks of rows, one row per iteration of its layer loops."""
+"""Stacked layers: values of a step with one row per iteration of its layer loops."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class LoopGroup:
         trips: iterations of each.
         flops: of all of them.
         first: number of the first iteration, counted over all groups.
-        independent: no loop of it hands anything but sums from one iteration to the next.
+        independent: the iterations of its loops interact only through sums.
     """
 
     loops: list[int]
@@ -39,18 +39,18 @@ class LoopGroup:
 
 @dataclass
 class StackedLayers:
-    """Where the rows are.
+    """The stacks of a step and the loops over them.
 
     Attributes:
         ops: of main.
-        loops: position -> what the iterations of the loop at it touch.
+        loops: position of a layer loop -> the rows that its iterations access.
         stacks: value -> (the dim of its rows, position of one loop of their group).
-        factors: position of an op that can work on some rows alone -> the factor that is rows.
+        factors: position of an op that can be split along rows -> its factor of the rows.
         rules: of the ops.
         groups: of loops, in program order.
         flops: of the whole step.
-        conflicts: values that are stacks along one dim for some ops and along another for others;
-            the first dim counts.
+        conflicts: values that are stacked along different dims for different ops; the first dim
+            counts.
     """
 
     ops: list[ir.Operation]
@@ -63,7 +63,7 @@ class StackedLayers:
     conflicts: set[ir.Value] = field(default_factory=set)
 
     def group_of(self, i: int) -> LoopGroup | None:
-        """The loops over whose rows op number `i` can be cut, or to which it belongs."""
+        """The group whose rows op number `i` can be cut along, or that loop `i` belongs to."""
         if i in self.loops:
             return self._group(i)
         factor, rule = self.factors.get(i), self.rules[i] if self.rules else None
@@ -79,12 +79,11 @@ class StackedLayers:
 
 
 def stacked_layers(module: ir.Operation, aliases: dict[int, int]) -> StackedLayers:
-    """Follows the rows of the stacks that layer loops read and write through light ops.
+    """Propagates the rows of the stacks that layer loops read and write through light ops.
 
-    A layer loop counts to a constant, has a matrix product inside and reads a row of some stack in
-    each iteration. Rows are followed both ways, so that the optimizer's moments of a stacked
-    parameter are stacks as its gradient is. They are not followed through what is filled with one
-    number: one such value may stand for the zeros of several stacks, with rows along other dims.
+    A layer loop is a counted loop with a matrix product inside. Rows propagate both ways, so that
+    the optimizer's moments of a stacked parameter are stacks, as its gradient is. They do not
+    propagate through splats: one splat may be the zeros of several stacks with different row dims.
 
     Args:
         aliases: argument -> result that is its next state.
@@ -219,7 +218,7 @@ def places(op: ir.Operation, rule: OpRule) -> list[tuple[ir.Value, int, tuple[in
 
 
 def _is_worthwhile(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """Light ops, and products that treat each row alone; partial sums over rows can be added."""
+    """Light ops, products with rows as a batch dim, and reductions over rows into partial sums."""
     if any(rule.is_summed(r, factor) for r in range(len(rule.results))):
         return op.name == "stablehlo.reduce" and splits_into_partial_results(op)
     if op.name == "stablehlo.dot_general":
@@ -231,12 +230,11 @@ def _is_worthwhile(op: ir.Operation, rule: OpRule, factor: int) -> bool:
 
 
 def even_cuts(flow: StackedLayers, pieces: int) -> tuple[int, ...]:
-    """Where to cut the loops, so that the step falls into about `pieces` parts of even work.
+    """Where to cut the loops to split the step into about `pieces` parts of even work.
 
     Returns:
-        Iterations that begin a piece, counted over all groups; a group that has no more than a
-        part's work is not cut, and neither is one over data: its iterations belong to the
-        microbatches.
+        First iterations of pieces, counted over all groups. A group with no more work than one part
+        is not cut; neither is a loop over data, whose iterations belong to the microbatches.
     """
     cuts: list[int] = []
     for group in flow.groups:
@@ -248,6 +246,6 @@ def even_cuts(flow: StackedLayers, pieces: int) -> tuple[int, ...]:
 
 
 def boundaries(group: LoopGroup, cuts: Sequence[int]) -> list[int]:
-    """Iterations of the group's loops at which pieces begin, the end included: [0, .., trips]."""
+    """First iterations of the pieces of the group's loops, and the end: [0, .., trips]."""
     inner = sorted({cut - group.first for cut in cuts if 0 < cut - group.first < group.trips})
     return [0, *inner, group.trips]

@@ -1,4 +1,4 @@
-"""Which arguments of a step are state, and which can hold the batch."""
+"""Which arguments of a step are state, and which hold the batch."""
 
 import re
 
@@ -21,7 +21,7 @@ STATE_RESULT = "shardc.state_result"  # argument: the result that is its next va
 
 
 def state_aliases(function: ir.Operation) -> dict[int, int]:
-    """Argument -> result that is its next state, as the microbatch split or jax wrote it."""
+    """Argument -> result that is its next state, as written by the microbatch split or by JAX."""
     found = {}
     for n, attrs in enumerate(arg_attrs(function)):
         for name in (STATE_RESULT, ALIASING):
@@ -32,7 +32,7 @@ def state_aliases(function: ir.Operation) -> dict[int, int]:
 
 
 def donated_args(function: ir.Operation) -> set[int]:
-    """Arguments whose buffers the caller gave away."""
+    """Arguments that the caller donates."""
     return {n for n, attrs in enumerate(arg_attrs(function)) if ALIASING in attrs or DONOR in attrs}
 
 
@@ -47,10 +47,10 @@ def argument_names(function: ir.Operation) -> list[str]:
 def state_arguments(function: ir.Operation) -> dict[int, int]:
     """Argument -> the result that is its next value.
 
-    Where arguments are donated, the state is those of them that have a result of their type.
-    Without donation it is the arguments whose structure reappears in the results: all leaves of an
-    argument under one prefix of the results, or, in files without names, a run of equal types.
-    What a pass has written down (`shardc.state_result`) is not guessed again.
+    With donation, the state is the donated arguments that match a result's type. Without donation,
+    it is the arguments whose structure reappears in the results: all leaves of an argument under
+    one prefix of the results or, in files without names, in order by type. Attributes that a pass
+    has written (`shardc.state_result`) take precedence.
     """
     if any(STATE_RESULT in attrs for attrs in arg_attrs(function)):
         return state_aliases(function)
@@ -73,7 +73,7 @@ def state_arguments(function: ir.Operation) -> dict[int, int]:
 
 
 def _result_paths(function: ir.Operation) -> list[str]:
-    """JAX's paths of the results, such as `[0]['w']`; empty where a file does not have them."""
+    """JAX's paths of the results, such as `[0]['w']`; empty if the file does not have them all."""
     infos = [a["jax.result_info"] for a in result_attrs(function) if "jax.result_info" in a]
     if len(infos) < len(result_attrs(function)):
         return []
@@ -117,9 +117,9 @@ def _by_order(arguments: list[str], results: list[str]) -> dict[int, int]:
 
 
 def cut_dims(split_module: ir.Operation) -> dict[int, int]:
-    """The user's flat arguments that a split has cut into microbatches -> the dim that is cut.
+    """The user's flat batch arguments of a split module -> the dim that microbatches cut.
 
-    An argument that became several is cut if any of them is.
+    An argument that loop cutting has split into pieces counts if any piece is cut.
     """
     found: dict[int, int] = {}
     for first, dim in _cuts(split_module):
@@ -129,10 +129,10 @@ def cut_dims(split_module: ir.Operation) -> dict[int, int]:
 
 
 def first_batch(marked: ir.Operation) -> dict[int, int]:
-    """The arguments of a @main that hold its first batch -> the dim along which examples lie.
+    """The arguments of a @main that hold its first batch -> their batch dim.
 
     Args:
-        marked: by `shardc-find-batch`.
+        marked: @main with the marks of `shardc-find-batch`.
     """
     found = {}
     for n, attrs in enumerate(arg_attrs(marked)):
@@ -144,7 +144,7 @@ def first_batch(marked: ir.Operation) -> dict[int, int]:
 
 
 def _cuts(split_module: ir.Operation) -> list[tuple[int, int | None]]:
-    """For each argument the one of the user's that it belongs to, and the dim that is cut."""
+    """For each argument the user's argument that it is a piece of, and the dim that is cut."""
     return [
         (
             ir.DenseI64ArrayAttr(attrs[PIECE])[0] if PIECE in attrs else n,

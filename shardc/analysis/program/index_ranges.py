@@ -1,4 +1,4 @@
-"""Which arguments are indices, and how far they may point; and which must not be negative."""
+"""Which arguments are indices, with their limits, and which must not be negative."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from shardc.analysis.values.facts import counts_along
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body
 
-# The numbers of the operand are the numbers of the result.
+# The elements of the result are elements of the operand.
 _KEEPS_NUMBERS = frozenset(
     "stablehlo." + name
     for name in (
@@ -19,17 +19,17 @@ _KEEPS_NUMBERS = frozenset(
 )  # fmt: skip
 _SHIFTS = ("stablehlo.add", "stablehlo.subtract")
 _ROOTS = ("stablehlo.sqrt", "stablehlo.rsqrt", "stablehlo.log", "stablehlo.power")
-# Behind these a constant is still one.
+# These keep a constant constant.
 _SPREADS = ("stablehlo.broadcast_in_dim", "stablehlo.convert", "stablehlo.reshape")
 
 
 def index_limits(main: ir.Operation) -> dict[int, int]:
     """Argument -> exclusive upper limit of its values, for integer arguments used as indices.
 
-    Follows an argument through ops that keep its numbers (and through a shift by a constant, with
-    which negative indices are wrapped) to the gathers, scatters and dynamic slices that it
-    indexes, and to comparisons with an iota (one-hot). Several uses give the smallest limit.
-    Negative indices are allowed in none of them.
+    Follows an argument through ops that keep its elements (and through additions of a constant,
+    which wrap negative indices) to the gathers, scatters and dynamic slices that it indexes, and to
+    comparisons with an iota (one-hot). The smallest limit of all uses counts. None of these uses
+    allows negative indices.
     """
     found = {}
     for position, argument in enumerate(body(main).arguments):
@@ -42,7 +42,7 @@ def index_limits(main: ir.Operation) -> dict[int, int]:
 
 
 def rooted_arguments(main: ir.Operation) -> set[int]:
-    """Float arguments whose root or logarithm is taken, such as a variance: not to be negative."""
+    """Float arguments under a root or logarithm, such as a variance: must not be negative."""
     return {
         position
         for position, argument in enumerate(body(main).arguments)
@@ -56,7 +56,7 @@ def _limits(argument: ir.Value) -> list[int]:
 
 
 def _last_uses(argument: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
-    """Ops, and which operand, that the numbers of an argument come to and change in."""
+    """The ops, with operand positions, that use the elements of an argument and change them."""
     seen: set[ir.Value] = {argument}
     waiting = [argument]
 
@@ -84,7 +84,7 @@ def _last_uses(argument: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
 
 
 def _limit_of(op: ir.Operation, position: int) -> int | None:
-    """How far operand `position` of `op` may point, None where it is no index."""
+    """Exclusive limit of operand `position` of `op` as an index; None if it is not an index."""
     if op.name == "stablehlo.gather" and position == 1:
         numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
         sizes = [int(size) for size in ir.DenseI64ArrayAttr(op.attributes["slice_sizes"])]

@@ -1,4 +1,4 @@
-"""How long the values of a function are needed, loops and branches included."""
+"""Live ranges of the values of a function, loops and branches included."""
 
 from jax.extend.mlir import ir
 
@@ -10,20 +10,20 @@ from shardc.rules.allowed_factors import BARRIER
 
 
 class Liveness:
-    """When each value of a function is needed last, in positions among its `planned_ops`.
+    """The last use of each value of a function, as a position among its `planned_ops`.
 
-    What a free op, or one that works in place, makes of a value needs that value still. A value
-    from outside a loop is needed until the loop ends. In an update, XLA fuses the arithmetic on a
-    parameter: what one elementwise op, or one sum, uses and nothing else is never stored.
+    The result of a free op, or of one that works in place, keeps its operand live. A value from
+    outside a loop is live until the loop ends. In an update, XLA fuses the arithmetic on a
+    parameter: a value whose only user is an elementwise op or a reduction is never stored.
     """
 
     def __init__(self, function: ir.Operation) -> None:
-        self._ops: list[tuple[ir.Operation, tuple[int, ...]]] = []  # and the ops around it
-        self._ends: dict[int, int] = {}  # position of an op of control flow -> last one inside
+        self._ops: list[tuple[ir.Operation, tuple[int, ...]]] = []  # with enclosing ops
+        self._ends: dict[int, int] = {}  # position of a control-flow op -> last position inside
         self._depth: dict[ir.Value, int] = {}
         self._returned: list[tuple[ir.Value, tuple[int, ...]]] = []
         self._last: dict[ir.Value, int] = {}
-        self._until: dict[int, int] = {}  # position of an op -> how long it needs its operands
+        self._until: dict[int, int] = {}  # position of an op -> end of its operands' live ranges
         self._depth.update(dict.fromkeys(body(function).arguments, 0))
         self._updates = function_kind(function) is FunctionKind.UPDATE
         for op in ops(function):
@@ -39,20 +39,20 @@ class Liveness:
                 self._use(operand, self._until.get(time, time), around)
 
     def is_fused(self, op: ir.Operation) -> bool:
-        """Whether XLA makes the result of an op of an update inside its only user."""
+        """Whether XLA fuses an op of an update into its only user."""
         if not self._updates or op.name not in FUSED or len(op.results) != 1:
             return False
         users = [use.owner.operation for use in op.results[0].uses]
         return len(users) == 1 and users[0].name in FUSED | {"stablehlo.reduce"}
 
     def last_use(self, value: ir.Value, made: int) -> int:
-        """Position of the last op that needs `value`; `made`, where none does."""
+        """Position of the last op that needs `value`; `made` if there is none."""
         return self._last.get(value, made)
 
     def needed(self, value: ir.Value, time: int) -> tuple[int, int]:
-        """From where to where, both included, a copy of `value` for the op at `time` is needed.
+        """Live range, both ends included, of a copy of `value` for the op at `time`.
 
-        A value from outside a loop is copied before it, and the copy is needed until it ends.
+        A value from outside a loop is copied before the loop, and the copy is live until it ends.
         """
         around, depth = self._ops[time][1], self._depth[value]
         until = self._until.get(time, time)
@@ -61,7 +61,7 @@ class Liveness:
         return time, until
 
     def end(self, time: int) -> int:
-        """Position of the last op inside the one at `time`: its own, if it is no control flow."""
+        """Position of the last op inside the op at `time`; `time` itself without regions."""
         return self._ends.get(time, time)
 
     def _enter(self, op: ir.Operation, around: tuple[int, ...]) -> None:
@@ -88,7 +88,7 @@ class Liveness:
 
 
 def is_in_place(op: ir.Operation) -> bool:
-    """Whether XLA updates a part of what a loop carries where it lies."""
+    """Whether XLA updates a part of a loop-carried value in place."""
     if op.name != "stablehlo.dynamic_update_slice":
         return False
     block = op.operands[0].owner

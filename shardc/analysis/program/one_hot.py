@@ -1,4 +1,4 @@
-"""Products with one-hot matrices that look up rows of a parameter, and the gradients of these."""
+"""Products with one-hot matrices that look up rows of a parameter, and their gradients."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from shardc.ir.walk import body, defining_op, walk
 from shardc.rules.partial_sums import element_type
 
 _FLOATS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
-# Ops behind which a parameter is still one.
+# Ops whose result still counts as the parameter.
 _CASTS = {
     "stablehlo.convert",
     "stablehlo.optimization_barrier",
@@ -28,14 +28,14 @@ _CASTS = {
 
 @dataclass(frozen=True)
 class OneHot:
-    """A matrix of zeros with a one in each row: where ids are equal to the position along a dim.
+    """A one-hot matrix: one where the id of the row equals the index along a dim, zero elsewhere.
 
     Attributes:
-        ids: integers that hold one id per row, perhaps with dims of size 1 between theirs.
+        ids: integer tensor with one id per row, possibly with extra dims of size 1.
         spread: the op that broadcasts the ids to the shape of the comparison.
-        along: the dim of the comparison that counts.
-        shape: of the matrix, which may be the comparison in another shape.
-        dim: the dim of the matrix that counts.
+        along: the one-hot dim of the comparison.
+        shape: of the matrix, which may be a reshape of the comparison.
+        dim: the one-hot dim of the matrix.
     """
 
     ids: ir.Value
@@ -46,25 +46,25 @@ class OneHot:
 
     @property
     def rows(self) -> int:
-        """How many ids have a one."""
+        """Number of distinct ids: rows of the table."""
         return self.shape[self.dim]
 
     @property
     def key(self) -> tuple[ir.Value, int]:
-        """Equal for one-hot matrices of the same ids."""
+        """Equal for one-hot matrices of the same ids and table size."""
         return self.ids, self.rows
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """A product that only picks rows of a table, or adds rows up by their ids.
+    """A product that only gathers rows of a table, or sums rows by id.
 
     Attributes:
         op: the `stablehlo.dot_general`.
-        one_hot: what its operand `side` is.
-        contracted: dims of the other operand that are contracted; of a gradient in the order of
-            the ids' dims.
-        is_gradient: whether rows are added up.
+        one_hot: the matrix that is its operand `side`.
+        contracted: contracting dims of the other operand; of a gradient, in the order of the ids'
+            dims.
+        is_gradient: whether it sums rows by id.
     """
 
     op: ir.Operation
@@ -75,19 +75,19 @@ class Lookup:
 
     @property
     def other(self) -> ir.Value:
-        """The table, or the rows that are to be added up."""
+        """The table, or the rows to sum."""
         return self.op.operands[1 - self.side]
 
 
 def lookups(main: ir.Operation, rows: int) -> list[Lookup]:
     """The lookups among the products of a function, those in its regions included.
 
-    A table is a part of the state, looked at only through casts: products with activations, such
-    as those that send tokens to experts, are none. A gradient counts only if the same ids look
-    something up.
+    A table is a state argument, possibly cast: products with activations, such as those that
+    dispatch tokens to experts, are not lookups. A gradient counts only if a lookup uses the same
+    ids.
 
     Args:
-        rows: tables with fewer rows are not looked at.
+        rows: minimum number of rows of a table.
     """
     arguments = body(main).arguments
     state = {arguments[a] for a in state_arguments(main)}
@@ -112,7 +112,7 @@ def _is_parameter(value: ir.Value, state: set[ir.Value]) -> bool:
 
 
 def _candidates(op: ir.Operation) -> Iterator[Lookup]:
-    """What a product is if its operands are what their shapes let one think."""
+    """The lookups that a product may be, judged by one-hot operands and shapes."""
     if op.name != "stablehlo.dot_general" or "algorithm" in op.attributes:
         return
     if 0 in shape_of(op.operands[0]) or 0 in shape_of(op.operands[1]):
@@ -140,7 +140,7 @@ def _candidates(op: ir.Operation) -> Iterator[Lookup]:
 
 
 def one_hot(value: ir.Value) -> OneHot | None:
-    """What `value` is if it is a one-hot matrix, of any type and in another shape perhaps."""
+    """`value` as a one-hot matrix of any type, possibly reshaped; None if it is not one."""
     op = defining_op(value)
     if op is None:
         return None
@@ -161,7 +161,7 @@ def one_hot(value: ir.Value) -> OneHot | None:
 
 
 def _compared(op: ir.Operation, counting: ir.Value, ids: ir.Value) -> OneHot | None:
-    """The comparison of ids that are the same along a dim with what counts along it."""
+    """The comparison of ids, broadcast along a dim, with an iota along it."""
     dim, spread = counts_along(counting), defining_op(ids)
     if dim is None or spread is None or spread.name != "stablehlo.broadcast_in_dim":
         return None
@@ -179,7 +179,7 @@ def _compared(op: ir.Operation, counting: ir.Value, ids: ir.Value) -> OneHot | N
 
 
 def _without_ones(value: ir.Value) -> ir.Value:
-    """What `value` is made from by adding or dropping dims of size 1 only."""
+    """The value that `value` reshapes by adding or dropping dims of size 1 only."""
     op = defining_op(value)
     while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
         source = op.operands[0]

@@ -1,4 +1,4 @@
-"""What an op asks of one device under each of its strategies."""
+"""The work of an op on one device under each of its strategies."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from shardc.plan.work import Work
 
 
 class Split(Protocol):
-    """What is read of a strategy: into how many parts the op is split, and how its values lie."""
+    """The part of a strategy that determines work: number of shards, and shardings of values."""
 
     @property
     def num_shards(self) -> int: ...
@@ -38,8 +38,8 @@ def op_works(
     """The work of one run of `op` under each strategy; equal works are one object.
 
     Args:
-        cost: of the whole op by itself.
-        traffic: what is left to it of its kernel's traffic.
+        cost: of the whole op, unfused.
+        traffic: its share of the memory traffic of its fused kernel.
     """
     dtype = dtype_of(op.operands[0]) if len(op.operands) else dtype_of(op.results[0])
     num_bytes: float = traffic.num_bytes
@@ -70,7 +70,7 @@ def op_works(
 
 
 def _local(shape: Sequence[int], lies: TensorSharding, mesh: Mesh) -> tuple[int, ...]:
-    """The shape of a device's part."""
+    """The local shape on one device."""
     return tuple(size // mesh.num_shards(axes) for size, axes in zip(shape, lies.dims, strict=True))
 
 
@@ -87,7 +87,7 @@ def _dot_sizes(
 def _convolution_sizes(
     op: ir.Operation, lhs: Sequence[int], rhs: Sequence[int], result: Sequence[int]
 ) -> tuple[int, ...]:
-    """As the product that it is when windows are rows: output places, features, window."""
+    """Sizes of the equivalent matrix product (im2col): output positions, features, window."""
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     columns = rhs[numbers.kernel_output_feature_dimension]
     rows = math.prod(result) // max(result[numbers.output_feature_dimension], 1)

@@ -1,1 +1,1 @@
-"""What the axes of a planned mesh do, in the field's terms."""
+"""Roles of the axes of a planned mesh: data, tensor, expert, sequence parallelism ..."""

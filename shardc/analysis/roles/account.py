@@ -1,4 +1,4 @@
-"""What the shardings of a plan do, read off the stage functions in which they stand."""
+"""What the shardings of a plan do, read off the annotated stage functions."""
 
 import math
 from collections import Counter
@@ -44,7 +44,7 @@ from shardc.solver.interrupt import poll
 
 @dataclass(frozen=True)
 class Strategy:
-    """How an op is split, read off the program."""
+    """The strategy of an op, read off its shardings."""
 
     operands: tuple[TensorSharding, ...]
     results: tuple[TensorSharding, ...]
@@ -61,7 +61,7 @@ class _Use:
 
 @dataclass(frozen=True)
 class Facts:
-    """What `account_of` finds; the fields are those of `shardc.plan.account.Account`."""
+    """The result of `account_of`; its fields are those of `shardc.plan.account.Account`."""
 
     arguments: tuple[PlacedArgument, ...]
     axes: tuple[AxisUse, ...]
@@ -76,12 +76,12 @@ def account_of(
     batch: Mapping[int, int],
     peaks: Sequence[tuple[str, int]],
 ) -> Facts:
-    """What axes do, where arguments lie, and which parts of the model cost what.
+    """Roles of the axes, placement of the arguments, and cost by part of the model.
 
     Args:
         module: stage functions with the shardings of a plan.
-        batch: the user's argument that holds the batch -> its dim along which examples lie.
-        peaks: for each stage the function, and the position in it, at which devices hold most.
+        batch: user argument that holds the batch -> its batch dim.
+        peaks: for each stage the function and the position in it of peak memory.
     """
     return _Reader(module, model, batch, peaks).read()
 
@@ -96,7 +96,9 @@ class _Reader:
     ) -> None:
         self.module, self.model, self.peaks = module, model, peaks
         self.rules = rules_of(module)
-        rows = argument_rows(module)  # of what is cut, the dim before counts the microbatches
+        rows = argument_rows(
+            module
+        )  # in a batch argument, the dim before the batch dim counts the microbatches
         ids = {argument_id(a): d + (rows[a].batch_dim is not None) for a, d in batch.items()}
         self.taint = Taint(module, ids)
         self.dims = Dims(module, self.rules, self.taint, ids)
@@ -166,7 +168,7 @@ class _Reader:
                 self._add_product(op, strategy, stage, name)
 
     def _weight_name(self, op: ir.Operation) -> str:
-        """The user's name of the parameters in a product; "" where it has none, or several."""
+        """The user's name of the parameter in a product; "" if it has none, or several."""
         if op.name not in PRODUCTS or (position := self.taint.weight_of(op)) is None:
             return ""
         made_of = self.taint.of(op.operands[position]) or frozenset()
@@ -216,7 +218,7 @@ class _Reader:
         if not heavy and (op.name in WITHOUT_COST or not op.results or _is_made_of_nothing(op)):
             return
         if not heavy and self.taint.of(op.results[0]) is not None:
-            return  # of parameters alone
+            return  # computed from parameters alone
         amount = op_cost(op).flops if heavy else sum(map(num_bytes, op.results))
         for axis, _ in mesh.axes:
             role = role_of(op, strategy.operands, strategy.results, axis, self.dims, self.taint)
@@ -235,7 +237,7 @@ class _Reader:
     def _state(
         self, stage: int, axis: str, arguments: Sequence[PlacedArgument]
     ) -> dict[str, float]:
-        """Of parameters, optimizer state and gradients the share that an axis splits."""
+        """The share of parameters, optimizer state and gradients that an axis splits."""
         total: Counter[str] = Counter()
         split: Counter[str] = Counter()
         found = [
@@ -251,14 +253,14 @@ class _Reader:
 
 
 def _strategy(op: ir.Operation, mesh: Mesh, rule: OpRule | None) -> Strategy | None:
-    """The strategy of an op; axes over which indices choose from parts share no work."""
+    """The strategy of an op; axes that split an indexed dim do not divide the work."""
     operands, results = operand_shardings(op), result_shardings(op)
     if operands is None or results is None:
         return None
     axes = {axis for each in (*operands, *results) for axis in each.axes}
     if rule is not None:
         by_index = indexed_factors(op, rule)
-        taken = zip(operands, rule.operands, strict=False)  # what regions capture has none
+        taken = zip(operands, rule.operands, strict=False)  # captures have no factors
         for lies, dims in (*taken, *zip(results, rule.results, strict=True)):
             for own, factors in zip(lies.dims, dims, strict=True):
                 if any(by_index[factor] for factor in factors):

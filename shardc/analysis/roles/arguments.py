@@ -1,4 +1,4 @@
-"""Where the arguments of a planned step lie, and its gradients."""
+"""Shardings of the arguments and gradients of a planned step."""
 
 from collections.abc import Iterator, Mapping
 
@@ -28,7 +28,7 @@ _READERS = (FunctionKind.BEFORE, FunctionKind.FORWARD, FunctionKind.BACKWARD, Fu
 def placed_arguments(
     module: ir.Operation, meshes: Mapping[str, Mesh]
 ) -> tuple[PlacedArgument, ...]:
-    """Each argument on its first stage, in the order of the user's arguments."""
+    """Each argument with its sharding on its first stage, in the order of the user's arguments."""
     rows = argument_rows(module)
     state = set(next_states(module).values())
     found: dict[str, PlacedArgument] = {}
@@ -78,9 +78,9 @@ def _as_parameters(each: PlacedArgument) -> PlacedArgument:
 
 
 def gradients(module: ir.Operation, stage: int) -> Iterator[tuple[int, TensorSharding]]:
-    """Elements of each gradient that a stage keeps, and how it lies.
+    """Number of elements and sharding of each gradient of a stage.
 
-    Gradients are what the backward pass makes, or adds to, and the update reads.
+    Gradients are the values that the backward pass computes or accumulates and the update reads.
     """
     own = [f for f in functions(module) if (get_int(f, STAGE) or 0) == stage]
     made = {

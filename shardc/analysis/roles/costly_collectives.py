@@ -1,4 +1,4 @@
-"""Collectives of stage programs that cost more than they look: in loops, and behind upcasts."""
+"""Collectives of stage programs with hidden costs: in loops, and after upcasts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class CostlyCollective:
     """One collective.
 
     Attributes:
-        loops: how often the loops around it run it per call; 1 outside of loops.
-        narrow: elements that its operand was made of by an upcast; "" where it was not.
-        wasted_bytes: sent per step for nothing: all but the first run, or what the upcast added.
+        loops: runs per call, by the trip counts of enclosing loops; 1 outside of loops.
+        narrow: element type before an upcast of its operand; "" without an upcast.
+        wasted_bytes: avoidable bytes per step: those of all runs but the first, or the upcast's.
         times: runs per step.
     """
 
@@ -38,10 +38,10 @@ class CostlyCollective:
 
 
 def costly_collectives(local: ir.Operation) -> Iterator[CostlyCollective]:
-    """Those of a local module that stand in a loop, or send what was narrower just before.
+    """The collectives of a local module that are in a loop or send an upcast value.
 
-    What a loop sends is counted as waste only beyond its first run: whether it can stand outside
-    is for the reader to see.
+    In a loop all runs but the first count as waste; whether the collective can be hoisted is left
+    to the reader.
     """
     count = get_int(local, NUM_MICROBATCHES) or 1
     for function in functions(local):
@@ -68,7 +68,7 @@ def costly_collectives(local: ir.Operation) -> Iterator[CostlyCollective]:
 
 
 def _runs(op: ir.Operation, function: ir.Operation) -> int:
-    """How often the loops around an op run it in one call; loops that end on data count twice."""
+    """Runs of an op per call; an enclosing loop with unknown trip count counts as 2."""
     runs, parent = 1, op.parent
     while parent is not None and parent.operation != function:
         if parent.operation.name == "stablehlo.while":

@@ -1,4 +1,4 @@
-"""Which dims of a planned program belong together, and what they are: batch, features, experts."""
+"""Classes of dims of a planned program, and their kinds: batch, features, experts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -28,9 +28,9 @@ class Dims:
 
     Args:
         module: the stage functions of a step.
-        rules: of each of their ops, as `rules_of` gives them.
-        taint: which values are made of nothing but state.
-        batch: id of each argument that holds the batch -> the dim along which examples lie.
+        rules: of each of their ops, from `rules_of`.
+        taint: which values are computed from state alone.
+        batch: id of each argument that holds the batch -> its batch dim.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Dims:
         self._experts = {self._root(dim) for dim in experts} - self._batch - self._features
 
     def is_batch(self, value: ir.Value, dim: int) -> bool:
-        """Whether examples lie along a dim."""
+        """Whether a dim is a batch dim."""
         return self._root((value, dim)) in self._batch
 
     def is_feature(self, value: ir.Value, dim: int) -> bool:
-        """Whether matrices of parameters have the dim, as rows or columns."""
+        """Whether the dim is a row or column dim of a parameter matrix."""
         return self._root((value, dim)) in self._features
 
     def is_expert(self, value: ir.Value, dim: int) -> bool:
-        """Whether parameters and activations are multiplied piece by piece along a dim."""
+        """Whether a dim is a batching dim of a product of parameters and activations."""
         return self._root((value, dim)) in self._experts
 
     def _root(self, dim: Dim) -> Dim:
@@ -119,12 +119,12 @@ def mapped(
     op: ir.Operation, rule: OpRule
 ) -> Iterator[tuple[ir.Value, tuple[tuple[int, ...], ...]]]:
     """Operands and results of an op with the factors of their dims."""
-    yield from zip(op.operands, rule.operands, strict=False)  # what regions capture has none
+    yield from zip(op.operands, rule.operands, strict=False)  # captures have no factors
     yield from zip(op.results, rule.results, strict=True)
 
 
 def batching_dims(op: ir.Operation) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of both operands of a product the dims along which it is many products."""
+    """The batching dims of both operands of a product."""
     if op.name != "stablehlo.dot_general":
         return (), ()
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
@@ -132,7 +132,7 @@ def batching_dims(op: ir.Operation) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def contracting_dims(op: ir.Operation) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of both operands of a product or convolution the dims that it sums over."""
+    """The contracting dims of both operands of a product or convolution."""
     if op.name == "stablehlo.dot_general":
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         left, right = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions

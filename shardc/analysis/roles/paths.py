@@ -1,4 +1,4 @@
-"""Where in the model an op stands: JAX's names for scopes, or the names of parameters."""
+"""Path of an op in the model: JAX's scope names, or the names of parameters."""
 
 import re
 
@@ -16,10 +16,10 @@ _KEYS = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
 
 
 def scope_of(op: ir.Operation) -> tuple[str, ...]:
-    """The user's scopes around an op, outermost first; () where it has none.
+    """The user's scopes of an op, outermost first; () if it has none.
 
-    JAX writes `jit(step)/transpose(jvp(layer_3))/mlp/dot_general`: transformations and the function
-    itself are peeled off, and the op at the end.
+    JAX writes `jit(step)/transpose(jvp(layer_3))/mlp/dot_general`; transformations, the function
+    itself and the op at the end are stripped.
     """
     for text in location_names(op.location):
         found = _scopes(text)
@@ -54,6 +54,6 @@ def _scopes(text: str) -> tuple[str, ...]:
 
 def path_of_name(name: str) -> tuple[str, ...]:
     """`state['params']['blocks'][3]['up'], rows 2:4` as a path, without the argument's own name
-    and without the rows; () for what is no part of a tree."""
+    and without the rows; () for an argument that is not a tree."""
     found = tuple(next(filter(None, keys)) for keys in _KEYS.findall(_ROWS.sub("", name)))
     return found[1:]

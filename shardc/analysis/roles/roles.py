@@ -1,4 +1,4 @@
-"""What it means that an op is split over an axis of devices."""
+"""The role of a mesh axis that splits an op."""
 
 from collections.abc import Sequence
 
@@ -19,12 +19,12 @@ def role_of(
     dims: Dims,
     taint: Taint,
 ) -> Role:
-    """The role of `axis` in an op whose operands and results lie like that.
+    """The role of `axis` in an op with these shardings of operands and results.
 
-    Examples come first: a dim that holds the batch is data parallelism wherever it lies. In a
-    product with parameters the parameters' dim decides: rows are summed over, columns are made,
-    and what is multiplied piece by piece are experts. Where two activations meet, dims that
-    parameters have elsewhere are features (heads among them); all others are places in a sequence.
+    A batch dim takes precedence: splitting it is data parallelism in any op. In a product with
+    parameters, the parameters' dim decides: a contracting dim is rows, a free dim is columns, a
+    batching dim is experts. In a product of two activations, dims that parameters have elsewhere
+    are features (heads included); all others are sequence positions.
     """
     split = [
         (value, dim)

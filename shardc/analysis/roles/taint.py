@@ -1,4 +1,4 @@
-"""Which values of a step are made of its state alone, and of which parameters."""
+"""Which values of a step are computed from its state alone, and from which parameters."""
 
 from collections.abc import Collection
 
@@ -21,11 +21,11 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Taint:
-    """For each value the parameters that it is made of; None where it depends on the batch.
+    """For each value the parameters that it depends on; None if it depends on the batch.
 
     Args:
         module: the stage functions of a step, in the order in which they run.
-        batch: ids of the arguments that hold the batch; empty: what is no state.
+        batch: ids of the arguments that hold the batch; empty: all arguments that are not state.
     """
 
     def __init__(self, module: ir.Operation, batch: Collection[str]) -> None:
@@ -46,11 +46,11 @@ class Taint:
                 known[str(ir.StringAttr(attrs[VALUE]).value)] = self._of[result]
 
     def of(self, value: ir.Value) -> frozenset[str] | None:
-        """Ids of the arguments that a value is made of; None where it depends on the batch."""
+        """Ids of the arguments that a value depends on; None if it depends on the batch."""
         return self._of.get(value)
 
     def weight_of(self, op: ir.Operation) -> int | None:
-        """Which operand of a product is made of state alone, where the other is not."""
+        """The operand of a product that depends on state alone, if the other does not."""
         left, right = (self.of(operand) for operand in list(op.operands)[:2])
         if (left is None) == (right is None):
             return None
@@ -58,7 +58,7 @@ class Taint:
 
     def _enter(self, op: ir.Operation) -> None:
         if op.name == "stablehlo.while":
-            # What a loop hands on unchanged is what it was; all else is taken for activations.
+            # Loop-invariant carries keep their taint; all others count as activations.
             block = op.regions[1].blocks[0]
             for position, returned in enumerate(block_terminator(block).operands):
                 same = returned == block.arguments[position]
@@ -85,5 +85,5 @@ class Taint:
 
 
 def _is_counter(op: ir.Operation) -> bool:
-    """Whether all operands but the first only say where to read: rows of stacked layers."""
+    """Whether all operands but the first are indices only: rows of stacked layers."""
     return op.name == "stablehlo.dynamic_slice" and defining_op(op.operands[0]) is None

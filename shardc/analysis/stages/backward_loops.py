@@ -1,4 +1,4 @@
-"""Which loops of a stage's backward make what the stage before waits for beside what can wait."""
+"""Which loops of a stage's backward compute both results that other stages wait for and others."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from shardc.rules.allowed_factors import BARRIER
 
 @dataclass(frozen=True)
 class LoopSplit:
-    """A loop that can run as two, one behind the other.
+    """A loop that fission can split into two.
 
     Attributes:
         counted: how it counts.
-        kept: values of its body that the second loop reads of each iteration of the first.
-        late: positions of what only the second loop makes.
+        kept: values of its body that the first loop stashes per iteration for the second.
+        late: positions of the carried values that only the second loop computes.
     """
 
     loop: ir.Operation
@@ -40,9 +40,9 @@ class LoopSplit:
 def next_loop_split(
     function: ir.Operation, functions: Sequence[ir.Operation], model: CostModel
 ) -> LoopSplit | None:
-    """A loop of a backward function with products for what other stages wait for and others for
-    what they do not: such as the layers of a scan, which make the gradient of their input and those
-    of their weights. None where there is none.
+    """A loop of a backward function that has products both for results that other stages wait for
+    and for others, such as a scan over layers, with input gradients and weight gradients. None if
+    there is none.
 
     Args:
         functions: all stage functions.
@@ -85,7 +85,7 @@ def _split(loop: ir.Operation, used: Collection[ir.Value], model: CostModel) -> 
 
 
 def _closed(positions: set[int], body: ir.Block, handed: Sequence[ir.Value]) -> set[int]:
-    """With what the next iterations need to make what is at `positions`."""
+    """`positions` and all carried positions that later iterations need to compute them."""
     carried = list(body.arguments)
     while True:
         needed = _needed([handed[p] for p in positions], body)
@@ -96,7 +96,7 @@ def _closed(positions: set[int], body: ir.Block, handed: Sequence[ir.Value]) -> 
 
 
 def _needed(values: Iterable[ir.Value], body: ir.Block) -> set[ir.Value]:
-    """All values of a body that an iteration makes or takes on the way to `values`."""
+    """All values of a body that `values` depend on within an iteration."""
     found: set[ir.Value] = set()
     todo = list(values)
     while todo:

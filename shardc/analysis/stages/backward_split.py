@@ -1,4 +1,4 @@
-"""Which ops of a stage's backward the stage before waits for, and which can wait themselves."""
+"""Which ops of a stage's backward other stages wait for, and which can be delayed."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ class BackwardSplit:
     """The two parts of a backward function.
 
     Attributes:
-        urgent: the ops that lead to what other stages wait for, in their order.
-        rest: the ops of the other results; of those that are urgent, too, what runs once more.
+        urgent: the ops that the awaited results depend on, in program order.
+        rest: the ops of the other results, including urgent ops that are recomputed.
         urgent_results, rest_results: positions among the results of the function.
-        kept: values that urgent ops make and the rest reads.
+        kept: results of urgent ops that the rest reads.
     """
 
     urgent: list[ir.Operation]
@@ -41,7 +41,7 @@ class BackwardSplit:
 def backward_splits(
     asked: Sequence[ir.Operation], functions: Sequence[ir.Operation], model: CostModel
 ) -> dict[ir.Operation, BackwardSplit]:
-    """How the backward functions among `asked` fall apart; other stages wait for the urgent parts.
+    """How to split the backward functions among `asked`; other stages wait for the urgent parts.
 
     Args:
         functions: all stage functions.
@@ -54,8 +54,8 @@ def backward_splits(
 
 
 def has_weight_products(splits: Iterable[BackwardSplit]) -> bool:
-    """Whether some product can wait, on a stage that has something urgent: else it is no use to cut
-    the backward in two."""
+    """Whether some product can be delayed on a stage with urgent ops: otherwise splitting the
+    backward gains nothing. True if no stage has urgent ops."""
     behind = [split for split in splits if split.urgent]
     return not behind or any(heavy_flops(op) for split in behind for op in split.rest)
 
@@ -80,17 +80,17 @@ def _is_of_microbatch(function: ir.Operation) -> bool:
 def split_backward(
     function: ir.Operation, awaited: Collection[int], model: CostModel
 ) -> BackwardSplit:
-    """Cuts a backward function by dependence.
+    """Splits a backward function by dependence.
 
-    What both parts need is kept, or computed once more by the rest: whichever takes less
-    time (a value that is kept is written and read; arithmetic that XLA fuses moves nothing).
+    A value that both parts need is stashed or rematerialized by the rest, whichever takes less time
+    (a stashed value is written and read; ops that XLA fuses move nothing).
 
     Args:
         awaited: positions of the results that other stages' functions of the microbatch read.
     """
     returned = list(terminator(function).operands)
     urgent = makers_of([returned[r] for r in awaited])
-    # What an urgent op makes anyway is no reason to run anything later.
+    # Other results of urgent ops belong to the urgent part.
     first = [r for r, value in enumerate(returned) if r in awaited or defining_op(value) in urgent]
     later = sorted(set(range(len(returned))) - set(first))
     late = makers_of([returned[r] for r in later])
@@ -117,10 +117,10 @@ def one_time(
     shared: Sequence[ir.Operation],
     wanted: Collection[ir.Value],
 ) -> set[ir.Value]:
-    """What of `kept` and `shared` to keep, so that what is compared is made at one time.
+    """The values to keep so that no comparison mixes an original with a rematerialized copy.
 
-    With all of `shared` that `late` ops compare with others: both are of the first time then. But
-    without maxima of what is made again: both are of the second time.
+    Adds to `kept` the results of `shared` ops that `late` ops compare with others: both sides are
+    originals. Removes maxima of rematerialized values: both sides are copies.
     """
     found = set(kept)
     for op in late:
@@ -136,7 +136,7 @@ def one_time(
 
 
 def makers_of(values: Collection[ir.Value], given: Collection[ir.Value] = ()) -> set[ir.Operation]:
-    """The ops behind `values`, back to the arguments and to what is `given`."""
+    """The ops that `values` depend on, back to the arguments and the `given` values."""
     found: set[ir.Operation] = set()
     todo = list(values)
     while todo:
@@ -154,13 +154,13 @@ def kept_between(
     wanted: Collection[ir.Value],
     model: CostModel,
 ) -> set[ir.Value]:
-    """The values that the rest is given; it makes the others that it needs itself.
+    """The values to stash for the rest; it rematerializes the others that it needs.
 
     Args:
-        given: values that are there before `shared` runs, and how often each goes through memory
-            if the rest gets it; what is neither here nor made by `shared` costs nothing.
-        shared: ops in their order whose results are handed over or made once more.
-        wanted: what the rest needs.
+        given: values that exist before `shared` runs -> number of passes through memory if the rest
+            reads it; values that are neither here nor results of `shared` cost nothing.
+        shared: ops, in program order, whose results are stashed or rematerialized.
+        wanted: values that the rest needs.
     """
     made = [value for op in shared for value in op.results]
     number = {value: i for i, value in enumerate([*given, *made])}
@@ -179,12 +179,12 @@ def kept_between(
 
 
 def _moving(value: ir.Value, times: int, model: CostModel) -> int:
-    """Of bringing a value through memory so often."""
+    """Picoseconds to move a value through memory `times` times."""
     return round(PER_SECOND * model.op_s(Work(dtype_of(value), 0, times * num_bytes(value))))
 
 
 def _running(op: ir.Operation, model: CostModel) -> int:
-    """Of an op that runs once more."""
+    """Picoseconds to rematerialize an op's results."""
     cost = op_cost(op)
     moved = 0 if is_fused(op) else cost.bytes_read + cost.bytes_written
     return max(round(PER_SECOND * model.op_s(Work(dtype_of(op.results[0]), cost.flops, moved))), 1)

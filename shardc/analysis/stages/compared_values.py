@@ -1,8 +1,8 @@
-"""What comparisons of floats read: values of which two copies must not meet.
+"""Operands of float comparisons, which must not mix originals with rematerialized copies.
 
-What is computed a second time, in another function, is split and compiled anew, and may have other
-last bits. JAX's gradients of maxima ask which elements are equal to the maximum; none is, if one of
-the two is a value of the first time and the other one of the second.
+A value rematerialized in another function is partitioned and compiled separately, and may differ in
+the last bits. JAX's gradient of a maximum tests which elements equal the maximum; if one side is
+the original and the other a copy, none may be equal.
 """
 
 from collections.abc import Callable, Collection
@@ -22,13 +22,13 @@ _HANDS_ON = (MOVES | ON_THE_FLY | {"stablehlo.select"}) - OPAQUE - {CALL}
 def compared_makers(
     op: ir.Operation, may_pass: Callable[[ir.Operation], bool]
 ) -> set[ir.Operation]:
-    """The ops that make the floats which `op`, or an op inside of it, compares; constants aside.
+    """The ops that define the floats that `op`, or an op nested in it, compares; without constants.
 
     Args:
-        may_pass: ops that may be looked through where they work element by element; what only
-            moves elements always is.
+        may_pass: elementwise ops to look through; ops that only move elements are always looked
+            through.
     Returns:
-        Empty where nothing is compared, or only with constants.
+        Empty if nothing is compared, or only with constants.
     """
     if not any(_compares_floats(each) for each in [op, *walk(op)]):
         return set()

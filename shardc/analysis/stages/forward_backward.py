@@ -1,7 +1,7 @@
 """Which ops of the microbatch body are forward, and which backward.
 
-Forward is what the results that are not state depend on: the loss and the metrics. JAX's own
-`transpose(jvp(...))` locations are used only where no such result exists.
+The results that are not state, the loss and the metrics, depend on forward ops only. JAX's
+`transpose(jvp(...))` locations are used only if there is no such result.
 """
 
 from shardc.analysis.program.def_use import Dataflow, StepFacts
@@ -9,9 +9,9 @@ from shardc.ir.tensor_types import num_elements
 
 
 def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> set[int] | None:
-    """Positions of the forward ops, accumulations included; None if they cannot be told.
+    """Positions of the forward ops, accumulations included; None if they cannot be determined.
 
-    All are, where JAX's locations know of no backward pass: in a step of decoding or of a search.
+    Without a backward pass in JAX's locations all are: in a decoding or search step.
 
     Args:
         state_results: results of the function that become arguments of the next call.
@@ -34,7 +34,7 @@ def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> se
 
 
 def _least_scalar(flow: Dataflow, facts: StepFacts, body: set[int]) -> list[int]:
-    """The accumulation of one number that depends on fewest ops: the loss, where state keeps it."""
+    """The scalar accumulation that depends on the fewest ops: the loss, if state holds it."""
     scalars = [i for i in facts.accumulates if num_elements(flow.ops[i].results[0]) == 1]
     sizes = {i: len(flow.ancestors([i], body)) for i in scalars}
     return [min(scalars, key=lambda i: sizes[i])] if scalars else []

@@ -1,4 +1,4 @@
-"""Which layers the stages of a pipeline are made of, and which of them are alike."""
+"""The layers that pipeline stages consist of, and which stages are equal."""
 
 import re
 from collections.abc import Sequence
@@ -21,20 +21,20 @@ from shardc.analysis.stages.stage_work import work_of_forward_ops
 from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, get_int
 from shardc.ir.walk import functions, main_function
 
-MOST_LAYERS = 64  # that are told apart between loops
-FEW_LAYERS = 8  # that there are in any case; Alpa used 6 to 16
+MOST_LAYERS = 64  # maximum number of layers between loops
+FEW_LAYERS = 8  # number of layers to aim for at least; Alpa used 6 to 16
 HEAVY_PER_LAYER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # products, tried in this order
 
 
 def layer_positions(
     split_module: ir.Operation, *, exactly: int | None = None, at_least: int = 1
 ) -> tuple[int, ...] | StageRefusal:
-    """Position of the first forward op of each layer in a split @main; why there are not so many.
+    """Position of the first forward op of each layer in a split @main, or why it has too few.
 
     Args:
-        exactly: so many layers, of equal FLOPs; None: as many as there can be (up to
-            `MOST_LAYERS`) without more bytes between two of them than between `FEW_LAYERS`.
-        at_least: layers that there must be.
+        exactly: number of layers, of equal FLOPs; None: as many as possible (up to `MOST_LAYERS`)
+            without more bytes crossing any cut than with `FEW_LAYERS`.
+        at_least: minimum number of layers.
     """
     main = main_function(split_module)
     flow = dataflow(main)
@@ -61,7 +61,7 @@ def layer_positions(
         return too_few_layers(at_least, heavy)
     few = layer_starts(flow, order, max(FEW_LAYERS, at_least))
     place = {op: index for index, op in enumerate(order)}
-    crossing = [0] * (len(order) + 1)  # bytes that a cut in front of each op crosses
+    crossing = [0] * (len(order) + 1)  # bytes that cross a cut before each op
     for value in crossing_values(flow, order):
         crossing[value.producer + 1] += value.num_bytes
         crossing[max(value.consumers) + 1] -= value.num_bytes
@@ -84,7 +84,7 @@ _PLACES = re.compile(r"shardc\.(origin|stage) = [^,}]*(?:: [^,}]*)?|@?stage\d+_"
 
 
 def equal_stages(module: ir.Operation, count: int) -> list[int]:
-    """For each stage the first one that has the same text, but for the names of its values."""
+    """For each stage the first stage with the same text up to renaming of values."""
     asked = {value: each.asked for value, each in named_user_shardings(module).items()}
     same, donated = next_states(module), donated_arguments(module)
     texts: dict[int, list[str]] = {stage: [] for stage in range(count)}

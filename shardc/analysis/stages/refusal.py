@@ -1,4 +1,4 @@
-"""Why a program cannot be cut into so many stages: a fact that planners read."""
+"""Why a program cannot be cut into a number of stages: a fact that planners read."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from shardc.errors import StageError
 
 @dataclass(frozen=True)
 class StageRefusal:
-    """Why there are not so many stages.
+    """The refusal of a number of stages.
 
     Attributes:
-        most: how many the program can be cut into.
-        message, help, code: as of the error.
+        most: maximum number of stages.
+        message, help, code: of the error.
     """
 
     most: int
@@ -21,7 +21,7 @@ class StageRefusal:
     where: None = None
 
     def error(self) -> StageError:
-        """The error for a user who asked for these stages and for nothing less."""
+        """The error for a user who requires this number of stages."""
         return StageError(self.message, help=self.help, code=self.code)
 
 
@@ -37,5 +37,5 @@ def too_few_layers(asked: int, found: int) -> StageRefusal:
 
 
 def nothing_to_cut(message: str, help: str) -> StageRefusal:
-    """The refusal of any stages but one."""
+    """The refusal of more than one stage."""
     return StageRefusal(1, message, help, "SHARDC-161")

@@ -1,9 +1,9 @@
-"""The stage of every op, given where the forward pass is cut.
+"""The stage of every op, given the cuts of the forward pass.
 
-Forward ops are cut by position. A backward op can run wherever all its forward inputs are at
-hand: a forward value is at hand on the stages from its producer to its last forward user. It
-runs on the earliest such stage that its users still allow, so weight gradients meet their weight
-and only summed cotangents cross a cut. Optimizer ops follow the parameter they update.
+Forward ops are cut by position. A backward op can run on any stage where all its forward operands
+are available: a forward value is available from the stage of its producer to that of its last
+forward user. It runs on the earliest such stage that its users allow, so weight gradients meet
+their weight and only summed cotangents cross a cut. Optimizer ops follow the parameter they update.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from shardc.analysis.stages.update_groups import Stages, UpdateGroups
 
 @dataclass(frozen=True)
 class StageAssignment:
-    """Where everything lives.
+    """The stage of every op, argument and result.
 
     Attributes:
-        cloned: ops that are cheap or invariant and are copied to every stage that uses them.
+        cloned: cheap or invariant ops that are cloned into every stage that uses them.
         stage: for each op its stage; -1 for cloned ops.
         forward: ops of the body in the forward direction.
         arg_stage: owner of each argument.
@@ -69,7 +69,7 @@ def assign_stages(
     for arg, result in aliases.items():
         kind, index = flow.returned[result]
         if kind == "op" and stage[index] >= 0:
-            arg_stage[arg] = stage[index]  # a state lives where its next value is made
+            arg_stage[arg] = stage[index]  # the stage that computes the next state owns it
     result_stage = []
     for kind, index in flow.returned:
         owner = arg_stage[index] if kind == "arg" else stage[index]
@@ -94,9 +94,9 @@ def _assign_backward(
 ) -> None:
     """Writes the stages of the backward ops.
 
-    An op may run on the stages from `low` (where the last of its inputs is made) to `high` (the
-    last where all its forward inputs are at hand). Inputs never lie on an earlier stage than
-    their backward user, so cotangents only flow towards the first stage.
+    An op may run on the stages from `low` (where the last of its operands is computed) to `high`
+    (the last where all its forward operands are available). An operand is never on an earlier stage
+    than its backward user, so cotangents only flow towards the first stage.
     """
     last = _last_uses(flow, forward - cloned, stage)
     backward = [
@@ -135,14 +135,14 @@ def _assign_backward(
 
 @dataclass(frozen=True)
 class _LastUses:
-    """The last stage on which a forward value is at hand, since a forward op uses it there."""
+    """The last stage on which a forward value is available: that of its last forward user."""
 
     flow: Dataflow
     ops: list[int]
     results: dict[int, list[int]]
 
     def of(self, maker: int, user: int) -> int:
-        """The last stage on which all that op `user` uses of op `maker` is at hand."""
+        """The last stage on which all results of op `maker` that op `user` uses are available."""
         if maker not in self.results:
             return self.ops[maker]
         each = zip(self.results[maker], self.flow.users_by_result[maker], strict=True)
@@ -170,10 +170,10 @@ def _movable(
     accumulate: int,
     home: int,
 ) -> set[int]:
-    """The last ops of a gradient that can as well run at `home`, the stage of the weight.
+    """The last ops of a gradient that can run at `home`, the stage of the weight, at no cost.
 
-    They can if what they use is there anyway, such as a cotangent that crosses the cut: then the
-    sum of a bias gradient need not be sent. Empty if something more would have to cross.
+    They can if their operands are there anyway, such as a cotangent that crosses the cut: then the
+    reduced gradient of a bias need not be sent. Empty if more values would have to cross.
     """
     moved: set[int] = set()
     open_ops = [j for j in flow.op_inputs[accumulate] if j not in cloned and stage[j] > home]
@@ -198,7 +198,7 @@ def _movable(
 
 
 def _arguments_read(flow: Dataflow, cloned: set[int]) -> list[set[int]]:
-    """For each op the arguments that it reads, also through cloned ops."""
+    """For each op the arguments that it reads, directly or through cloned ops."""
     found: list[set[int]] = []
     for i in range(len(flow.ops)):
         args = set(flow.arg_inputs[i])

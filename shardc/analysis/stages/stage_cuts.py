@@ -1,4 +1,4 @@
-"""Where the forward pass may be cut: contiguous layers of even work and few crossing bytes."""
+"""Where to cut the forward pass: contiguous layers of balanced work with few crossing bytes."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import ops
 from shardc.solver.pipeline.layers import Value, cluster_layers
 
-STAGE_DELTA = 0.2  # a stage may have so much more work than the mean, if fewer bytes cross then
-LAYER_DELTA = 0.5  # a layer may be less even: the stage planner puts layers together
+STAGE_DELTA = 0.2  # a stage may exceed the mean work by this share to reduce the crossing bytes
+LAYER_DELTA = 0.5  # the same for a layer; the stage planner merges layers
 
 
 def layer_starts(
@@ -29,9 +29,9 @@ def layer_starts(
     Each layer has a matrix product or convolution, so there are never more layers than such ops.
 
     Args:
-        order: positions of the forward ops that live on one stage, rising.
-        delta: no layer has more than (1 + delta) times the mean FLOPs, where that is possible.
-        work: FLOPs that count for each op of `order`; empty: its own.
+        order: positions of the forward ops that are not cloned, ascending.
+        delta: no layer has more than (1 + delta) times the mean FLOPs, if possible.
+        work: FLOPs attributed to each op of `order`; empty: its own.
     Returns:
         For each layer the position in @main of its first op; [] without forward ops.
     """
@@ -47,7 +47,7 @@ def layer_starts(
 def balanced_cuts(
     flow: Dataflow, order: Sequence[int], stages: int, work: Sequence[float] = ()
 ) -> list[int] | StageRefusal:
-    """For each stage but the first, the position in @main of its first forward op; arguments as of
+    """For each stage but the first, the position in @main of its first forward op; arguments as for
     `layer_starts`."""
     heavy = count_heavy_ops(flow, order)
     if stages > max(heavy, 1):
@@ -56,12 +56,12 @@ def balanced_cuts(
 
 
 def count_heavy_ops(flow: Dataflow, order: Sequence[int]) -> int:
-    """How many layers there can be: matrix products and convolutions; a loop with some counts 1."""
+    """Maximum number of layers: that of products and convolutions; a loop with some counts once."""
     return sum(is_heavy(flow.ops[i]) for i in order)
 
 
 def crossing_values(flow: Dataflow, order: Sequence[int]) -> list[Value]:
-    """What flows between the ops of `order`, which are numbered from 0."""
+    """The def-use edges between the ops of `order`, which are numbered from 0."""
     place = {op: index for index, op in enumerate(order)}
     found = []
     for op in order:
@@ -76,15 +76,15 @@ Origin = tuple[int, int]  # position of an op before loops were cut, and its fir
 
 
 def origins_at(main: ir.Operation, cuts: Sequence[int]) -> list[Origin | None]:
-    """What begins at these positions of a split @main, however its loops are cut; None where
-    nothing that every microbatch does begins any more."""
+    """The origins of these positions of a split @main, independent of how its loops are cut; None
+    if no op of the body follows."""
     origins = [_origin(op) if get_str(op, PHASE) == "body" else None for op in ops(main)]
     return [next((origin for origin in origins[cut:] if origin is not None), None) for cut in cuts]
 
 
 def positions_of(main: ir.Operation, origins: Sequence[Origin]) -> tuple[int, ...] | None:
-    """Where that begins in a @main whose loops may be cut in other places; None if some of it is
-    nowhere in its body, or in another order."""
+    """The positions of these origins in a @main whose loops may be cut elsewhere; None if one is
+    not in its body, or they are in another order."""
     found: dict[Origin, int] = {}
     for i, op in enumerate(ops(main)):
         origin = _origin(op)

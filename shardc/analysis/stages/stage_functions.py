@@ -1,4 +1,4 @@
-"""Into which functions a staged @main falls, and which values go in and out of each."""
+"""The functions that a staged @main is split into, and their inputs and outputs."""
 
 from dataclasses import dataclass, field
 
@@ -32,11 +32,11 @@ Place = tuple[int, FunctionKind, int]  # stage, kind, round
 
 @dataclass
 class StageFunction:
-    """One function to be: the ops it takes over, and the values of other functions it uses.
+    """A function to be outlined.
 
     Attributes:
-        inputs: values that its ops use and others make, arguments of @main included.
-        outputs: values that its ops make and others use, or @main returns.
+        inputs: values defined outside that its ops use, arguments of @main included.
+        outputs: values defined by its ops that other functions use or @main returns.
     """
 
     stage: int
@@ -48,7 +48,7 @@ class StageFunction:
 
     @property
     def name(self) -> str:
-        """`stage0_forward`; updates have their round behind it: `stage0_update_1`."""
+        """`stage0_forward`; an update has its round as a suffix: `stage0_update_1`."""
         number = f"_{self.round}" if self.kind is FunctionKind.UPDATE else ""
         return f"stage{self.stage}_{self.kind}{number}"
 
@@ -58,7 +58,7 @@ class StageFunctions:
     """All functions of a step, in the order stage, kind, round.
 
     Attributes:
-        ids: of every value that crosses between functions or is returned, arguments included.
+        ids: of every value that functions pass to each other or return, arguments included.
     """
 
     functions: list[StageFunction]
@@ -66,15 +66,15 @@ class StageFunctions:
 
 
 def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
-    """Groups the ops of @main by stage, phase, direction and round; forward ops that are marked as
-    recomputed run in the backward function of their stage, too, in front of their first user there.
+    """Groups the ops of @main by stage, phase, direction and round. A forward op that is marked as
+    recomputed is also cloned into its stage's backward function, before its first user there.
 
     Args:
         in_place: accumulators get ids of their own, "acc3", not "v3": the function that adds to
-            one takes it and gives it back.
+            one takes it as an argument and returns it.
     """
     all_ops = ops(main)
-    anew = _made_anew(main)
+    remat = _rematerialized(main)
     recomputed: dict[int, set[ir.Operation]] = {}
     for op in all_ops:
         if RECOMPUTED in op.attributes:
@@ -82,9 +82,9 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
     returned = set(terminator(main).operands)
     places: dict[ir.Operation, Place] = {}
     for op in all_ops:
-        if op not in anew or not returned.isdisjoint(op.results):
-            places[op] = _place(op, places, anew)
-    _delay(main, places, anew)
+        if op not in remat or not returned.isdisjoint(op.results):
+            places[op] = _place(op, places, remat)
+    _delay(main, places, remat)
     home: dict[ir.Value, StageFunction] = {}
     functions: dict[tuple[int, int, int], StageFunction] = {}
     for op, (stage, kind, level) in places.items():
@@ -95,13 +95,13 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
     ordered = [functions[key] for key in sorted(functions)]
     for function in ordered:
         if function.kind is FunctionKind.UPDATE:
-            function.ops = leaf_by_leaf(function.ops, lambda op: _sources(op, anew))
+            function.ops = leaf_by_leaf(function.ops, lambda op: _sources(op, remat))
         again = (
             recomputed.get(function.stage, set())
             if function.kind is FunctionKind.BACKWARD
             else set()
         )
-        function.ops = _with_anew(function.ops, anew | again)
+        function.ops = _with_rematerialized(function.ops, remat | again)
         own = {result for op in function.ops for result in op.results}
         used = dict.fromkeys(value for op in function.ops for value in inputs(op))
         function.inputs = [value for value in used if value not in own]
@@ -121,13 +121,13 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
     return StageFunctions(ordered, ids)
 
 
-def _made_anew(main: ir.Operation) -> set[ir.Operation]:
-    """Light ops of the update of which every round has its own copy.
+def _rematerialized(main: ir.Operation) -> set[ir.Operation]:
+    """Light ops of the update that are rematerialized in every round.
 
-    Those that are made of nothing but numbers, as the planner and the lowering must see that a sum
-    starts from zero; those that spread one element, which alone then goes from round to round; and
-    those that only see an accumulator of the stage in another form, or a second copy of all
-    gradients would be kept while their norm is made.
+    These are: ops on constants alone (the planner and the lowering must see that a sum starts from
+    zero); broadcasts of one element (then only the element passes between rounds); and views of an
+    accumulator of the same stage (else a second copy of all gradients stays live while their norm
+    is computed).
     """
     found: set[ir.Operation] = set()
     views: set[ir.Operation] = set()
@@ -147,7 +147,7 @@ def _made_anew(main: ir.Operation) -> set[ir.Operation]:
 
 
 def _is_view(op: ir.Operation, views: set[ir.Operation]) -> bool:
-    """Whether `op` hands an accumulator on to ops of its own stage only."""
+    """Whether `op` only reshapes, transposes or casts an accumulator for ops of its own stage."""
     maker = defining_op(op.operands[0])
     if maker is None or (call_target(maker) != ACCUMULATE and maker not in views):
         return False
@@ -155,15 +155,15 @@ def _is_view(op: ir.Operation, views: set[ir.Operation]) -> bool:
     return get_int(maker, STAGE) == stage and all(get_int(user, STAGE) == stage for user in users)
 
 
-def _with_anew(own: list[ir.Operation], anew: set[ir.Operation]) -> list[ir.Operation]:
-    """`own` with those of `anew` that it uses, each in front of its first user."""
+def _with_rematerialized(own: list[ir.Operation], remat: set[ir.Operation]) -> list[ir.Operation]:
+    """`own` with the ops of `remat` that it uses, each before its first user."""
     found: dict[ir.Operation, None] = {}
     for op in own:
         open_ops = [op]
         while open_ops:
             last = open_ops[-1]
             makers = [defining_op(value) for value in inputs(last)]
-            missing = [m for m in makers if m is not None and m in anew and m not in found]
+            missing = [m for m in makers if m is not None and m in remat and m not in found]
             if missing and last not in found:
                 open_ops.append(missing[0])
             else:
@@ -179,15 +179,15 @@ def is_per_microbatch(value: ir.Value) -> bool:
     return get_str(producer.operation, PHASE) == "body"
 
 
-def _place(op: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.Operation]) -> Place:
-    """Where an op can run first; a round ends where values of other stages' updates come."""
+def _place(op: ir.Operation, places: dict[ir.Operation, Place], remat: set[ir.Operation]) -> Place:
+    """The earliest place of an op; a value from another stage's update starts a new round."""
     stage, phase = get_int(op, STAGE) or 0, get_str(op, PHASE)
     if phase == "before":
         return stage, FunctionKind.BEFORE, 0
     if phase == "body":
         return stage, FunctionKind(get_str(op, DIRECTION) or FunctionKind.BACKWARD), 0
     makers = [
-        places[maker] for value in _sources(op, anew) if (maker := defining_op(value)) in places
+        places[maker] for value in _sources(op, remat) if (maker := defining_op(value)) in places
     ]
     rounds = [
         level + (other != stage) for other, kind, level in makers if kind is FunctionKind.UPDATE
@@ -195,15 +195,15 @@ def _place(op: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.Ope
     return stage, FunctionKind.UPDATE, max(rounds, default=0)
 
 
-def _delay(main: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.Operation]) -> None:
-    """Puts ops of an update off to the round that needs them, where what they use is kept anyway.
+def _delay(main: ir.Operation, places: dict[ir.Operation, Place], remat: set[ir.Operation]) -> None:
+    """Sinks ops of an update to the round of their first user if their operands stay live anyway.
 
-    Else the products of optimizer state with a constant would be kept beside the state until the
-    norm of all gradients is known.
+    Otherwise products of optimizer state with a constant would stay live beside the state until
+    the norm of all gradients is known.
     """
     users: dict[ir.Operation, set[ir.Operation | None]] = {op: set() for op in places}
     for op in places:
-        for value in _sources(op, anew):
+        for value in _sources(op, remat):
             if (maker := defining_op(value)) in users and maker is not None:
                 users[maker].add(op)
     for value in terminator(main).operands:
@@ -216,21 +216,21 @@ def _delay(main: ir.Operation, places: dict[ir.Operation, Place], anew: set[ir.O
         after = [places[user] for user in users[op] if user is not None]
         if any((other, its_kind) != (stage, kind) for other, its_kind, _ in after):
             continue
-        kept = sum(num_bytes(v) for v in _sources(op, anew) if not _is_kept(v))
+        kept = sum(num_bytes(v) for v in _sources(op, remat) if not _is_kept(v))
         if kept <= sum(num_bytes(result) for result in op.results):
             places[op] = stage, kind, max(level, min(its_level for _, _, its_level in after))
 
 
 def _is_kept(value: ir.Value) -> bool:
-    """Whether a value lives until the end of the step: an argument, or an accumulator."""
+    """Whether a value is live until the end of the step: an argument or an accumulator."""
     maker = defining_op(value)
     return maker is None or call_target(maker) == ACCUMULATE
 
 
-def _sources(op: ir.Operation, anew: set[ir.Operation]) -> list[ir.Value]:
-    """What an op uses, seen through the ops that are made anew in front of it."""
+def _sources(op: ir.Operation, remat: set[ir.Operation]) -> list[ir.Value]:
+    """The operands of an op, looking through the ops that are rematerialized before it."""
     found = []
     for value in inputs(op):
         maker = defining_op(value)
-        found += _sources(maker, anew) if maker is not None and maker in anew else [value]
+        found += _sources(maker, remat) if maker is not None and maker in remat else [value]
     return found

@@ -1,4 +1,4 @@
-"""What a step has to do where its forward ops go: their backward ops and updates, too."""
+"""The work of forward ops, their backward ops and updates included."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.stage_assignment import assign_stages
 from shardc.analysis.stages.stage_cuts import count_heavy_ops, layer_starts
 
-MOST_PARTS = 64  # that are told apart, as many as a pipeline may need
+MOST_PARTS = 64  # maximum number of parts, as many as a pipeline may need
 
 
 def work_of_forward_ops(
@@ -19,14 +19,14 @@ def work_of_forward_ops(
     order: Sequence[int],
     num_microbatches: int,
 ) -> list[float]:
-    """FLOPs per step of each op of `order`, with its share of what follows it to its stage.
+    """FLOPs per step of each op of `order`, with its share of the ops that follow it to its stage.
 
-    The backward ops and updates that would live with a layer are shared out over its forward ops,
-    in proportion to theirs. So a layer that is computed again in the backward pass counts more,
-    and so does a large table of which few rows are used, but all are updated.
+    The backward ops and updates of a layer are attributed to its forward ops, in proportion to
+    their FLOPs. So a layer that the backward pass recomputes counts more, and so does a large table
+    with few used rows, because all rows are updated.
 
     Args:
-        order: positions of the forward ops that live on one stage, rising.
+        order: positions of the forward ops that are not cloned, ascending.
     """
     repeats = [num_microbatches if phase == "body" else 1 for phase in facts.phase]
     flops = [op_cost(op).flops * n for op, n in zip(flow.ops, repeats, strict=True)]

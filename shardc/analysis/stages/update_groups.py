@@ -1,16 +1,16 @@
-"""The ops after the microbatches, grouped by what they update, and the stage of each group."""
+"""The ops after the microbatches, grouped by the parameter they update, and each group's stage."""
 
 from shardc.analysis.program.cloned_ops import argument_size, gives_scalars, is_scalar_arithmetic
 from shardc.analysis.program.def_use import Dataflow, StepFacts
 
-Stages = tuple[int, int]  # first and last stage that uses something
+Stages = tuple[int, int]  # first and last stage that uses a value
 
 
 class UpdateGroups:
     """A group is a parameter with its moments, its gradient, and the ops between them.
 
     Ops are connected through tensors of more than one element; scalars (a step count, a global
-    norm) connect nothing. A group lives where the body first uses its parameter.
+    norm) connect nothing. A group is on the first stage whose body uses its parameter.
 
     Args:
         aliases: argument -> result of the function that is its next state.
@@ -62,7 +62,7 @@ class UpdateGroups:
         last = max(stage, default=0)
         for i in self.scalars:
             sharing = {stage[j] for j in flow.op_inputs[i] if j not in self.cloned}
-            # What stages have in common, such as a global norm, is put together in one place.
+            # A value common to all stages, such as a global norm, is combined on one stage.
             stage[i] = last if len(sharing) > 1 else max(sharing, default=0)
         roots = {n: self._find(self._argument(n)) for n in range(len(flow.arg_users))}
         return {n: chosen[root] for n, root in roots.items() if root in chosen}

@@ -1,4 +1,4 @@
-"""In which order the ops of an update run: one parameter after the other."""
+"""The order of the ops of an update: one parameter after the other."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,16 +11,16 @@ Sources = Callable[[ir.Operation], Sequence[ir.Value]]
 
 
 def leaf_by_leaf(own: Sequence[ir.Operation], sources: Sources) -> list[ir.Operation]:
-    """The same ops, those of one parameter together, and each right in front of what needs it.
+    """The same ops, grouped by parameter, each right before its first user.
 
-    An optimizer is written tree by tree: all first moments, then all second moments. Run in that
-    order, each step of the arithmetic is held for all parameters at once. Ops belong together that
-    meet in a tensor of more than one element; what they need of others through scalars, such as
-    the norm of all gradients, comes in front of them.
+    Optimizers compute tree by tree: all first moments, then all second moments. In that order each
+    intermediate value is live for all parameters at once. Ops belong to one group if they share a
+    tensor of more than one element; ops that they depend on through scalars, such as the norm of
+    all gradients, come before them.
 
     Args:
-        own: in an order in which they can run.
-        sources: the values that an op uses.
+        own: in a topological order.
+        sources: the operands of an op.
     """
     number = {op: i for i, op in enumerate(own)}
     used = [
@@ -42,7 +42,7 @@ def leaf_by_leaf(own: Sequence[ir.Operation], sources: Sources) -> list[ir.Opera
 
 
 def _add(sink: int, used: Sequence[Sequence[int]], order: dict[int, None]) -> None:
-    """Puts what `sink` needs, and then `sink`, behind what is in `order`."""
+    """Appends the ops that `sink` depends on, and then `sink`, to `order`."""
     stack = [(sink, iter(used[sink]))]
     while stack:
         i, rest = stack[-1]
@@ -55,7 +55,7 @@ def _add(sink: int, used: Sequence[Sequence[int]], order: dict[int, None]) -> No
 
 
 def _leaves(own: Sequence[ir.Operation], sources: Sources) -> list[int]:
-    """For each op a number that it shares with those that it meets in tensors."""
+    """For each op the number of its group: of the ops that it shares tensors with."""
     parent = list(range(len(own)))
 
     def find(i: int) -> int:
