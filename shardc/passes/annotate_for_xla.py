@@ -63,7 +63,7 @@ class AnnotateForXla(Pass):
             mesh = f"stage{get_int(function, STAGE) or 0}"
             written = value_shardings(function)
             for op in planned_ops(function):
-                if _must_lie_as_planned(op):
+                if _needs_planned_operands(op):
                     _place_operands(op, written, mesh)
                 for attribute in (IN_SHARDINGS, REDUCE_AXES):
                     if attribute in op.attributes:
@@ -85,7 +85,7 @@ class AnnotateForXla(Pass):
             set_result_attrs(function, [_marked(attrs, mesh) for attrs in result_attrs(function)])
 
 
-def _must_lie_as_planned(op: ir.Operation) -> bool:
+def _needs_planned_operands(op: ir.Operation) -> bool:
     if op.name == "stablehlo.reduce":
         return not splits_into_partial_results(op)
     return op.name in WINDOWS or (op.name == "stablehlo.scatter" and not sums_numbers(op))

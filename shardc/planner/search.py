@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shardc.analysis.batch.refusal import MicrobatchRefusal
-from shardc.analysis.shardings.mesh_fit import check_mesh_divides, on_asked_mesh
+from shardc.analysis.shardings.mesh_fit import check_mesh_divides, with_user_mesh
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.cost.submeshes import place
@@ -98,7 +98,7 @@ class Planner:
         wanted: int = WANTED,
     ) -> None:
         self.module, self.cluster = module, cluster
-        self.options = on_asked_mesh(module, options)
+        self.options = with_user_mesh(module, options)
         self.progress = progress or (lambda text: None)
         self.wanted = wanted
         self.promising: Promising | None = None

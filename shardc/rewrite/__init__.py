@@ -1,1 +1,1 @@
-"""Rewriting helpers that several passes share."""
+"""Rewriting helpers shared by several passes."""

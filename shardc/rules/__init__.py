@@ -1,1 +1,1 @@
-"""What an op allows: factors that split, sums that stay partial."""
+"""What an op allows: which factors may be split, which sums may stay partial."""

@@ -18,9 +18,9 @@ from shardc.rules import convolutions, libraries
 from shardc.rules.op_rule import OpRule
 from shardc.rules.reducers import splits_into_partial_results, sums_numbers
 
-BARRIER = "stablehlo.optimization_barrier"  # passes each operand on as it is
+BARRIER = "stablehlo.optimization_barrier"  # forwards each operand
 
-# Sums of partial sums and whole values: of the latter one device has the value, the others zeros.
+# Partial sums may be added to whole values: one device has the whole value, the others zeros.
 COUNTED_ONCE = ("stablehlo.add", "stablehlo.subtract")
 
 Guard = Callable[[ir.Operation, OpRule, int], bool]
@@ -43,9 +43,9 @@ def _positions(mapping: Sequence[Sequence[int]], factor: int) -> list[int]:
 
 
 def _same_block(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """The factor is the outermost of a dim of operand and result, with equally much before it.
+    """The factor is the major one of a dim in operand and result, with equal sizes before it.
 
-    Then a part of one dim holds the very elements of that part of the other.
+    Then part i of one dim holds the same elements as part i of the other.
     """
     before = []
     for value, mapping in ((op.operands[0], rule.operands[0]), (op.results[0], rule.results[0])):
@@ -57,7 +57,7 @@ def _same_block(op: ir.Operation, rule: OpRule, factor: int) -> bool:
 
 
 def _trivial(name: str, neutral: int) -> Guard:
-    """The factor's dims have `neutral` at their positions in the integer attribute `name`."""
+    """The integer attribute `name` is `neutral` for every dim of the factor."""
 
     def holds(op: ir.Operation, rule: OpRule, factor: int) -> bool:
         if name not in op.attributes:
@@ -81,7 +81,7 @@ def _all_of(*guards: Guard) -> Guard:
 
 
 def _whole_window(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """Wherever the factor stands, operand and result (or update) have it in full size."""
+    """All dims of the factor, in operand and result (or update), have the same size."""
     sizes = {
         ir.RankedTensorType(value.type).shape[dim]
         for value, mapping in [
@@ -94,13 +94,13 @@ def _whole_window(op: ir.Operation, rule: OpRule, factor: int) -> bool:
 
 
 def _gathered(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """Rows that indices choose from stay whole; index dims, full slices and batch dims split."""
+    """Indexed dims stay whole; index dims, full slices and batch dims may be split."""
     in_result = bool(_positions(rule.results[0], factor))
     return in_result and _whole_window(op, rule, factor)
 
 
 def _scattered(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """Dims that indices choose positions in stay whole, even where a window fills them."""
+    """Indexed dims stay whole, even if a window fills them."""
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     chosen = set(numbers.scattered_dims_to_operand_dims)
     if chosen.intersection(_positions(rule.results[0], factor)):
@@ -109,10 +109,10 @@ def _scattered(op: ir.Operation, rule: OpRule, factor: int) -> bool:
 
 
 def _rows_looked_up(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """A dim of the operand of which a gather takes one entry at each index.
+    """An indexed dim of the operand, of which a gather takes one entry per index.
 
-    A device that has a part of it finds some of the entries and zeros for the others: the result
-    is a partial sum.
+    A device with one part of it gathers its own entries, and zeros for the others: the result is a
+    partial sum.
     """
     dims = _positions(rule.operands[0], factor)
     numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
@@ -128,9 +128,9 @@ def _rows_looked_up(op: ir.Operation, rule: OpRule, factor: int) -> bool:
 
 
 def _rows_scattered_to(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """A dim of the operand in which a scatter writes one entry at each index.
+    """An indexed dim of the operand, in which a scatter writes one entry per index.
 
-    A device that has a part of it ignores the entries of the others.
+    A device with one part of it ignores the entries of other parts.
     """
     dims = _positions(rule.results[0], factor)
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
@@ -144,7 +144,7 @@ def _rows_scattered_to(op: ir.Operation, rule: OpRule, factor: int) -> bool:
 
 
 def _scattered_sum(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """Partial sums add up only if each device starts from zero."""
+    """The parts sum to the whole only if every device starts from zero."""
     return len(op.results) == 1 and sums_numbers(op) and is_zero(op.operands[0])
 
 
@@ -160,9 +160,9 @@ _reduce_window_guard = _all_of(
     _trivial("padding", 0),
 )
 
-# (op, kind of the factor) -> when axes may split such a factor.
+# (op, kind of the factor) -> whether axes may split a factor of this kind.
 ALLOWED: dict[tuple[str, str], Guard] = {
-    (CALL, "pass_through"): _always,  # its rule has no factors but those that its function allows
+    (CALL, "pass_through"): _always,  # its rule has only the factors that its function allows
     (CONSTRAINT, "pass_through"): _always,
     **{(f"stablehlo.{name}", "pass_through"): _always for name in ELEMENTWISE},
     ("stablehlo.bitcast_convert", "pass_through"): _always,
@@ -176,7 +176,10 @@ ALLOWED: dict[tuple[str, str], Guard] = {
     ("stablehlo.dot_general", "reduction"): _always,
     ("stablehlo.dynamic_slice", "pass_through"): _whole_window,
     ("stablehlo.dynamic_update_slice", "pass_through"): _whole_window,
-    ("stablehlo.fft", "pass_through"): _always,  # Shardy has the dims it runs along whole
+    (
+        "stablehlo.fft",
+        "pass_through",
+    ): _always,  # in Shardy's rule the transformed dims need replication
     ("stablehlo.gather", "pass_through"): _gathered,
     ("stablehlo.pad", "pass_through"): _all_of(
         _trivial("edge_padding_low", 0),
@@ -197,8 +200,8 @@ ALLOWED: dict[tuple[str, str], Guard] = {
     ("stablehlo.triangular_solve", "pass_through"): _always,
 }
 
-# The same for axes of devices only: the part is found by comparing indices with where it begins, as
-# `shardc.rewrite.local.indexing` does, and every device goes through all indices.
+# The same for device axes only: each device compares all indices with the bounds of its own part
+# (`shardc.rewrite.local.indexing`).
 ALLOWED_BY_INDEX: dict[tuple[str, str], Guard] = {
     ("stablehlo.gather", "reduction"): _rows_looked_up,
     ("stablehlo.scatter", "pass_through"): _rows_scattered_to,
@@ -209,14 +212,14 @@ INDEXED = frozenset(name for name, _ in ALLOWED_BY_INDEX)
 
 
 def indexed_factors(op: ir.Operation, rule: OpRule) -> tuple[bool, ...]:
-    """For each factor of `op`: may axes of devices split it because indices choose from it?"""
+    """For each factor of `op`: is it an indexed dim that device axes may split?"""
     if op.name not in INDEXED:
         return (False,) * len(rule.sizes)
     return _holding(ALLOWED_BY_INDEX, op, rule)
 
 
 def splittable_factors(op: ir.Operation, rule: OpRule) -> tuple[bool, ...]:
-    """`allowed_factors` and `indexed_factors`: what axes of devices may split."""
+    """`allowed_factors` or `indexed_factors`: what device axes may split."""
     allowed, indexed = allowed_factors(op, rule), indexed_factors(op, rule)
     if True not in indexed:
         return allowed
@@ -224,10 +227,10 @@ def splittable_factors(op: ir.Operation, rule: OpRule) -> tuple[bool, ...]:
 
 
 def allowed_factors(op: ir.Operation, rule: OpRule) -> tuple[bool, ...]:
-    """For each factor of `op`: may axes split it (where their number divides its size)?
+    """For each factor of `op`: may axes split it (if their size divides the factor's)?
 
     A split reduction factor makes the result a partial sum, or, for the other reducers of
-    `stablehlo.reduce`, asks for `shardc.reduce_axes` on the op. Splitting into as many parts as
+    `stablehlo.reduce`, requires `shardc.reduce_axes` on the op. Splitting into as many parts as
     the axes have must still divide the factor evenly; that is the caller's to check.
     """
     return _holding(ALLOWED, op, rule)

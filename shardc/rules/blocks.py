@@ -1,4 +1,4 @@
-"""Rules of ops that put blocks of equal size behind each other in a dim, or take some out of it.
+"""Rules of ops that concatenate blocks of equal size in a dim, or slice some out of it.
 
 Shardy's rules want such a dim whole. Microbatches need only their part of each block, because they
 may cut a dim behind an outer one (`batch_state.Cut`): of a batch that is concatenated to another
@@ -12,15 +12,15 @@ from jax.extend.mlir import ir
 from shardc.ir.tensor_types import shape_of
 from shardc.rules.op_rule import FactorKind, OpRule
 
-# Ops of which each operand dim has its own place in the result.
+# Ops that map each operand dim to the same dim of the result.
 BLOCKWISE = ("stablehlo.concatenate", "stablehlo.slice", "stablehlo.pad")
 
 
 def with_blocks(op: ir.Operation, rule: OpRule) -> OpRule:
-    """The rule of an op with its blocks: a dim of n blocks has the factors [n, block].
+    """The rule of an op extended by blocks: a dim of n blocks has the factors [n, block].
 
-    Each dim that is longer or shorter in the result than in the operand has such factors if there
-    are blocks of more than one element; the block may be cut, their number may not.
+    A dim whose size differs between operand and result gets these factors if it has blocks of more
+    than one element; the block factor may be cut, the number of blocks may not.
     """
     if op.name not in BLOCKWISE:
         return rule
@@ -39,14 +39,14 @@ def with_blocks(op: ir.Operation, rule: OpRule) -> OpRule:
         block = add(size, FactorKind.PASS_THROUGH)
         dims = [(mapping, shape_of(v)) for mapping, v in zip(operands, op.operands, strict=True)]
         for mapping, shape in [*dims, (result, shape_of(op.results[0]))]:
-            if shape:  # not the number that pads
+            if shape:  # not the padding value
                 count = shape[dim] // size
                 mapping[dim] = (*add(count, FactorKind.NEED_REPLICATION), *block)
     return OpRule(tuple(map(tuple, operands)), (tuple(result),), tuple(sizes), tuple(kinds))
 
 
 def cuts_blocks(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """Whether a factor of an op that puts blocks behind each other is what every block has."""
+    """Whether a factor is the block factor of an op with blocks."""
     if op.name not in BLOCKWISE:
         return False
     blocks = _blocks(op)
@@ -61,7 +61,7 @@ def cuts_blocks(op: ir.Operation, rule: OpRule, factor: int) -> bool:
 
 
 def _blocks(op: ir.Operation) -> dict[int, int]:
-    """Dim -> the largest block that all its pieces consist of, where that is not one element."""
+    """Dim -> the largest block that all its pieces are multiples of, if above one element."""
     shape = shape_of(op.results[0])
     if op.name == "stablehlo.concatenate":
         dim = int(ir.IntegerAttr(op.attributes["dimension"]).value)
@@ -78,8 +78,8 @@ def _blocks(op: ir.Operation) -> dict[int, int]:
 
 
 def _edges(op: ir.Operation) -> list[list[int]]:
-    """For each dim where a slice begins and ends, or what a pad puts around it, and its size; []
-    where elements are left out or filled in between."""
+    """For each dim the bounds of a slice, or the edges of a pad, and its size; [] for strided
+    slices and interior padding."""
     first, last, between, none = (
         ("start_indices", "limit_indices", "strides", 1)
         if op.name == "stablehlo.slice"

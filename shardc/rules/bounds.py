@@ -1,4 +1,4 @@
-"""Between which numbers the elements of a value lie, whatever the arguments of a program are."""
+"""Range analysis: bounds on the elements of a value, for all arguments of a program."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from shardc.ir.tensor_types import num_elements, shape_of
 from shardc.ir.walk import defining_op
 from shardc.rules.reducers import reducer
 
-MOST_OPS = 100  # that one question looks at; nothing is known of what lies behind them
+MOST_OPS = 100  # visited per query; values beyond them are unbounded
 
 # The elements of the result are elements of the first operand (or components of them).
 _MOVING = frozenset(
@@ -28,22 +28,22 @@ _CHOOSING: dict[str, tuple[int, ...]] = {
     "stablehlo.pad": (0, 1),
     "stablehlo.complex": (0, 1),
 }
-# The largest finite number of each float type that bounds are kept for.
+# The largest finite number of each supported float type.
 _LARGEST = {
     "f16": 65504.0,
     "bf16": 3.3895313892515355e38,
     "f32": 3.4028234663852886e38,
     "f64": math.inf,  # Python's own floats overflow to infinity
 }
-# Bits of their fractions: numbers of `_GRID` below 2^bits * `_GRID` are added up without roundings.
+# Bits of their significands: multiples of `_GRID` below 2^bits * `_GRID` add without rounding.
 _BITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 _GRID = 2.0**-4
 _NORMAL = 2.0**-14  # no device flushes this to zero, in whatever type
 
 
 class Bounds(NamedTuple):
-    """Each element is nan or, up to a few roundings of its own, `low` <= it <= `high`; so are its
-    components if it is a complex number. Integers are never nan, and their bounds are exact."""
+    """Each element x is nan or, up to a few roundings, `low` <= x <= `high`; for complex numbers
+    this holds for both components. Integers are never nan, and their bounds are exact."""
 
     low: float
     high: float
@@ -54,17 +54,17 @@ _UNIT = Bounds(-1.0, 1.0)
 
 
 def bounds(value: ir.Value) -> Bounds:
-    """What is known of the elements of a tensor: facts of the program, none of its arguments.
+    """Bounds on the elements of a tensor that hold for all arguments of the program.
 
-    Looks at constants, counts, converts, and at ops whose results are bounded whatever they get.
-    Overflow counts: what could become infinite is not bounded. A divisor or the argument of a root
-    that could be flushed to zero may be zero.
+    Starts from constants, iotas, converts, and ops whose results are bounded for any operand.
+    Overflow counts: a value that could become infinite is unbounded. A divisor or the argument of a
+    root that could be flushed to zero may be zero.
     """
     return _Question().bounds(value)
 
 
 class _Question:
-    """One question, in which each value is looked at once."""
+    """One query, which visits each value once."""
 
     def __init__(self) -> None:
         self.known: dict[ir.Value, Bounds] = {}
@@ -80,7 +80,7 @@ class _Question:
         return self.known[value]
 
     def _made(self, op: ir.Operation, value: ir.Value) -> Bounds | None:
-        """Bounds of a result of `op`, before they are held against its type."""
+        """Bounds of a result of `op`, before clipping to the range of its type."""
         name, operands = op.name.removeprefix("stablehlo."), op.operands
         if op.name in _MOVING:
             return self.bounds(operands[0])
@@ -115,7 +115,7 @@ class _Question:
         found = self.bounds(source)
         if is_complex(value) and not is_complex(source):
             return _hull([found, Bounds(0, 0)])  # no imaginary part
-        kept = is_integer(source) or not is_integer(value)  # nan becomes any integer
+        kept = is_integer(source) or not is_integer(value)  # nan converts to any integer
         return found if kept and is_complex(value) == is_complex(source) else None
 
     def _reduced(self, op: ir.Operation) -> Bounds | None:
@@ -131,7 +131,7 @@ class _Question:
 
 
 def of_type(value: ir.Value) -> Bounds:
-    """What the element type says: the range of integers and booleans, nothing of floats."""
+    """The bounds of the element type: the range of integers and booleans, none for floats."""
     element = ir.ShapedType(value.type).element_type
     if not isinstance(element, ir.IntegerType):
         return ANY
@@ -146,7 +146,7 @@ def is_integer(value: ir.Value) -> bool:
 
 
 def _within(found: Bounds, limits: Bounds, value: ir.Value) -> Bounds:
-    """`found`, as far as the element type can hold it: integers wrap around, floats overflow."""
+    """`found` if the element type can hold it: integers wrap around, floats overflow."""
     if is_integer(value):
         return found if limits.low <= found.low and found.high <= limits.high else limits
     element = str(ir.ShapedType(value.type).element_type)
@@ -191,18 +191,18 @@ def _hull(each: list[Bounds]) -> Bounds:
 
 
 def _corners(combine: Callable[[float, float], float], a: Bounds, b: Bounds) -> Bounds:
-    """Of an op that is monotonic in each operand; what no bound limits may come out as anything."""
+    """Bounds of an op that is monotonic in each operand; unbounded if a corner is undefined."""
     found = [combine(x, y) for x in a for y in b]
     return ANY if any(math.isnan(each) for each in found) else Bounds(min(found), max(found))
 
 
 def _times(a: Bounds, b: Bounds) -> Bounds:
-    """Zero times what is not bounded is zero, or nan where that is infinite."""
+    """Zero times an unbounded number is zero, or nan if it is infinite."""
     return _corners(lambda x, y: 0 if 0 in (x, y) else x * y, a, b)
 
 
 def _divided(a: Bounds, b: Bounds) -> Bounds:
-    """Infinity by infinity is nan, or what is between zero and infinity."""
+    """Infinity divided by infinity is nan."""
     if b.high > -_NORMAL and b.low < _NORMAL:
         return ANY
     return _corners(lambda x, y: 0 if math.isinf(y) else x / y, a, b)
@@ -218,7 +218,7 @@ def _absolute(a: Bounds) -> Bounds:
 
 
 def _root(a: Bounds) -> Bounds:
-    return Bounds(*(math.sqrt(max(x, 0)) for x in a))  # nan of what is negative
+    return Bounds(*(math.sqrt(max(x, 0)) for x in a))  # nan for negative numbers
 
 
 def _inverse_root(a: Bounds) -> Bounds:

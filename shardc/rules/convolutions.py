@@ -1,4 +1,4 @@
-"""Which factors of a convolution split, and how many groups a part of one has."""
+"""Which factors of a convolution may be split, and how many groups a part has."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,10 +11,10 @@ FEATURE_GROUPS, BATCH_GROUPS = "feature_group_count", "batch_group_count"
 
 
 def is_divisible(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """Batch, features and groups split, windows do not.
+    """Batch, features and groups may be split, windows may not.
 
-    The channels (or, with batch groups, the rows) of one group stay together; groups may be told
-    apart. A sum over features goes over all of them only without feature groups.
+    The channels (or, with batch groups, the rows) of one group stay together; whole groups may be
+    separated. Only without feature groups does the reduction run over all input features.
     """
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     dims = (
@@ -49,10 +49,10 @@ def is_divisible(op: ir.Operation, rule: OpRule, factor: int) -> bool:
 
 
 def _names(names: Mapping[int, str], mapping: Sequence[Sequence[int]], factor: int) -> set[str]:
-    """What the dims of an operand or result that have the factor are."""
+    """Kinds of the dims of an operand or result that have the factor."""
     return {names.get(d, "window") for d, factors in enumerate(mapping) if factor in factors}
 
 
 def group_count(op: ir.Operation, name: str) -> int:
-    """Feature groups or batch groups of a convolution."""
+    """Number of feature groups or batch groups of a convolution."""
     return int(ir.IntegerAttr(op.attributes[name]).value)

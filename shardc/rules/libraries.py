@@ -1,4 +1,4 @@
-"""Calls of libraries that work on many small problems at once: which of their dims split."""
+"""Library calls on batches of independent problems: which of their dims may be split."""
 
 from jax.extend.mlir import ir
 
@@ -11,11 +11,13 @@ from shardc.rules.op_rule import OpRule
 APPROX_TOP_K = "ApproxTopK"
 TRIANGULAR_SOLVES = {f"lapack_{letter}trsm_ffi" for letter in "sdcz"}
 _COMPUTATIONS = "called_computations"
-_NUM_BATCH_DIMS = "num_batch_dims"  # JAX's and XLA's word on what a foreign function maps over
+_NUM_BATCH_DIMS = (
+    "num_batch_dims"  # written by JAX and XLA: leading dims that a foreign function maps over
+)
 
 
 def called_computations(module: ir.Operation, function: ir.Operation) -> list[ir.Operation]:
-    """The functions of `module` that the ops in `function` call or name, directly or not."""
+    """The functions of `module` that `function` calls or refers to, transitively."""
     by_name = functions_by_name(module)
     found: dict[str, ir.Operation] = {}
     waiting = [function]
@@ -29,7 +31,7 @@ def called_computations(module: ir.Operation, function: ir.Operation) -> list[ir
 
 
 def names_functions(op: ir.Operation) -> bool:
-    """Whether a custom call names functions of its module."""
+    """Whether a custom call refers to functions of its module."""
     return call_target(op) is not None and _COMPUTATIONS in op.attributes
 
 
@@ -43,10 +45,10 @@ def _named(op: ir.Operation) -> list[str]:
 
 
 def num_batch_dims(call: ir.Operation) -> int:
-    """How many leading dims of all operands and results a foreign function maps over.
+    """Number of leading dims of all operands and results that a foreign function maps over.
 
-    JAX writes it on the calls of LAPACK and its like, and on those of `jax.ffi` that
-    `vmap_method="broadcast_all"` and such have given a batch. 0 where nothing is known.
+    JAX annotates calls of LAPACK and similar libraries, and calls of `jax.ffi` that are batched by
+    `vmap_method="broadcast_all"` or a similar method. 0 if unknown.
     """
     if "mhlo.frontend_attributes" not in call.attributes:
         return 0
@@ -59,8 +61,8 @@ def num_batch_dims(call: ir.Operation) -> int:
 
 
 def solved_along(call: ir.Operation) -> int | None:
-    """The dim of its last operand along which LAPACK solves triangular systems, each for itself;
-    None of other calls.
+    """The dim of the last operand along which LAPACK solves independent triangular systems; None
+    for other calls.
     """
     if (call_target(call) or "") not in TRIANGULAR_SOLVES:
         return None
@@ -70,7 +72,7 @@ def solved_along(call: ir.Operation) -> int | None:
 
 
 def is_divisible(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """Whether the factor tells independent problems apart: the call works on any of them alone."""
+    """Whether the factor enumerates independent problems: the call can run on any subset."""
     if call_target(op) == ACCUMULATE:
         return True
     if (dim := solved_along(op)) is not None and factor in rule.results[0][dim]:

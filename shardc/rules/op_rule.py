@@ -1,4 +1,4 @@
-"""Shardy's op sharding rules as plain data: how the dims of an op belong together."""
+"""Shardy's op sharding rules as plain data: the factors that the dims of an op share."""
 
 import functools
 import re
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class FactorKind(Enum):
-    """What happens to an op when one of its factors is split over devices."""
+    """What splitting a factor over devices does to an op."""
 
     PASS_THROUGH = "pass_through"  # each device computes its part of the result
     REDUCTION = "reduction"  # each device computes a partial result

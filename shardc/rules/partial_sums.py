@@ -1,6 +1,6 @@
-"""Which ops keep a partial sum a partial sum: f(a) + f(b) = f(a + b).
+"""Which ops are linear, so that a partial sum stays partial: f(a) + f(b) = f(a + b).
 
-That must hold of infinities and nan as well, where 0 x inf and 0 / 0 are nan and inf - inf is: see
+This must also hold for infinities and nan, where 0 * inf, 0 / 0 and inf - inf are nan: see
 docs/proofs.md, "Partial sums".
 """
 
@@ -10,7 +10,7 @@ from shardc.ir.constants import is_complex
 from shardc.rules.bounds import bounds, is_integer
 from shardc.rules.reducers import reducer
 
-# Ops that only move the elements of their first operand, wherever the (invariant) others say.
+# Ops that move or negate elements of their first operand; the others (invariant) say where.
 _MOVING = {
     "stablehlo.negate",
     "stablehlo.reshape",
@@ -33,9 +33,9 @@ _LINEAR_IN_ALL = {
     "stablehlo.pad",
     "stablehlo.optimization_barrier",
 }
-# Ops that are linear in each of their two operands while the other stays as it is.
+# Ops that are linear in each of their two operands separately.
 _BILINEAR = {"stablehlo.multiply", "stablehlo.dot_general", "stablehlo.convolution"}
-# Element types of which the second has infinities for exactly those numbers of the first.
+# (narrow, wide) element types with the same range: both overflow at the same magnitudes.
 _SAME_RANGE = {("bf16", "f32")}
 
 
@@ -45,7 +45,7 @@ def element_type(value: ir.Value) -> str:
 
 
 def keeps_partial(op: ir.Operation, partial: set[int], zero: set[int]) -> bool:
-    """Whether `op` of partial sums is the partial sum of what `op` of the whole sums would be.
+    """Whether `op` on partial sums computes partial sums of `op` on the complete sums.
 
     Args:
         partial: positions of the operands that are partial sums (at least one).
@@ -80,17 +80,17 @@ def keeps_partial(op: ir.Operation, partial: set[int], zero: set[int]) -> bool:
 
 
 def _has_range(op: ir.Operation, position: int) -> bool:
-    """Whether the result wraps around or overflows where the operand at `position` does: products
-    may be wider than their factors, as converts are."""
+    """Whether the result wraps around or overflows exactly where the operand at `position` does:
+    products, like converts, may have a wider type than their operands."""
     source, target = element_type(op.operands[position]), element_type(op.results[0])
     return source == target or (source, target) in _SAME_RANGE
 
 
 def is_safe_factor(value: ir.Value) -> bool:
-    """Whether x * value is nan or infinite for the same reasons as x: |value| <= 1, or nan.
+    """Whether x * value is infinite only where x is: every |value| <= 1, or nan.
 
-    Infinity would make nan of a part that is zero, and a factor above 1 might make infinities of
-    parts that nearly cancel. Integers wrap around, which no order of additions changes.
+    An infinite factor makes nan of a zero part, and a factor above 1 may overflow parts that nearly
+    cancel. Integer sums wrap around in any order of additions.
     """
     if is_integer(value):
         return True
@@ -99,10 +99,10 @@ def is_safe_factor(value: ir.Value) -> bool:
 
 
 def is_safe_divisor(value: ir.Value) -> bool:
-    """The same of x / value: |value| >= 1, infinite or nan.
+    """`is_safe_factor` for x / value: |value| >= 1, infinite or nan.
 
-    Not of integers, which are rounded, nor of complex numbers, whose quotients have rules of their
-    own for infinities.
+    Never for integers, whose quotients are rounded, or for complex numbers, whose quotients have
+    special rules for infinities.
     """
     if is_integer(value) or is_complex(value):
         return False

@@ -19,8 +19,8 @@ _POPULATE = "func.func(sdy-populate-op-sharding-rules)"
 
 
 def own_rule(op: ir.Operation) -> OpRule | None:
-    """The rule of an op that Shardy has none for, but we do: result i of some lies like operand i;
-    calls of libraries map over leading dims or solve along one; calls of functions have factors."""
+    """Our rule for an op without one in Shardy: identities (result i shares the factors of operand
+    i), library calls with leading or solved batch dims, and calls of functions with factors."""
     if (facts := facts_of(op)) is not None:
         return _call_rule(op, facts)
     known = op.name in ("stablehlo.optimization_barrier", CONSTRAINT)
@@ -50,7 +50,7 @@ def _identity_rule(op: ir.Operation) -> OpRule | None:
 
 
 def _batched_rule(op: ir.Operation, count: int) -> OpRule:
-    """Factor d < `count` is dim d of every operand and result; every other dim is needed whole."""
+    """Factor d < `count` is dim d of every operand and result; all other dims stay whole."""
     sizes = list(shape_of((*op.operands, *op.results)[0])[:count])
 
     def dims(value: ir.Value) -> tuple[tuple[int, ...], ...]:
@@ -66,7 +66,7 @@ def _batched_rule(op: ir.Operation, count: int) -> OpRule:
 
 
 def _call_rule(call: ir.Operation, facts: CallFacts) -> OpRule:
-    """The known factors, outermost in their dims; what else a dim has is needed whole."""
+    """The factors of a call, major in their dims; the rest of each dim stays whole."""
     sizes = list(facts.sizes)
 
     def dim(size: int, factor: int) -> tuple[int, ...]:
@@ -102,7 +102,7 @@ def rules_of(module: ir.Operation) -> dict[str, list[OpRule | None]]:
 
 
 def function_rules(function: ir.Operation) -> list[OpRule | None]:
-    """The rules of one function, whose calls need not be known; see `rules_of`."""
+    """The rules of one function, whose calls need no summaries; see `rules_of`."""
     alone = ir.Module.create()
     clone = function.clone(ip=ir.InsertionPoint(alone.body)).operation
     _forget_rules(clone)
@@ -111,7 +111,7 @@ def function_rules(function: ir.Operation) -> list[OpRule | None]:
 
 
 def _forget_rules(function: ir.Operation) -> None:
-    """Removes rules that stand in the program: JAX writes some of its own on calls of libraries."""
+    """Removes existing rules: JAX writes its own on some library calls."""
     for op in planned_ops(function):
         if _POPULATED in op.attributes:
             del op.attributes[_POPULATED]
@@ -125,7 +125,7 @@ def _populated_rules(function: ir.Operation) -> list[OpRule | None]:
 
 
 def main_rules(module: ir.Operation) -> tuple[list[OpRule | None], dict[ir.Value, OpRule]]:
-    """The rules of the main function: of its top-level ops, and of the ops in control flow by their
+    """The rules of the main function: of its top-level ops, and of ops in control flow by their
     first result."""
     main = main_function(module)
     top, inner = [], {}

@@ -1,15 +1,15 @@
-"""What the region of a reducing op computes."""
+"""The reducers of reducing ops."""
 
 from jax.extend.mlir import ir
 
 from shardc.ir.constants import is_zero, splat
 
-# Reducers for which an initial value may be counted once per device.
+# Reducers for which every device may start from the initial value.
 IDEMPOTENT = {"maximum", "minimum", "and", "or"}
 
 
 def reducer(op: ir.Operation) -> str | None:
-    """`add` where the op's last region is just `return add(%lhs, %rhs)`, None if it is more."""
+    """`add` if the op's last region is just `return add(%lhs, %rhs)`; None for any other region."""
     regions = list(op.regions)
     block = regions[-1].blocks[0]
     inner = [each.operation for each in block.operations]
@@ -23,14 +23,14 @@ def reducer(op: ir.Operation) -> str | None:
 
 
 def sums_numbers(op: ir.Operation) -> bool:
-    """Whether the reducer is a plain addition, and not one of booleans, which is a disjunction."""
+    """Whether the reducer is a plain addition of numbers; of booleans it is a disjunction."""
     return reducer(op) == "add" and str(op.results[0].type.element_type) != "i1"
 
 
 def splits_into_partial_results(op: ir.Operation) -> bool:
-    """Whether devices may reduce parts: a simple reducer, and an initial value that is neutral.
+    """Whether devices may reduce parts: a simple reducer with a neutral initial value.
 
-    XLA has no all-reduce of bits, so `and` and `or` are those of booleans.
+    XLA has no bitwise all-reduce, so `and` and `or` count for booleans only.
     """
     if len(op.results) != 1:
         return False

@@ -96,9 +96,7 @@ class _Reader:
     ) -> None:
         self.module, self.model, self.peaks = module, model, peaks
         self.rules = rules_of(module)
-        rows = argument_rows(
-            module
-        )  # in a batch argument, the dim before the batch dim counts the microbatches
+        rows = argument_rows(module)  # of a batch argument, the dim before counts microbatches
         ids = {argument_id(a): d + (rows[a].batch_dim is not None) for a, d in batch.items()}
         self.taint = Taint(module, ids)
         self.dims = Dims(module, self.rules, self.taint, ids)

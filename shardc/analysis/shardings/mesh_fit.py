@@ -14,7 +14,7 @@ from shardc.ir.walk import CONTROL_FLOW, main_function, nested_ops, where
 from shardc.options import PlanOptions
 
 
-def on_asked_mesh(module: ir.Module, options: PlanOptions) -> PlanOptions:
+def with_user_mesh(module: ir.Module, options: PlanOptions) -> PlanOptions:
     """The options with the mesh over which a prepared program asks for shardings, if it does.
 
     The user's axes are those of every stage's mesh: a sharding names them, so it can mean nothing

@@ -1,1 +1,1 @@
-"""Ops on the part of a device."""
+"""Ops on one device's part of their operands."""

@@ -29,7 +29,7 @@ def replica_groups(mesh: Mesh, axes: Sequence[str]) -> np.ndarray:
 
 
 class DeviceProgram:
-    """Emits, at the current insertion point, what one device does as part of a mesh.
+    """Emits, at the current insertion point, the collectives of one device of a mesh.
 
     Every collective gets a channel of its own. The device's coordinates are computed once, where
     they are first needed, so a program must be emitted front to back.
@@ -46,7 +46,7 @@ class DeviceProgram:
         self.indices: dict[tuple[str, ...], ir.Value] = {}
 
     def all_gather(self, value: ir.Value, axes: tuple[str, ...], dim: int) -> ir.Value:
-        """The parts that the devices along `axes` hold, one after the other in `dim`."""
+        """The parts of the devices along `axes`, concatenated in `dim`."""
         shape = list(shape_of(value))
         shape[dim] *= self.mesh.num_shards(axes)
         groups, channel = self._communication(axes)
@@ -91,7 +91,7 @@ class DeviceProgram:
     def all_to_all(
         self, value: ir.Value, axes: tuple[str, ...], src_dim: int, dst_dim: int
     ) -> ir.Value:
-        """The value gathered in `src_dim` and this device's part of that in `dst_dim`."""
+        """This device's part in `dst_dim` of the value gathered in `src_dim`."""
         groups, channel = self._communication(axes)
         count = self.mesh.num_shards(axes)
         return stablehlo.AllToAllOp(
@@ -104,7 +104,7 @@ class DeviceProgram:
         ).results[0]
 
     def part(self, value: ir.Value, axes: tuple[str, ...], dim: int) -> ir.Value:
-        """The part in `dim` of a value that the devices along `axes` all have; no communication."""
+        """This device's part in `dim` of a value replicated along `axes`; no communication."""
         shape = list(shape_of(value))
         shape[dim] //= self.mesh.num_shards(axes)
         zero = _scalar(0)
@@ -120,11 +120,11 @@ class DeviceProgram:
         return stablehlo.SelectOp(first, value, zeros(value.type)).result
 
     def start(self, axes: tuple[str, ...], size: int) -> ir.Value:
-        """Where (tensor<i32>) this device's part of `size` begins in a dim that `axes` split."""
+        """Start (tensor<i32>) of this device's part of `size` in a dim that `axes` split."""
         return stablehlo.MulOp(self.index(axes), _scalar(size)).result
 
     def index(self, axes: tuple[str, ...]) -> ir.Value:
-        """This device's number (tensor<i32>) among those that differ from it only along `axes`."""
+        """Index (tensor<i32>) of this device among those that differ from it only along `axes`."""
         if axes not in self.indices:
             outside = self.control_flow
             with ir.InsertionPoint(outside) if outside is not None else nullcontext():

@@ -1,8 +1,8 @@
-"""Maxima and minima over devices, in which nan wins as it does on one device.
+"""Maxima and minima over devices that propagate nan, as on one device.
 
-Collectives of floats drop it: XLA's on CPU give the larger of the numbers that are not nan, or
-what comes first. So they are found among integers of as many bits that have the order of the
-floats, with nan as the greatest or the least.
+Collectives on floats drop nan: XLA's on CPU return the larger number that is not nan, or the first
+operand. So we reduce integers of the same width that have the order of the floats, with nan as the
+greatest or the least.
 """
 
 from jax.extend.mlir import ir
@@ -19,7 +19,7 @@ _WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 def all_reduce_by(
     reducer: str, device: DeviceProgram, value: ir.Value, axes: tuple[str, ...]
 ) -> ir.Value:
-    """What the StableHLO op `reducer` makes of what the devices along `axes` have."""
+    """The values of the devices along `axes`, combined by the StableHLO op `reducer`."""
     if reducer not in EXTREMES or not is_ordered(value):
         return device.all_reduce(value, axes, reducer)
     keys = as_integers(value, reducer)
@@ -27,14 +27,14 @@ def all_reduce_by(
 
 
 def is_ordered(value: ir.Value) -> bool:
-    """Whether the elements are floats, which have an order but for nan."""
+    """Whether the elements are floats, ordered except for nan."""
     element = ir.RankedTensorType(value.type).element_type
     return not isinstance(element, ir.IntegerType) and not is_complex(value)
 
 
 def as_integers(value: ir.Value, reducer: str) -> ir.Value:
-    """Integers that have the order of floats, nan the one that wins; of 8 bits and fewer those of
-    bfloat16, which holds all of them."""
+    """Integers in the order of the floats, with nan as the winner; floats of 8 bits or fewer are
+    first converted to bfloat16, which holds all of them."""
     if _element(value.type) not in _WIDTHS:
         wide = ir.RankedTensorType.get(shape_of(value), ir.BF16Type.get())
         value = stablehlo.ConvertOp(wide, value).result
@@ -48,7 +48,7 @@ def as_integers(value: ir.Value, reducer: str) -> ir.Value:
 
 
 def as_floats(keys: ir.Value, type_: ir.Type) -> ir.Value:
-    """The floats, of element type and shape `type_`, that `as_integers` has made `keys` of."""
+    """The floats, of type `type_`, of the keys that `as_integers` computes."""
     element = ir.RankedTensorType(type_).element_type
     held = element if _element(type_) in _WIDTHS else ir.BF16Type.get()
     found = stablehlo.BitcastConvertOp(
@@ -58,8 +58,8 @@ def as_floats(keys: ir.Value, type_: ir.Type) -> ir.Value:
 
 
 def _fold(bits: ir.Value) -> ir.Value:
-    """Turns the order of negative numbers round: bits of floats to integers that have their order,
-    and these to bits again. The greatest and the least integer are bits of nan."""
+    """Reverses the order of negative numbers: maps the bits of floats to integers in their order,
+    and back. The greatest and the least integer are bits of nan."""
     width = ir.IntegerType(ir.RankedTensorType(bits.type).element_type).width
     turned = stablehlo.XorOp(bits, integer(bits.type, (1 << (width - 1)) - 1)).result
     negative = _compare(bits, integer(bits.type, 0), "LT")

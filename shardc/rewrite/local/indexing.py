@@ -1,7 +1,7 @@
-"""Gathers and scatters on a part of the dims that their indices choose from.
+"""Gathers and scatters on a part of their indexed dims.
 
-Each device shifts the indices by where its part begins. A gather gives zeros for entries that other
-devices have, so the sum over the devices is the whole result; a scatter leaves them out.
+Each device subtracts the start of its part from the indices. A gather returns zeros for entries of
+other devices, so the sum over the devices is the whole result; a scatter skips them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Axes = tuple[str, ...]
 
 
 def looked_up(op: ir.Operation, dims: Sequence[Axes]) -> dict[int, Axes]:
-    """Dims of a gather's operand that are split, and of which it takes one entry at a time.
+    """Split dims of a gather's operand of which it takes one entry per index.
 
     Args:
         dims: the axes that split each dim of the operand.
@@ -30,7 +30,7 @@ def looked_up(op: ir.Operation, dims: Sequence[Axes]) -> dict[int, Axes]:
 
 
 def scattered_to(op: ir.Operation, dims: Sequence[Axes]) -> dict[int, Axes]:
-    """Dims of a scatter's operand that are split, and in which it writes one entry at a time."""
+    """Split dims of a scatter's operand in which it writes one entry per index."""
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     inserted = list(numbers.inserted_window_dims)
     chosen = numbers.scattered_dims_to_operand_dims
@@ -44,11 +44,11 @@ def gather_part(
     found: Mapping[int, Axes],
     result_type: ir.Type,
 ) -> ir.Value:
-    """The device's share of the gather `op`: its own entries, zeros for the others.
+    """The device's partial result of the gather `op`: its own entries, zeros for the others.
 
     Args:
         operands: the device's parts; the operand is split in the dims `found`.
-        result_type: of the share; wider than the operand's elements where it will be summed up.
+        result_type: of the partial result; may be wider than the operand's elements for the sum.
     """
     numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     index_map, vector_dim = list(numbers.start_index_map), int(numbers.index_vector_dim)
@@ -87,7 +87,7 @@ def scatter_indices(
 ) -> ir.Value:
     """The indices of a scatter for the device's part of its operands, split in the dims `found`.
 
-    Indices of other parts lie outside of it, where a scatter writes nothing.
+    Indices of other parts are out of bounds, where a scatter writes nothing.
     """
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     index_map = list(numbers.scattered_dims_to_operand_dims)
@@ -97,7 +97,7 @@ def scatter_indices(
 
 
 def _wide_enough(indices: ir.Value) -> ir.Value:
-    """Indices of at least 32 bits: the beginning of a part may not fit into fewer."""
+    """Indices of at least 32 bits: the start of a part may not fit into fewer."""
     element = indices.type.element_type
     if ir.IntegerType(element).width >= 32:
         return indices
@@ -113,7 +113,7 @@ def _shifted(
     found: Mapping[int, Axes],
     part: Sequence[int],
 ) -> ir.Value:
-    """`indices`, counted from where the device's part begins."""
+    """`indices` relative to the start of the device's part."""
     total = indices
     for position, dim in enumerate(index_map):
         if dim in found:
@@ -128,7 +128,7 @@ def _shifted(
 
 
 def _numbers(like: ir.Value, numbers: Sequence[int], vector_dim: int) -> ir.Value:
-    """A constant of the type of `like` that has `numbers` along `vector_dim`."""
+    """A constant of the type of `like` with `numbers` along `vector_dim`."""
     shape = shape_of(like)
     element = like.type.element_type
     integer = ir.IntegerType(element)
@@ -147,7 +147,7 @@ def _compare(left: ir.Value, right: ir.Value, direction: str) -> ir.Value:
 
 
 def _all(values: ir.Value, dim: int) -> ir.Value:
-    """Whether all booleans along `dim` hold."""
+    """The conjunction of booleans along `dim`."""
     shape = [size for d, size in enumerate(shape_of(values)) if d != dim]
     boolean = ir.IntegerType.get_signless(1)
     scalar = ir.RankedTensorType.get([], boolean)

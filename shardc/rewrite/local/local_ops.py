@@ -1,4 +1,4 @@
-"""An op made anew so that it works on a part of its operands."""
+"""Copies of ops that work on a part of their operands."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from shardc.ir.constants import splat_text
 from shardc.ir.tensor_types import shape_of
 from shardc.rules.convolutions import BATCH_GROUPS, FEATURE_GROUPS, group_count
 
-# Positions in the dims of an op's operand: they shrink with it where they lie between equal blocks.
+# Attributes with positions in operand dims: they scale with a dim if they are at block boundaries.
 EDGES = {
     "stablehlo.slice": ("start_indices", "limit_indices"),
     "stablehlo.pad": ("edge_padding_low", "edge_padding_high"),
@@ -56,7 +56,7 @@ def make_local(
 
 
 def without_shardings(local: ir.Operation) -> ir.Operation:
-    """Drops what describes the whole op: a part has no sharding."""
+    """Drops the attributes of the whole op: a part has no sharding."""
     for name in list(local.attributes):
         if name.startswith(("sdy.", "shardc.")):
             del local.attributes[name]
@@ -74,7 +74,7 @@ def _retype_reducers(op: ir.Operation, element: ir.Type) -> None:
 
 
 def _set_groups(local: ir.Operation, whole: ir.Operation) -> None:
-    """Gives a part of a convolution the groups that it has: in proportion to what it was given."""
+    """Scales the group counts of a part of a convolution in proportion to its operands."""
     numbers = stablehlo.ConvDimensionNumbers(whole.attributes["dimension_numbers"])
     for name, dim in (
         (FEATURE_GROUPS, numbers.input_feature_dimension),

@@ -64,7 +64,7 @@ def _mismatch(message: str) -> PlanError:
 
 
 def keep_global_types(old: ir.Operation, new: ir.Operation) -> None:
-    """Writes on each argument and result the type of the whole value."""
+    """Writes the global type on each argument and result."""
 
     def marked(
         attrs: list[dict[str, ir.Attribute]], values: Sequence[ir.Value]

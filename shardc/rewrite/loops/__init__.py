@@ -1,1 +1,1 @@
-"""Loops taken apart."""
+"""Loop transformations: fission, strip mining, cutting by iteration range."""

@@ -1,4 +1,4 @@
-"""What loops carry around, and how to take some of it out."""
+"""Loop-carried values, and how to remove some of them."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from shardc.ir.effects import has_side_effect
 from shardc.ir.walk import block_terminator, defining_op, ops_of, walk
 from shardc.rules.allowed_factors import BARRIER
 
-# Ops that may do more than give their results.
+# Ops that may have side effects.
 EFFECTS = {f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv")} | {"func.call"}
 
 
 def drop_unchanged(loop: ir.Operation) -> None:
-    """Lets a `stablehlo.while` use from outside what it hands on as it got it."""
-    if SHARDING in loop.attributes:  # which counts all values
+    """Replaces loop-invariant carried values of a `stablehlo.while` by their initial values."""
+    if SHARDING in loop.attributes:  # it lists all carried values
         return
     inside = loop.regions[1].blocks[0]
     handed = zip(inside.arguments, block_terminator(inside).operands, loop.operands, strict=True)
@@ -30,10 +30,10 @@ def drop_unchanged(loop: ir.Operation) -> None:
 
 
 def drop_unused(op: ir.Operation) -> None:
-    """Erases in `op` what is computed for nobody, also what loops carry for nobody."""
+    """Dead code elimination in `op`, unused loop-carried values included."""
     for region in op.regions:
         for block in region.blocks:
-            for each in reversed(ops_of(block)):  # users before what they use
+            for each in reversed(ops_of(block)):  # users before their operands
                 if not _erase_unused(each) and len(each.regions) > 0:
                     drop_unused(_without_unused(each) if each.name == "stablehlo.while" else each)
 
@@ -66,7 +66,7 @@ def _without_unused(loop: ir.Operation) -> ir.Operation:
 
 
 def _erase_unused(op: ir.Operation) -> bool:
-    """Erases `op` if nobody uses its results, and of a barrier those that nobody uses."""
+    """Erases `op` if its results are unused; of a barrier, erases the unused results."""
     used = [p for p, result in enumerate(op.results) if list(result.uses)]
     if op.name == BARRIER and len(used) < len(op.results):
         if used:
@@ -93,8 +93,8 @@ def _has_effects(op: ir.Operation) -> bool:
 
 
 def _keep(loop: ir.Operation, kept: Sequence[int]) -> ir.Operation:
-    """The loop that carries these of the values only, in place of one of whose others nothing is
-    used but to make them."""
+    """Replaces a loop by one that carries only the values at `kept`; the others are used only to
+    compute themselves."""
     gone = [p for p in range(len(loop.operands)) if p not in kept]
     if not gone:
         return loop

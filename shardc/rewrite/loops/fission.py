@@ -1,5 +1,5 @@
-"""One loop as two over the same iterations, the second of which reads what the first has stacked
-up."""
+"""Loop fission: two loops over the same iterations; the second reads values that the first
+stashes."""
 
 from collections.abc import Collection, Sequence
 
@@ -52,7 +52,7 @@ def _at(loop: ir.Operation, place: Place) -> ir.Value:
 
 
 def _stacking(loop: ir.Operation, counted: CountedLoop, places: Sequence[Place]) -> ir.Operation:
-    """The loop with a stack per place behind what it carries."""
+    """The loop with one stack per place appended to its carried values."""
     values = [_at(loop, place) for place in places]
     types = [_stack_type(value, counted.trips) for value in values]
     starts = [zeros(type_) for type_ in types]
@@ -84,7 +84,7 @@ def _stacking(loop: ir.Operation, counted: CountedLoop, places: Sequence[Place])
 def _read(
     loop: ir.Operation, counted: CountedLoop, places: Sequence[Place], stacks: Sequence[ir.Value]
 ) -> None:
-    """Lets the loop take what is at `places` from the stacks."""
+    """Replaces the values at `places` by reads of their stacks."""
     body = loop.regions[1].blocks[0]
     old = [_at(loop, place) for place in places]
     with ir.InsertionPoint.at_block_begin(body):
@@ -97,7 +97,7 @@ def _read(
 
 
 def _row(body: ir.Block, counted: CountedLoop) -> ir.Value:
-    """The number of the iteration."""
+    """The iteration number."""
     start, step = counted.start, counted.step
     count = body.arguments[counted.counter]
     if (start, step) == (0, 1):

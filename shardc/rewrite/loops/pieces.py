@@ -1,4 +1,4 @@
-"""One loop as several that follow each other, each over some of the iterations."""
+"""Cutting a loop into consecutive pieces, each over a range of its iterations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from shardc.ir.walk import block_terminator, defining_op, ops_of
 
 @dataclass(frozen=True)
 class Piece:
-    """What one piece of a counting loop takes in place of what the whole loop takes.
+    """One piece of a counted loop, and the replacements of the whole loop's operands.
 
     Attributes:
         counted: how the whole loop counts.
@@ -70,7 +70,7 @@ def make_piece(loop: ir.Operation, piece: Piece) -> ir.Operation:
 
 
 def count_to(condition: ir.Block, counter: int, step: int, bound: ir.Value) -> None:
-    """Lets a loop end when what it carries at `counter` reaches `bound`."""
+    """Rewrites the condition: a loop ends when its carried value at `counter` reaches `bound`."""
     end = block_terminator(condition)
     old = defining_op(end.operands[0])
     assert old is not None, "a loop counts by a comparison"

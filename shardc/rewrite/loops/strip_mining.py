@@ -1,4 +1,4 @@
-"""The share of a microbatch in a loop over blocks of the batch: some of its iterations."""
+"""Strip mining: one microbatch's iterations of a loop over blocks of the batch."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,12 +23,12 @@ def make_strip(
 ) -> ir.Operation:
     """A copy of `loop` at the current insertion point with the iterations of one microbatch.
 
-    It counts from where the loop counts from; what the body knows of the count is that of the
-    whole loop, and blocks are found within the microbatch's part.
+    The copy counts from the same start; its body sees the counts of the whole loop, and accesses
+    blocks relative to the microbatch's part.
 
     Args:
-        operands: what goes in; values that are read or written in blocks as the microbatch's part.
-        captured: what stands for values from outside.
+        operands: initial values; arrays that are accessed in blocks as the microbatch's part.
+        captured: replacements of captured values.
         index: number of the microbatch, tensor<i32>.
         count: number of microbatches; divides the iterations.
     """
@@ -70,7 +70,7 @@ def _shift(op: ir.Operation, position: int, index: ir.Value, rows: int) -> None:
 def _count_on(
     body: ir.Block, position: int, step: int, index: ir.Value, first: tuple[int, int]
 ) -> None:
-    """Lets the body see what a number has counted to in the whole loop.
+    """Replaces a counter inside the body by its count in the whole loop.
 
     Args:
         first: (m, t) of the microbatch's first iteration, |index - m| * |t|.
@@ -93,9 +93,9 @@ def _as(index: ir.Value, type_: ir.Type) -> ir.Value:
 
 
 def unroll_single(loop: ir.Operation) -> list[ir.Operation]:
-    """Puts the body of a loop that runs once in its place; the ops that were in it.
+    """Replaces a loop with one iteration by its body; returns the inlined ops.
 
-    What slices or updates the whole of a value is that value.
+    Slices and updates of a whole value are folded.
     """
     body = loop.regions[1].blocks[0]
     end = block_terminator(body)

@@ -1,1 +1,1 @@
-"""Ops on one microbatch."""
+"""Ops on one microbatch's part of the batch."""

@@ -1,4 +1,4 @@
-"""A loop or branch that works on one microbatch's part of what goes through it."""
+"""A copy of a loop or branch that works on one microbatch's part of its operands."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -12,10 +12,10 @@ from shardc.rewrite.local.local_ops import make_local
 
 
 class Parts(Protocol):
-    """What of the values inside a loop or branch one microbatch has."""
+    """The part of each value inside a loop or branch that one copy holds."""
 
     def type_of(self, value: ir.Value) -> ir.Type:
-        """The type that a value of the original has in the copy."""
+        """The type of an original value in the copy."""
 
     def cut_of(self, op: ir.Operation, position: int) -> Cut | None:
         """Where a whole operand of an op inside (or of a region's return) must be cut."""
@@ -26,7 +26,7 @@ class Parts(Protocol):
     def strip_mined(
         self, op: ir.Operation, operands: Sequence[ir.Value], values: Mapping[ir.Value, ir.Value]
     ) -> ir.Operation | None:
-        """A copy with the microbatch's iterations, of a loop that is shared out; else None."""
+        """A copy with the microbatch's iterations of a strip-mined loop; None for other ops."""
 
 
 def make_local_control_flow(
@@ -38,8 +38,8 @@ def make_local_control_flow(
     """A copy of an op of control flow at the current insertion point, at the shapes of a part.
 
     Args:
-        operands: those of the copy, a loop's already in the form of what it carries.
-        captured: new values for the values from outside that the regions use.
+        operands: of the copy; those of a loop already have the form of its carried values.
+        captured: replacements of captured values.
     """
     if (mined := parts.strip_mined(op, operands, captured)) is not None:
         return mined

@@ -13,18 +13,17 @@ from shardc.ir.tensor_types import sum_type
 def loop_over_microbatches(
     inside: Sequence[ir.Operation], after: ir.Operation, count: int
 ) -> list[tuple[ir.Operation, ir.Value]]:
-    """Moves what each microbatch does into a `stablehlo.while`.
+    """Moves the ops of a microbatch into a `stablehlo.while` over the microbatches.
 
-    The number of the microbatch becomes the loop's counter, and each sum over the microbatches
-    something that it carries (16-bit floats as float32) and gives as a result.
+    The microbatch index becomes the loop's counter; each sum over the microbatches becomes a
+    loop-carried accumulator (float32 for 16-bit floats).
 
     Args:
-        inside: consecutive ops, with at least one sum among them; nothing else of them is used
-            outside.
-        after: the op behind them.
+        inside: consecutive ops, at least one sum among them; only the sums are used outside.
+        after: the op after them.
         count: number of microbatches.
     Returns:
-        The ops of the sums, which have no users any more, and what has taken their place.
+        The sum ops, now without users, each with the value that replaces it.
     """
     sums = [op for op in inside if call_target(op) == ACCUMULATE]
     indices = [op for op in inside if call_target(op) == MICROBATCH_INDEX]

@@ -1,4 +1,4 @@
-"""The ops that cut a batch into microbatches and put results together again."""
+"""The ops that slice a batch into microbatches and combine their results."""
 
 from collections.abc import Mapping, Sequence
 
@@ -55,13 +55,13 @@ class MicrobatchOps:
         return self._index_and_zero()[0]
 
     def inside(self, point: ir.InsertionPoint) -> "MicrobatchOps":
-        """The same for ops of the body that go to `point`, inside a loop."""
+        """A builder whose body ops go to `point`, inside a loop."""
         other = MicrobatchOps(self.count, {**self._points, "body": point})
         other._scalars = self._index_and_zero()
         return other
 
     def split_shape(self, shape: Sequence[int], dim: int) -> list[int]:
-        """[.., M, size / M, ..]: how a batch argument comes."""
+        """[.., M, size / M, ..]: the shape of a split batch argument."""
         return [*shape[:dim], self.count, shape[dim] // self.count, *shape[dim + 1 :]]
 
     def reshape(self, value: ir.Value, shape: Sequence[int], phase: str) -> ir.Value:
@@ -80,7 +80,7 @@ class MicrobatchOps:
         return self._entry(argument, split, dim, self._without(split, dim))
 
     def slice(self, whole: ir.Value, dim: int, outer: int) -> ir.Value:
-        """The microbatch's part of a whole value: of dim `dim` seen as [outer, M, rest]."""
+        """The microbatch's part of a whole value: of dim `dim` viewed as [outer, M, rest]."""
         if self.count == 1:
             return whole
         shape = shape_of(whole)
@@ -93,10 +93,10 @@ class MicrobatchOps:
         return self._entry(seen, split, dim + 1, part)
 
     def _fresh_part(self, whole: ir.Value, dim: int) -> ir.Value | None:
-        """A part made anew, where each is like the other: of a constant, or along a broadcast."""
+        """A rematerialized part if all parts are equal: of a splat, or along a broadcast dim."""
         owner = whole.owner
         if isinstance(owner, ir.Block) or PHASE in owner.operation.attributes:
-            return None  # only inside loops: elsewhere the plan of the phases has seen to it
+            return None  # only inside loops: elsewhere the phase plan rematerializes
         op = owner.operation
         shape = list(shape_of(whole))
         shape[dim] //= self.count
@@ -114,7 +114,7 @@ class MicrobatchOps:
         return self._accumulate(value, value.type, "sum")
 
     def concat(self, part: ir.Value, dim: int, outer: int) -> ir.Value:
-        """The whole value out of the parts of all microbatches, the inverse of `slice`."""
+        """The whole value, concatenated from all microbatches' parts: the inverse of `slice`."""
         shape = list(shape_of(part))
         before, size, behind = shape[:dim], shape[dim], shape[dim + 1 :]
         gathered_type = with_shape(part, [*before, self.count, size, *behind])
