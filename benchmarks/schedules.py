@@ -109,7 +109,7 @@ def worst_error(program: programs.Program, compiled: Any) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    families = [name for name, family in built_in().items() if family.is_executable]
+    families = list(built_in())
     parser.add_argument("--family", nargs="*", default=families)
     parser.add_argument("--program", nargs="*", default=list(PROGRAMS), choices=list(PROGRAMS))
     parser.add_argument("--stages", type=int, default=2)

@@ -43,6 +43,7 @@ from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.replicate_stages import ReplicateStages
 from shardc.passes.share_reshards import ShareReshards
+from shardc.passes.slice_tokens import SliceTokens
 from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
@@ -55,11 +56,12 @@ from shardc.plan.program_graph import program_graph
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StageSpec
 from shardc.schedule.check import check
-from shardc.schedule.registry import executable_schedule
+from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import Schedule, parse_lanes, print_lanes
 from shardc.schedule.work import Work
 
 Dump = Callable[[str, Module], None]
+_SHARED: tuple[Pass, ...] = (AccumulateInLoops(), ShareReshards())
 
 
 def prepare(module: Module) -> None:
@@ -141,10 +143,8 @@ def _split_at(module: Module, split_batch: SplitMicrobatches) -> Module | Microb
 def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:
     """Where to cut the loops over layers of a prepared module into parts of even work."""
     with module.context:
-        return even_cuts(
-            stacked_layers(module.operation, state_arguments(main_function(module.operation))),
-            pieces,
-        )
+        state = state_arguments(main_function(module.operation))
+        return even_cuts(stacked_layers(module.operation, state), pieces)
 
 
 def origins(split_module: Module, cuts: Sequence[int]) -> list[Origin | None]:
@@ -170,26 +170,25 @@ def outline_shape(split_module: Module, shape: PipelineShape, cluster: Cluster |
     Args:
         cluster: its device prices what a split backward computes twice.
     Raises:
-        StageError: SHARDC-163, 164, the stages cannot be cut for the schedule.
+        StageError: SHARDC-163 to 165, the stages cannot be cut for the schedule.
     """
-    passes = _stages(shape.cuts, shape.recompute)
-    if executable_schedule(shape.schedule).split_backward:
+    passes = _stages(shape.cuts, shape.recompute, accumulate=shape.num_slices > 1)
+    if schedule_named(shape.schedule).split_backward:
         text = SplitBackward.cluster if cluster is None else msgspec.json.encode(cluster).decode()
         passes += [SplitBackwardLoops(text), SplitBackward(text)]
     if shape.num_replicas > 1:
         passes.append(ReplicateStages())
+    if shape.num_slices > 1:
+        passes.append(SliceTokens(shape.num_slices))
     return _after(split_module, [*passes, *_SHARED])
 
 
-def _stages(cuts: Sequence[int], recompute: Sequence[int]) -> list[Pass]:
+def _stages(cuts: Sequence[int], recompute: Sequence[int], accumulate: bool = False) -> list[Pass]:
     return [
         PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts)),
         PlanResidency(tuple(recompute)),
-        OutlineStages(),
+        OutlineStages(accumulate),
     ]
-
-
-_SHARED: tuple[Pass, ...] = (AccumulateInLoops(), ShareReshards())
 
 
 def work_of(module: Module, shape: PipelineShape) -> Work:
@@ -202,6 +201,7 @@ def work_of(module: Module, shape: PipelineShape) -> Work:
         num_microbatches=shape.num_microbatches,
         chunks=shape.num_chunks,
         replicas=shape.num_replicas,
+        slices=shape.num_slices,
         backward=FunctionKind.BACKWARD in kinds or FunctionKind.WEIGHT in kinds,
         prologue=FunctionKind.BEFORE in kinds,
         update_rounds=max(((get_int(f, ROUND) or 0) + 1 for f in updates), default=0),
@@ -314,8 +314,8 @@ def lower(
             programs that XLA partitions.
         dump: called with a name and the module after each pass.
     """
-    family = executable_schedule(plan.schedule)
-    work = family.work(work_of(sharded, PipelineShape.of(plan)), plan.num_chunks)
+    family = schedule_named(plan.schedule)
+    work = family.work(work_of(sharded, PipelineShape.of(plan)), plan.num_chunks, plan.num_slices)
     lanes = Schedule(parse_lanes(plan.lanes)) if plan.lanes else family.generate(work)
     graph = program_graph(
         function_values(sharded.operation),

@@ -16,6 +16,7 @@ class PlanOptions(msgspec.Struct, frozen=True):
         microbatches: into how many equal parts the batch is cut.
         schedule: the name of a schedule, or "auto".
         chunks: stages that each device group runs, where the schedule leaves a choice.
+        slices: token slices of each microbatch, where the schedule cuts sequences.
         mesh: shape of every stage's mesh such as (2, 4), or "auto".
         mesh_axes: names of its axes; () for x, y, z, w.
         batch_args: flat positions of the arguments that hold the batch; None: found by analysis.
@@ -33,6 +34,7 @@ class PlanOptions(msgspec.Struct, frozen=True):
     microbatches: int | Auto = "auto"
     schedule: str = "auto"
     chunks: int | Auto = "auto"
+    slices: int | Auto = "auto"
     mesh: tuple[int, ...] | Auto = "auto"
     mesh_axes: tuple[str, ...] = ()
     batch_args: tuple[int, ...] | None = None

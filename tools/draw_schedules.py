@@ -35,7 +35,6 @@ def drawn(family: ScheduleFamily) -> str:
         f"bubble {Fraction(result.makespan_s) - busy} ({float(result.bubble_ratio):.1%})",
         f"by span {Fraction(result.span_s) - busy} ({float(result.span_bubble_ratio):.1%})",
         f"activations held {peaks}",
-        "executed" if family.is_executable else "simulated only, as yet",
     ]
     head = f"### {family.name}\n\n{family.about[0].upper()}{family.about[1:]}."
     return f"{head} {'; '.join(filter(None, facts)).capitalize()}.\n\n```\n{grid(result)}\n```\n"

@@ -48,6 +48,7 @@ def jit(
     microbatches: Any = "auto",
     schedule: str = "auto",
     chunks: Any = "auto",
+    slices: Any = "auto",
     mesh: Any = "auto",
     shardings: Mapping[str, Any] | None = None,
     batch_argnums: int | Sequence[int] | None = None,
@@ -84,6 +85,7 @@ def jit(
         schedule: name of a schedule, such as "1f1b" or "zb-v" (docs/schedules.md), or "auto": the
             one with the shortest simulated step among those that fit.
         chunks: stages per device group, for schedules that leave it open; "auto".
+        slices: parts of each sequence, for schedules that cut them (terapipe, seq1f1b); "auto": 2.
         mesh: shape of every stage's mesh, such as (2, 4); with names, {"data": 2, "model": 4} or a
             JAX mesh, of which only the axes count; "auto".
         shardings: pattern -> PartitionSpec or NamedSharding of every matching argument, such as
@@ -116,6 +118,7 @@ def jit(
         microbatches=microbatches,
         schedule=schedule,
         chunks=chunks,
+        slices=slices,
         mesh=mesh,
         memory_limit_bytes=memory_limit_bytes,
         time_limit_s=time_limit_s,

@@ -17,9 +17,9 @@ from shardc.options import EqualLayers, PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges
 from shardc.plan.stages_spec import StagesSpec
-from shardc.schedule.registry import executable_schedule
+from shardc.schedule.registry import schedule_named
 
-_CHOICES = ("stages", "microbatches", "schedule", "chunks", "mesh")
+_CHOICES = ("stages", "microbatches", "schedule", "chunks", "slices", "mesh")
 
 
 def plan_options(
@@ -28,6 +28,7 @@ def plan_options(
     microbatches: Any = "auto",
     schedule: str = "auto",
     chunks: Any = "auto",
+    slices: Any = "auto",
     mesh: Any = "auto",
     batch_args: Sequence[int] | None = None,
     memory_limit_bytes: Any = None,
@@ -40,8 +41,11 @@ def plan_options(
     _check_count("stages", stages)
     _check_count("microbatches", microbatches)
     _check_count("chunks", chunks)
+    _check_count("slices", slices)
     if schedule != "auto":
-        executable_schedule(schedule).num_chunks(None if chunks == "auto" else chunks)
+        family = schedule_named(schedule)
+        family.num_chunks(None if chunks == "auto" else chunks)
+        family.num_slices(None if slices == "auto" else slices)
     mesh_axes: tuple[str, ...] = ()
     if isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
         mesh = dict(mesh.shape)
@@ -88,6 +92,7 @@ def plan_options(
         seed=int(seed),
         equal_layers=equal_layers,
         lowering=usable_lowering(lowering),
+        slices=slices,
     )
 
 

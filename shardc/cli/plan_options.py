@@ -26,6 +26,7 @@ def plan_options[Command: Callable[..., Any]](command: Command) -> Command:
             click.option("--microbatches", help="Microbatches: a number, or auto."),
             click.option("--schedule", help="Name of a schedule, or auto."),
             click.option("--chunks", help="Stages per device group: a number, or auto."),
+            click.option("--slices", help="Token slices per microbatch: a number, or auto."),
             click.option(
                 "--mesh",
                 help="Mesh of every stage: 2x4, with axis names data=2,model=4, or auto.",
@@ -74,7 +75,7 @@ def from_flags(flags: dict[str, Any]) -> PlanOptions:
         given["memory_limit_bytes"] = num_bytes(given.pop("memory_limit"))
     if "time_limit" in given:
         given["time_limit_s"] = given.pop("time_limit")
-    for name in ("stages", "microbatches", "chunks"):
+    for name in ("stages", "microbatches", "chunks", "slices"):
         if given.get(name, "auto") != "auto":
             given[name] = _whole(f"--{name}", given[name])
     if "=" in given.get("mesh", ""):

@@ -24,6 +24,7 @@ def plan_summary(plan: Plan, options: PlanOptions) -> dict[str, Any]:
         "num_ops": sum(len(function.ops) for function in plan.shardings.values()),
         "schedule": plan.schedule,
         "num_chunks": plan.num_chunks,
+        "num_slices": plan.num_slices,
         "schedules": msgspec.to_builtins(plan.schedules),
         "predicted_step_time_s": plan.predicted.step_time_s,
         "predicted_peak_bytes_per_device": plan.predicted.peak_bytes_per_device,

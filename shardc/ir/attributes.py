@@ -11,6 +11,7 @@ NUM_MICROBATCHES = "shardc.num_microbatches"  # module: int
 RUNS = "shardc.runs"  # module: why its microbatches are run through several times
 NUM_STAGES = "shardc.num_stages"  # module: int, copies included
 NUM_REPLICAS = "shardc.num_replicas"  # module: int, copies of each stage; absent: 1
+NUM_SLICES = "shardc.num_slices"  # module: int, token slices of each microbatch; absent: 1
 CLUSTER = "shardc.cluster"  # module: data, the Cluster that it was planned for
 STAGE_REPORTS = "shardc.stage_reports"  # module: data, a StageReport per stage
 LOOKUPS = "shardc.lookups"  # module: how many of its products with one-hot matrices are lookups now

@@ -64,9 +64,14 @@ class OutlineStages(Pass):
     Sums of 16-bit floats are accumulated in float32. The arguments and results of @main stand in
     module attributes; the number of functions and their size do not depend on the number of
     microbatches.
+
+    Options:
+        accumulate: sums are added to accumulators even if there is one microbatch.
     """
 
     name = "shardc-outline-stages"
+
+    accumulate: bool = False
 
     def apply(self, module: ir.Operation) -> None:
         main = main_function(module)
@@ -77,7 +82,7 @@ class OutlineStages(Pass):
                     where=where(op),
                     help="run shardc-plan-stages first",
                 )
-        many = (get_int(module, NUM_MICROBATCHES) or 1) > 1
+        many = self.accumulate or (get_int(module, NUM_MICROBATCHES) or 1) > 1
         if many:
             _widen_accumulators(main)
             _finish_sums(main)

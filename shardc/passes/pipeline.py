@@ -33,6 +33,7 @@ from shardc.passes.read_rows_in_place import ReadRowsInPlace
 from shardc.passes.replicate_stages import ReplicateStages
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.simplify_loops import SimplifyLoops
+from shardc.passes.slice_tokens import SliceTokens
 from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
@@ -90,7 +91,9 @@ NORMALIZE: tuple[Pass, ...] = (
 # uses of its parameters), split-backward-loops and split-backward (after it, because then it is
 # known what crosses stages; loops first, because a loop goes to one of the two functions whole;
 # only for schedules that run weight gradients apart), replicate-stages (after it, because both
-# copies are cut alike; only for schedules with two of them), accumulate-in-loops (after them,
+# copies are cut alike; only for schedules with two of them), slice-tokens (after it, because the
+# functions of a slice are those of a stage, cut; only for schedules with slices),
+# accumulate-in-loops (after them,
 # because only then there are accumulators, and before shardings, which hold for the loops as they
 # will run), share-reshards (after them, because ops of two functions share nothing, and before
 # shardings, which it gives one more choice), assign-meshes, ask-shardings (before shardings are
@@ -144,6 +147,7 @@ PASSES: dict[str, type[Pass]] = {
         SplitBackwardLoops,
         SplitBackward,
         ReplicateStages,
+        SliceTokens,
         AccumulateInLoops,
         ShareReshards,
         AssignMeshes,

@@ -113,6 +113,7 @@ class Plan(msgspec.Struct, frozen=True):
     from_cache: bool = False
     num_chunks: int = 1
     num_replicas: int = 1
+    num_slices: int = 1
     lanes: tuple[tuple[str, ...], ...] = ()
     account: Account | None = None
     schedules: tuple[JudgedSchedule, ...] = ()
@@ -201,6 +202,7 @@ def check_sound(plan: Plan) -> None:
         "num_microbatches": plan.num_microbatches,
         "num_chunks": plan.num_chunks,
         "num_replicas": plan.num_replicas,
+        "num_slices": plan.num_slices,
     }
     for name, count in counts.items():
         _check(1 <= count <= MOST, f"{name} is {count}")

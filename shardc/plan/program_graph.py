@@ -151,7 +151,7 @@ def _programs_of(
     by_place: Mapping[tuple[int, FunctionKind, int], list[ProgramValues]],
 ) -> list[ProgramValues]:
     """The programs of a task; none if its stage has nothing to do at that point."""
-    number = task.microbatch if task.kind == UPDATE else 0
+    number = task.microbatch if task.kind == UPDATE else task.slice
     return [
         each
         for kind in KINDS_OF_ACTION[task.kind]

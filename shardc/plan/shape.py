@@ -16,6 +16,7 @@ class PipelineShape(msgspec.Struct, frozen=True):
         schedule: name of the schedule.
         num_chunks: stages per device group, of one copy.
         num_replicas: copies of each stage.
+        num_slices: token slices of each microbatch.
         batch_args: flat arguments that are split; None: found by analysis.
         loop_cuts: where loops over layers are cut, in the form that `shardc-cut-loops` takes;
             `cuts` are positions after that.
@@ -32,6 +33,7 @@ class PipelineShape(msgspec.Struct, frozen=True):
     num_chunks: int = 1
     recompute: tuple[int, ...] = ()
     num_replicas: int = 1
+    num_slices: int = 1
 
     @property
     def num_stages(self) -> int:
@@ -57,4 +59,5 @@ class PipelineShape(msgspec.Struct, frozen=True):
             plan.num_chunks,
             tuple(stage.recompute for stage in own),
             plan.num_replicas,
+            plan.num_slices,
         )

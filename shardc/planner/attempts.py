@@ -25,7 +25,7 @@ from shardc.planner.proposal import Proposal
 from shardc.planner.request import print_request
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
-from shardc.schedule.registry import executable_schedule
+from shardc.schedule.registry import schedule_named
 from shardc.solver.interrupt import poll_between
 from shardc.solver.solve import LimitError
 
@@ -110,7 +110,7 @@ class Attempts:
 
     def _outline(self, shape: PipelineShape) -> Module:
         """The stage functions of a shape; the last are cached for other meshes and schedules."""
-        split_backward = executable_schedule(shape.schedule).split_backward
+        split_backward = schedule_named(shape.schedule).split_backward
         key = msgspec.structs.replace(shape, meshes=(), schedule=""), split_backward
         if self._outlined is None or self._outlined[0] != key:
             split_module = self.splits.of(shape)

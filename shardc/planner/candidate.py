@@ -23,7 +23,7 @@ from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StageSpec
 from shardc.planner.proposal import Proposal
 from shardc.planner.step_time import StepTime, step_time
-from shardc.schedule.registry import executable_schedule
+from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import print_lanes
 from shardc.solver.solve import LimitError
 
@@ -56,8 +56,8 @@ def plan_exactly(
         InfeasibleError: it does not fit.
     """
     shape = proposal.shape
-    family = executable_schedule(shape.schedule)
-    work = family.work(work_of(outlined, shape), shape.num_chunks)
+    family = schedule_named(shape.schedule)
+    work = family.work(work_of(outlined, shape), shape.num_chunks, shape.num_slices)
     module, reports = shard(
         outlined,
         shape.meshes,
@@ -211,6 +211,7 @@ class Candidate:
             loop_cuts=shape.loop_cuts,
             num_chunks=shape.num_chunks,
             num_replicas=shape.num_replicas,
+            num_slices=shape.num_slices,
             lanes=print_lanes(self.step.schedule),
         )
         check_bounds(plan)

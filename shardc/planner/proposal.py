@@ -20,7 +20,7 @@ from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import PipelineShape
 from shardc.planner.split_cache import Splits
-from shardc.schedule.registry import executable_schedule
+from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 from shardc.solver.pipeline.stages import Pipeline
 
@@ -110,7 +110,8 @@ def even_proposals(
             options.batch_args,
             loop_cuts,
             chunks,
-            num_replicas=executable_schedule(schedule).replicas,
+            num_replicas=schedule_named(schedule).replicas,
+            num_slices=num_slices(schedule, options) if count > 1 else 1,
         )
         layers = tuple((stage,) for stage in range(count * chunks))
         proposals.append(Proposal(shape, 0.0, layers))
@@ -134,13 +135,30 @@ def num_chunks(schedule: str, options: PlanOptions) -> int:
         ScheduleError: SHARDC-242, it does not support the requested number.
     """
     asked = None if options.chunks == "auto" else options.chunks
-    return executable_schedule(schedule).num_chunks(asked)
+    return schedule_named(schedule).num_chunks(asked)
+
+
+def num_slices(schedule: str, options: PlanOptions) -> int:
+    """Token slices of each microbatch in a pipeline with a schedule.
+
+    Raises:
+        ScheduleError: SHARDC-242, it cuts no microbatches and is asked to.
+    """
+    asked = None if options.slices == "auto" else options.slices
+    return schedule_named(schedule).num_slices(asked)
+
+
+def is_plain(schedule: str, options: PlanOptions) -> bool:
+    """Whether each device group has one stage, of which there is one copy, and sequences are whole;
+    raises as `num_chunks` and `num_slices`."""
+    copies = schedule_named(schedule).replicas
+    return num_chunks(schedule, options) * num_slices(schedule, options) * copies == 1
 
 
 def meshes_of_stages(groups: Sequence[Mesh], schedule: str, chunks: int) -> tuple[Mesh, ...]:
     """The mesh of each stage, second copies included, for a schedule that puts `chunks` stages on
     each of `groups`."""
-    family = executable_schedule(schedule)
+    family = schedule_named(schedule)
     work = Work(len(groups), family.replicas, chunks=chunks, replicas=family.replicas)
     return tuple(groups[group] for of_stage in family.place(work) for group in of_stage)
 
@@ -148,7 +166,7 @@ def meshes_of_stages(groups: Sequence[Mesh], schedule: str, chunks: int) -> tupl
 def with_copies(shape: PipelineShape) -> PipelineShape:
     """Adds the second copies that a schedule has to a shape without them: each on the
     mesh of the first stage of its device group."""
-    family = executable_schedule(shape.schedule)
+    family = schedule_named(shape.schedule)
     work = Work(
         len(shape.meshes) // shape.num_chunks,
         family.replicas,
@@ -177,10 +195,12 @@ def with_schedule(
     groups = len(shape.meshes)
     if groups == 1:
         return proposal
-    family = executable_schedule(schedule)
+    family = schedule_named(schedule)
     again: tuple[int, ...] = ()
     if any(shape.recompute):  # stages that are not cut again recompute as before
-        again = family.in_flight(family.work(Work(groups, shape.num_microbatches), chunks))
+        slices = num_slices(schedule, options)
+        work = family.work(Work(groups, shape.num_microbatches), chunks, slices)
+        again = family.in_flight(work)
         if chunks == 1:
             again = tuple(n if old else 0 for n, old in zip(again, shape.recompute, strict=True))
     shape = msgspec.structs.replace(
@@ -189,6 +209,7 @@ def with_schedule(
         meshes=meshes_of_stages(shape.meshes, schedule, chunks),
         num_chunks=chunks,
         num_replicas=family.replicas,
+        num_slices=num_slices(schedule, options),
         recompute=again,
     )
     if chunks == 1:

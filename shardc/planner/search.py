@@ -33,6 +33,7 @@ from shardc.planner.proposal import (
     Proposal,
     distinct,
     even_proposals,
+    is_plain,
     num_chunks,
     whole_views,
     with_fewer_loop_cuts,
@@ -49,7 +50,7 @@ from shardc.planner.request import (
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import FAR, WANTED
 from shardc.planner.split_cache import Splits
-from shardc.schedule.registry import AUTO, executable_schedule
+from shardc.schedule.registry import AUTO
 from shardc.solver.interrupt import finish, poll_between
 from shardc.solver.solve import LimitError
 
@@ -112,8 +113,7 @@ class Planner:
         if options.schedule == "auto":  # the search uses one stage per device group
             self.options = msgspec.structs.replace(self.options, chunks="auto")
         self.chunks = num_chunks(self.schedule, self.options)
-        one_each = self.chunks * executable_schedule(self.schedule).replicas == 1
-        self.base = self.schedule if one_each else "1f1b"  # with one stage per device group
+        self.base = self.schedule if is_plain(self.schedule, self.options) else "1f1b"
         self.schedules = list(AUTO) if options.schedule == "auto" else [self.base]
 
     def run(self) -> Plan:

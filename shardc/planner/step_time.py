@@ -78,7 +78,7 @@ def step_time(
         module: the stage functions of the shape.
         reports: one per stage.
     """
-    work = family.work(work_of(module, shape), shape.num_chunks)
+    work = family.work(work_of(module, shape), shape.num_chunks, shape.num_slices)
     model = CostModel(cluster)
     times = [
         stage_times(report, mesh, work, model.on(mesh), last=stage + 1 == shape.num_stages)
@@ -157,7 +157,10 @@ def stage_times(
         last: whether the loss is computed here.
     """
     timing = model.device.timing
-    seconds = {kind: s + timing.action_s for kind, s in report.seconds.items()}
+    seconds = {
+        kind: s + timing.action_s * (work.slices if kind.per_microbatch else 1)
+        for kind, s in report.seconds.items()
+    }
     if last and FunctionKind.FORWARD in seconds:
         seconds[FunctionKind.FORWARD] += timing.loss_s
     sent = report.asked.get(FunctionKind.UPDATE, Asked()).sent

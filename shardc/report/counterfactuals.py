@@ -18,15 +18,16 @@ from shardc.ir.context import Module
 from shardc.plan.decisions import Plan
 from shardc.plan.shape import PipelineShape
 from shardc.report.summary import seconds, size
-from shardc.schedule.registry import executable_schedule
+from shardc.schedule.registry import schedule_named
 
 
 def choices(module: Module, plan: Plan, cluster: Cluster, matches: Matches) -> list[Choice]:
     """The choices of a plan whose names match, from the prepared module that it was made for."""
     sharded = compiler.replay(module, plan)
-    family = executable_schedule(plan.schedule)
+    family = schedule_named(plan.schedule)
     work = compiler.work_of(sharded, PipelineShape.of(plan))
-    stashes = family.in_flight(family.work(work, plan.num_chunks)) * plan.num_replicas
+    stashes = family.in_flight(family.work(work, plan.num_chunks, plan.num_slices))
+    stashes *= plan.num_replicas
     with sharded.context:
         return explain_choices(
             sharded.operation, plan.shardings, plan.cluster or cluster, stashes, matches

@@ -79,11 +79,6 @@ class ScheduleFamily:
     searches: Callable[[Work], bool] = lambda work: False
     about: str = ""
 
-    @property
-    def is_executable(self) -> bool:
-        """Whether the compiler can make programs for it: for whole sequences alone, as yet."""
-        return not self.slices
-
     def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:
         """`base` with the chunks, slices and replicas of this family.
 
@@ -92,16 +87,10 @@ class ScheduleFamily:
         Raises:
             ScheduleError: SHARDC-242, it does not support such a number of them.
         """
-        count = self.num_chunks(chunks)
-        if slices is not None and slices != 1 and not self.slices:
-            raise self._refusal(
-                f"does not cut microbatches into slices, so not into {slices}",
-                "leave --slices out, or take terapipe or seq1f1b",
-            )
         work = replace(
             base,
-            chunks=count,
-            slices=slices or (2 if self.slices else 1),
+            chunks=self.num_chunks(chunks),
+            slices=self.num_slices(slices),
             replicas=self.replicas,
             split_backward=self.split_backward and base.backward,
         )
@@ -123,6 +112,19 @@ class ScheduleFamily:
                 "leave --chunks out",
             )
         return asked or (self.chunks or (2,))[0]
+
+    def num_slices(self, asked: int | None = None) -> int:
+        """Token slices of each microbatch: as many as asked for, or what the family takes.
+
+        Raises:
+            ScheduleError: SHARDC-242, it cuts no microbatches.
+        """
+        if asked is not None and asked != 1 and not self.slices:
+            raise self._refusal(
+                f"does not cut microbatches into slices, so not into {asked}",
+                "leave --slices out, or take terapipe or seq1f1b",
+            )
+        return asked or (2 if self.slices else 1)
 
     def generate(self, work: Work, costs: Costs | None = None) -> Schedule:
         """The schedule of `work`, whose chunks and slices come from `self.work`."""

@@ -69,25 +69,6 @@ def schedule_named(name: str) -> ScheduleFamily:
     return found
 
 
-def executable_schedule(name: str) -> ScheduleFamily:
-    """The family called `name`, if programs can be made for it.
-
-    Raises:
-        ScheduleError: SHARDC-240 there is none; SHARDC-248 it cuts sequences, and can
-            only be simulated as yet.
-    """
-    family = schedule_named(name)
-    if not family.is_executable:
-        can = [known for known in names() if schedule_named(known).is_executable]
-        raise ScheduleError(
-            f"'{name}' can be simulated, but not executed yet",
-            help=f'use schedule="auto", {", ".join(can)}; `shardc simulate --schedule {name}`'
-            " shows its cost",
-            code="SHARDC-248",
-        )
-    return family
-
-
 def register_schedule(
     name: str,
     order: Order,

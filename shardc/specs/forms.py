@@ -12,6 +12,7 @@ FORM_AFTER: dict[str, Callable[[ir.Operation], None]] = {
     "shardc-split-microbatches": split.verify,
     "shardc-plan-stages": split.verify,
     "shardc-outline-stages": outlined.verify,
+    "shardc-slice-tokens": outlined.verify,
     "shardc-accumulate-in-loops": outlined.verify,
     "shardc-share-reshards": outlined.verify,
     "shardc-assign-meshes": outlined.verify,

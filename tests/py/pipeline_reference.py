@@ -86,9 +86,13 @@ def run_pipeline(module: ir.Module, args: list[np.ndarray], num_microbatches: in
     for microbatch in range(num_microbatches):
         with module.context:
             own = [f for f in table if microbatch in microbatches_of(module.operation, f.stage)]
-        for function in sorted((f for f in own if f.kind == "forward"), key=lambda f: f.stage):
+        for function in sorted(
+            (f for f in own if f.kind == "forward"), key=lambda f: (f.round, f.stage)
+        ):
             call(function, microbatch)
-        for function in sorted((f for f in own if f.kind == "backward"), key=lambda f: -f.stage):
+        for function in sorted(
+            (f for f in own if f.kind == "backward"), key=lambda f: (-f.round, -f.stage)
+        ):
             call(function, microbatch)
         for function in (f for f in own if f.kind == "weight"):
             call(function, microbatch)

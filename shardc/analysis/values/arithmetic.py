@@ -14,7 +14,7 @@ from shardc.analysis.values.element_types import as_float, integer_range, kept_a
 Numbers = np.ndarray
 Rule = Callable[..., Numbers | None]
 
-_COMPARISONS: dict[str, Callable[..., Numbers]] = {
+COMPARISONS: dict[str, Callable[..., Numbers]] = {
     "LT": np.less,
     "LE": np.less_equal,
     "GT": np.greater,
@@ -143,4 +143,4 @@ def _compared(op: ir.Operation, left: Numbers, right: Numbers) -> Numbers | None
     if "compare_type" in attributes and "TOTALORDER" in str(attributes["compare_type"]):
         return None  # distinguishes -0 from 0
     direction = str(attributes["comparison_direction"]).split()[-1].rstrip(">")
-    return _COMPARISONS[direction](left, right)
+    return COMPARISONS[direction](left, right)

@@ -8,7 +8,7 @@ from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
 from shardc.errors import InputError
 from shardc.plan.layout import Mesh, ranges
 from shardc.plan.stages_spec import StageSpec, StagesSpec
-from shardc.schedule.registry import executable_schedule
+from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 
 
@@ -27,8 +27,8 @@ def meshes_of(spec: StagesSpec, cluster: Cluster) -> list[tuple[Mesh, ...]]:
             help=f"give a multiple of {spec.chunks} stages, or other chunks",
             code="SHARDC-206",
         )
-    family = executable_schedule(spec.schedule)
-    group_of = family.place(family.work(Work(groups, spec.microbatches), spec.chunks))[0]
+    family = schedule_named(spec.schedule)
+    group_of = family.place(family.work(Work(groups, spec.microbatches), spec.chunks, slices=1))[0]
     open_ones = [number for number, stage in enumerate(stages) if stage.axes is None]
     if not open_ones:
         return [_placed([stage.axes or () for stage in stages], stages, group_of, cluster)]

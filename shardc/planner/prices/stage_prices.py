@@ -19,7 +19,7 @@ from shardc.planner.prices.layer_costs import (
     prefix_sums,
     range_maxima,
 )
-from shardc.schedule.registry import executable_schedule
+from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 from shardc.solver.problem.problem import Floats, Ints
 
@@ -86,7 +86,7 @@ class StagePrices:
             return count
         # The schedule of a power of two of stages answers for many values of `behind`.
         stages = 1 << behind.bit_length()
-        return executable_schedule(schedule).in_flight(Work(stages, count))[stages - 1 - behind]
+        return schedule_named(schedule).in_flight(Work(stages, count))[stages - 1 - behind]
 
     # ---- prices ----
 

@@ -70,7 +70,7 @@ def _ways(chunks: int | Auto) -> Iterator[tuple[ScheduleFamily, int]]:
     """Every family that runs, with its number of chunks."""
     for family in built_in().values():
         own = family.chunks[0] if family.chunks else CHUNKS if chunks == "auto" else chunks
-        if family.is_executable and chunks in ("auto", own):
+        if not family.slices and chunks in ("auto", own):
             yield family, own
 
 

@@ -18,7 +18,7 @@ from shardc.planner.schedules.cuts import Cut, cut_of
 from shardc.planner.split_cache import Splits
 from shardc.planner.step_time import stage_times
 from shardc.schedule.family import ScheduleFamily
-from shardc.schedule.registry import executable_schedule
+from shardc.schedule.registry import schedule_named
 from shardc.schedule.simulate import simulate
 from shardc.schedule.tasks import (
     BACKWARD,
@@ -58,7 +58,7 @@ class Estimates:
             stage_times(report, mesh, self.work, self._model, last=stage + 1 == shape.num_stages)
             for stage, (report, mesh) in enumerate(zip(base.reports, shape.meshes, strict=True))
         ]
-        self._held = executable_schedule(shape.schedule).in_flight(self.work)
+        self._held = schedule_named(shape.schedule).in_flight(self.work)
 
     def of(
         self,

@@ -93,7 +93,7 @@ def _queues(executable: Executable, programs: Sequence[Program]) -> list[Queue]:
         queue: Queue = deque()
         for task in map(Task.parse, lane):
             once = task.kind in ONCE_PER_STEP
-            round_, microbatch = (task.microbatch, None) if once else (0, task.microbatch)
+            round_, microbatch = (task.microbatch, None) if once else (task.slice, task.microbatch)
             entries = []
             for kind in KINDS_OF_ACTION[task.kind]:
                 program = position.get((task.place(num_stages), kind, round_))

@@ -6,7 +6,7 @@ import pytest
 
 from shardc.errors import ScheduleError
 from shardc.schedule.family import Costs
-from shardc.schedule.registry import built_in, executable_schedule, schedule_named
+from shardc.schedule.registry import built_in, schedule_named
 from shardc.schedule.tasks import Amount
 from shardc.schedule.times import Times
 from shardc.schedule.work import Work
@@ -223,7 +223,7 @@ def test_a_pipeline_without_backward_runs_every_forward_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2", "2bp-gpipe"])
 def test_microbatches_in_flight_are_counted_in_the_schedule(name: str) -> None:
-    family = executable_schedule(name)
+    family = schedule_named(name)
     for p, m in SIZES:
         assert list(family.in_flight(Work(p, m))) == run(name, p, m).peaks
         assert family.in_flight(Work(p, m, backward=False)) == (1,) * p
@@ -261,15 +261,3 @@ def test_unknown_names_and_impossible_counts_are_refused() -> None:
         with pytest.raises(ScheduleError) as caught:
             Work(**({"num_groups": 1, "num_microbatches": 1} | counts))
         assert caught.value.code == "SHARDC-242"
-
-
-def test_what_cannot_be_executed_yet_is_refused_with_the_way_to_simulate_it() -> None:
-    for name in built_in():
-        family = schedule_named(name)
-        if not family.slices:
-            assert executable_schedule(name) == family
-            continue
-        with pytest.raises(ScheduleError, match="can be simulated, but not executed yet") as caught:
-            executable_schedule(name)
-        assert caught.value.code == "SHARDC-248"
-        assert f"shardc simulate --schedule {name}" in str(caught.value.help)

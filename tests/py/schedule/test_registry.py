@@ -91,7 +91,6 @@ def one_at_a_time(work: Work, costs: Costs) -> Lanes:
 
 def test_a_registered_function_is_a_schedule_like_any_other() -> None:
     family = shardc.register_schedule("one-at-a-time", one_at_a_time)
-    assert family.is_executable
     assert "one-at-a-time" in names()
     assert schedule_named("one-at-a-time") is family
     found = run("one-at-a-time", 3, 4)
@@ -116,10 +115,3 @@ def test_names_and_places_of_shardcs_own_cannot_be_taken(
     with pytest.raises(ScheduleError) as caught:
         shardc.register_schedule(name, one_at_a_time, **options)  # type: ignore[arg-type]
     assert caught.value.code == "SHARDC-242"
-
-
-@pytest.mark.parametrize("name", ["terapipe", "seq1f1b", "2bp-terapipe"])
-def test_jit_refuses_what_it_cannot_execute_yet(name: str) -> None:
-    with pytest.raises(ScheduleError, match="not executed yet") as caught:
-        shardc.jit(lambda x: x, schedule=name)
-    assert caught.value.code == "SHARDC-248"

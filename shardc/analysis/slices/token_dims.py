@@ -1,0 +1,96 @@
+"""Which dim of what stages hand on may be that of the tokens, and where it begins."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.stage_table import ARGUMENTS
+from shardc.analysis.slices.factors import alone, passes
+from shardc.analysis.slices.stage_values import StageValues
+from shardc.ir.tensor_types import num_bytes, shape_of
+from shardc.ir.walk import body, defining_op, ops
+from shardc.plan.function_kind import FunctionKind
+from shardc.plan.value_id import INDEX, is_argument, value_id
+
+
+@dataclass(frozen=True)
+class TokenDim:
+    """A dim that may be that of the tokens.
+
+    Attributes:
+        size: of it.
+        seeds: values that have it, made of arguments, and which of their dims it is.
+    """
+
+    size: int
+    seeds: Mapping[ir.Value, int]
+
+
+def token_dims(values: StageValues) -> Iterator[TokenDim]:
+    """Every dim of the largest value that the first stage hands on, but for the batch."""
+    first = values.functions[0]
+    taken = {
+        source
+        for function in values.functions[1:]
+        if values.kind(function) is FunctionKind.FORWARD
+        for argument, _ in values.arguments(function)
+        if (source := values.sources.get(argument)) is not None
+    }
+    handed = [value for value, _ in values.results(first) if value in taken]
+    if not handed:
+        return
+    largest = max(handed, key=num_bytes)
+    batch = _batch_dims(values, first)
+    made = _made_of_arguments(values, first)
+    for dim, size in enumerate(shape_of(largest)):
+        reached = _reached(values, largest, dim)
+        if size > 1 and reached.isdisjoint(batch):
+            yield TokenDim(size, {value: d for value, d in reached if value in made})
+
+
+def _reached(values: StageValues, value: ir.Value, dim: int) -> set[tuple[ir.Value, int]]:
+    """The values that rows along a dim come from, and where they have it."""
+    found = set()
+    stack = [(value, dim)]
+    while stack:
+        each = stack.pop()
+        if each in found:
+            continue
+        found.add(each)
+        op = defining_op(each[0])
+        rule = None if op is None else values.rules.get(op)
+        if op is None or rule is None or len(rule.operands) != len(op.operands):
+            continue
+        factor = alone(rule, rule.results[ir.OpResult(each[0]).result_number], each[1])
+        if factor is None or not passes(op, rule, factor):
+            continue
+        stack += [
+            (operand, d)
+            for operand, mapping in zip(op.operands, rule.operands, strict=True)
+            for d, factors in enumerate(mapping)
+            if factors == (factor,)
+        ]
+    return found
+
+
+def _batch_dims(values: StageValues, function: ir.Operation) -> set[tuple[ir.Value, int]]:
+    """The dims of arguments that each microbatch has a part of."""
+    if ARGUMENTS not in values.module.attributes:
+        return set()
+    table = [ir.DictAttr(row) for row in ir.ArrayAttr(values.module.attributes[ARGUMENTS])]
+    found = set()
+    for argument, name in values.arguments(function):
+        row = table[value_id(name).number] if is_argument(name) else None
+        if row is not None and "batch_dim" in row:
+            found.add((argument, int(ir.IntegerAttr(row["batch_dim"]).value) + 1))
+    return found
+
+
+def _made_of_arguments(values: StageValues, function: ir.Operation) -> set[ir.Value]:
+    """What constants and the number of the microbatch do not say alone."""
+    found = {argument for argument, name in values.arguments(function) if name != INDEX}
+    for op in ops(function):
+        if not found.isdisjoint(op.operands):
+            found.update(op.results)
+    return found - set(body(function).arguments)

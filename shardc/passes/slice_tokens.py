@@ -1,0 +1,90 @@
+"""Cut the sequences of each stage into token slices that run one after the other."""
+
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.slices.needed_rows import token_slices
+from shardc.analysis.slices.recipes import TokenSlices
+from shardc.analysis.slices.stage_values import StageValues
+from shardc.analysis.slices.token_slices import LooksAhead
+from shardc.errors import StageError
+from shardc.ir.attributes import NUM_SLICES, VALUE, get_int, int_attr, result_attrs
+from shardc.ir.pass_manager import Pass
+from shardc.ir.walk import functions, where
+from shardc.plan.value_id import value_id
+from shardc.rewrite.slices.rows import spans
+from shardc.rewrite.slices.write import PartIds, SliceWriter
+
+HELP = (
+    'take a schedule that leaves sequences whole, such as "1f1b"; docs/schedules.md says which'
+    " masks are known to be causal"
+)
+
+
+@dataclass(frozen=True)
+class SliceTokens(Pass):
+    """Makes of each function of a microbatch one for each token slice, for terapipe and seq1f1b.
+
+    Reads the stage functions that shardc-outline-stages{accumulate=true} wrote. Slice number n is
+    the `shardc.round` of its functions, and each runs on the rows of its own tokens. Attention has
+    the keys and values of the slices so far: functions of earlier slices give theirs to those of
+    later ones. What a slice's backward adds to the gradients of keys and values of earlier slices
+    goes on to the slice before, which adds its own; backwards run from the last slice to the first.
+    Sums over tokens go into the accumulators slice by slice. Only programs are cut in which no
+    token needs a later one, as `shardc.analysis.slices` proves. A second run changes nothing.
+
+    Options:
+        slices: how many, as equal as they can be.
+    """
+
+    name = "shardc-slice-tokens"
+
+    slices: int = 2
+
+    def apply(self, module: ir.Operation) -> None:
+        if get_int(module, NUM_SLICES) is not None:
+            return
+        found = token_slices(module)
+        if not isinstance(found, TokenSlices):
+            raise _refusal(found)
+        if self.slices > found.length:
+            raise StageError(
+                f"sequences of {found.length} tokens cannot be cut into {self.slices} slices",
+                help=f"ask for at most {found.length} slices",
+                code="SHARDC-165",
+            )
+        ids = PartIds(_free_number(module), StageValues(module).sources)
+        parts = spans(found.length, self.slices)
+        for function, how in found.functions.items():
+            for number in range(self.slices):
+                with ir.InsertionPoint(function):
+                    SliceWriter(function, how, parts, number, ids).write()
+        for function in found.functions:  # not before: the ids know values by where they are
+            function.erase()
+        module.attributes[NUM_SLICES] = int_attr(self.slices)
+
+
+def _refusal(found: LooksAhead | None) -> StageError:
+    if found is None:
+        return StageError(
+            "the first stage hands nothing on that has a dim of tokens, so there is nothing to"
+            " cut into slices",
+            help=HELP,
+            code="SHARDC-165",
+        )
+    return StageError(
+        f"the sequences cannot be cut into slices: '{found.op.name}' {found.why}",
+        where=where(found.op),
+        help=HELP,
+        code="SHARDC-165",
+    )
+
+
+def _free_number(module: ir.Operation) -> int:
+    numbers = [
+        value_id(str(ir.StringAttr(attrs[VALUE]).value)).number
+        for function in functions(module)
+        for attrs in result_attrs(function)
+    ]
+    return 1 + max(numbers, default=-1)

@@ -1,0 +1,1 @@
+"""Stage functions written anew for each token slice."""

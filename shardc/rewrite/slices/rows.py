@@ -1,0 +1,85 @@
+"""Rows of values: how many a slice has of each, and the ops that take, join and add them."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+from shardc.analysis.slices.roles import Role, Roles
+from shardc.ir.tensor_types import shape_of
+from shardc.rewrite.microbatches.ops import with_shape
+
+
+@dataclass(frozen=True)
+class Span:
+    """The tokens of a slice, `first` to `end`; those of the slices before it begin at 0."""
+
+    first: int
+    end: int
+
+    def bounds(self, role: Role | None, size: int) -> tuple[int, int]:
+        """The rows, of `size` in all, that a value with a role has."""
+        if role is None:
+            return 0, size
+        return (self.first if role is Role.OWN else 0), self.end
+
+    def shape(self, value: ir.Value, roles: Roles) -> list[int]:
+        """The shape of these rows of a value."""
+        return [
+            end - first
+            for first, end in (
+                self.bounds(role, size) for role, size in zip(roles, shape_of(value), strict=True)
+            )
+        ]
+
+
+def spans(length: int, count: int) -> list[Span]:
+    """`count` slices of a sequence, as equal as they can be."""
+    edges = [i * length // count for i in range(count + 1)]
+    return [Span(first, end) for first, end in itertools.pairwise(edges)]
+
+
+def cut_out(value: ir.Value, first: Sequence[int], end: Sequence[int]) -> ir.Value:
+    """The rows `first` to `end` of each dim, at the current insertion point."""
+    if list(first) == [0] * len(first) and list(end) == list(shape_of(value)):
+        return value
+    array = ir.DenseI64ArrayAttr.get
+    return stablehlo.SliceOp(
+        value, array(list(first)), array(list(end)), array([1] * len(first))
+    ).result
+
+
+def rows_along(value: ir.Value, dim: int, first: int, end: int) -> ir.Value:
+    """The rows `first` to `end` along one dim."""
+    shape = list(shape_of(value))
+    low, high = [0] * len(shape), list(shape)
+    low[dim], high[dim] = first, end
+    return cut_out(value, low, high)
+
+
+def joined(parts: Sequence[ir.Value], dim: int) -> ir.Value:
+    """Parts of a value, one after the other along a dim."""
+    if len(parts) == 1:
+        return parts[0]
+    shape = list(shape_of(parts[0]))
+    shape[dim] = sum(shape_of(part)[dim] for part in parts)
+    return stablehlo.ConcatenateOp(list(parts), dim, results=[with_shape(parts[0], shape)]).result
+
+
+def added_at(total: ir.Value, part: ir.Value, first: Sequence[int]) -> ir.Value:
+    """`total` with `part` added to the rows that begin at `first`."""
+    if list(shape_of(part)) == list(shape_of(total)):
+        return stablehlo.AddOp(total, part).result
+    end = [low + size for low, size in zip(first, shape_of(part), strict=True)]
+    new = stablehlo.AddOp(cut_out(total, first, end), part).result
+    return stablehlo.DynamicUpdateSliceOp(total, new, [index(low) for low in first]).result
+
+
+def index(number: int) -> ir.Value:
+    """A constant index."""
+    i32 = ir.IntegerType.get_signless(32)
+    type_ = ir.RankedTensorType.get([], i32)
+    attribute = ir.DenseElementsAttr.get_splat(type_, ir.IntegerAttr.get(i32, number))
+    return stablehlo.ConstantOp(attribute).result

@@ -1,0 +1,213 @@
+"""Token slices compute what whole sequences computed, and only where no token looks ahead."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from shardc.check.forms.engines import interpreter
+from shardc.check.forms.stage_form import run_stages
+from shardc.errors import StageError
+from shardc.ir.attributes import NUM_SLICES, get_int
+from shardc.ir.context import Module, parse
+from shardc.ir.pass_manager import run_passes
+from shardc.passes.outline_stages import OutlineStages
+from shardc.passes.pipeline import NORMALIZE
+from shardc.passes.plan_stages import PlanStages
+from shardc.passes.slice_tokens import SliceTokens
+from shardc.passes.split_microbatches import SplitMicrobatches
+from tests.py.passes.test_outline_stages import flat, relative_error
+
+ROWS, TOKENS, WIDTH = 4, 6, 4
+Mask = Callable[[jax.Array], jax.Array]
+
+QUERY, KEY = jnp.arange(TOKENS)[:, None], jnp.arange(TOKENS)[None, :]
+
+
+def infinite(scores: jax.Array) -> jax.Array:
+    return jnp.where(QUERY >= KEY, scores, -jnp.inf)
+
+
+def lowest(scores: jax.Array) -> jax.Array:
+    seen = jnp.tril(jnp.ones((TOKENS, TOKENS), bool))
+    return jnp.where(seen, scores, jnp.finfo(scores.dtype).min)
+
+
+def added(scores: jax.Array) -> jax.Array:
+    return scores + jnp.where(QUERY < KEY, -1e9, 0.0) / 0.5
+
+
+def window(scores: jax.Array) -> jax.Array:
+    return jnp.where((QUERY >= KEY) & (QUERY - KEY < 3), scores, -1e30)
+
+
+def softmax(scores: jax.Array) -> jax.Array:
+    return jax.nn.softmax(scores)
+
+
+def attention(mask: Mask, weigh: Callable[[jax.Array], jax.Array] = softmax) -> Any:
+    """A layer of self-attention."""
+
+    def layer(w: jax.Array, x: jax.Array) -> jax.Array:
+        scores = jnp.einsum("bqd,bkd->bqk", x @ w, x) / 2
+        return x + jnp.einsum("bqk,bkd->bqd", weigh(mask(scores)), x @ w)
+
+    return layer
+
+
+def transposed(w: jax.Array, x: jax.Array) -> jax.Array:
+    """Attention with keys along the rows of its squares."""
+    scores = jnp.einsum("bkd,bqd->bkq", x @ w, x)
+    weights = jax.nn.softmax(jnp.where(QUERY.T >= KEY.T, scores, -jnp.inf), axis=1)
+    return x + jnp.einsum("bkq,bkd->bqd", weights, x)
+
+
+def seen_only(scores: jax.Array) -> jax.Array:
+    """A softmax that leaves out what is masked, and nothing but that."""
+    return jax.nn.softmax(scores, where=QUERY >= KEY)
+
+
+def with_positions(w: jax.Array, x: jax.Array) -> jax.Array:
+    """Rows that differ by their places alone."""
+    angle = jnp.arange(TOKENS)[:, None] * jnp.ones(WIDTH)
+    return jnp.tanh(x @ w + jnp.sin(angle.astype(x.dtype)))
+
+
+def step_of(layer: Any) -> Any:
+    """Gradient descent on a table and two layers, and the tokens' own results."""
+
+    def loss_of(state: Any, tokens: jax.Array) -> Any:
+        table, first, second = state
+        x = jnp.tanh(layer(first, table[tokens[:, :-1]]) @ first)
+        x = layer(second, x)
+        return jnp.mean((x - table[tokens[:, 1:]]) ** 2), x
+
+    def step(state: Any, tokens: jax.Array) -> Any:
+        (loss, x), gradients = jax.value_and_grad(loss_of, has_aux=True)(state, tokens)
+        return [p - 0.1 * g for p, g in zip(state, gradients, strict=True)], loss, x
+
+    return step
+
+
+def arguments() -> Any:
+    draw = np.random.default_rng(0)
+    state = [draw.normal(size=(7, WIDTH)), *draw.normal(size=(2, WIDTH, WIDTH))]
+    return state, draw.integers(0, 7, (ROWS, TOKENS + 1))
+
+
+def staged(step: Any, args: Any, microbatches: int = 2) -> Module:
+    """Two stages of a step, in functions."""
+    module = parse(jax.jit(step, donate_argnums=0).lower(*args).as_text())
+    split = SplitMicrobatches(microbatches)
+    run_passes(module, [*NORMALIZE, split, PlanStages(stages=2), OutlineStages(accumulate=True)])
+    return module
+
+
+@pytest.mark.parametrize(
+    ("layer", "microbatches", "slices"),
+    [
+        (attention(infinite), 2, 2),
+        (attention(lowest), 1, 4),
+        (attention(added), 1, 3),
+        (attention(window), 1, 6),
+        (attention(lambda scores: scores, seen_only), 1, 2),
+        (transposed, 1, 2),
+        (with_positions, 2, 3),
+    ],
+)
+def test_results_stay_the_same(layer: Any, microbatches: int, slices: int) -> None:
+    with jax.enable_x64(True):
+        args, step = arguments(), step_of(layer)
+        expected = flat(jax.jit(step)(*args))
+        module = staged(step, args, microbatches)
+        run_passes(module, [SliceTokens(slices)])
+        *state, tokens = flat(args)
+        parts = tokens.reshape(microbatches, -1, TOKENS + 1)
+        with module.context:
+            assert get_int(module.operation, NUM_SLICES) == slices
+            results = run_stages(module.operation, [*state, parts], interpreter)
+    for ours, theirs in zip(results, expected, strict=True):
+        assert relative_error(ours.reshape(theirs.shape), theirs) < 1e-12
+
+
+def anti_causal(scores: jax.Array) -> jax.Array:
+    return jnp.where(QUERY <= KEY, scores, -jnp.inf)
+
+
+def one_ahead(scores: jax.Array) -> jax.Array:
+    return jnp.where(QUERY + 1 >= KEY, scores, -jnp.inf)
+
+
+def shallow(scores: jax.Array) -> jax.Array:
+    return jnp.where(QUERY >= KEY, scores, -1e3)
+
+
+def hides_itself(scores: jax.Array) -> jax.Array:
+    """The first token sees nothing, so that all keys weigh the same for it."""
+    return jnp.where(QUERY > KEY, scores, -1e9)
+
+
+def by_data(scores: jax.Array) -> jax.Array:
+    return jnp.where(scores > 0, scores, -jnp.inf)
+
+
+def pooled(w: jax.Array, x: jax.Array) -> jax.Array:
+    return x + jnp.tanh(jnp.mean(x @ w, axis=1, keepdims=True))
+
+
+def backwards(w: jax.Array, x: jax.Array) -> jax.Array:
+    return x + (x @ w)[:, ::-1]
+
+
+def shifted(w: jax.Array, x: jax.Array) -> jax.Array:
+    return x + jnp.roll(x @ w, -1, axis=1)
+
+
+def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
+    def cell(h: jax.Array, each: jax.Array) -> Any:
+        return jnp.tanh(h @ w + each), h
+
+    return x + jnp.swapaxes(
+        jax.lax.scan(cell, jnp.zeros((ROWS, WIDTH), x.dtype), jnp.swapaxes(x, 0, 1))[1], 0, 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (attention(lambda scores: scores), "'stablehlo.reduce' takes in tokens that come later"),
+        (attention(anti_causal), "takes in tokens that come later"),
+        (attention(one_ahead), "takes in tokens that come later"),
+        (attention(shallow), "takes in tokens that come later"),
+        (attention(hides_itself), "takes in tokens that come later"),
+        (attention(by_data), "takes in tokens that come later"),
+        (attention(infinite, lambda scores: scores), "takes in tokens that come later"),
+        (pooled, "needs the sum over all tokens"),
+        (backwards, "'stablehlo.reverse' makes each token of several"),
+        (shifted, "makes each token of several"),
+        (recurrent, "goes through all tokens in a loop"),
+    ],
+)
+def test_what_looks_ahead_is_refused_with_the_op(layer: Any, said: str) -> None:
+    module = staged(step_of(layer), arguments())
+    with pytest.raises(StageError, match=said) as caught:
+        run_passes(module, [SliceTokens(2)])
+    assert caught.value.code == "SHARDC-165" and caught.value.where and caught.value.help
+
+
+def test_there_are_no_more_slices_than_tokens() -> None:
+    module = staged(step_of(attention(infinite)), arguments())
+    with pytest.raises(StageError, match="6 tokens cannot be cut into 7 slices") as caught:
+        run_passes(module, [SliceTokens(7)])
+    assert caught.value.code == "SHARDC-165"
+
+
+def test_what_has_no_tokens_is_refused() -> None:
+    text = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }"
+    module = parse(text)
+    with pytest.raises(StageError, match="hands nothing on") as caught:
+        run_passes(module, [SliceTokens(2)])
+    assert caught.value.code == "SHARDC-165"
