@@ -84,7 +84,8 @@ def _counter(names: Sequence[str]) -> _Counter | None:
         return None
     at = list(_NUMBER.finditer(paths[0]))[differ[0]]
     before, behind = _keys(paths[0][: at.start()]), _keys(paths[0][at.end() :])
-    return _Counter(before[-1].rstrip("_"), numbers[differ[0]], ".".join(behind))
+    counts = before[-1].rstrip("_") if before else ""
+    return _Counter(counts, numbers[differ[0]], ".".join(behind))
 
 
 def _line(product: Product, counter: _Counter | None, count: int) -> str:

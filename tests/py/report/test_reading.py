@@ -235,15 +235,24 @@ def test_a_plan_in_which_all_devices_do_the_same_says_so() -> None:
     assert reading.headline == "no parallelism: each of 4 devices runs the whole step"
 
 
-@pytest.mark.parametrize("names", ["p['blocks'][{}]['{}'][0]", "p.blocks_{}.{}[0]"])
-def test_layers_are_counted_by_the_number_in_which_their_names_differ(names: str) -> None:
+@pytest.mark.parametrize(
+    ("names", "layer"),
+    [
+        ("p['blocks'][{}]['{}'][0]", "blocks 0-3"),
+        ("p.blocks_{}.{}[0]", "blocks 0-3"),
+        ("{}.{}[0]", "0-3"),
+    ],
+)
+def test_layers_are_counted_by_the_number_in_which_their_names_differ(
+    names: str, layer: str
+) -> None:
     products = [
         Product(0, (4, 4), "[-]", "[x]", names.format(block, part))
         for block in range(4)
         for part in ("up", "down")
     ]
     (layers,) = fold_layers(products)
-    assert (layers.name, layers.count) == ("blocks 0-3", 4)
+    assert (layers.name, layers.count) == (layer, 4)
     assert layers.products == ("up.0 4x4 [-] -> [x]", "down.0 4x4 [-] -> [x]")
 
 
