@@ -87,13 +87,14 @@ def table(report: Result) -> str:
         "",
         f"Written by `benchmarks/full_programs.py` on {machine['date']}: `shardc plan` of public"
         " StableHLO files for the cluster",
-        f"`{report['cluster']}`, which nobody needs to have, with a time limit of"
+        f"`{report['cluster']}`, planned without its devices, with a time limit of"
         f" {report['time_limit_s']:g} s, on {machine['cores']} {machine['processor']} cores.",
-        "`load` is how many processes wanted these cores: the time limit is by the clock, so that a"
-        " busy machine tries",
+        "`load` is the number of processes competing for these cores: the time limit is by the"
+        " clock, so a busy machine tries",
         "fewer shapes. Ops are those of the planned stage functions, `sharded` is the share of the"
         " FLOPs in ops that are",
-        "split over devices, `gap` how far the shardings may be from the best ones for the shape.",
+        "split over devices, `gap` bounds how far the shardings are from the best ones for the"
+        " shape.",
         "",
         "| program | ops | seconds | of CPU | load | RSS | meshes x microbatches | step"
         " | per device | sharded | gap |",

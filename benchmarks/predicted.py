@@ -45,22 +45,22 @@ TIGHT = "gpt, tight"  # tests/py/parallel_gpt.py, always as a pipeline
 Row = dict[str, Any]
 
 MODEL = """\
-The model's time is the order of the program: op after op, the functions of a stage one after the
+The model assumes program order: op after op, and the functions of a stage one after the
 other. A device holds:
 
-- arguments all the time, and their next values beside them unless they are donated;
-- accumulators all the time; the stash of all microbatches in flight;
-- results of a function from when it begins, for XLA gives them their place before it runs, to the
+- arguments at all times, and also their next values unless they are donated;
+- accumulators at all times; the stash of all microbatches in flight;
+- results of a function from its beginning, because XLA allocates them before it runs, to the
   end of the last function that reads them;
 - the result of an op until its last use. Casts, reshapes, transposes, broadcasts and slices take
-  nothing, for XLA makes them inside their users;
-- what a reshard makes until its last user in the function is done, once for all of them. While it
-  runs also what each of its steps takes and makes, and the pieces of an all-to-all. A partial sum
-  that is returned as a whole until it is one.
+  no memory, because XLA fuses them into their users;
+- the result of a reshard until its last user in the function is done, once for all of them. While
+  it runs, also operands and results of each of its steps, and the pieces of an all-to-all. A
+  partial sum that is returned whole, until it is reduced.
 
-Not in it: copies that XLA makes into other layouts (for convolutions, and for products with several
-batch dims), what its fusion saves, and its order of ops. XLA for CPUs goes breadth first; programs
-that need over a tenth more than was planned are compiled again in the order of least memory
+Not modelled: copies that XLA makes into other layouts (for convolutions, and for products with
+several batch dims), savings by its fusion, and its order of ops. XLA for CPUs schedules breadth
+first; programs that need over a tenth more than planned are compiled again in least-memory order
 (shardc/api/recompile_for_memory.py).
 """
 
@@ -161,20 +161,20 @@ def document(rows: list[Row], machine: dict[str, Any]) -> str:
             f" {machine['hardware']}.",
             "The programs of tests/py/programs.py, each on three meshes of 8 virtual CPU devices"
             f" and as a pipeline of {STAGES}",
-            f"stages and {MICROBATCHES} microbatches (one where batch normalisation allows no"
+            f"stages and {MICROBATCHES} microbatches (one if batch normalisation allows no"
             f" more); one row per stage. `{TIGHT}`: a GPT with adamw whose state"
             f" outweighs its activations, at most {LIMIT_BYTES // 1000} kB per device.",
             "",
-            "**Collectives**: kB of results on one device in a step, inside the stage, and how many"
-            " pairs of kind and replica",
-            "groups there are: the plan's against those of the optimised HLO, pair by pair."
+            "**Collectives**: kB of results on one device in a step, inside the stage, and the"
+            " number of pairs of kind and replica",
+            "groups: those of the plan against those of the optimised HLO, pair by pair."
             f" {found['stages_with_equal_collectives']} of {found['stages']} rows",
             "agree to the byte.",
             "",
             "**Peak**: kB on one device at the peak of a step: the plan's against XLA's own"
             " analysis of the program that",
-            "runs (arguments + results - aliased + temporaries) and what the runtime keeps beside"
-            " it. The error is"
+            "runs (arguments + results - aliased + temporaries) plus what the runtime keeps."
+            " The error is"
             f" {found['mean_peak_error']:.1%} on",
             f"average, {found['most_under']:+.0%} at the lowest and {found['most_over']:+.0%} at"
             " the highest.",
