@@ -1,4 +1,4 @@
-"""Let loops over layers add to the accumulators where these lie."""
+"""Let loops over layers add to the gradient accumulators in place."""
 
 from dataclasses import dataclass
 
@@ -15,14 +15,14 @@ from shardc.rewrite.microbatches.ops import with_shape
 
 @dataclass(frozen=True)
 class AccumulateInLoops(Pass):
-    """Starts loops that make gradients from the accumulators that these are added to.
+    """Makes loops that compute gradients carry the accumulators that the gradients are added to.
 
-    The backward loop of a scanned network stacks up the gradients of its layers in one microbatch,
-    or sums them up; then the stack is added to the accumulator, and both are held. Here the loop
-    carries the accumulator itself: it adds each row to the row that is there. Rows are added in
-    the order as before; what the loop sums up is added to what earlier microbatches left, term by
-    term. Works on stage functions: an accumulator is an argument that comes back under its own
-    `shardc.value`. A second run changes nothing.
+    The backward loop of a scanned network stacks or sums the gradients of its layers for one
+    microbatch; the result is then added to the accumulator, so both are live. After this pass the
+    loop carries the accumulator itself and adds each row to the accumulator's row, in the same
+    order; a sum over layers is added to the accumulator term by term. Works on stage functions: an
+    accumulator is an argument that is also returned under its own `shardc.value`. A second run
+    changes nothing.
 
         %g = while (%c = %zeros) { %c' = dynamic_update_slice %c, %row, %i }
         %total = add %acc, %g
@@ -58,7 +58,7 @@ class AccumulateInLoops(Pass):
 def _accumulate(
     accumulator: ir.Value, total: ir.Value, known: dict[ir.Value, RowLoop | None]
 ) -> None:
-    """Has the loop that makes what is added to the accumulator start from it, if one does."""
+    """Makes the loop that computes the addend carry the accumulator, if there is such a loop."""
     add = defining_op(total)
     if add is None or add.name != "stablehlo.add" or not _is_used_once(accumulator):
         return
@@ -72,7 +72,7 @@ def _accumulate(
     if loop.name != "stablehlo.while" or SHARDING in loop.attributes:
         return
     p = ir.OpResult(value).result_number
-    name = loop.results[0]  # which stays, whatever the loop starts from
+    name = loop.results[0]  # stable, whatever the loop's initial values
     if name not in known:
         known[name] = row_loop(loop)
     found = known[name]
@@ -94,21 +94,21 @@ def _is_used_once(value: ir.Value) -> bool:
 
 
 def _update(found: RowLoop, p: int) -> ir.Operation:
-    """The op that writes a row of the stack that is carried at `p`."""
+    """The op that writes a row of the stack carried at `p`."""
     update = defining_op(block_terminator(found.body).operands[p])
     assert update is not None, "a carried stack is updated by an op"
     return update
 
 
 def _writes_all(found: RowLoop, p: int) -> bool:
-    """Whether a row is all of the stack but for its dim."""
+    """Whether a row spans all other dims of the stack."""
     stack, row = (list(shape_of(value)) for value in list(_update(found, p).operands)[:2])
     stack[found.writes[p]] = 1
     return stack == row
 
 
 def _add_rows(found: RowLoop, p: int, accumulator: ir.Type) -> None:
-    """Lets the loop add rows to what it carries at `p`, in the type of the accumulator."""
+    """Makes the loop add rows to the stack carried at `p`, in the accumulator's type."""
     loop, update = found.loop, _update(found, p)
     carried, row, *starts = update.operands
     for block in (region.blocks[0] for region in loop.regions):

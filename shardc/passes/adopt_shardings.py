@@ -1,4 +1,4 @@
-"""Bring the shardings that the user asks for onto one mesh, and check them."""
+"""Bring the user's shardings onto one mesh, and check them."""
 
 import math
 from collections.abc import Iterator
@@ -35,13 +35,14 @@ Axes = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class AdoptShardings(Pass):
-    """Leaves one `sdy.mesh @user` to which all shardings refer that the user asks for.
+    """Leaves one `sdy.mesh @user`, to which all user shardings refer.
 
-    Shardings stand on arguments, on results and in `sdy.sharding_constraint`; one on the result of
-    another op becomes such a constraint. Meshes of equal axes are one, axes of size 1 go. A
-    sharding that does not divide is refused: JAX would drop it without a word. So are two meshes
-    of different axes, since a value lies on one. An argument that is returned is constrained before
-    it is, so that the result can lie otherwise. A second run changes nothing.
+    User shardings are attributes of arguments and results, and `sdy.sharding_constraint`; a
+    sharding on the result of another op becomes such a constraint. Meshes with equal axes are
+    merged, axes of size 1 dropped. A sharding that does not divide evenly is refused (JAX silently
+    drops it), and so are two meshes with different axes: all shardings must share one mesh. An
+    argument that is returned is constrained before the return, so that the result can have another
+    sharding. A second run changes nothing.
 
         %1 = stablehlo.negate %0 {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}]>]>}
     becomes
@@ -82,7 +83,7 @@ class AdoptShardings(Pass):
 
 
 def _as_constraints(op: ir.Operation) -> None:
-    """Turns `sdy.sharding` of an op into constraints behind it."""
+    """Turns `sdy.sharding` of an op into constraints on its results."""
     if op.name.startswith("sdy.") and op.name not in (CONSTRAINT, "sdy.mesh", "sdy.return"):
         raise PlanError(
             f"'{op.name}' distributes the program by hand",
@@ -114,7 +115,7 @@ class _Adopter:
     def adopted(
         self, attribute: ir.Attribute, value: ir.Value, what: str, place: ir.Operation
     ) -> ir.Attribute:
-        """`attribute` over @user, once it is known to fit `value`."""
+        """`attribute` on @user, checked against `value`."""
         axes = self._axes(attribute)
         if self.axes is None:
             self.axes = axes
@@ -148,7 +149,7 @@ class _Adopter:
         return user_sharding_attr(asked)
 
     def _axes(self, attribute: ir.Attribute) -> Axes:
-        """Axes of more than one device of the mesh that a sharding refers to."""
+        """Axes of size above 1 of the mesh that a sharding refers to."""
         mesh = sdy.TensorShardingAttr(attribute).mesh_or_ref
         if isinstance(mesh, ir.FlatSymbolRefAttr):
             mesh = self.meshes[str(mesh.value)].attributes["mesh"]
@@ -156,7 +157,7 @@ class _Adopter:
         return tuple((str(a.name), int(a.size)) for a in axes if int(a.size) > 1)
 
     def finish(self) -> None:
-        """Leaves @user, if there is any sharding at all, and no other mesh."""
+        """Replaces all meshes by @user, if there is any sharding at all."""
         for op in self.meshes.values():
             op.erase()
         if self.axes is not None:

@@ -35,8 +35,8 @@ from shardc.rewrite.local.extremes import EXTREMES, as_floats, as_integers, is_o
 from shardc.rules.reducers import reducer, splits_into_partial_results, sums_numbers
 
 NOT_ANNOTATED = {"ApproxTopK"}  # XLA: "mhlo.sharding is not a supported attribute" (jaxlib 0.12.0)
-# Ops that XLA would split along windows, where its sums are wrong (a convolution's gradient with
-# strides, a window that starts from another number than zero; jaxlib 0.12.0).
+# Ops that XLA may split along windows and then sum wrongly (a convolution's gradient with strides,
+# a window reduction with an initial value other than zero; jaxlib 0.12.0).
 WINDOWS = ("stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select_and_scatter")
 
 
@@ -44,15 +44,15 @@ WINDOWS = ("stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select
 class AnnotateForXla(Pass):
     """Turns planned stage functions into global programs for `lowering="xla"`.
 
-    Removes `shardc.in_shardings` and `shardc.reduce_axes`: XLA finds the reshards itself. Partial
-    sums become whole values, since XLA decides where to reduce; so do accumulators. Loops and
+    Removes `shardc.in_shardings` and `shardc.reduce_axes`: XLA inserts the reshards itself. Partial
+    sums and accumulators become reduced values, since XLA decides where to reduce. Loops and
     branches lose their shardings, the ops inside keep them: XLA (as of jaxlib 0.12.0) simplifies a
-    loop and then ends the process when its sharding has more values than are left. `ApproxTopK`,
-    which XLA refuses with a sharding on it, gets it as a constraint behind it.
+    loop and then aborts the process because its sharding lists more values than are left.
+    `ApproxTopK`, which XLA refuses with a sharding attribute, gets a constraint on its result.
 
-    What XLA would split further than shardc does, and get wrong, takes its operands as planned, by
-    constraints: windows, and reductions that collectives of CPUs have no op for (of bits). Maxima
-    and minima of floats, in which these collectives drop nan, are found among integers.
+    Ops that XLA would split further than planned, and then miscompile, get constraints on their
+    operands: windows, and bitwise reductions, for which CPUs have no collective. Maxima and minima
+    of floats, for which these collectives drop nan, are reduced as integers.
     """
 
     name = "shardc-annotate-for-xla"
@@ -92,7 +92,7 @@ def _needs_planned_operands(op: ir.Operation) -> bool:
 
 
 def _place_operands(op: ir.Operation, written: Mapping[ir.Value, ir.Attribute], mesh: str) -> None:
-    """Says in front of `op` how it takes its operands, where they lie in other ways."""
+    """Constrains the operands of `op` to their planned shardings, where they differ."""
     for position, wanted in enumerate(operand_shardings(op) or ()):
         value = op.operands[position]
         lies = from_attr(written[value]).dims if value in written else None
@@ -103,15 +103,15 @@ def _place_operands(op: ir.Operation, written: Mapping[ir.Value, ir.Attribute], 
 
 
 def _may_drop_nan(op: ir.Operation) -> bool:
-    """Whether XLA could find a maximum or minimum of floats over several devices: it may split the
-    operand in other ways than planned, as it does inside loops."""
+    """Whether XLA may reduce a maximum or minimum of floats over devices: it may split the operand
+    in other ways than planned, as it does inside loops."""
     if op.name != "stablehlo.reduce" or len(op.results) != 1:
         return False
     return reducer(op) in EXTREMES and is_ordered(op.results[0])
 
 
 def _reduce_integers(op: ir.Operation) -> None:
-    """Has a maximum or minimum of floats found among integers that have their order."""
+    """Reduces a maximum or minimum of floats as integers in the same order."""
     name, result = str(reducer(op)), op.results[0]
     with ir.InsertionPoint(op), op.location:
         keys = [as_integers(value, name) for value in op.operands]
@@ -132,7 +132,7 @@ def _reduce_integers(op: ir.Operation) -> None:
 
 
 def _constrain(op: ir.Operation, shardings: Sequence[ir.Attribute]) -> None:
-    """Says behind `op` where its results lie."""
+    """Constrains the results of `op` to `shardings`."""
     for result, sharding in reversed(list(zip(op.results, shardings, strict=True))):
         with ir.InsertionPoint.after(op), op.location:
             lies = sdy.ShardingConstraintOp(result, sharding).operation

@@ -16,11 +16,11 @@ from shardc.rewrite.local.planned_shardings import write_shardings
 
 @dataclass(frozen=True)
 class ApplyShardings(Pass):
-    """Does what shardc-plan-shardings does, with decisions that were made before.
+    """Writes the same attributes as shardc-plan-shardings, from earlier decisions.
 
     Options:
         shardings: JSON of `Plan.shardings`: function name -> its FunctionSharding.
-        cluster: JSON of the cluster whose links the plan's reshards were priced with.
+        cluster: JSON of the cluster whose links priced the plan's reshards.
     """
 
     name = "shardc-apply-shardings"

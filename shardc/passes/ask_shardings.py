@@ -1,4 +1,4 @@
-"""Write on stage functions how a hand-written plan wants arguments and results of ops to lie."""
+"""Write the shardings of a hand-written plan on arguments and ops of stage functions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ from shardc.plan.value_id import is_argument, value_id
 
 @dataclass(frozen=True)
 class AskShardings(Pass):
-    """Adds `shardc.asked` to arguments and ops of stage functions that a pattern of the stage fits.
+    """Adds `shardc.asked` to arguments and ops of stage functions that match a stage's pattern.
 
-    Works on functions whose meshes are declared; shardc-plan-shardings then gives these values no
-    other sharding. A pattern for arguments fits names as `shardc plan --sharding` does; one for ops
-    fits the op's name, JAX's path to it or its source position. Of several patterns that fit, the
-    first counts. A second run changes nothing.
+    Requires declared meshes; shardc-plan-shardings then gives these values no other sharding. A
+    pattern for arguments matches names as in `shardc plan --sharding`; a pattern for ops matches
+    the op's name, its JAX path or its source position. The first matching pattern counts. A second
+    run changes nothing.
 
     Options:
         stages: JSON of one `shardc.plan.stages_spec.StageSpec` per stage.
@@ -79,7 +79,7 @@ class AskShardings(Pass):
 
 
 class _Asker:
-    """Finds what one stage asks of values; `fitted` collects the patterns that fit any."""
+    """Matches the patterns of one stage; `fitted` collects the patterns that match a value."""
 
     def __init__(self, stage: StageSpec, number: int, mesh: Mesh, fitted: set[str]) -> None:
         self.stage, self.number, self.mesh, self.fitted = stage, number, mesh, fitted
@@ -132,12 +132,12 @@ class _Asker:
 
 
 def fits_op(pattern: str, name: str) -> bool:
-    """Whether a pattern (`*` matches slashes, too) fits a name of an op or the end of its path."""
+    """Whether a pattern (`*` also matches slashes) matches a name of an op or a path suffix."""
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*/{pattern}")
 
 
 def _check_user(name: str, asked: UserSharding, user: ir.Attribute | None) -> None:
-    """Refuses what contradicts a sharding in the program itself."""
+    """Refuses a sharding that contradicts one in the program itself."""
     if user is not None and read_user_sharding(user) != asked:
         raise PlanError(
             "the hand-written plan and the program request different shardings of argument"

@@ -15,10 +15,10 @@ from shardc.plan.layout import Mesh
 
 @dataclass(frozen=True)
 class AssignMeshes(Pass):
-    """Adds `sdy.mesh @stage{s}` for every stage and says on which devices it lies.
+    """Adds `sdy.mesh @stage{s}` with its devices for every stage.
 
-    Constraints in the functions then refer to the mesh of the stage, which must have the axes over
-    which the user asks for shardings; `sdy.mesh @user` goes.
+    Constraints in the functions then refer to the mesh of the stage, which must have all axes of
+    the user's shardings; `sdy.mesh @user` is removed.
 
     Options:
         meshes: one mesh per stage such as `x=2,y=2@0,1,2,3` (axes, then device ids), separated
@@ -55,7 +55,7 @@ class AssignMeshes(Pass):
 
 
 def _check_axes(user: Mesh, wanted: tuple[Mesh, ...]) -> None:
-    """Refuses meshes without the axes over which the user asks for shardings."""
+    """Refuses meshes that lack an axis of the user's shardings."""
     for mesh in wanted:
         if not set(user.axes) <= set(mesh.axes):
             raise PlanError(
@@ -67,7 +67,7 @@ def _check_axes(user: Mesh, wanted: tuple[Mesh, ...]) -> None:
 
 
 def _move_constraints(module: ir.Operation) -> None:
-    """Lets shardings in the functions refer to the meshes of the stages."""
+    """Makes constraints in the functions refer to the meshes of the stages."""
     for function in functions(module):
         for op in walk(function):
             if op.name == CONSTRAINT:

@@ -1,4 +1,4 @@
-"""Tell gathers and scatters which of their dims are batch dims."""
+"""Turn dims that a gather or scatter indexes by position into batching dims."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from shardc.ir.walk import all_functions, walk
 
 @dataclass(frozen=True)
 class BatchIndices(Pass):
-    """Makes a batch dim of each dim that a gather or scatter indexes by its own position.
+    """Makes a batching dim of each dim that a gather or scatter indexes by an iota.
 
-    `x[arange(n), i]` becomes `x[b, i[b]]` for every b: the column of indices that counts along one
-    of their dims goes, and the dim of the operand that it indexes belongs to that one. So the op
-    can run on a part of the batch. One column of indices stays, whatever it holds. A second run
-    changes nothing.
+    `x[arange(n), i]` becomes `x[b, i[b]]` for every b: an index column that is an iota along a dim
+    of the indices is removed, and that dim becomes the batching dim of the indexed operand dim. So
+    the op can run on a part of the batch. At least one index column stays. A second run changes
+    nothing.
 
         %i = stablehlo.concatenate %iota, %labels, dim = 1
         "stablehlo.gather"(%x, %i) <{collapsed_slice_dims = [0, 1], start_index_map = [0, 1], ..}>
@@ -71,7 +71,7 @@ def _rewrite(op: ir.Operation) -> None:
     kept = [column for column in range(len(columns)) if column not in batch]
     with ir.InsertionPoint(op):
         op.operands[position] = _joined(indices, columns, kept)
-    # The columns that stay need not be in the order that all of them together are in.
+    # The remaining columns need not be sorted, even if all columns together are.
     op.attributes["indices_are_sorted"] = ir.BoolAttr.get(False)
     pairs = sorted(
         [
@@ -131,9 +131,9 @@ def _set_numbers(op: ir.Operation, n: _Numbers) -> None:
 
 
 def _columns(indices: ir.Value, dim: int) -> list[ir.Value | None]:
-    """What each column of the index vectors is; None for columns that are made together.
+    """The value of each column of the index vectors; None for columns that share one value.
 
-    [] where the indices are not put together from columns, or the vectors are not the last dim.
+    [] if the indices are not a concatenation, or the index vectors are not the last dim.
     """
     op = indices.owner
     if isinstance(op, ir.Block) or op.operation.name != "stablehlo.concatenate":

@@ -1,4 +1,4 @@
-"""Remove ops that do nothing or work on no elements, and bring constants out of regions."""
+"""Remove no-ops and ops on empty tensors, and hoist constants out of regions."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, walk
 
 PURE = ("stablehlo.", "chlo.")
-KEPT = {  # constants themselves, and what may do more than give its results
+KEPT = {  # constants, and ops that may have side effects
     "stablehlo.constant",
     "stablehlo.custom_call",
     "stablehlo.while",
@@ -23,16 +23,15 @@ KEPT = {  # constants themselves, and what may do more than give its results
 }
 PRODUCTS = {"stablehlo.dot_general", "stablehlo.convolution"}
 FILLED = {"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.pad"}
-"""Their second half of operands fills the results when the first half holds no element."""
+"""If the first half of their operands is empty, the second half fills the results."""
 
 
 @dataclass(frozen=True)
 class Canonicalize(Pass):
-    """Replaces what is computed from values without elements by constants and drops conversions of
-    a type to itself, then runs MLIR's `canonicalize`: dead ops disappear, constants move out of
-    loops and branches.
+    """Folds ops on empty tensors into constants, drops conversions of a type to itself, then runs
+    MLIR's `canonicalize`, which erases dead ops and hoists constants out of loops and branches.
 
-    The StableHLO of the wheel folds no more than that. XLA as of jaxlib 0.11.2 ends the process on
+    The StableHLO in the wheel folds nothing else. XLA as of jaxlib 0.11.2 aborts the process on
     most ops with an empty operand inside `shard_map`. A second run changes nothing.
     """
 
@@ -92,7 +91,7 @@ def _without_empty(op: ir.Operation) -> None:
 
 
 def _can_be_constant(value: ir.Value) -> bool:
-    """Whether a value has no elements; the bindings cannot make a constant of no complex ones."""
+    """Whether a value is empty; the bindings cannot create an empty complex constant."""
     return 0 in shape_of(value) and not is_complex(value)
 
 
@@ -101,7 +100,7 @@ def _no_elements(type_: ir.Type) -> ir.Value:
 
 
 def _joined(op: ir.Operation) -> ir.Value:
-    """The concatenation of the operands that are not empty; of one, the operand itself."""
+    """The concatenation of the nonempty operands; a single one is forwarded."""
     dim = get_int(op, "dimension") or 0
     filled = [value for value in op.operands if shape_of(value)[dim] > 0]
     if len(filled) == 1:

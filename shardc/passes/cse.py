@@ -9,9 +9,9 @@ from shardc.ir.pass_manager import Pass, run_registered
 
 @dataclass(frozen=True)
 class Cse(Pass):
-    """Runs MLIR's `cse`: of several equal ops without effects the first stays.
+    """Runs MLIR's `cse`: merges equal ops without side effects into the first.
 
-    What `jax.checkpoint` recomputes stays too: its operands pass an `optimization_barrier`.
+    Recomputation by `jax.checkpoint` survives: its operands pass an `optimization_barrier`.
     """
 
     name = "shardc-cse"

@@ -1,4 +1,4 @@
-"""Cut loops over layers into loops over some of the layers, so that stages can share them out."""
+"""Cut loops over layers into loops over some of the layers, so that stages can divide them."""
 
 import itertools
 from collections.abc import Sequence
@@ -47,17 +47,17 @@ from shardc.rules.reducers import reducer
 class CutLoops(Pass):
     """Cuts loops over layers by iteration range: one loop of 8 becomes two of 4.
 
-    Forward and backward loops over the same stacks are cut together, and each piece has its rows
-    of the stacks for itself: what the loops read, what they write, and, through light ops, what
-    the optimizer makes of them. A stack that is an argument of main and is used by rows only
-    becomes several arguments, its first rows in its old place and the others behind all
-    arguments, marked `shardc.piece`; so does the result that replaces it.
+    Forward and backward loops over the same stacks are cut together, and each piece gets its own
+    rows of the stacks: those that the loops read and write and, through light ops, those of the
+    optimizer's values. A stack that is an argument of main and is used only by rows becomes several
+    arguments: its first rows keep its position, the others are appended, marked `shardc.piece`; so
+    does the result that replaces it.
 
-    Every op of main gets `shardc.origin`, by which it is found again when the loops are cut in
-    other places. A module that has it is left alone.
+    Every op of main gets `shardc.origin`, which identifies it when the loops are cut elsewhere. A
+    module that has it is left alone.
 
     Options:
-        at: iterations that begin a piece, counted over all groups of loops in program order (see
+        at: first iterations of pieces, counted over all groups of loops in program order (see
             `shardc.analysis.loops.stacked_layers`).
     """
 
@@ -89,10 +89,10 @@ class CutLoops(Pass):
 
 
 class _Cutter:
-    """Writes pieces in front of the ops that are cut, and drops these.
+    """Writes the pieces before the ops that are cut, and erases these ops.
 
     Args:
-        ends: id of a group that is cut -> where the rows of its pieces begin, and the last end.
+        ends: id of a group that is cut -> first rows of its pieces, and the end.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class _Cutter:
         signature.retype()
 
     def _results(self) -> list[ir.Value]:
-        """The rows of what replaces a cut argument, and everything else whole."""
+        """The results: rows of the next state of cut arguments, all other results whole."""
         old = list(terminator(self.main).operands)
         by_rows = {
             self.state[a]: self.values.rows(old[self.state[a]], dim, self.ends[id(group)])
@@ -248,7 +248,7 @@ class _Signature:
         return parts
 
     def retype(self) -> None:
-        """Gives cut arguments and the function their types, when nobody needs the old ones."""
+        """Updates the types of cut arguments and of the function, once the old ops are erased."""
         block = body(self.main)
         for a, type_ in self.types.items():
             block.arguments[a].set_type(type_)
@@ -258,7 +258,7 @@ class _Signature:
 
 
 def _row_ends(flow: StackedLayers, group: LoopGroup, at: Sequence[int]) -> list[int]:
-    """Where the rows of the pieces begin, and the last end."""
+    """The first rows of the pieces, and the end."""
     found = boundaries(group, at)
     if flow.loops[group.loops[0]].forwards:
         return found

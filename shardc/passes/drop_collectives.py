@@ -1,4 +1,4 @@
-"""Remove the communication of a device with itself."""
+"""Remove collectives among one device."""
 
 from dataclasses import dataclass
 
@@ -18,11 +18,11 @@ _COUNTS = ("mhlo.num_partitions", "mhlo.num_replicas")
 
 @dataclass(frozen=True)
 class DropCollectives(Pass):
-    """Replaces collectives of one device by their operands, and its position by zero.
+    """Replaces collectives among one device by their operands, and its position by zero.
 
-    `jax.shard_map` over a mesh of one device leaves them, or sums over an axis of size 1. What
-    goes between several devices is refused (SHARDC-125), but inside manual computations, which
-    other passes answer for. A second run changes nothing.
+    `jax.shard_map` over a mesh of one device, or with sums over an axis of size 1, emits them.
+    Collectives among several devices are refused (SHARDC-125), except inside manual computations,
+    which other passes handle. A second run changes nothing.
     """
 
     name = "shardc-drop-collectives"
@@ -61,7 +61,7 @@ def _drop(op: ir.Operation) -> None:
 
 
 def _is_of_one(op: ir.Operation) -> bool:
-    """Whether every group of devices has one member, which sends to itself."""
+    """Whether every group of devices has one member."""
     if op.name == _PERMUTE:
         pairs = ir.DenseIntElementsAttr(op.attributes["source_target_pairs"])
         return len(pairs) == 2 and pairs[0] == pairs[1]

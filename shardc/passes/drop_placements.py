@@ -1,4 +1,4 @@
-"""Take out what puts values into another memory on their way through the program."""
+"""Remove placements of intermediate values in other memories."""
 
 from dataclasses import dataclass
 
@@ -14,12 +14,11 @@ _ATTRIBUTES, _PLACEMENT = "mhlo.frontend_attributes", "_xla_buffer_placement"
 
 @dataclass(frozen=True)
 class DropPlacements(Pass):
-    """Replaces every `annotate_device_placement` by its operand: values stay where devices compute.
+    """Replaces every `annotate_device_placement` by its operand: values stay in device memory.
 
-    The numbers are the same. Where the value is a result of @main, nothing is lost: the caller
-    moves it to the memory that the result's `mhlo.memory_kind` names. `shardc.placements` on the
-    module has the source positions of the others, but of what comes back to the device. A second
-    run changes nothing.
+    The numbers do not change. For a result of @main nothing is lost: the caller moves it to the
+    memory named by the result's `mhlo.memory_kind`. `shardc.placements` on the module lists the
+    source positions of the others, except moves back to the device. A second run changes nothing.
     """
 
     name = "shardc-drop-placements"
@@ -39,7 +38,7 @@ class DropPlacements(Pass):
 
 
 def _kind(op: ir.Operation) -> str:
-    """The memory that an op puts its operand into."""
+    """The memory where an op places its operand."""
     if _ATTRIBUTES not in op.attributes:
         return ""
     known = named_attributes(op.attributes[_ATTRIBUTES])

@@ -15,10 +15,10 @@ from shardc.ir.walk import main_function
 class FindBatch(Pass):
     """Marks the arguments that hold a batch with `shardc.batch_axis = [batch, dim, parts]`.
 
-    Batch 0 is what microbatches cut; another one never meets it but in sums, and is cut as well
-    where the number of microbatches divides its `parts`. What becomes of an argument (the rows that
-    loops are cut into) keeps the mark, and `shardc-split-microbatches` does not search again.
-    A step without a batch, or with marks, is left alone.
+    Microbatches cut batch 0; other batches meet it only in sums, and are cut too if the number of
+    microbatches divides their `parts`. The pieces of an argument (rows for cut loops) keep the
+    mark, and `shardc-split-microbatches` does not search again. A step without a batch, or with
+    marks, is left alone.
 
     Attributes:
         batch_args: positions of the batch arguments; empty: found by analysis.

@@ -1,4 +1,4 @@
-"""Take out of loops over layers what waits for sums over the whole batch."""
+"""Split loops over layers at sums over the whole batch (loop fission)."""
 
 from dataclasses import dataclass
 
@@ -12,21 +12,21 @@ from shardc.ir.walk import main_function, ops
 from shardc.rewrite.loops.carried_values import drop_unused
 from shardc.rewrite.loops.fission import fission
 
-MOST_LOOPS = 16  # that are looked at; each takes an analysis of the whole step
+MOST_LOOPS = 16  # maximum number of loops to examine; each takes an analysis of the whole step
 
 
 @dataclass(frozen=True)
 class FissionLoops(Pass):
-    """Makes two loops of one whose iterations need sums over the whole batch (loop fission).
+    """Splits a loop whose iterations need sums over the whole batch into two (loop fission).
 
-    The load of the experts of a layer is such a sum: a loop over layers cannot go on with a
-    microbatch's share of it where it is multiplied by another. The first of the two loops makes
-    all that does not wait for such sums, and a stack of them; the second, what does. What both
-    need, both compute. Then microbatches can add the stack up between the two, or in an earlier
-    run of them where heavy work waits for it, as `shardc-split-microbatches` does.
+    The load of a layer's experts is such a sum: a microbatch's partial sum cannot stay partial
+    where it is multiplied by another. The first loop computes everything that does not depend on
+    such sums and stashes them; the second computes the rest. Values that both need are
+    rematerialized. `shardc-split-microbatches` can then accumulate the stashed sums between the two
+    loops, or in an earlier sweep if heavy work waits for them.
 
-    A step that can be cut into microbatches as it is is left alone, and so is a loop whose sums
-    decide what its next iterations get (batch normalisation in each layer).
+    A step that can already be cut into microbatches is left alone, and so is a loop whose later
+    iterations depend on these sums (batch normalisation in each layer).
 
     Attributes:
         batch_args: positions of the batch arguments; empty: found by analysis.

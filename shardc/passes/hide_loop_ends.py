@@ -12,14 +12,12 @@ from shardc.rules.allowed_factors import BARRIER
 
 @dataclass(frozen=True)
 class HideLoopEnds(Pass):
-    """Puts a barrier behind the comparison that ends a loop over an unsigned counter, or over one
-    that wraps around.
+    """Puts a barrier after the exit comparison of a loop whose counter is unsigned or wraps around.
 
-    XLA (as of jaxlib 0.12.0) counts the iterations of a loop that has collectives in it, and takes
-    the counter for a signed number that never wraps: `i > 0; i -= 1` over 8 unsigned bits, begun at
-    7, runs once, and `i >= 0; i += 1` not at all. It does not look through a barrier. Loops with
-    signed counters that are known to reach their bound stay as they are. A second run changes
-    nothing.
+    XLA (as of jaxlib 0.12.0) computes the trip count of a loop with collectives as if the counter
+    were signed and never wrapped: `i > 0; i -= 1` over 8 unsigned bits, from 7, runs once, and
+    `i >= 0; i += 1` not at all. It does not look through a barrier. Loops with signed counters that
+    are known to reach their bound are left alone. A second run changes nothing.
 
         %more = stablehlo.compare GT, %i, %zero, UNSIGNED
         stablehlo.return %more

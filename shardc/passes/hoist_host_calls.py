@@ -1,4 +1,4 @@
-"""Take calls of the host out of the program: what they are given becomes results."""
+"""Remove host callbacks from the program; their operands become results."""
 
 from dataclasses import dataclass
 
@@ -19,11 +19,11 @@ from shardc.rewrite.calls.signature import return_values, update_type
 
 @dataclass(frozen=True)
 class HoistHostCalls(Pass):
-    """Removes calls of the host that give nothing back (`jax.debug.print`, `jax.debug.callback`).
+    """Removes host callbacks without results (`jax.debug.print`, `jax.debug.callback`).
 
-    What a call is given is appended to the results of @main, and `shardc.host_calls` on the module
-    says which: `array<i64: 0, 3, 4>` means that callback 0 takes results 3 and 4, once the step is
-    done. A call inside a loop or a branch has no such value: it falls silent, and
+    The operands of a callback are appended to the results of @main, and `shardc.host_calls` on the
+    module lists them: `array<i64: 0, 3, 4>` means that callback 0 takes results 3 and 4 after the
+    step. A callback inside a loop or branch cannot be hoisted: it is dropped, and
     `shardc.silent_calls` has its source position. A second run changes nothing.
     """
 

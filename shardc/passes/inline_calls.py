@@ -1,4 +1,4 @@
-"""Leave one flat function: calls are replaced by the ops that they run."""
+"""Inline calls, leaving one flat function."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ def called_from(callee: ir.Location, caller: ir.Location) -> ir.Location:
     """The location of an op after inlining: both positions, and the path of names into the call.
 
     A call at `"jit(step)/jit(relu)"` of an op at `"max"` gives `"jit(step)/jit(relu)/max"`, so
-    that `transpose(jvp(...))` of the caller is seen on the callee's ops.
+    that the callee's ops show `transpose(jvp(...))` of the caller.
     """
     known = [p for p in map(_place, (callee, caller)) if not isinstance(p, ir.UnknownLoc)]
     place = known[0] if known else ir.Location.unknown()
@@ -41,7 +41,7 @@ class _Inliner:
         self.functions = graph.functions
 
     def inline(self, call: ir.Operation, name: str) -> None:
-        """Moves the ops of a copy of function `name`, which is flat, to before `call`."""
+        """Moves the ops of a copy of the flat function `name` before `call`."""
         callee = self.functions[name].clone(ip=self.end).operation
         for argument, operand in zip(body(callee).arguments, call.operands, strict=True):
             argument.replace_all_uses_with(operand)
@@ -67,15 +67,14 @@ def _kept_calls(module: ir.Operation) -> dict[str, list[ir.Operation]]:
 class InlineCalls(Pass):
     """Inlines every `func.call` and `stablehlo.composite`, also inside regions, into `@main`.
 
-    Where that gives more than `most_ops` ops, the functions that repeat most stay functions, each
-    flat and called, without results that a call needs no function for: every call of one is an op
-    to the passes that follow. Otherwise the module's
-    only function is `@main` (the public function, whatever its name was; functions that a custom
-    call refers to stay too). Each op's location is the way to it through the calls. A second run
+    If this yields more than `most_ops` ops, the functions with the most copies stay functions, each
+    flat and without redundant results; later passes treat a call of one as an op. Otherwise the
+    module's only function is `@main` (the public function, whatever its original name; functions
+    that a custom call refers to also stay). Each op's location contains its call path. A second run
     changes nothing. Recursive functions are refused (SHARDC-122).
 
     Attributes:
-        most_ops: of all functions together.
+        most_ops: limit for all functions together.
     """
 
     name = "shardc-inline-calls"
@@ -93,7 +92,7 @@ class InlineCalls(Pass):
                 if callee not in kept:
                     inliner.inline(call, callee)
         calls = _kept_calls(module) if kept else {}
-        for name in reversed(graph.order):  # callers first: they may use fewer results then
+        for name in reversed(graph.order):  # callers first: they may then use fewer results
             if name in calls:
                 drop_results(graph.functions[name], calls[name])
         for function in all_functions(module):

@@ -1,4 +1,4 @@
-"""Give every op its operands in the shardings that the plan chose for it."""
+"""Reshard the operands of every op to the shardings that the plan chose."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,13 +33,13 @@ from shardc.plan.layout import TensorSharding
 
 @dataclass(frozen=True)
 class InsertReshards(Pass):
-    """Inserts an `sdy.reshard` where a value does not lie as the op that uses it wants.
+    """Inserts an `sdy.reshard` where the sharding of a value differs from what its user requires.
 
-    Reads `shardc.in_shardings` off each op and removes it, and `sdy.sharding` of the functions'
-    results: after this pass the plan stands in the program itself, and constraints that were open
-    ask for what was planned. What a loop or branch hands on lies as the results of its op do. A
-    reshard stands in the block of the value that it reshards, so a value from outside a loop is
-    resharded once, before it. Ops that want one value in the same sharding share one reshard. What
+    Reads `shardc.in_shardings` of each op and removes it, and `sdy.sharding` of the functions'
+    results: after this pass the plan is explicit in the program, and open constraints have their
+    planned shardings. The values that a region yields get the shardings of its op's results. A
+    reshard is in the block of the value that it reshards, so a value from outside a loop is
+    resharded once, before it. Users that require the same sharding share one reshard. A value that
     already agrees is left alone, so a second run changes nothing.
 
         %1 = stablehlo.negate %0 {shardc.in_shardings = [#sdy.sharding<@mesh, [{"x"}]>]}
@@ -82,7 +82,7 @@ class _Resharder:
         self.made: dict[tuple[ir.Value, TensorSharding], ir.Value] = {}
 
     def value(self, value: ir.Value, wanted: ir.Attribute, user: ir.Operation) -> ir.Value:
-        """`value` in the sharding `wanted`, resharded before `user` if need be."""
+        """`value` in the sharding `wanted`, resharded before `user` if it differs."""
         target = from_attr(wanted)
         if sharding_or_replicated(value, self.written) == target:
             return value
@@ -93,7 +93,7 @@ class _Resharder:
         return self.made[value, target]
 
     def _original(self, value: ir.Value) -> ir.Value:
-        """What `value` is by another name: a constraint that changes nothing makes nothing."""
+        """The value that `value` forwards, looking through constraints that change nothing."""
         maker = defining_op(value)
         if maker is None or maker.name != CONSTRAINT:
             return value
@@ -103,19 +103,19 @@ class _Resharder:
         return self._original(maker.operands[0]) if lies == before else value
 
     def operands(self, op: ir.Operation, wanted: Sequence[ir.Attribute]) -> None:
-        """Gives `op` its operands as `wanted`."""
+        """Reshards the operands of `op` to `wanted`."""
         for position, attr in enumerate(wanted):
             op.operands[position] = self.value(op.operands[position], attr, op)
 
     def captured_whole(self, op: ir.Operation) -> None:
-        """Makes whole what a reducer, which has no shardings of its own, uses from outside."""
+        """Replicates the captures of a reducer, which has no shardings of its own."""
         for inner in walk(op):
             for position, value in enumerate(inner.operands):
                 if value in self.written:
                     inner.operands[position] = self.whole(value, op)
 
     def returned(self, op: ir.Operation) -> None:
-        """What a region hands on lies as the result of its op; a loop's condition is whole."""
+        """Reshards yielded values like the results of the op; a loop's condition is replicated."""
         parent = op.parent
         assert parent is not None
         condition = parent.name == "stablehlo.while" and parent.regions[0].blocks[0] == op.block
@@ -134,7 +134,7 @@ class _Resharder:
 
 
 def _in_block_of(value: ir.Value, user: ir.Operation) -> ir.Operation:
-    """The op in the block where `value` is made that `user` is, or is inside of."""
+    """The ancestor of `user` (or itself) in the block that defines `value`."""
     owner = value.owner
     block = owner if isinstance(owner, ir.Block) else owner.operation.block
     while user.block != block:

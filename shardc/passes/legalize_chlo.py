@@ -1,4 +1,4 @@
-"""Write CHLO ops in StableHLO."""
+"""Lower CHLO ops to StableHLO."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from shardc.ir.pass_manager import Pass, run_registered
 
 @dataclass(frozen=True)
 class LegalizeChlo(Pass):
-    """Expands `chlo` ops (erf_inv, top_k, asin ...) into StableHLO, which sharding rules know.
+    """Lowers `chlo` ops (erf_inv, top_k, asin ...) to StableHLO ops, which have sharding rules.
 
-    Wraps MLIR's `chlo-legalize-to-stablehlo`. A CHLO op without an expansion stays as it is and
-    is replicated later. A second run changes nothing.
+    Wraps MLIR's `chlo-legalize-to-stablehlo`. A CHLO op without a lowering stays and is replicated
+    later. A second run changes nothing.
     """
 
     name = "shardc-legalize-chlo"

@@ -1,4 +1,4 @@
-"""Rewrite every function into the program that each device of its mesh runs."""
+"""Lower every function to the program of one device of its mesh."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,13 +55,13 @@ from shardc.rules.reducers import reducer
 class Localize(Pass):
     """Gives each function local types and explicit StableHLO collectives over its mesh.
 
-    Reads `sdy.sharding` and the `sdy` collectives. Afterwards a function is what one device runs:
-    no op of it carries a sharding. Its arguments and results keep `sdy.sharding` and get
-    `shardc.global_type`, which tell how the parts form whole values; functions that have one are
+    Reads `sdy.sharding` and the `sdy` collectives. Afterwards a function is the program of one
+    device: its ops carry no shardings. Its arguments and results keep `sdy.sharding` and get
+    `shardc.global_type`, which say how the parts form global values; a function that has these is
     left alone, so a second run changes nothing. Each op is checked against the table of
-    `shardc.rules.allowed_factors`: what the table does not allow is refused, never miscompiled.
-    Partial sums of 16-bit floats are f32 until they are added up, and narrow again where a
-    function ends.
+    `shardc.rules.allowed_factors`: an op that the table does not allow is refused, never
+    miscompiled. Partial sums of 16-bit floats are f32 until they are reduced, and are narrowed
+    again where a function returns.
 
         %1 = sdy.all_gather [{"x"}] %0 out_sharding=<@mesh, [{}]> : tensor<8xf32>
     becomes, with "x" of size 2 as the only axis,
@@ -81,7 +81,7 @@ class Localize(Pass):
 
 
 class _Localizer:
-    """Builds the local twin of a function behind it, then takes its place."""
+    """Builds the local copy of a function after it, then replaces the function."""
 
     def __init__(
         self, function: ir.Operation, placed: dict[str, Mesh], rules: Sequence[OpRule | None]
@@ -118,7 +118,7 @@ class _Localizer:
         old.erase()
 
     def _add(self, op: ir.Operation) -> None:
-        """The local twin of an op, and of all ops inside, at the current insertion point."""
+        """The local copy of an op, nested ops included, at the current insertion point."""
         with op.location:
             results = self._run_op(op, next(self.rules))
         self.local.update(zip(op.results, results, strict=True))
@@ -168,7 +168,7 @@ class _Localizer:
         return list(local.results)
 
     def _counted_once(self, local: ir.Value, operand: ir.Value, total: ir.Value) -> ir.Value:
-        """What a device adds up of an operand, where the sum `total` is a partial one."""
+        """The device's addend for an operand of the partial sum `total`."""
         missing = set(self._sharding(total).unreduced) - set(self._sharding(operand).unreduced)
         if not missing or is_zero(operand):
             return local
@@ -177,7 +177,7 @@ class _Localizer:
     def _control_flow(
         self, op: ir.Operation, operands: list[ir.Value], types: list[ir.Type]
     ) -> Sequence[ir.Value]:
-        """A loop or branch around the local twins of the ops inside."""
+        """A loop or branch around the local copies of the ops inside."""
         local = hollow_copy(op, operands, types)
         outermost = self.device.control_flow is None
         if outermost:
@@ -199,7 +199,7 @@ class _Localizer:
         return list(without_shardings(local).results)
 
     def _return(self, op: ir.Operation, end: ir.Operation) -> None:
-        """Ends a region of `op`, if what it hands on lies as the op says."""
+        """Ends a region of `op`, after checking the shardings of the yielded values."""
         condition = op.name == "stablehlo.while" and end.block == op.regions[0].blocks[0]
         lies = (
             [TensorSharding.replicated(0)] if condition else list(map(self._sharding, op.results))
@@ -239,7 +239,7 @@ class _Localizer:
         return _as_type(value, self._local_type(op.results[0]))
 
     def _iota(self, op: ir.Operation) -> ir.Value:
-        """Counts from where this device's part begins."""
+        """An iota that starts at the offset of this device's part."""
         dim = int(ir.IntegerAttr(op.attributes["iota_dimension"]).value)
         part = ir.RankedTensorType(self._local_type(op.results[0]))
         axes = self._sharding(op.results[0]).dims[dim]
@@ -252,7 +252,7 @@ class _Localizer:
         return stablehlo.ConvertOp(part, stablehlo.AddOp(counted, start).result).result
 
     def _constant(self, op: ir.Operation) -> ir.Value:
-        """A filled tensor is made in part; any other one is sliced."""
+        """The local part of a constant: of a splat directly, of any other by slicing."""
         result = op.results[0]
         if splat_text(op) is not None:
             value: ir.Value = without_shardings(
@@ -287,7 +287,7 @@ class _Localizer:
         return local_type(value.type, self._sharding(value), self.mesh)
 
     def _local_type(self, value: ir.Value) -> ir.Type:
-        """Type of what a device has of a value; partial sums of 16-bit floats are f32."""
+        """Local type of a value; partial sums of 16-bit floats are f32."""
         part = self._part_type(value)
         return sum_type(part) if self._sharding(value).unreduced else part
 
@@ -297,7 +297,7 @@ def _as_type(value: ir.Value, wanted: ir.Type) -> ir.Value:
 
 
 def _as_wide_as_sums(op: ir.Operation, operands: Sequence[ir.Value]) -> list[ir.Value]:
-    """Operands in the element type that partial sums have; products may widen while they sum."""
+    """Operands in the element type of partial sums; products may widen as they accumulate."""
     if op.name in ("stablehlo.dot_general", "stablehlo.convolution", BARRIER):
         return list(operands)
     return [_as_type(operand, sum_type(operand.type)) for operand in operands]

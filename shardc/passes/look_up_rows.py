@@ -1,4 +1,4 @@
-"""Replace products with one-hot matrices by lookups, and their gradients by sums into rows."""
+"""Replace products with one-hot matrices by gathers, and their gradients by scatters."""
 
 import math
 from collections.abc import Sequence
@@ -18,31 +18,31 @@ from shardc.rewrite.microbatches.ops import create, with_shape
 
 @dataclass(frozen=True)
 class LookUpRows(Pass):
-    """Makes a gather of each product that picks rows of a parameter by a one-hot matrix, and a
-    scatter of the product that is its gradient.
+    """Replaces each product that selects rows of a parameter by a one-hot matrix with a gather, and
+    the product that is its gradient with a scatter.
 
-    The results are those of the products, up to the order of additions; sums of 16-bit floats are
-    kept in 32 bits. An id outside of the table picks zeros. A product also has a nan wherever it
-    multiplies a zero of the matrix by what is not finite:
+    The results equal those of the products, up to the order of additions; sums of 16-bit floats
+    stay in 32 bits. An id outside the table selects zeros. The product is also nan wherever it
+    multiplies a zero of the matrix by a number that is not finite:
 
-    - The lookup counts what is not finite in each column of the table. Where there is more of it
-      than in the row that was picked, the result is nan.
-    - The gradient adds to every row the sum over all tokens of 0, or nan for what is not finite. So
-      it stays a sum over tokens, which microbatches and devices can share. Where all infinities of
-      a column belong to one row, this row is nan, too: there alone the product gives infinity.
+    - The lookup counts the non-finite elements of each column of the table. Where a column has more
+      of them than the selected row, the result is nan.
+    - The gradient adds to every row the sum over all tokens of 0, or nan for non-finite elements.
+      So it stays a sum over tokens, which microbatches and devices can divide. If all infinities of
+      a column belong to one row, this row is nan too: only there does the product give infinity.
 
-    Products with activations (of experts) are left alone, and gradients of what is no lookup. A
-    second run changes nothing.
+    Products with activations (of experts) are left alone, and so are gradients of products that are
+    not lookups. A second run changes nothing.
 
         %h = stablehlo.compare EQ, %ids, %iota
         %x = stablehlo.dot_general %h, %table, contracting_dims = [1] x [0]
         %g = stablehlo.dot_general %h, %dy, contracting_dims = [0] x [0]
-    becomes, without what is said above of ids outside and nan,
+    becomes, leaving aside ids outside the table and nan,
         %x = "stablehlo.gather"(%table, %ids)
         %g = "stablehlo.scatter"(%zeros, %ids, %dy) ({ stablehlo.add })
 
     Attributes:
-        rows: tables with fewer rows stay products, which matrix units do as fast.
+        rows: tables with fewer rows stay products, which are as fast on matrix units.
     """
 
     name = "shardc-look-up-rows"
@@ -66,7 +66,7 @@ class LookUpRows(Pass):
 
 
 def _looked_up(lookup: Lookup) -> ir.Value:
-    """The rows of the table, as the product has them."""
+    """The selected rows of the table, in the layout of the product's result."""
     table, (dim,) = lookup.other, lookup.contracted
     ids, rows = _ids(lookup.one_hot), lookup.one_hot.rows
     shape, sizes = shape_of(lookup.op.results[0]), list(shape_of(table))
@@ -99,7 +99,7 @@ def _looked_up(lookup: Lookup) -> ir.Value:
 
 
 def _added_up(lookup: Lookup) -> ir.Value:
-    """The gradient of a table whose rows are its first dim, before it is rounded."""
+    """The gradient of a table with rows as its first dim, before rounding."""
     rows = lookup.one_hot.rows
     wide = "f64" in (str(_element(lookup.other)), str(_element(lookup.op.results[0])))
     updates = _convert(lookup.other, ir.F64Type.get() if wide else ir.F32Type.get())
@@ -173,8 +173,8 @@ def _add_region(op: ir.Operation) -> None:
 
 
 def _replace(old: ir.Value, value: ir.Value, order: Sequence[int]) -> None:
-    """Puts `value` for `old`, which has its dims in `order` and perhaps fewer bits. What turns it
-    back or widens it again gets `value` itself, of which less is rounded."""
+    """Replaces `old` by `value`, transposed to `order` and perhaps narrowed. A user that transposes
+    it back or widens it again gets `value` itself, which avoids the rounding."""
     for use in list(old.uses):
         user = use.owner.operation
         if user.name == "stablehlo.transpose":

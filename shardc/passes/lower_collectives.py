@@ -1,4 +1,4 @@
-"""Turn every reshard into the cheapest sequence of collectives."""
+"""Lower every reshard to the cheapest sequence of collectives."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,9 +40,9 @@ class LowerCollectives(Pass):
         %1 = sdy.reduce_scatter [{}, {"x"}] %0 out_sharding=<@mesh, [{}, {"x"}]>
 
     Options:
-        cluster: built-in name, path of a cluster file, or its JSON: what the links cost. Empty =
-            module attribute `shardc.cluster`, the JSON of the cluster that the module was planned
-            for; where there is none, all links count as equal.
+        cluster: built-in name, path of a cluster file, or its JSON: its links price the sequences.
+            Empty = module attribute `shardc.cluster`, the JSON of the cluster that the module was
+            planned for; without it, all links count as equal.
     """
 
     name = "shardc-lower-collectives"

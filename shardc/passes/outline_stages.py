@@ -1,4 +1,4 @@
-"""Cut @main into one function per stage and purpose; name every value that crosses."""
+"""Outline one function per stage and kind from @main, with ids for the values between them."""
 
 from dataclasses import dataclass
 
@@ -58,11 +58,11 @@ class OutlineStages(Pass):
     Reads `shardc.stage`, `shardc.phase` and `shardc.direction`. Afterwards each function argument
     and result carries `shardc.value`, its id: "arg3" is argument 3 of @main, "v17" a value that
     another function computes, "acc5" an accumulator (argument and result of the function that
-    adds to it), "index" the index of the microbatch. The update of a stage is cut into rounds
+    adds to it), "index" the index of the microbatch. The update of a stage is split into rounds
     where it waits for values of other stages, such as the global norm of the gradients. Forward ops
-    with `shardc.recomputed` run in the backward function, too, and what they make is not kept.
-    Sums of 16-bit floats are accumulated in float32. The arguments and results of @main stand in
-    module attributes; the number of functions and their size do not depend on the number of
+    with `shardc.recomputed` also run in the backward function, and their results are not stashed.
+    Sums of 16-bit floats are accumulated in float32. Module attributes describe the arguments and
+    results of @main; the number and size of the functions do not depend on the number of
     microbatches.
 
     Options:
@@ -95,7 +95,7 @@ class OutlineStages(Pass):
 
 
 def _widen_accumulators(main: ir.Operation) -> None:
-    """Lets sums of 16-bit floats add up in float32, with converts in front and behind."""
+    """Accumulates sums of 16-bit floats in float32, with converts before and after."""
     for op in ops(main):
         if call_target(op) != ACCUMULATE or get_str(op, KIND) != "sum":
             continue
@@ -117,11 +117,10 @@ def _widen_accumulators(main: ir.Operation) -> None:
 
 
 def _finish_sums(main: ir.Operation) -> None:
-    """Gives what was accumulated and leaves its stage, or the step, a value of its own.
+    """Gives an accumulated value that leaves its stage, or the step, an id of its own.
 
-    The accumulator itself may hold partial sums on each device, which only the functions of its
-    stage can read, rows that were put together as well; the value that the update makes of it is
-    whole.
+    The accumulator itself may hold partial sums per device, concatenated rows included, which only
+    the functions of its stage can read; the value that the update derives from it is complete.
     """
     returned = terminator(main)
     for op in ops(main):
@@ -145,7 +144,7 @@ def _finish_sums(main: ir.Operation) -> None:
 
 
 def _write_tables(module: ir.Operation, main: ir.Operation, ids: dict[ir.Value, str]) -> None:
-    """Keeps what @main took and gave in attributes of the module."""
+    """Records the arguments and results of @main in module attributes."""
     returned = list(terminator(main).operands)
     module.attributes[RESULTS] = str_array(ids[value] for value in returned)
     module.attributes[RESULT_TYPES] = ir.ArrayAttr.get([ir.TypeAttr.get(v.type) for v in returned])
@@ -189,7 +188,7 @@ class _FunctionWriter:
     """Writes one function at the current insertion point: arguments, ops, results.
 
     Args:
-        many: there are several microbatches, so accumulations add to an accumulator.
+        many: whether there are several microbatches, so that accumulations add to an accumulator.
     """
 
     def __init__(self, function: StageFunction, ids: dict[ir.Value, str], many: bool) -> None:

@@ -1,4 +1,4 @@
-"""Keep the layouts that XLA's libraries need."""
+"""Pin the layouts that XLA's libraries require."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ CONSTRAINT = "LayoutConstraint"  # XLA's custom call, as jax.experimental.layout
 
 @dataclass(frozen=True)
 class PinLayouts(Pass):
-    """Asks for row-major operands and results of Fourier transforms.
+    """Constrains operands and results of Fourier transforms to row-major layout.
 
-    XLA for CPUs (as of jaxlib 0.12.0) lets the neighbours of an FFT choose the order of its dims in
-    memory, and then refuses to run any but the row-major one. A second run changes nothing.
+    XLA for CPUs (as of jaxlib 0.12.0) lets the neighbours of an FFT choose its layout, and then
+    fails on any but the row-major one. A second run changes nothing.
     """
 
     name = "shardc-pin-layouts"

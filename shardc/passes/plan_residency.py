@@ -1,4 +1,4 @@
-"""Choose which forward values the backward pass is kept, and which it makes again."""
+"""Choose which forward values are stashed for the backward pass, and which it recomputes."""
 
 import itertools
 from collections.abc import Collection
@@ -29,18 +29,18 @@ from shardc.solver.pipeline.residency import kept_cuts
 
 @dataclass(frozen=True)
 class PlanResidency(Pass):
-    """Marks forward ops that the backward function of their stage runs again: `shardc.recomputed`.
+    """Marks forward ops that the backward function of their stage recomputes: `shardc.recomputed`.
 
-    Works on a staged @main, in front of shardc-outline-stages, which does what the marks say. The
-    forward ops of a stage are a chain, cut into segments so that the least is held: what crosses
-    the cuts is kept, all else is made again from it (`shardc.solver.pipeline.residency`). What the
-    user's own `jax.checkpoint` makes again is backward work already. Floats that are compared with
+    Works on a staged @main, before shardc-outline-stages, which acts on the marks. The forward ops
+    of a stage form a chain, cut into segments to minimize the stash: values that cross the cuts are
+    stashed, all others recomputed (`shardc.solver.pipeline.residency`). Recomputation by the user's
+    own `jax.checkpoint` already belongs to the backward pass. Floats that are compared with
     others of the way there are kept, as both must have the same last bits. Marks of an earlier run
     go.
 
     Options:
-        in_flight: for each stage the microbatches that it holds at once; 0: it keeps all. Empty:
-            so does every stage.
+        in_flight: for each stage the number of microbatches in flight; 0: it stashes all values.
+            Empty: every stage does.
     """
 
     name = "shardc-plan-residency"
@@ -107,20 +107,20 @@ def _mark(chain: list[ir.Operation], held: int, compared: Collection[ir.Operatio
 
 
 def _outermost(op: ir.Operation) -> ir.Operation:
-    """The op of @main that `op` is, or stands in."""
+    """The ancestor of `op` (or itself) at the top level of @main."""
     while op.parent is not None and op.parent.operation.name != "func.func":
         op = op.parent.operation
     return op
 
 
 def _reads_back(user: ir.Operation, stage: int | None) -> bool:
-    """Whether an op belongs to the way back through a stage."""
+    """Whether an op belongs to the backward pass of a stage."""
     body = get_str(user, PHASE) == "body"
     return body and get_int(user, STAGE) == stage and not _is_forward(user)
 
 
 def _is_repeatable(op: ir.Operation) -> bool:
-    """Whether an op gives the same result each time, and does nothing else."""
+    """Whether an op is deterministic and has no side effects."""
     if call_target(op) == ACCUMULATE:
         return False
     return not any(must_run_once(each) or is_host_call(each) for each in [op, *walk(op)])

@@ -1,4 +1,4 @@
-"""Give every op its pipeline stage and copy what several stages need."""
+"""Assign every op to a pipeline stage, and clone the ops that several stages need."""
 
 from collections import ChainMap
 from dataclasses import dataclass, field
@@ -45,12 +45,12 @@ class PlanStages(Pass):
     """Writes `shardc.stage` on every op, argument and result of @main.
 
     Reads the phases that shardc-split-microbatches wrote. Afterwards every op belongs to exactly
-    one stage: ops that are cheap or that no microbatch changes have been copied to each stage and
-    direction that uses them, and a gradient that is summed from several stages (a tied
-    parameter) is accumulated on each and added once, by the parameter's owner.
+    one stage: ops that are cheap or the same in every microbatch are cloned into each stage and
+    direction that uses them, and a gradient with contributions of several stages (of a tied
+    parameter) is accumulated on each stage and added once, by the parameter's owner.
 
     Options:
-        stages: how many stages to cut the forward ops into, balanced by FLOPs.
+        stages: number of stages to cut the forward ops into, balanced by FLOPs.
         cuts: instead, for each stage but the first, the position in @main of its first forward op.
     """
 
@@ -111,9 +111,9 @@ class PlanStages(Pass):
 
 
 def _split_shared_gradient(flow: Dataflow, facts: StepFacts, assigned: StageAssignment) -> bool:
-    """Moves one accumulation in front of a linear op behind which stages' gradients are added.
+    """Moves one accumulation before a linear op that adds gradients of several stages.
 
-    False if there is none: every accumulation then sums what one stage computes.
+    False if there is none: every accumulation then sums values of one stage.
     """
     for i in facts.accumulates:
         if get_str(flow.ops[i], KIND) == "sum" and i not in assigned.forward:
@@ -128,7 +128,7 @@ def _split_shared_gradient(flow: Dataflow, facts: StepFacts, assigned: StageAssi
 def _adds_up_stages(
     flow: Dataflow, facts: StepFacts, assigned: StageAssignment, i: int, seen: set[int]
 ) -> bool:
-    """Whether op `i`, or one in front of it through linear ops, adds gradients of two stages."""
+    """Whether op `i`, or a linear op that it depends on, adds gradients of two stages."""
     if i in seen:
         return False
     seen.add(i)
@@ -144,7 +144,7 @@ def _adds_up_stages(
 def _partial_operands(
     flow: Dataflow, facts: StepFacts, assigned: StageAssignment, i: int
 ) -> set[int]:
-    """The operands of op `i` in which it is linear, if no microbatch changes the others."""
+    """The operands in which op `i` is linear, if the others are the same in every microbatch."""
     op = flow.ops[i]
     if op.name in NEVER_TWICE:
         return set()
@@ -180,7 +180,7 @@ def _accumulate_operands(accumulate: ir.Operation, source: ir.Operation, parts: 
 
 
 def _write(main: ir.Operation, flow: Dataflow, facts: StepFacts, assigned: StageAssignment) -> None:
-    """Copies the cloned ops to their users and writes the attributes."""
+    """Clones the cloned ops for their users and writes the attributes."""
     keys: list[list[Key]] = [[] for _ in flow.ops]
     for i, phase in enumerate(facts.phase):
         if i not in assigned.cloned:

@@ -1,4 +1,4 @@
-"""Let loops read the rows of a stack where it lies, not those of a transposed copy."""
+"""Let loops read rows of a stack in place instead of from a transposed copy."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ from shardc.ir.walk import all_functions, defining_op, is_inside, walk
 
 @dataclass(frozen=True)
 class ReadRowsInPlace(Pass):
-    """Transposes the rows that a loop reads instead of the stack that it reads them from.
+    """Sinks the transpose of a stack below the read of a row, into the loop.
 
-    Where layers are stacked along another dim than the first, `lax.scan` moves that dim to the
-    front, and XLA keeps the moved copy of all layers beside the parameters while the loop runs.
-    Loops with shardings of their own stay as they are. A second run changes nothing.
+    If layers are stacked along another dim than the first, `lax.scan` moves that dim to the front,
+    and XLA keeps the transposed copy of all layers live beside the parameters during the loop.
+    Loops with shardings of their own are left alone. A second run changes nothing.
 
         %t = transpose %w, dims = [1, 0, 2]
         while { %row = dynamic_slice %t, %i, %0, %0, sizes = [1, 4, 4] }
@@ -39,7 +39,7 @@ class ReadRowsInPlace(Pass):
 
 
 def _read_in_place(read: ir.Operation, loop: ir.Operation) -> None:
-    """Moves the transpose that makes what is read outside of `loop` behind the read."""
+    """Sinks the transpose outside of `loop` below the read of its result."""
     stack, *starts = read.operands
     transpose = defining_op(stack)
     if transpose is None or transpose.name != "stablehlo.transpose" or is_inside(transpose, loop):

@@ -1,4 +1,4 @@
-"""Let the ops that use one value share a reshard of it."""
+"""Let the users of a value share a reshard of it."""
 
 from dataclasses import dataclass
 
@@ -22,15 +22,15 @@ TAKE_IN = PRODUCTS | {"stablehlo.reduce"}
 
 @dataclass(frozen=True)
 class ShareReshards(Pass):
-    """Puts an `sdy.sharding_constraint` that asks for nothing between a value and several users.
+    """Inserts a fully open `sdy.sharding_constraint` between a value and several users.
 
-    A reshard is priced between a value and each op that uses it, so several ops that want it in the
-    same other sharding would seem to pay for it several times. Here they have one neighbour, which
-    may lie as is best: what is resharded for it is resharded, and priced, once. It may lie as the
-    value does, too, so no plan becomes dearer. Only where much is sent: what a product leaves as
-    partial sums is added up for all its users, and an activation is resharded for all products and
-    reductions that take it in. Other ops follow their neighbours, and each constraint is one more
-    decision. Users in other blocks stay. A second run changes nothing.
+    A reshard is priced per edge between a value and a user, so several users that require the same
+    other sharding would be charged for it several times. Here they share one neighbour of any
+    sharding: the reshard to it is emitted, and priced, once. It may also have the value's own
+    sharding, so no plan becomes more expensive. Only where many bytes move: partial sums of a
+    product are reduced for all its users, and an activation is resharded for all products and
+    reductions that consume it. Other ops follow their neighbours, and each constraint adds a
+    decision. Users in other blocks are left alone. A second run changes nothing.
 
         %q = stablehlo.dot_general %x, %wq
         %k = stablehlo.dot_general %x, %wk
@@ -63,10 +63,10 @@ def _adds_up(op: ir.Operation, summed: set[ir.Value]) -> bool:
 
 
 def _share(value: ir.Value, summed: bool = False) -> None:
-    """Puts a constraint before the users that are to share what becomes of `value`, if several are.
+    """Inserts a constraint before the users of `value` that may share a reshard, if several may.
 
     Args:
-        summed: it may be left to be added up, so that all users want something else.
+        summed: the value may be unreduced, so that all users require a reduction.
     """
     if not isinstance(value.type, ir.RankedTensorType) or not shape_of(value):
         return

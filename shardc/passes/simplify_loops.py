@@ -1,4 +1,4 @@
-"""Take out of loops what they carry around unchanged, or for nobody."""
+"""Remove loop-invariant and dead values from the values that loops carry."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,11 @@ from shardc.rewrite.loops.carried_values import drop_unchanged, drop_unused
 
 @dataclass(frozen=True)
 class SimplifyLoops(Pass):
-    """Removes what every round of a `stablehlo.while` hands on as it got it, and what is computed
-    for nobody.
+    """Removes loop-invariant carried values of a `stablehlo.while`, and dead code.
 
-    The loop then uses the value from outside, of which later passes can tell more than of one that
-    a loop carries: that it is a constant, an iota, or the same for all microbatches. Loops with
-    shardings of their own stay as they are. A second run changes nothing.
+    The loop then captures the value from outside, about which later passes know more than about a
+    carried value: that it is a constant, an iota, or the same in every microbatch. Loops with
+    shardings of their own are left alone. A second run changes nothing.
     """
 
     name = "shardc-simplify-loops"

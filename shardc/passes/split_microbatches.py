@@ -1,4 +1,4 @@
-"""Turn a step over the whole batch into a body that runs once per microbatch, and the rest."""
+"""Split a step over the whole batch into a body that runs once per microbatch, and the rest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,22 +46,22 @@ class SplitMicrobatches(Pass):
 
     Every op gets `shardc.phase`: "before" and "after" run once per step on whole values, "body"
     runs once per microbatch on parts of the batch. A batch argument becomes
-    [.., count, size / count, ..] and is read at `shardc.microbatch_index`; what leaves the body
-    goes through `shardc.accumulate`, which adds up or concatenates. The results are those of the
-    whole batch, up to the order of additions. Where the body waits for sums that heavy work makes
-    of the whole batch (the load of experts in a loss), a loop over the microbatches in front of it
-    adds these up. A module that is split already is left alone.
+    [.., count, size / count, ..] and is read at `shardc.microbatch_index`; values leave the body
+    through `shardc.accumulate`, which sums or concatenates them. The results are those of the whole
+    batch, up to the order of additions. If the body waits for sums that heavy work computes from
+    the whole batch (the load of experts in a loss), an earlier sweep, a loop over the microbatches,
+    accumulates these. A module that is already split is left alone.
 
-    One microbatch is always possible. A step that cannot be cut (batch normalisation) then has in
-    its body all matrix products and what they depend on, on whole values, and each accumulation
-    adds up one value.
+    One microbatch is always possible. If a step cannot be cut (batch normalisation), its body holds
+    all matrix products and everything that they depend on, on whole values, and each accumulation
+    has one addend.
 
     Attributes:
         count: number of microbatches; must divide the batch dims.
         batch_args: positions of the batch arguments; empty: found by analysis.
         batch_dims: the batch dim of each of `batch_args`; empty: found by analysis.
-        step: the analysis; who gives it asks `uneven_parts` of the result, too, and nothing is
-            refused here.
+        step: the analysis, if the caller has it; the caller then checks the result with
+            `uneven_parts`, and the pass refuses nothing.
     """
 
     name = "shardc-split-microbatches"
@@ -71,7 +71,7 @@ class SplitMicrobatches(Pass):
     step: StepSplit | None = field(default=None, repr=False, compare=False)
 
     def ask(self, module: ir.Operation) -> StepSplit | MicrobatchRefusal:
-        """The analysis of a module that this is to rewrite, or why it cannot."""
+        """The analysis for rewriting a module, or why the pass refuses it."""
         return split_step(module, self.count, self.batch_args or None, self.batch_dims or None)
 
     def apply(self, module: ir.Operation) -> None:
@@ -109,7 +109,7 @@ class SplitMicrobatches(Pass):
 
 
 def _rewrite(function: ir.Operation, flow: BatchFlow, count: int) -> None:
-    """Writes the step phase by phase in front of the old ops, and drops these."""
+    """Writes the step phase by phase before the old ops, and erases these."""
     old = ops(function)
     step = _Phases(function, flow, plan_phases(flow), count)
     step.write(_earlier_sums(function, flow, count))
@@ -127,10 +127,10 @@ def _rewrite(function: ir.Operation, flow: BatchFlow, count: int) -> None:
 
 
 def _earlier_sums(function: ir.Operation, flow: BatchFlow, count: int) -> dict[int, ir.Value]:
-    """Writes in front of all else the runs of the microbatches before the one of `flow`.
+    """Writes the sweeps before that of `flow`, each a loop over the microbatches, before all else.
 
     Returns:
-        The values of `flow.earlier_sums`. Each run is a loop over the microbatches.
+        The values of `flow.earlier_sums`.
     """
     if flow.earlier_sweep is None:
         return {}
@@ -153,8 +153,8 @@ class _Phases:
     """Writes planned copies at the beginning of a function, phase by phase.
 
     Attributes:
-        env: the forms of values that have been written.
-        build: makes the ops that cut and put together.
+        env: the materialized forms of values.
+        build: builder of the ops that slice and combine.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class _Phases:
         """Writes all copies.
 
         Args:
-            given: the values that earlier runs of the microbatches have made.
+            given: the sums of earlier sweeps.
         """
         self.given = given
         for a in range(self.graph.num_args):
@@ -194,23 +194,23 @@ class _Phases:
                 op.attributes[PHASE] = str_attr(Phase.BODY.value)
 
     def written(self) -> list[ir.Operation]:
-        """All ops up to the last of what was written."""
+        """All ops up to the last one written."""
         found = ops_of(self.block)
         return found[: found.index(self.marks["after"])]
 
     def in_body(self) -> list[ir.Operation]:
-        """The ops that each microbatch does."""
+        """The ops that run in each microbatch."""
         found = self.written()
         start, stop = (found.index(self.marks[name]) for name in ("before", "body"))
         return [op for op in found[start + 1 : stop] if op != self.marks["index"]]
 
     def drop_marks(self) -> None:
-        """To be called when all is written."""
+        """Erases the marks, once everything is written."""
         for mark in self.marks.values():
             mark.erase()
 
     def _copy(self, i: int, copy: Copy) -> None:
-        """One copy of an op, on the forms of its operands that the plan names."""
+        """One copy of an op, on the planned forms of its operands."""
         op, used, results = self.graph.ops[i], self.graph.uses[i], self.graph.results[i]
         if copy.positions is not None:
             used = tuple(used[p] for p in copy.positions)
@@ -249,7 +249,7 @@ class _Phases:
         return made
 
     def _forms(self, v: int) -> None:
-        """The forms of a value that are not results of a copy of its op."""
+        """Materializes the forms of a value that are not results of a copy of its op."""
         for form, made in self.plan.forms.get(v, {}).items():
             if made.method is Method.FORWARD:
                 self.env[v, form] = self.env[self.graph.operand_at(v), form]
@@ -289,7 +289,7 @@ class _Phases:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What of the values inside a loop or branch one microbatch has: see `Parts`."""
+    """The parts of values inside a loop or branch that one microbatch holds: see `Parts`."""
 
     loop: RegionFlow
     build: MicrobatchOps

@@ -1,4 +1,4 @@
-"""Remove sharding annotations that say nothing."""
+"""Remove sharding annotations that constrain nothing."""
 
 import re
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ def _num_devices(mesh: sdy.MeshAttr) -> int:
 
 
 class _Meshes:
-    """Which shardings are trivial: on one device, or open in every dim and thus no constraint."""
+    """Which shardings are trivial: on one device, or open in every dim."""
 
     def __init__(self, module: ir.Operation) -> None:
         block = module.regions[0].blocks[0]
@@ -95,9 +95,9 @@ def _constrains_nothing(op: ir.Operation, meshes: _Meshes) -> bool:
 class StripShardings(Pass):
     """Removes shardings on meshes of one device, fully open ones, and replicated GSPMD ones.
 
-    JAX writes them around random keys, host callbacks and programs for one device. What the user
-    asked for on a real mesh stays; a real sharding in the old GSPMD form is refused (SHARDC-202).
-    Meshes of one device disappear. A second run changes nothing.
+    JAX emits them around random keys, host callbacks and programs for one device. User shardings on
+    larger meshes stay; a nontrivial sharding in the old GSPMD form is refused (SHARDC-202). Meshes
+    of one device are removed. A second run changes nothing.
     """
 
     name = "shardc-strip-shardings"

@@ -1,4 +1,4 @@
-"""Write down what the functions that are still called do, once for all their calls."""
+"""Summarize the functions that are still called, once for all their calls."""
 
 from dataclasses import dataclass
 
@@ -14,11 +14,11 @@ from shardc.ir.walk import main_function, symbol
 
 @dataclass(frozen=True)
 class SummarizeCalls(Pass):
-    """Writes on each function that @main calls, and on the calls, factors and cost of it.
+    """Writes the factors and the cost of each function that @main calls on it and on its calls.
 
-    A factor is a dim of arguments and results that the function works through part by part; see
-    `shardc.ir.calls` for the attributes. With them a call has a sharding rule, and a price, like
-    any other op. A second run changes nothing.
+    A factor is a dim of arguments and results along which the function treats all parts alike; see
+    `shardc.ir.calls` for the attributes. They give a call a sharding rule and a cost, like any
+    other op. A second run changes nothing.
     """
 
     name = "shardc-summarize-calls"

@@ -1,4 +1,4 @@
-"""Compute everything in float64, for a reference that rounding does not blur."""
+"""Compute everything in float64, for a reference without float32 rounding."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from shardc.ir.walk import all_functions, walk
 
 _NARROW = ("f16", "bf16", "f32")
 
-# The types of these mean something: written digits, bits, a library routine, a random stream.
+# The types of these are significant: literal digits, bits, a library routine, a random stream.
 _KEEPS_TYPES = frozenset(
     {
         "stablehlo.bitcast_convert",
@@ -37,7 +37,7 @@ class _Widening:
             self.element_types["complex<f32>"] = ir.ComplexType.get(wide)
 
     def type(self, type_: ir.Type) -> ir.Type:
-        """What becomes of a type."""
+        """The widened type."""
         if not isinstance(type_, ir.RankedTensorType):
             return type_
         element_type = self.element_types.get(str(type_.element_type), type_.element_type)
@@ -55,7 +55,7 @@ class _Widening:
         function.attributes["function_type"] = ir.TypeAttr.get(new)
 
     def attribute(self, attribute: ir.Attribute) -> ir.Attribute:
-        """An attribute of shardc's own with the types in it made wide."""
+        """A shardc attribute with the types in it widened."""
         if isinstance(attribute, ir.TypeAttr):
             return ir.TypeAttr.get(self.type(attribute.value))
         if isinstance(attribute, ir.ArrayAttr):
@@ -66,7 +66,7 @@ class _Widening:
         return attribute
 
     def attributes(self, op: ir.Operation) -> None:
-        """The tables of a module and the argument attributes of a function name types, too."""
+        """Widens types in the tables of a module and the argument attributes of a function."""
         for name in list(op.attributes):
             if name.startswith("shardc.") or name in ("arg_attrs", "res_attrs"):
                 op.attributes[name] = self.attribute(op.attributes[name])
@@ -89,7 +89,7 @@ class _Widening:
 
 
 def _shardings(op: ir.Operation) -> tuple[list[ir.Attribute | None], list[ir.Attribute | None]]:
-    """What is planned for the operands and for the results; None where nothing is."""
+    """The planned shardings of operands and results; None for those without."""
     wanted: list[ir.Attribute | None] = [None] * len(op.operands)
     made: list[ir.Attribute | None] = [None] * len(op.results)
     if IN_SHARDINGS in op.attributes:
@@ -102,7 +102,7 @@ def _shardings(op: ir.Operation) -> tuple[list[ir.Attribute | None], list[ir.Att
 def _convert(
     value: ir.Value, type_: ir.Type, near: ir.Operation, sharding: ir.Attribute | None
 ) -> ir.Operation:
-    """A conversion that belongs where `near` does, from a sharding to the same."""
+    """A conversion with the stage and phase of `near`, which keeps the sharding."""
     op = stablehlo.ConvertOp(type_, value).operation
     for name in near.attributes:
         if name.startswith("shardc.") and name != IN_SHARDINGS:
@@ -114,7 +114,7 @@ def _convert(
 
 
 def _forget_precision(op: ir.Operation) -> None:
-    """Removes what asks for fewer digits; an op with a planned sharding stays as an identity."""
+    """Removes reductions of precision; an op with a planned sharding stays as an identity."""
     if op.name == "stablehlo.dot_general" and "algorithm" in op.attributes:
         del op.attributes["algorithm"]
     if op.name == "stablehlo.reduce_precision":
@@ -131,9 +131,9 @@ def _forget_precision(op: ir.Operation) -> None:
 class WidenFloats(Pass):
     """Makes every value of the given float types float64, arguments and results included.
 
-    Constants keep their digits and are converted. Ops whose types mean something (bitcasts, custom
-    calls, random numbers) keep them between conversions, so random bits stay the same. What asks
-    for fewer digits (`reduce_precision`, conversions to bf16, dot algorithms) disappears. A module
+    Constants keep their digits and are converted. Ops with significant types (bitcasts, custom
+    calls, random numbers) keep them between conversions, so random bits stay the same. Reductions
+    of precision (`reduce_precision`, conversions to bf16, dot algorithms) are removed. A module
     that is cut into stages and sharded keeps its plan. A second run changes nothing.
 
     Attributes:
