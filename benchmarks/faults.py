@@ -148,10 +148,10 @@ def run(
         job = Job(2, limit_s, arguments)
         if how not in SIGNALS:
             at = "start" if differs else "fault"
-            job.wait_for(f"rank {rank}: at {at}\n", PATIENCE * limit_s)
+            row["reached"] = job.wait_for(f"rank {rank}: at {at}\n", PATIENCE * limit_s)
         else:
             number = f" {5 * chance.randrange(1, 8)}\n" if phase == "save" else "\n"
-            job.wait_for(f"rank {rank}: at {phase}{number}", PATIENCE * limit_s)
+            row["reached"] = job.wait_for(f"rank {rank}: at {phase}{number}", PATIENCE * limit_s)
             time.sleep(wait_s)
             own = job.children()
             if job.process.poll() is None and len(own) == 2:
@@ -194,7 +194,7 @@ def resumed(folder: Path, limit_s: float) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """In Markdown, by fault and phase; without rows from before a repair, or dropped interrupts."""
+    """In Markdown, by fault and phase; only rows of today's code, with a fault that took place."""
     lines = ["| fault | when | runs | hung | wrong numbers | resumed | named | ended in, s |"]
     lines.append("|---|---|---|---|---|---|---|---|")
     for how, phase in KINDS:
@@ -204,6 +204,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             if (row["fault"], row["phase"]) == (how, phase)
             and not row.get("before")
             and not row.get("dropped")
+            and row.get("reached", True)
         ]
         if not own:
             continue
