@@ -8,9 +8,9 @@ chunks and vocabulary. Each run goes through the whole compiler as a plan by han
 (`measured_plan.py`) and is priced as any plan is: there is no formula here. A row that cannot be
 priced says why and is left out of the means.
 
-What the sources do not say is one switch each, the same for all rows: --dropout, --no-recompute,
---float32-sums (of activations, between devices), --float32-gradients (of weights), and
---gradient-overlap.
+What the sources do not say is one switch each, the same for all rows: --dropout, --recompute,
+--sequence-parallel, --float32-sums (of activations, between devices), --float32-gradients (of
+weights), and --gradient-overlap.
 """
 
 import argparse
@@ -46,8 +46,10 @@ def main() -> int:
     parser.add_argument("--format", choices=["text", "json"], default="text")
     parser.add_argument("--cluster", default="a100-megatron", help="a name or a file")
     parser.add_argument("--features", type=Path, help="writes what the fit reads, a line per run")
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--no-recompute", action="store_true")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    modes = ["full", "selective", "none"]
+    parser.add_argument("--recompute", choices=modes, default="full")
+    parser.add_argument("--sequence-parallel", action="store_true")
     parser.add_argument("--float32-sums", action="store_true")
     parser.add_argument("--float32-gradients", action="store_true")
     parser.add_argument("--gradient-overlap", type=float)
@@ -109,20 +111,24 @@ def _priced(
     known: dict[str, Any] = {"row": number}
     start_s = time.monotonic()
     try:
-        run = read(row, asked.dropout, not asked.no_recompute)
+        run = read(row, asked.dropout, asked.recompute, asked.sequence_parallel)
         known |= {name: int(float(row[name])) for name in SIZES}
-        found = features(run, replay.asks(run), replay.cluster)
+        asks = replay.asks(run)
+        found = features(run, asks, replay.cluster)
         (seconds,) = Runs([found], not asked.float32_gradients).predicted_s(replay.cluster)
     except (ShardcError, ValueError) as error:
         return known | {"error": str(getattr(error, "message", error))}, None
     known |= {"predicted_ms": 1e3 * seconds, "measured_ms": run.measured_ms}
+    known["activations_gib"] = round(found.activations(asks.kept) / 2**30, 3)
     if run.measured_ms is not None:
         known["relative_error"] = known["predicted_ms"] / run.measured_ms - 1
     known["replay_s"] = round(time.monotonic() - start_s, 2)
     return known, found
 
 
-def read(row: dict[str, Any], dropout: float = 0.0, recompute: bool = True) -> Run:
+def read(
+    row: dict[str, Any], dropout: float = 0.1, recompute: str = "full", sequence: bool = False
+) -> Run:
     """The run that a row describes; ValueError says what is wrong with it."""
     sizes = {name: _count(row, name) for name in SIZES}
     n = sizes["tensor"] * sizes["data"] * sizes["pipeline"]
@@ -154,6 +160,7 @@ def read(row: dict[str, Any], dropout: float = 0.0, recompute: bool = True) -> R
         _count(row, "vocabulary", 50257),
         recompute,
         dropout,
+        sequence,
     )
     pipeline = sizes["pipeline"]
     return Run(gpt, n, sizes["microbatch_size"], pipeline, chunks, measured)
@@ -209,7 +216,8 @@ def _text(run: dict[str, Any]) -> str:
         return f"{sizes}: {run['error']}"
     measured, error = run["measured_ms"], run.get("relative_error")
     beside = "" if measured is None else f", measured {measured:.1f} ms, {error:+.1%}"
-    return f"{sizes}: predicted {run['predicted_ms']:.1f} ms{beside} ({run['replay_s']} s)"
+    kept = f", activations {run['activations_gib']} GiB ({run['replay_s']} s)"
+    return f"{sizes}: predicted {run['predicted_ms']:.1f} ms{beside}{kept}"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A plain JAX GPT with Megatron's shardings: the training step that the measured runs ran.
 
 Float32 master weights, products in 16-bit floats, Adam, learned positions, a tied output layer,
-layers under `lax.scan`, each computed again in the backward pass. bfloat16
+layers under `lax.scan`. bfloat16
 stands for the runs' float16: it is as fast and as large, and its sums over devices and microbatches
 may be taken in any order, which shardc does not do to float16 (docs/proofs.md).
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -25,8 +26,11 @@ class Gpt:
 
     Attributes:
         vocabulary: where devices split it, padded to a multiple of 128 for each of them.
-        recompute: whether layers are computed again in the backward pass.
-        dropout: share of the activations that is dropped, behind attention and both halves.
+        recompute: what is computed again in the backward pass: "full" layers, the "selective" core
+            of attention between its two products of weights, or "none".
+        sequence: between the products of a layer, tensor ranks split the sequence.
+        dropout: share of the activations that is dropped: behind the softmax, in a kernel of its
+            own, and behind both halves of a layer, as Megatron does by default.
     """
 
     layers: int
@@ -37,8 +41,9 @@ class Gpt:
     tensor: int
     data: int
     vocabulary: int = 50257
-    recompute: bool = True
-    dropout: float = 0.0
+    recompute: str = "full"
+    dropout: float = 0.1
+    sequence: bool = False
 
     @property
     def padded(self) -> int:
@@ -55,6 +60,7 @@ class Gpt:
 def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
     """The training step, the shapes of its arguments, and their shardings."""
     mesh = gpt.mesh
+    along = "tensor" if gpt.sequence else None
     shapes, shardings = _parameters(gpt, mesh)
     kept = {
         name: where.spec[1:]
@@ -65,17 +71,29 @@ def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
     def lies(value: jax.Array, *spec: str | None) -> jax.Array:
         return jax.lax.with_sharding_constraint(value, NamedSharding(mesh, P(*spec)))
 
-    def dropped(value: jax.Array, key: jax.Array, number: int) -> jax.Array:
+    def dropped(value: jax.Array) -> jax.Array:
+        """Drops by a hash of the place: as random bits are, it is made inside the kernel."""
         if not gpt.dropout:
             return value
-        kept = jax.random.bernoulli(jax.random.fold_in(key, number), 1 - gpt.dropout, value.shape)
+        place = sum(
+            jax.lax.broadcasted_iota(jnp.uint32, value.shape, i) * (40503 + 2 * i)
+            for i in range(value.ndim)
+        )
+        bits = (place ^ (place >> 7)) * jnp.uint32(2654435761) >> 16
+        kept = bits >= jnp.uint32(gpt.dropout * 2**16)
         return jnp.where(kept, value / (1 - gpt.dropout), 0).astype(value.dtype)
+
+    def kept_along(value: jax.Array) -> jax.Array:
+        """Split over tensor ranks where it is made, kept and read again."""
+        value = checkpoint_name(lies(value, "data", along, None), "kept")
+        return lies(value, "data", along, None)
 
     def norm(x: jax.Array, w: Any) -> jax.Array:
         y = x.astype(jnp.float32)
         y = y - y.mean(-1, keepdims=True)
         y = y * jax.lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-5)
-        return lies((y * w["scale"] + w["bias"]).astype(HALF), "data", None, None)
+        y = (y * w["scale"] + w["bias"]).astype(HALF)
+        return lies(kept_along(y), "data", None, None)
 
     def plus(x: jax.Array, bias: jax.Array) -> jax.Array:
         return (x.astype(jnp.float32) + bias).astype(HALF)
@@ -89,21 +107,25 @@ def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
     stays.defvjp(lambda w: (stays(w), None), lambda _, g: (g,))
 
     def layer(x: jax.Array, w: Any) -> jax.Array:
-        w, key = stays(w), jax.random.key(0)
+        w = stays(w)
         y = jnp.einsum("bsh,hkad->bskad", norm(x, w["norm1"]), w["qkv"])
         y = plus(lies(y, "data", None, None, "tensor", None), w["qkv_bias"])
+        y = checkpoint_name(y, "kept")
         q, k, v = y[:, :, 0], y[:, :, 1], y[:, :, 2]
         scores = lies(jnp.einsum("bsad,btad->bast", q, k), "data", "tensor", None, None)
         mask = jnp.tril(jnp.ones((gpt.length, gpt.length), bool))
         scores = jnp.where(mask, scores / math.sqrt(gpt.hidden // gpt.heads), -1e4)
-        shares = dropped(jax.nn.softmax(scores, axis=-1), key, 0)
+        shares = jax.lax.optimization_barrier(jax.nn.softmax(scores, axis=-1))
+        shares = dropped(checkpoint_name(shares, "shares"))
         y = lies(jnp.einsum("bast,btad->bsad", shares, v), "data", None, "tensor", None)
-        y = lies(jnp.einsum("bsad,adh->bsh", y, w["out"]), "data", None, None)
-        x = x + dropped(plus(y, w["out_bias"]), key, 1)
+        y = checkpoint_name(y, "kept")
+        y = lies(jnp.einsum("bsad,adh->bsh", y, w["out"]), "data", along, None)
+        x = kept_along(x + dropped(plus(y, w["out_bias"])))
         y = jnp.einsum("bsh,hf->bsf", norm(x, w["norm2"]), w["up"])
-        y = jax.nn.gelu(plus(lies(y, "data", None, "tensor"), w["up_bias"]), approximate=True)
-        y = lies(jnp.einsum("bsf,fh->bsh", y, w["down"]), "data", None, None)
-        return lies(x + dropped(plus(y, w["down_bias"]), key, 2), "data", None, None)
+        y = checkpoint_name(lies(y, "data", None, "tensor"), "kept")
+        y = jax.nn.gelu(plus(y, w["up_bias"]), approximate=True)
+        y = lies(jnp.einsum("bsf,fh->bsh", y, w["down"]), "data", along, None)
+        return lies(x + dropped(plus(y, w["down_bias"])), "data", along, None)
 
     @jax.custom_vjp
     def recomputed(x: jax.Array, w: Any) -> jax.Array:
@@ -122,15 +144,14 @@ def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
         params = jax.tree_util.tree_map_with_path(
             lambda path, w: w if any(n in str(path) for n in WHOLE) else w.astype(HALF), params
         )
-        run = recomputed if gpt.recompute else layer
+        names = ("kept", "shares") if gpt.recompute == "none" else ("kept",)
+        policy = jax.checkpoint_policies.save_only_these_names(*names)
+        run = recomputed if gpt.recompute == "full" else jax.checkpoint(layer, policy=policy)
         x = plus(params["embedding"][batch["tokens"]], params["positions"])
-        x = lies(x, "data", None, None)
+        x = lies(x, "data", along, None)
         x, _ = jax.lax.scan(lambda x, w: (run(x, w), None), x, params["layers"])
         y = jnp.einsum("bsh,vh->bsv", norm(x, params["norm"]), params["embedding"])
-        logits = lies(y, "data", None, "tensor").astype(jnp.float32)
-        target = batch["targets"][..., None] == jnp.arange(gpt.padded)
-        right = jnp.where(target, logits, 0).sum(-1)
-        return (jax.nn.logsumexp(logits, axis=-1) - right).mean()
+        return cross_entropy(lies(y, "data", None, "tensor"), batch["targets"]).mean()
 
     def step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
         loss, g = jax.value_and_grad(loss_of)(state["params"], batch)
@@ -147,6 +168,43 @@ def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
     names = ("params", "m", "v")
     arguments = dict.fromkeys(names, shapes), {"tokens": tokens, "targets": tokens}
     return step, arguments, (dict.fromkeys(names, shardings), {"tokens": split, "targets": split})
+
+
+@jax.custom_vjp
+def cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
+    """Of each token, in the kernels of Megatron's `vocab_parallel_cross_entropy`: nothing is fused,
+    so the logits go through memory seven times, in float32.
+
+    Args:
+        logits: [batch, length, vocabulary], 16 bits.
+        target: [batch, length], indices.
+    """
+    return _entropy_and_shares(logits, target)[0]
+
+
+def _entropy_and_shares(
+    logits: jax.Array, target: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    kernel = jax.lax.optimization_barrier
+    x = kernel(logits.astype(jnp.float32))
+    x = x - kernel(x.max(-1, keepdims=True))
+    right = jnp.where(_is_at(target, x), x, 0).sum(-1, keepdims=True)
+    e = kernel(jnp.exp(kernel(x)))
+    total = kernel(e.sum(-1, keepdims=True))
+    return (jnp.log(total) - right)[..., 0], (kernel(e / total), target)
+
+
+def _entropy_back(kept: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, None]:
+    shares, target = kept
+    dx = jax.lax.optimization_barrier((shares - _is_at(target, shares)) * g[..., None])
+    return dx.astype(HALF), None
+
+
+def _is_at(target: jax.Array, x: jax.Array) -> jax.Array:
+    return target[..., None] == jnp.arange(x.shape[-1])
+
+
+cross_entropy.defvjp(_entropy_and_shares, _entropy_back)
 
 
 def _parameters(gpt: Gpt, mesh: AbstractMesh) -> tuple[Any, Any]:

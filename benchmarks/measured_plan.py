@@ -7,6 +7,7 @@ asks for what its like does. `planned` compiles every stage; what they ask for i
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -25,6 +26,7 @@ from shardc.options import PlanOptions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Asked
+from shardc.plan.program_graph import ProgramValues
 from shardc.plan.shape import PipelineShape
 from shardc.planner.candidate import Candidate, plan_exactly
 from shardc.planner.proposal import Proposal
@@ -86,10 +88,12 @@ class Asks:
         asked: of each stage, by kind of function.
         sent: (from, to, bytes) between neighbours in each microbatch, over all devices of the one:
             each sends all that it holds, as Megatron's do.
+        kept: by each device of a stage from a forward to its backward, in bytes.
     """
 
-    asked: tuple[dict[FunctionKind, Asked], ...]
+    asked: tuple[dict[FunctionKind, tuple[Asked, ...]], ...]
     sent: tuple[tuple[int, int, int], ...]
+    kept: tuple[int, ...]
 
 
 class Replay:
@@ -128,6 +132,7 @@ class Replay:
         return Asks(
             tuple(found.asked[some.index(kind)] for kind in kinds),
             tuple((a, b, num_bytes) for a, b in ways),
+            tuple(found.kept[some.index(kind)] for kind in kinds),
         )
 
 
@@ -150,7 +155,23 @@ def asks(found: Candidate) -> Asks:
     return Asks(
         tuple(report.asked for report in found.reports),
         tuple((a, b, n) for (a, b), n in ways.items()),
+        tuple(_kept(values, stage, mesh) for stage, mesh in enumerate(found.shape.meshes)),
     )
+
+
+def _kept(values: Sequence[ProgramValues], stage: int, mesh: Mesh) -> int:
+    """Bytes of what the backward of a stage reads and its forward has read or made."""
+    own = [each for each in values if each.stage == stage]
+    forward = [each for each in own if each.kind == FunctionKind.FORWARD]
+    known = {spec.value for each in forward for spec in (*each.args, *each.results)}
+    read = {
+        spec.value: spec.num_bytes // mesh.num_shards(spec.sharding.axes)
+        for each in own
+        if each.kind == FunctionKind.BACKWARD
+        for spec in each.args
+        if spec.per_microbatch and spec.value in known
+    }
+    return sum(read.values())
 
 
 def meshes_of(run: Run, cluster: Cluster) -> tuple[Mesh, ...]:

@@ -19,7 +19,7 @@ from shardc.plan.predicted import Asked, Collective, StageReport
 from shardc.planner.step_time import stage_times
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.simulate import simulate
-from shardc.schedule.tasks import Schedule, TaskGraph
+from shardc.schedule.tasks import BACKWARD, FORWARD, Schedule, TaskGraph
 from shardc.schedule.times import durations
 from shardc.schedule.work import Work
 
@@ -40,7 +40,7 @@ class Features(msgspec.Struct, frozen=True):
     num_microbatches: int
     schedule: str
     meshes: tuple[Mesh, ...]
-    asked: tuple[dict[FunctionKind, Asked], ...]
+    asked: tuple[dict[FunctionKind, tuple[Asked, ...]], ...]
     sent: tuple[tuple[int, int, int], ...]
     measured_s: float | None = None
 
@@ -55,6 +55,19 @@ class Features(msgspec.Struct, frozen=True):
             update_rounds=int(FunctionKind.UPDATE in kinds),
         )
         return schedule_named(self.schedule).work(base, self.sizes[3])
+
+    def activations(self, kept: Sequence[int]) -> int:
+        """Bytes that a device holds at most of what its stages keep, `kept`, for their backward."""
+        most = 0
+        for lane in schedule_named(self.schedule).generate(self.work).lanes:
+            held = 0
+            for task in lane:
+                if task.kind == FORWARD:
+                    held += kept[task.stage]
+                    most = max(most, held)
+                elif task.kind == BACKWARD:
+                    held -= kept[task.stage]
+        return most
 
 
 def features(run: Run, asks: Asks, cluster: Cluster) -> Features:
@@ -98,14 +111,18 @@ class Runs:
         self.work = [run.work for run in runs]
         self.graphs: dict[tuple[str, Work], tuple[Schedule, TaskGraph]] = {}
         self.half_gradients = half_gradients
-        self.number: dict[Asked, int] = {}
+        self.number: dict[tuple[Asked, ...], int] = {}
         self.asked = [[self._all_of(asked) for asked in run.asked] for run in self.runs]
 
-    def _all_of(self, asked: dict[FunctionKind, Asked]) -> dict[FunctionKind, tuple[Asked, int]]:
+    def _all_of(
+        self, asked: dict[FunctionKind, tuple[Asked, ...]]
+    ) -> dict[FunctionKind, tuple[tuple[Asked, ...], int]]:
         found = {}
         for kind, each in asked.items():
             if kind == FunctionKind.UPDATE and self.half_gradients:
-                each = msgspec.structs.replace(each, sent=tuple(map(_halved, each.sent)))
+                each = tuple(
+                    msgspec.structs.replace(one, sent=tuple(map(_halved, one.sent))) for one in each
+                )
             found[kind] = each, self.number.setdefault(each, len(self.number))
         return found
 
@@ -124,8 +141,7 @@ class Runs:
         model = models[run.num_devices]
         links = tuple(model.links(run.meshes[0]).items())  # the meshes of a run are alike
         times = []
-        last = len(run.meshes) - 1
-        for stage, (mesh, asked) in enumerate(zip(run.meshes, self.asked[i], strict=True)):
+        for mesh, asked in zip(run.meshes, self.asked[i], strict=True):
             seconds = {}
             for kind, (each, number) in asked.items():
                 key = number, mesh.axes, links
@@ -134,7 +150,7 @@ class Runs:
                 seconds[kind] = known[key]
             calls = {kind: each for kind, (each, _) in asked.items()}
             report = StageReport(seconds, 0, 0, 0, 0.0, 0.0, asked=calls)
-            times.append(stage_times(report, mesh, work, model, last=stage == last))
+            times.append(stage_times(report, mesh, work, model))
         between: dict[tuple[int, int], float] = {}
         for a, b, num_bytes in run.sent:
             way = a % work.num_groups, b % work.num_groups

@@ -39,8 +39,6 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dispatch_s: host time per kernel; the host runs ahead of the device.
         wait_s: host time per further device of a collective's group, waiting for the last one.
         host_exposed: exposed part of the shorter of host and device time, from 0 to 1.
-        loss_s: host time in the forward pass of the last stage: launches and waits of the loss
-            beyond those of XLA.
         action_s: host time per action of the schedule.
         step_s: host time per step.
         gradient_overlap: share of the gradient reduction that is hidden behind the backward.
@@ -58,7 +56,6 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dispatch_s: float = 0.0
     wait_s: float = 0.0
     host_exposed: float = 0.0
-    loss_s: float = 0.0
     action_s: float = 0.0
     step_s: float = 0.0
     gradient_overlap: float = 0.0

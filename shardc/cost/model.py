@@ -56,26 +56,34 @@ class CostModel:
         """Seconds of an all-reduce over axes of (size, link), of `num_bytes` on one device."""
         return all_reduce_over_s(axes, num_bytes)
 
-    def call_s(self, asked: Asked, mesh: Mesh) -> float:
-        """Seconds of one call of a function, from its work on a device of `mesh`.
+    def call_s(self, asked: Sequence[Asked], mesh: Mesh) -> float:
+        """Seconds of one call of a function, from the work it requires of a device of `mesh`."""
+        device_s = sum(each.times * self._device_s(each, mesh) for each in asked)
+        return device_s + self.host_s(asked, mesh)
 
-        The host runs ahead of the device and is hidden behind it, except where many short kernels
-        follow each other: the call takes between the maximum and the sum of both times.
+    def host_s(self, asked: Sequence[Asked], mesh: Mesh) -> float:
+        """Seconds that the host adds to those of the device in one call.
+
+        The host dispatches ahead of the device and is hidden behind long kernels, not behind short
+        ones: an iteration of a loop takes between the longer of the two and their sum, and so does
+        the work outside loops. A lead is not carried from one to the other.
         """
-        busy_s = sum(count * self.op_s(work) for work, count in asked.work)
-        return together_s(
-            busy_s + self.sent_s(asked.sent, mesh),
-            self.host_s(asked, mesh),
-            self.device.timing.host_exposed,
-        )
-
-    def host_s(self, asked: Asked, mesh: Mesh) -> float:
-        """Host seconds for one call: the host runs ahead of the device, which waits if kernels
-        are shorter than their dispatch."""
         timing = self.device.timing
-        starts = sum(count * work.launches for work, count in asked.work)
-        waits = sum(each.count * (mesh.num_shards(each.axes) - 1) for each in asked.sent)
-        return starts * timing.dispatch_s + waits * timing.wait_s
+        if not (timing.dispatch_s or timing.wait_s):
+            return 0.0
+        added_s = 0.0
+        for each in asked:
+            starts = sum(count * work.launches for work, count in each.work)
+            waits = sum(one.count * (mesh.num_shards(one.axes) - 1) for one in each.sent)
+            own_s = starts * timing.dispatch_s + waits * timing.wait_s
+            device_s = self._device_s(each, mesh)
+            both_s = together_s(device_s, own_s, timing.host_exposed)
+            added_s += each.times * (both_s - device_s)
+        return added_s
+
+    def _device_s(self, asked: Asked, mesh: Mesh) -> float:
+        busy_s = sum(count * self.op_s(work) for work, count in asked.work)
+        return busy_s + self.sent_s(asked.sent, mesh)
 
     def sent_s(self, sent: Sequence[Collective], mesh: Mesh) -> float:
         """Seconds of collectives over axes of `mesh`."""

@@ -97,15 +97,17 @@ class Collective(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The work that one call of a function requires of each device of its stage.
+    """The work that a function, or one iteration of a loop in it, requires of each device.
 
     Attributes:
         work: kinds of work, and how often each is done.
         sent: collectives.
+        times: iterations of the loop in one call of the function; 1 outside loops.
     """
 
     work: tuple[tuple[Work, float], ...] = ()
     sent: tuple[Collective, ...] = ()
+    times: float = 1.0
 
 
 class StageReport(msgspec.Struct, frozen=True):
@@ -127,7 +129,8 @@ class StageReport(msgspec.Struct, frozen=True):
             during the search, or still do.
         folded_objective: seconds of the best shardings found with sharing; None: not folded.
         communication_s: per step, of reshards and of reductions over devices.
-        asked: by kind of function, as in `seconds`: the work behind these seconds.
+        asked: by kind of function, as in `seconds`: the work behind these seconds, one entry for
+            each number of times that work is done in a call.
     """
 
     seconds: dict[FunctionKind, float]
@@ -144,4 +147,4 @@ class StageReport(msgspec.Struct, frozen=True):
     num_folded: int = 0
     folded_objective: float | None = None
     communication_s: float = 0.0
-    asked: dict[FunctionKind, Asked] = {}
+    asked: dict[FunctionKind, tuple[Asked, ...]] = {}

@@ -13,7 +13,7 @@ from shardc.cost.model import CostModel
 from shardc.ir.context import Module
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
-from shardc.plan.predicted import Asked, StageReport
+from shardc.plan.predicted import StageReport
 from shardc.plan.program_graph import program_graph
 from shardc.plan.shape import PipelineShape
 from shardc.plan.value_id import is_argument, value_id
@@ -81,8 +81,8 @@ def step_time(
     work = family.work(work_of(module, shape), shape.num_chunks, shape.num_slices)
     model = CostModel(cluster)
     times = [
-        stage_times(report, mesh, work, model.on(mesh), last=stage + 1 == shape.num_stages)
-        for stage, (report, mesh) in enumerate(zip(reports, shape.meshes, strict=True))
+        stage_times(report, mesh, work, model.on(mesh))
+        for report, mesh in zip(reports, shape.meshes, strict=True)
     ]
     first = _simulated(module, shape, family.generate(work), family, work, times, cluster)
     own = family.generate(work, _costs(times))
@@ -147,25 +147,18 @@ def _copies(module: Module, shape: PipelineShape, model: CostModel) -> Copies:
     return Copies(num_bytes, max(busy.values(), default=0.0))
 
 
-def stage_times(
-    report: StageReport, mesh: Mesh, work: Work, model: CostModel, *, last: bool
-) -> Times:
+def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -> Times:
     """Times of a whole device group, of which a chunk takes its share: those of its functions plus
-    host time; part of the gradient reduction may be hidden behind the last backward.
-
-    Args:
-        last: whether the loss is computed here.
-    """
+    host time; part of the gradient reduction may be hidden behind the last backward."""
     timing = model.device.timing
     seconds = {
         kind: s + timing.action_s * (work.slices if kind.per_microbatch else 1)
         for kind, s in report.seconds.items()
     }
-    if last and FunctionKind.FORWARD in seconds:
-        seconds[FunctionKind.FORWARD] += timing.loss_s
-    sent = report.asked.get(FunctionKind.UPDATE, Asked()).sent
-    if timing.gradient_overlap and sent:
-        hidden_s = timing.gradient_overlap * model.sent_s(sent, mesh)
+    update = report.asked.get(FunctionKind.UPDATE)
+    if timing.gradient_overlap and update:
+        sent_s = sum(each.times * model.sent_s(each.sent, mesh) for each in update)
+        hidden_s = timing.gradient_overlap * sent_s
         seconds[FunctionKind.UPDATE] -= min(hidden_s, seconds.get(FunctionKind.BACKWARD, 0.0))
     kinds = {kind: s * work.chunks for kind, s in seconds.items()}
     return Times(

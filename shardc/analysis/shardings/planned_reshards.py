@@ -1,7 +1,7 @@
 """The collectives that a solved stage will run: its reshards, each once, and reductions of ops."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,35 +79,36 @@ class PlannedReshards:
         """Bytes that one device sends for reshards in a step."""
         return sum(each.found.num_bytes * each.info.repeats for each in self.reshards)
 
-    def collectives(self, function: str | None = None) -> tuple[Collective, ...]:
-        """Bytes of their results in a step, by kind, axes and type.
+    def collectives(self) -> tuple[Collective, ...]:
+        """Bytes of their results in a step, by kind, axes and type."""
+        return _totals((each, repeats) for _, repeats, each in self._collectives())
 
-        Args:
-            function: only those that run in it; "": those behind the last function.
-        """
-        total: dict[tuple[str, tuple[str, ...], str], tuple[int, int]] = {}
+    def collectives_of(self, function: str) -> dict[int, tuple[Collective, ...]]:
+        """Those of one function, by how often they run per step; the bytes are of one run."""
+        by_repeats: dict[int, list[tuple[Collective, int]]] = {}
+        for name, repeats, each in self._collectives():
+            if name == function:
+                by_repeats.setdefault(repeats, []).append((each, 1))
+        return {repeats: _totals(found) for repeats, found in by_repeats.items()}
 
-        def count(kind: str, axes: Sequence[str], dtype: str, num_bytes: int, repeats: int) -> None:
-            key = kind, tuple(name for name, _ in self.mesh.axes if name in axes), dtype
-            known_bytes, known = total.get(key, (0, 0))
-            total[key] = known_bytes + num_bytes * repeats, known + repeats
-
+    def _collectives(self) -> Iterator[tuple[str, int, Collective]]:
+        """Function, runs per step, and what one run sends."""
         for each in self.reshards:
-            if function not in (None, each.info.function):
-                continue
             for step in each.found.steps:
                 if step.kind != "all_slice":
                     sums = step.kind in ("all_reduce", "reduce_scatter") or step.result.unreduced
                     dtype = self._sum_dtype(each.info.dtype) if sums else each.info.dtype
                     local = self._bytes(each.info.shape, step.result, dtype)
-                    count(step.kind, step.axes, dtype, local, each.info.repeats)
+                    sent = Collective(step.kind, self._in_order(step.axes), dtype, local, 1)
+                    yield each.info.function, each.info.repeats, sent
         for node, axes, lies in self._reductions():
-            if function not in (None, self.built.node_functions[node]):
-                continue
-            reduction = self.built.op_reductions[node]
-            local = self._bytes(reduction.shape, lies, reduction.dtype)
-            count("all_reduce", axes, reduction.dtype, local, reduction.repeats)
-        return tuple(Collective(*key, *sums) for key, sums in sorted(total.items()))
+            own = self.built.op_reductions[node]
+            local = self._bytes(own.shape, lies, own.dtype)
+            sent = Collective("all_reduce", self._in_order(axes), own.dtype, local, 1)
+            yield self.built.node_functions[node], own.repeats, sent
+
+    def _in_order(self, axes: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.mesh.axes if name in axes)
 
     def _sum_dtype(self, dtype: str) -> str:
         """In which partial sums are sent."""
@@ -194,6 +195,16 @@ class PlannedReshards:
                     chosen = strategies[self.choice[node]]
                     if chosen.reduce_axes:
                         yield node, chosen.reduce_axes, chosen.results[0]
+
+
+def _totals(found: Iterable[tuple[Collective, int]]) -> tuple[Collective, ...]:
+    """Sums over those of one kind, axes and type, each taken as often as it says."""
+    total: dict[tuple[str, tuple[str, ...], str], tuple[int, int]] = {}
+    for each, times in found:
+        key = each.kind, each.axes, each.dtype
+        num_bytes, count = total.get(key, (0, 0))
+        total[key] = num_bytes + each.num_bytes * times, count + times
+    return tuple(Collective(*key, *sums) for key, sums in sorted(total.items()))
 
 
 def _heavy_nodes(built: StageProblem) -> set[int]:

@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from msgspec import structs
-
 from shardc.analysis.shardings.memory_report import memory_at_peak, peak_place
 from shardc.analysis.shardings.planned_reshards import PlannedReshards
 from shardc.analysis.shardings.stage_problem import StageProblem
@@ -57,8 +55,7 @@ def stage_report(
         by_kind[update] = by_kind.get(update, 0.0) + returned_s
     asked = _asked(built, choice, found)
     by_kind = {
-        kind: max(total, model.host_s(asked.get(kind, Asked()), mesh))
-        for kind, total in by_kind.items()
+        kind: total + model.host_s(asked.get(kind, ()), mesh) for kind, total in by_kind.items()
     }
     return StageReport(
         seconds=by_kind,
@@ -81,26 +78,30 @@ def stage_report(
 
 def _asked(
     built: StageProblem, choice: Sequence[int], found: PlannedReshards
-) -> dict[FunctionKind, Asked]:
-    """What a call of each kind of function asks of a device."""
-    work: dict[str, Counter[Work]] = {name: Counter() for name in built.function_repeats}
+) -> dict[FunctionKind, tuple[Asked, ...]]:
+    """The work of a call of each kind of function on a device, by how often it is done."""
+    work: dict[str, dict[int, Counter[Work]]] = {name: {} for name in built.function_repeats}
     for node, name in enumerate(built.node_functions):
         works, repeats = built.node_works[node]
         if name and works:
-            work[name][works[choice[node]]] += repeats
-    asked: dict[FunctionKind, Asked] = {}
+            work[name].setdefault(repeats, Counter())[works[choice[node]]] += 1
+    asked: dict[FunctionKind, tuple[Asked, ...]] = {}
     for name, calls in built.function_repeats.items():
-        known = asked.get(built.function_kinds[name], Asked())
-        sent = (
-            structs.replace(each, num_bytes=each.num_bytes // calls, count=each.count / calls)
-            for each in found.collectives(name)
+        sent = found.collectives_of(name)
+        own = (
+            Asked(
+                tuple(
+                    (each, float(count))
+                    for each, count in sorted(work[name].get(repeats, Counter()).items())
+                    if each.flops or each.num_bytes
+                ),
+                sent.get(repeats, ()),
+                repeats / calls,
+            )
+            for repeats in sorted(work[name].keys() | sent.keys())
         )
-        done = (
-            (each, count / calls)
-            for each, count in sorted(work[name].items())
-            if each.flops or each.num_bytes
-        )
-        asked[built.function_kinds[name]] = Asked((*known.work, *done), (*known.sent, *sent))
+        kind = built.function_kinds[name]
+        asked[kind] = (*asked.get(kind, ()), *own)
     return asked
 
 

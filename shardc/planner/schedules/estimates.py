@@ -55,8 +55,8 @@ class Estimates:
         self.work = work_of(base.module, shape)
         self._cuts: dict[int, Cut | str] = {1: cut_of(base.module, self._model)}
         self._times = [
-            stage_times(report, mesh, self.work, self._model, last=stage + 1 == shape.num_stages)
-            for stage, (report, mesh) in enumerate(zip(base.reports, shape.meshes, strict=True))
+            stage_times(report, mesh, self.work, self._model)
+            for report, mesh in zip(base.reports, shape.meshes, strict=True)
         ]
         self._held = schedule_named(shape.schedule).in_flight(self.work)
 

@@ -54,7 +54,9 @@ def test_sizes_of_the_built_in_clusters():
         "a100-64": 64,
         "a100-8": 8,
         "a100-megatron": 3200,
+        "selene": 4480,
         "alpa": 64,
+        "alpa-megatron": 64,
         "cpu8": 8,
         "h100-64": 64,
         "h100-8": 8,
@@ -112,7 +114,7 @@ def test_unknown_name_lists_the_built_in_ones():
     with pytest.raises(ClusterError, match="no built-in cluster") as caught:
         Cluster.load("alpaca")
     assert caught.value.code == "SHARDC-100"
-    assert "alpa, cpu8" in str(caught.value.help)
+    assert "alpa-megatron, cpu8" in str(caught.value.help)
 
 
 def test_text_that_is_not_json_is_refused(tmp_path):
@@ -164,7 +166,7 @@ def test_efficiency_that_is_no_share_is_refused(tmp_path, field, share):
     assert error.message == f"efficiency of level 'node' is {float(share)}"
 
 
-@pytest.mark.parametrize("field", ["launch_s", "dispatch_s", "action_s", "loss_s", "half_side"])
+@pytest.mark.parametrize("field", ["launch_s", "dispatch_s", "action_s", "half_side"])
 def test_negative_time_is_refused(tmp_path, field):
     error = refusal(tmp_path, lambda data: data["device"].update(timing={field: -1}))
     assert error.message == f"{field} of the device's timing is -1.0"

@@ -79,7 +79,7 @@ def test_stages_and_microbatches_that_are_alike_are_compiled_once(measured, monk
     def asks(run):
         compiled.append(run)
         named = tuple({"layers": n} for n in run.layers)
-        return plan.Asks(named, ((0, 1, 7), (1, 0, 7)))
+        return plan.Asks(named, ((0, 1, 7), (1, 0, 7)), run.layers)
 
     monkeypatch.setattr(plan, "planned", lambda run, cluster: run)
     monkeypatch.setattr(plan, "asks", asks)
@@ -87,6 +87,7 @@ def test_stages_and_microbatches_that_are_alike_are_compiled_once(measured, monk
     long = {**ROW, "num_devices": "24", "pipeline": "6", "layers": "15", "global_batch": "32"}
     found = replay.asks(measured.read(long))
     assert [each["layers"] for each in found.asked] == [2, 3, 2, 3, 2, 3]
+    assert found.kept == (2, 3, 2, 3, 2, 3)
     assert found.sent[:2] == ((0, 1, 7), (1, 2, 7)) and len(found.sent) == 10
     replay.asks(measured.read({**long, "global_batch": "64"}))
     (one,) = compiled

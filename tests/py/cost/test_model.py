@@ -5,12 +5,9 @@ import pytest
 
 from shardc.cluster import Cluster, Device, Level, Timing
 from shardc.cost.model import CostModel
-from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
-from shardc.plan.predicted import Asked, Collective, StageReport
+from shardc.plan.predicted import Asked, Collective
 from shardc.plan.work import Work
-from shardc.planner.step_time import stage_times
-from shardc.schedule.work import Work as Steps
 
 PAIR = Mesh((("x", 2),), (0, 1))
 SMALL = (Work("float32", 0, 0, 1.0), 10.0)
@@ -25,31 +22,28 @@ def model(**timing: float) -> CostModel:
 
 def test_the_host_runs_ahead_of_a_device_that_has_more_to_do():
     asked = Asked((SMALL, LARGE))
-    assert model(dispatch_s=0.25).call_s(asked, PAIR) == 4.0  # 2.75 s of the host are hidden
-    assert model(dispatch_s=1.0).call_s(asked, PAIR) == 11.0
+    assert model(dispatch_s=0.25).call_s((asked,), PAIR) == 4.0  # 2.75 s of the host are hidden
+    assert model(dispatch_s=1.0).call_s((asked,), PAIR) == 11.0
 
 
 def test_some_of_a_host_that_takes_as_long_as_the_device_shows():
     asked = Asked((SMALL, LARGE))
-    parts = [model(dispatch_s=4 / 11, host_exposed=e).call_s(asked, PAIR) for e in (0, 0.5, 1)]
+    parts = [model(dispatch_s=4 / 11, host_exposed=e).call_s((asked,), PAIR) for e in (0, 0.5, 1)]
     assert parts == pytest.approx([4.0, 4.0 * 2**0.5, 8.0])
-    assert model(host_exposed=0.5).call_s(asked, PAIR) == 4.0
+    assert model(host_exposed=0.5).call_s((asked,), PAIR) == 4.0
 
 
-def test_the_loss_takes_the_host_on_the_last_stage_alone():
-    report = StageReport({FunctionKind.FORWARD: 1.0, FunctionKind.BACKWARD: 2.0}, 0, 0, 0, 0, 0)
-    steps, cost = Steps(2, 4), model(loss_s=0.25, action_s=0.125)
-    first, last = (stage_times(report, PAIR, steps, cost, last=last) for last in (False, True))
-    assert (first.forward_s, last.forward_s) == (1.125, 1.375)
-    assert first.backward_s == last.backward_s == 2.125
+def test_a_loop_that_the_host_holds_up_is_not_hidden_behind_work_outside_it():
+    outside, loop = Asked((LARGE,)), Asked(((Work("float32", 0, 0, 1.0), 1.0),), times=10.0)
+    assert model(dispatch_s=0.25).call_s((outside, loop), PAIR) == 4.0 + 10 * 0.25
 
 
 def test_hosts_wait_for_each_other_at_collectives():
     asked = Asked((SMALL,), (SUM,))
-    device_s = model().call_s(asked, PAIR)
+    device_s = model().call_s((asked,), PAIR)
     assert device_s == pytest.approx(2 * 2 * (0.5 + 5 / 2 / 10))
-    assert model(dispatch_s=1.0, wait_s=3.0).call_s(asked, PAIR) == 10.0 + 2 * 3.0
+    assert model(dispatch_s=1.0, wait_s=3.0).call_s((asked,), PAIR) == 10.0 + 2 * 3.0
     group = Mesh((("x", 4),), (0, 1, 2, 3))
     wide = model(dispatch_s=1.0, wait_s=3.0)
     four = CostModel(msgspec.structs.replace(wide.cluster, levels=(Level("node", 4, 10.0, 0.5),)))
-    assert four.call_s(asked, group) == 10.0 + 2 * 3 * 3.0
+    assert four.call_s((asked,), group) == 10.0 + 2 * 3 * 3.0
