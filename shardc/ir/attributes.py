@@ -1,4 +1,4 @@
-"""The names of the attributes in which the compiler's state lives, and typed access to them."""
+"""The names of the attributes that hold the compiler's state, and typed access to them."""
 
 from collections.abc import Iterable
 
@@ -8,21 +8,21 @@ from jax.extend.mlir import ir
 from shardc.plan.function_kind import FunctionKind
 
 NUM_MICROBATCHES = "shardc.num_microbatches"  # module: int
-RUNS = "shardc.runs"  # module: why its microbatches are run through several times
+RUNS = "shardc.runs"  # module: why its microbatches need several sweeps
 NUM_STAGES = "shardc.num_stages"  # module: int, copies included
 NUM_REPLICAS = "shardc.num_replicas"  # module: int, copies of each stage; absent: 1
 NUM_SLICES = "shardc.num_slices"  # module: int, token slices of each microbatch; absent: 1
-CLUSTER = "shardc.cluster"  # module: data, the Cluster that it was planned for
+CLUSTER = "shardc.cluster"  # module: data, the Cluster that the plan is for
 STAGE_REPORTS = "shardc.stage_reports"  # module: data, a StageReport per stage
-LOOKUPS = "shardc.lookups"  # module: how many of its products with one-hot matrices are lookups now
-FISSIONS = "shardc.fissions"  # module: how many of its loops have become two
-ROW_CONFLICTS = "shardc.row_conflicts"  # module: stacks whose rows lie along two dims
+LOOKUPS = "shardc.lookups"  # module: number of one-hot products replaced by lookups
+FISSIONS = "shardc.fissions"  # module: number of loops that fission has split
+ROW_CONFLICTS = "shardc.row_conflicts"  # module: stacks with rows along two dims
 HOST_CALLS = "shardc.host_calls"  # module: [array<i64: number of a callback, results it takes>]
-SILENT_CALLS = "shardc.silent_calls"  # module: source positions of callbacks that are left out
+SILENT_CALLS = "shardc.silent_calls"  # module: source positions of dropped callbacks
 PLACEMENTS = "shardc.placements"  # module: source positions of values put into other memories
 NAME = "shardc.name"  # argument: the user's name for it
-UNNAMED = "shardc.unnamed"  # argument: unit; its name is made up, as a file has none
-ARRIVAL = "shardc.arrival"  # argument: data, the Arrival: where it lies when the step is called
+UNNAMED = "shardc.unnamed"  # argument: unit; its name is generated, as the file has none
+ARRIVAL = "shardc.arrival"  # argument: data, the Arrival: where it is when the step is called
 BATCH_AXIS = "shardc.batch_axis"  # argument: [number of its batch, dim, parts it has]
 BATCH_DIM = "shardc.batch_dim"  # argument, accumulate: int
 ORIGIN = "shardc.origin"  # op of main: its position before loops were cut, its first iteration
@@ -35,14 +35,16 @@ KIND = "shardc.kind"  # accumulate: "sum" | "concat"; function: its FunctionKind
 ROUND = "shardc.round"  # function: int
 VALUE = "shardc.value"  # function argument and result: id of the value
 PER_MICROBATCH = "shardc.per_microbatch"  # function argument and result: unit
-IN_SHARDINGS = "shardc.in_shardings"  # op: the shardings it wants its operands in
+IN_SHARDINGS = "shardc.in_shardings"  # op: the shardings that it requires of its operands
 REDUCE_AXES = "shardc.reduce_axes"  # reduce op: axes over which it all-reduces its own result
-ASKED = "shardc.asked"  # argument and op of a stage function: how it, or its result, must lie
+ASKED = (
+    "shardc.asked"  # argument and op of a stage function: its required sharding, or its result's
+)
 GLOBAL_TYPE = "shardc.global_type"  # argument, result of a local program: type over the mesh
 SHARDING = "sdy.sharding"  # op, argument, result: Shardy's own
 
 ACCUMULATE = "shardc.accumulate"  # custom call: sum or concatenation over the microbatches
-MICROBATCH_INDEX = "shardc.microbatch_index"  # custom call: which microbatch this is
+MICROBATCH_INDEX = "shardc.microbatch_index"  # custom call: the index of the current microbatch
 
 
 def int_attr(value: int) -> ir.Attribute:
@@ -61,7 +63,7 @@ def data_attr(value: object) -> ir.Attribute:
 
 
 def data_of[Data](attribute: ir.Attribute, kind: type[Data]) -> Data:
-    """The plan data that `data_attr` put into an attribute."""
+    """The plan data that `data_attr` wrote into an attribute."""
     return msgspec.json.decode(ir.StringAttr(attribute).value, type=kind)
 
 
@@ -83,7 +85,7 @@ def get_str(op: ir.Operation, name: str) -> str | None:
 
 
 def function_kind(function: ir.Operation) -> FunctionKind | None:
-    """What a stage function is for; None for a function of a module without stages."""
+    """The kind of a stage function; None for a function of a module without stages."""
     text = get_str(function, KIND)
     return None if text is None else FunctionKind(text)
 
@@ -127,5 +129,5 @@ def set_result_attrs(function: ir.Operation, attrs: list[dict[str, ir.Attribute]
 
 
 def is_local(function: ir.Operation) -> bool:
-    """Whether a function is a per-device program already (shardc-localize has run)."""
+    """Whether a function is already a per-device program (shardc-localize has run)."""
     return any(GLOBAL_TYPE in attrs for attrs in arg_attrs(function) + result_attrs(function))

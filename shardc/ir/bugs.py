@@ -1,4 +1,4 @@
-"""What no user can cause: said with a code, a place, and a file to attach to a report."""
+"""Internal errors: reported with a code, a place, and a reproducer to attach to a report."""
 
 import importlib
 import os
@@ -25,15 +25,15 @@ def bugs_while(
     options: str = "",
     but: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Turns whatever arises inside and has no code into a BugError (SHARDC-999).
+    """Turns any exception without a code into a BugError (SHARDC-999).
 
-    Nothing of the user's own may run inside. Interrupts and a lack of memory are no bugs.
+    No user code may run inside. Interrupts and out-of-memory errors are not bugs.
 
     Args:
-        but: exceptions that others raise inside, which stay as they are.
+        but: exceptions of other libraries, which pass through unchanged.
         doing: "planning", as in "while planning".
-        module: what the reproducer holds, as it was before; None: there is none yet.
-        options: what it was done with, for the reproducer.
+        module: the module before the failure, for the reproducer; None: there is none yet.
+        options: the options in use, for the reproducer.
     """
     try:
         yield
@@ -53,11 +53,11 @@ def bug_of(
     recipe: str = "",
     now: ir.Operation | None = None,
 ) -> BugError:
-    """The error that says all of `error` that a report needs.
+    """The BugError for `error`, with everything that a report needs.
 
     Args:
         before: the module from which `recipe` (a command, options) reproduces the failure.
-        now: the module that was being worked on, in which the op is looked for.
+        now: the module at the time of the failure, which is searched for the op.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith(_HOME)]
@@ -86,10 +86,10 @@ def _write(comments: list[str], module: ir.Operation) -> str:
 
 
 def _op_of(trace: TracebackType | None, module: ir.Operation | None) -> str | None:
-    """The op of `module` that the innermost frame that knows one was at."""
+    """The op of `module` in the innermost frame that has one as a local variable."""
     if module is None:
         return None
-    alive = set(walk(module))  # a name in a frame may stand for an op that is gone
+    alive = set(walk(module))  # a local variable may hold an erased op
     for frame, _ in reversed(list(traceback.walk_tb(trace))):
         for value in frame.f_locals.values():
             op = value.operation if isinstance(value, ir.OpView) else value

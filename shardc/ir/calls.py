@@ -1,9 +1,9 @@
-"""Calls of functions that stay calls: what is known of one.
+"""Summaries of functions that stay calls.
 
-A call is kept where replacing all calls by what they run would make the program too large. What its
-function does is known by factors, as in a sharding rule: a factor is one dim of some arguments and
-results along which the function does the same to each part, all the way through. The pass
-`shardc-summarize-calls` finds them and writes, with -1 for a dim that is needed whole:
+A call stays if inlining all calls would make the program too large. A summary describes its
+function by factors, as in a sharding rule: a factor is one dim of some arguments and results along
+which the whole function treats all parts alike. The pass `shardc-summarize-calls` finds the factors
+and writes, with -1 for a dim that must stay whole:
 
     on function and calls   shardc.factors = [array<i64: 0, -1>, ...]   arguments, then results
                             shardc.factor_sizes = array<i64: 8>         how finely each can be cut
@@ -36,14 +36,14 @@ Factors = tuple[tuple[int, ...], ...]  # of each value, of each dim: the factor,
 
 
 class CallCost(NamedTuple):
-    """What a call costs on whole values.
+    """The cost of a call on whole values.
 
     Attributes:
-        flops: of all that it runs.
-        bytes_read: memory traffic, as of `OpCost`.
+        flops: of all its ops.
+        bytes_read: memory traffic, as in `OpCost`.
         bytes_written: likewise.
-        heavy_flops: of the matrix products and convolutions in it.
-        inner_bytes: what lives inside at most, besides arguments and results.
+        heavy_flops: of its matrix products and convolutions.
+        inner_bytes: peak bytes of live values inside, besides arguments and results.
     """
 
     flops: int
@@ -54,12 +54,12 @@ class CallCost(NamedTuple):
 
 
 class CallFacts(NamedTuple):
-    """What is known of a function that is called.
+    """The summary of a called function.
 
     Attributes:
         factors: of its arguments, then of its results.
-        sizes: into how many parts each factor can be cut.
-        summed: of each result the factors such that the results of the parts are to be added.
+        sizes: maximum number of parts of each factor.
+        summed: for each result the factors over which it is a partial sum.
         cost: of one call.
     """
 
@@ -69,31 +69,31 @@ class CallFacts(NamedTuple):
     cost: CallCost
 
     def cut(self, shares: Sequence[Fraction]) -> "CallFacts":
-        """The facts of the function that works on the share `shares[f]` of each factor f."""
+        """The summary of the function on the share `shares[f]` of each factor f."""
         sizes = tuple(int(size * share) for size, share in zip(self.sizes, shares, strict=True))
         cost = CallCost(*(int(each * prod(shares)) for each in self.cost))
         return CallFacts(self.factors, sizes, self.summed, cost)
 
 
 def called(op: ir.Operation) -> str | None:
-    """Symbol of the function that `op` runs; None if it runs none."""
+    """Symbol of the function that `op` calls; None if it calls none."""
     field = _CALLEE.get(op.name)
     return str(ir.FlatSymbolRefAttr(op.attributes[field]).value) if field else None
 
 
 def full_name(op: ir.Operation) -> str:
-    """`stablehlo.add`, or with what it calls: `stablehlo.custom_call @target`."""
+    """`stablehlo.add`, or with its call target: `stablehlo.custom_call @target`."""
     target = call_target(op) or called(op)
     return f"{op.name} @{target}" if target else op.name
 
 
 def set_callee(call: ir.Operation, name: str) -> None:
-    """Lets a call run another function."""
+    """Changes the callee of a call."""
     call.attributes[_CALLEE[CALL]] = ir.FlatSymbolRefAttr.get(name)
 
 
 def calls_in(op: ir.Operation) -> Iterator[ir.Operation]:
-    """The calls inside `op`, those in loops and branches too."""
+    """The calls nested in `op`, including those in loops and branches."""
     return (inner for inner in walk(op) if inner.name == CALL)
 
 
@@ -103,7 +103,7 @@ def functions_by_name(module: ir.Operation) -> dict[str, ir.Operation]:
 
 
 def write_facts(op: ir.Operation, facts: CallFacts) -> None:
-    """Writes on a function or a call what is known of it."""
+    """Writes the summary of a function or a call on it."""
     op.attributes[_FACTORS] = factors_attr(facts.factors)
     op.attributes[_FACTOR_SIZES] = ir.DenseI64ArrayAttr.get(facts.sizes)
     op.attributes[_SUMMED] = factors_attr(facts.summed)
@@ -111,7 +111,7 @@ def write_facts(op: ir.Operation, facts: CallFacts) -> None:
 
 
 def facts_of(op: ir.Operation) -> CallFacts | None:
-    """What is known of a function or call; None before `shardc-summarize-calls` and of all else."""
+    """The summary of a function or call; None before `shardc-summarize-calls` and for other ops."""
     if op.name not in (CALL, "func.func") or _FACTORS not in op.attributes:
         return None
     return CallFacts(

@@ -8,7 +8,7 @@ from shardc.ir.walk import walk
 
 
 def captures(op: ir.Operation) -> list[ir.Value]:
-    """The values from outside that the ops in the regions of `op` use, once each."""
+    """The values that the regions of `op` capture, without duplicates."""
     inside: set[ir.Value] = set()
     used: dict[ir.Value, None] = {}
 
@@ -27,7 +27,7 @@ def captures(op: ir.Operation) -> list[ir.Value]:
 
 
 def inputs(op: ir.Operation) -> list[ir.Value]:
-    """The values `op` uses: its operands, then what its regions capture and are no operands."""
+    """The operands of `op`, then the captures of its regions that are not operands."""
     found = list(op.operands)
     if len(op.regions) == 0:
         return found
@@ -36,7 +36,7 @@ def inputs(op: ir.Operation) -> list[ir.Value]:
 
 
 def replace_inputs(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> None:
-    """Replaces what `op` and the ops in its regions use; values not in `mapping` stay."""
+    """Replaces operands of `op` and of the ops in its regions; values not in `mapping` stay."""
     for each in [op, *walk(op)] if len(op.regions) > 0 else [op]:
         for position, value in enumerate(each.operands):
             if value in mapping:
@@ -53,7 +53,7 @@ def clone_op(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> ir.Opera
 def hollow_copy(
     op: ir.Operation, operands: Sequence[ir.Value], result_types: Sequence[ir.Type]
 ) -> ir.Operation:
-    """An op like `op` at the current insertion point, its regions still without blocks."""
+    """An op like `op` at the current insertion point, with empty regions."""
     return ir.Operation.create(
         op.name,
         results=list(result_types),

@@ -1,24 +1,24 @@
-"""What constants hold."""
+"""Reading and creating constants."""
 
 import re
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-# Ops whose result is filled with what fills their operand.
+# Ops whose result is a splat of the same element if their operand is a splat.
 _KEEP = """stablehlo.broadcast_in_dim stablehlo.convert stablehlo.reshape stablehlo.transpose
     sdy.all_gather sdy.all_slice sdy.all_to_all sdy.reshard""".split()
-_SUM = ("sdy.all_reduce", "sdy.reduce_scatter")  # the same, of zeros
+_SUM = ("sdy.all_reduce", "sdy.reduce_scatter")  # these only keep splats of zero
 
 
 def is_zero(value: ir.Value) -> bool:
-    """Whether `value` is known to be all zeros: a constant, or one that was only reshaped."""
+    """Whether `value` is known to be all zeros: a constant zero, possibly reshaped or cast."""
     return splat(value) == 0
 
 
 def splat(value: ir.Value) -> complex | None:
-    """The number that fills a constant tensor, seen through broadcasts and reshapes; through
-    converts only 0 and 1, which every type holds."""
+    """The element of a splat constant, looking through broadcasts and reshapes; through converts
+    only for 0 and 1, which every type holds."""
     op, summed, converted = value.owner, False, False
     while isinstance(op, ir.Operation | ir.OpView) and op.operation.name in (*_KEEP, *_SUM):
         summed = summed or op.operation.name in _SUM
@@ -34,9 +34,9 @@ def splat(value: ir.Value) -> complex | None:
 
 
 def splat_text(op: ir.Operation) -> str | None:
-    """The element that fills a `stablehlo.constant`, as MLIR prints it: `1.0 : f32`; else None.
+    """The element of a splat `stablehlo.constant`, as MLIR prints it: `1.0 : f32`; else None.
 
-    The bindings cannot read complex elements, which are found in the printed op: `(1.0,0.0)`.
+    The bindings cannot read complex elements; these are parsed from the printed op: `(1.0,0.0)`.
     """
     if is_complex(op.results[0]):
         text = str(op.get_asm(large_elements_limit=1))
@@ -49,8 +49,8 @@ def splat_text(op: ir.Operation) -> str | None:
 
 
 def integer(type_: ir.Type, value: int) -> ir.Value:
-    """A constant of an integer tensor type, filled with `value`, which wraps around as the type's
-    arithmetic does: differences and products of its numbers may lie outside."""
+    """A splat of an integer tensor type. `value` wraps around as the type's arithmetic does, since
+    differences and products may be out of range."""
     element = ir.IntegerType(ir.RankedTensorType(type_).element_type)
     value %= 1 << element.width
     if not element.is_unsigned and value >> (element.width - 1):
@@ -61,7 +61,7 @@ def integer(type_: ir.Type, value: int) -> ir.Value:
 
 
 def zeros(type_: ir.Type) -> ir.Value:
-    """A constant of a tensor type: floats, integers or complex numbers."""
+    """A zero constant of a tensor type: floats, integers or complex numbers."""
     element = ir.RankedTensorType(type_).element_type
     text = "0"
     if isinstance(element, ir.ComplexType):

@@ -1,4 +1,4 @@
-"""MLIR contexts in which every dialect and pass that shardc uses is known."""
+"""MLIR contexts with every dialect and pass that shardc uses."""
 
 import functools
 

@@ -17,7 +17,7 @@ def bytecode(module: ir.Operation) -> bytes:
 
 
 def bare_bytecode(module: ir.Operation) -> bytes:
-    """A module as MLIR bytecode without the locations of its ops, which it loses."""
+    """A module as MLIR bytecode without locations; strips them from `module` too."""
     run_registered(module, "strip-debuginfo")
     return bytecode(module)
 
@@ -29,11 +29,11 @@ def copy_module(module: ir.Module) -> ir.Module:
 
 
 def module_digest(module: ir.Module, *, weak_types: bool = True) -> str:
-    """SHA-256 of a module, whatever the locations of its ops.
+    """SHA-256 of a module, independent of locations.
 
     Args:
-        weak_types: whether the only trace that JAX's weak types leave counts, converts to the type
-            that a value has already.
+        weak_types: whether converts to a value's own type count, the only trace of JAX's weak
+            types.
     """
     with module.context:
         bare = module.operation.clone()
@@ -53,7 +53,7 @@ def _drop_empty_converts(module: ir.Operation) -> None:
 
 
 class _Sink:
-    """A file that keeps nothing but the digest of what is written into it."""
+    """A file object that only digests what is written to it."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""What ops do besides giving results: side effects, and calls of the process that wrote them."""
+"""What ops do besides computing results: side effects, and calls of the host process."""
 
 import re
 
@@ -8,19 +8,19 @@ from shardc.ir.attributes import HOST_CALLS, PLACEMENTS, SILENT_CALLS, call_targ
 
 MARK = "has_side_effect"
 _STATEFUL = frozenset(f"stablehlo.{name}" for name in ("rng", "send", "recv"))
-# Calls that are marked, so that nobody drops them, and do nothing to values.
+# Calls that are marked as effects only to keep them alive.
 _INERT = frozenset(("annotate_device_placement", "shape_assertion", "dce_sink"))
 _TARGET = re.compile(r"python_\w*callback|callback_custom_call")
 
 
 def has_side_effect(op: ir.Operation, *, unmarked: bool = False) -> bool:
-    """Whether a custom call is marked to do more than give its results; `unmarked` without mark."""
+    """Whether a custom call is marked as having side effects; `unmarked` without a mark."""
     return bool(ir.BoolAttr(op.attributes[MARK]).value) if MARK in op.attributes else unmarked
 
 
 def must_run_once(op: ir.Operation) -> bool:
-    """Whether an op gives other results each time or does more than give them, on the device: a
-    second copy of it, on another stage or in another microbatch, would not be the same."""
+    """Whether an op is nondeterministic or has side effects on the device: a clone on another stage
+    or in another microbatch would not be equivalent."""
     if call_target(op) in _INERT:
         return False
     return op.name in _STATEFUL or has_side_effect(op)
@@ -33,13 +33,13 @@ def is_host_call(op: ir.Operation) -> bool:
 
 
 def callback_number(op: ir.Operation) -> int:
-    """Which of the callbacks of its program a callback calls."""
+    """Index of a callback op in the program's list of callbacks."""
     config = named_attributes(op.attributes["mhlo.backend_config"])
     return int(ir.IntegerAttr(config["index"]).value)
 
 
 def hoisted_calls(module: ir.Operation) -> list[tuple[int, tuple[int, ...]]]:
-    """What shardc-hoist-host-calls found: number of a callback, and the results that it takes."""
+    """The calls that shardc-hoist-host-calls hoisted: callback number, and the results it takes."""
     if HOST_CALLS not in module.attributes:
         return []
     numbers = [
@@ -58,7 +58,7 @@ def silent_calls(module: ir.Operation) -> list[str]:
 
 
 def placements(module: ir.Operation) -> list[str]:
-    """Source positions of the values that the program puts into another memory on its way."""
+    """Source positions of intermediate values that the program places in another memory."""
     if PLACEMENTS not in module.attributes:
         return []
     return [str(ir.StringAttr(each).value) for each in ir.ArrayAttr(module.attributes[PLACEMENTS])]

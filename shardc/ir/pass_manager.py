@@ -1,4 +1,4 @@
-"""Passes written in Python, and the C++ ones that jaxlib registers."""
+"""Passes written in Python, and the C++ passes that jaxlib registers."""
 
 import dataclasses
 import shlex
@@ -15,8 +15,8 @@ from shardc.solver.interrupt import poll
 
 
 def options(each: "Pass | type[Pass]") -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of a pass that text can set; the others have `repr=False`: what an analysis found
-    in the very module that is rewritten, where the caller has asked for it already."""
+    """The fields of a pass that text can set. The others have `repr=False`: analysis results for
+    the same module that the caller already has."""
     return tuple(field for field in dataclasses.fields(each) if field.repr)
 
 
@@ -26,8 +26,8 @@ class Pass:
 
     Attributes:
         name: the command name, `shardc-...`.
-        never_refuses: why the pass has no failure test, where it cannot refuse anything.
-        changes_types: results of functions may get other element types.
+        never_refuses: why the pass cannot refuse anything, and so has no failure test.
+        changes_types: whether results of functions may get other element types.
     """
 
     name: ClassVar[str]
@@ -35,7 +35,7 @@ class Pass:
     changes_types: ClassVar[bool] = False
 
     def __str__(self) -> str:
-        """As `shardc-opt --passes` reads it; options that have their defaults are left out."""
+        """The pass in the syntax of `shardc-opt --passes`, without options at their defaults."""
         changed = [
             f"{option.name.replace('_', '-')}={_print_value(getattr(self, option.name))}"
             for option in options(self)
@@ -44,7 +44,7 @@ class Pass:
         return f"{self.name}{{{' '.join(changed)}}}" if changed else self.name
 
     def apply(self, module: ir.Operation) -> None:
-        """Rewrites `module` in place; raises ShardcError where it refuses."""
+        """Rewrites `module` in place; raises ShardcError if it refuses the module."""
         raise NotImplementedError
 
 
@@ -54,7 +54,7 @@ _watchers: list[Watcher] = []
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """Has `watcher` called with each pass that has run, and the module behind it."""
+    """Inside, calls `watcher` after each pass, with the pass and the module."""
     _watchers.append(watcher)
     try:
         yield
@@ -63,10 +63,10 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
 
 def run_passes(module: ir.Module, passes: Sequence[Pass], *, verify: bool = True) -> None:
-    """Applies passes in order and has MLIR verify the module after each.
+    """Applies passes in order; MLIR verifies the module after each.
 
     Raises:
-        ShardcError: what a pass refuses.
+        ShardcError: a pass refuses the module.
         BugError: SHARDC-999, a pass failed or left invalid IR; its reproducer runs with shardc-opt.
     """
     before = module.operation.clone()
@@ -88,7 +88,7 @@ def run_passes(module: ir.Module, passes: Sequence[Pass], *, verify: bool = True
 
 
 def print_passes(passes: Sequence[Pass]) -> str:
-    """The passes as `shardc-opt --passes` reads them, the inverse of `parse_passes`."""
+    """The passes in the syntax of `shardc-opt --passes`, the inverse of `parse_passes`."""
     return ",".join(map(str, passes))
 
 

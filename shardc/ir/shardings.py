@@ -1,4 +1,4 @@
-"""Shardings between Shardy's attributes and shardc's own data."""
+"""Conversion of shardings between Shardy's attributes and shardc's data."""
 
 from collections.abc import Mapping, Sequence
 
@@ -47,7 +47,7 @@ def mesh_name(attribute: ir.Attribute) -> str:
 
 
 def result_shardings(op: ir.Operation) -> list[TensorSharding] | None:
-    """The shardings of an op's results, or None if it has none written."""
+    """The shardings of an op's results, or None without the attribute."""
     if SHARDING not in op.attributes:
         return None
     per_value = sdy.TensorShardingPerValueAttr(op.attributes[SHARDING])
@@ -61,7 +61,7 @@ def set_result_shardings(op: ir.Operation, shardings: Sequence[TensorSharding], 
 
 
 def operand_shardings(op: ir.Operation) -> list[TensorSharding] | None:
-    """The shardings that an op wants its operands in (`shardc.in_shardings`), or None."""
+    """The shardings that an op requires of its operands (`shardc.in_shardings`), or None."""
     if IN_SHARDINGS not in op.attributes:
         return None
     return [from_attr(attr) for attr in ir.ArrayAttr(op.attributes[IN_SHARDINGS])]
@@ -76,7 +76,7 @@ MESH_DEVICES = "shardc.mesh_devices"  # module: mesh name -> device ids, row-maj
 
 
 def meshes(module: ir.Operation) -> dict[str, Mesh]:
-    """Every `sdy.mesh` of a module by symbol name, with the devices it lies on."""
+    """Every `sdy.mesh` of a module by symbol name, with its devices."""
     placed: dict[str, tuple[int, ...]] = {}
     if MESH_DEVICES in module.attributes:
         for name, ids in named_attributes(module.attributes[MESH_DEVICES]).items():
@@ -108,7 +108,7 @@ def add_mesh(module: ir.Operation, name: str, mesh: Mesh) -> None:
         sdy.MeshOp(name, sdy.MeshAttr.get(axes))
 
 
-# The collectives of Shardy that shardc emits -> the attribute that says how their result lies.
+# The Shardy collectives that shardc emits -> the attribute with the sharding of their result.
 RESHARDING_OPS = {
     "sdy.reshard": "sharding",
     "sdy.all_gather": "out_sharding",
@@ -120,9 +120,10 @@ RESHARDING_OPS = {
 
 
 def value_shardings(function: ir.Operation) -> dict[ir.Value, ir.Attribute]:
-    """`#sdy.sharding` of each argument and op result of a function that has one written.
+    """`#sdy.sharding` of each argument and op result of a function that has the attribute.
 
-    Ops in control flow count too, and what a loop carries lies inside it as its result does.
+    Ops in control flow count too; a carried value has the same sharding inside the loop as the
+    loop's result.
     """
     found: dict[ir.Value, ir.Attribute] = {}
     for value, attrs in zip(body(function).arguments, arg_attrs(function), strict=True):
@@ -144,7 +145,7 @@ def value_shardings(function: ir.Operation) -> dict[ir.Value, ir.Attribute]:
 def sharding_or_replicated(
     value: ir.Value, written: Mapping[ir.Value, ir.Attribute]
 ) -> TensorSharding:
-    """The sharding of `value` out of `value_shardings`; replicated where none is written."""
+    """The sharding of `value` in `value_shardings`; replicated if absent."""
     if value in written:
         return from_attr(written[value])
     return TensorSharding.replicated(len(shape_of(value)))
@@ -163,7 +164,7 @@ def local_shape(shape: Sequence[int], sharding: TensorSharding, mesh: Mesh) -> t
 
 
 def local_type(type: ir.Type, sharding: TensorSharding, mesh: Mesh) -> ir.Type:
-    """Type of one device's part of a tensor; a type that is no tensor stays."""
+    """Type of one device's part of a tensor; other types are unchanged."""
     if not isinstance(type, ir.RankedTensorType):
         return type
     return ir.RankedTensorType.get(local_shape(type.shape, sharding, mesh), type.element_type)

@@ -6,7 +6,7 @@ import re
 
 from jax.extend.mlir import ir
 
-_FLOATS: dict[type[ir.Type], str] = {  # the frequent ones, without the way through text
+_FLOATS: dict[type[ir.Type], str] = {  # the frequent ones, to avoid printing the type
     ir.F16Type: "float16",
     ir.BF16Type: "bfloat16",
     ir.F32Type: "float32",
@@ -27,14 +27,14 @@ def shape_of(value: ir.Value) -> tuple[int, ...]:
 
 
 def dtype_of(value: ir.Value) -> str:
-    """NumPy/ml_dtypes name of a tensor's elements, such as "bfloat16"; "" for what is no tensor."""
+    """NumPy/ml_dtypes name of a tensor's elements, such as "bfloat16"; "" for other types."""
     if not isinstance(value.type, ir.RankedTensorType):
         return ""
     return dtype_name(value.type.element_type)
 
 
 def dtype_name(element_type: ir.Type) -> str:
-    """NumPy/ml_dtypes name of an element type; the MLIR text for what they do not have."""
+    """NumPy/ml_dtypes name of an element type; its MLIR text if they have none."""
     known = _FLOATS.get(type(element_type))
     if known is not None:
         return known
@@ -52,7 +52,7 @@ def dtype_name(element_type: ir.Type) -> str:
 
 @functools.cache
 def itemsize(dtype: str) -> int:
-    """Bytes of one element; parts of a byte count as one, and so does what is unknown."""
+    """Bytes of one element; sub-byte and unknown types count as one byte."""
     if dtype == "bool":
         return 1
     match = re.match(r"[a-z]+(\d+)", dtype)
@@ -60,9 +60,9 @@ def itemsize(dtype: str) -> int:
 
 
 def sum_type(whole: ir.Type) -> ir.Type:
-    """How partial sums of a tensor type are kept until they are added up: narrow floats as f32.
+    """The type of partial sums of a tensor type until they are reduced: f32 for narrow floats.
 
-    Rounded one by one, partial sums that nearly cancel would leave little but their roundings.
+    If each were rounded, the sum of partial sums that nearly cancel would be mostly rounding error.
     """
     if not isinstance(whole, ir.RankedTensorType):
         return whole
@@ -72,7 +72,7 @@ def sum_type(whole: ir.Type) -> ir.Type:
 
 
 def sum_dtype(dtype: str) -> str:
-    """Name of the elements of a tensor while it is a partial sum, as `sum_type` has it."""
+    """Element type name of a tensor while it is a partial sum: see `sum_type`."""
     return "float32" if dtype.startswith(_SUMMED_WIDER) else dtype
 
 
@@ -82,10 +82,10 @@ def sum_itemsize(value: ir.Value) -> int:
 
 
 def num_elements(value: ir.Value) -> int:
-    """Elements of a tensor; 0 for what is no tensor."""
+    """Number of elements of a tensor; 0 for other types."""
     return math.prod(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else 0
 
 
 def num_bytes(value: ir.Value) -> int:
-    """Bytes of a whole tensor; 0 for what is no tensor."""
+    """Bytes of a whole tensor; 0 for other types."""
     return num_elements(value) * itemsize(dtype_of(value))

@@ -1,4 +1,4 @@
-"""Shardings that the user asks for, as they stand in a module: what a planner may not change."""
+"""User shardings, as written in a module: constraints that a planner must satisfy."""
 
 import msgspec
 from jax.extend.mlir import ir
@@ -9,11 +9,11 @@ from shardc.plan.layout import Mesh, TensorSharding
 
 USER_MESH = "user"  # symbol of the one mesh that all such shardings refer to
 CONSTRAINT = "sdy.sharding_constraint"
-ASKED_BY = "shardc.asked_by"  # argument: the pattern or argument of shardc.jit that asked
+ASKED_BY = "shardc.asked_by"  # argument: the pattern or jit argument that its sharding comes from
 
 
 class UserSharding(msgspec.Struct, frozen=True):
-    """What a sharding of the user's demands of a value.
+    """What a user sharding requires of a value.
 
     Attributes:
         dims: for each dim the axes that must split it, major to minor.
@@ -27,16 +27,16 @@ class UserSharding(msgspec.Struct, frozen=True):
 
     @property
     def asks_nothing(self) -> bool:
-        """Whether the value may lie as it likes, partial sums included."""
+        """Whether it allows every sharding of the value, partial sums included."""
         return bool(self.dims) and all(self.is_open) and not (any(self.dims) or self.replicated)
 
     @property
     def least(self) -> TensorSharding:
-        """The sharding that does what is demanded and no more."""
+        """The sharding with the required axes only."""
         return TensorSharding(self.dims)
 
     def allows(self, lies: TensorSharding) -> bool:
-        """Whether a value that lies like this is as demanded; partial sums never are."""
+        """Whether a value with the sharding `lies` satisfies it; partial sums never do."""
         if lies.unreduced or set(lies.axes).intersection(self.replicated):
             return False
         return len(lies.dims) == len(self.dims) and all(
@@ -45,11 +45,11 @@ class UserSharding(msgspec.Struct, frozen=True):
         )
 
     def only(self, options: tuple[TensorSharding, ...]) -> tuple[TensorSharding, ...]:
-        """Those of `options` that are as demanded, the least first, among `options` or not."""
+        """`least`, whether among `options` or not, then the other `options` that satisfy it."""
         return tuple(dict.fromkeys([self.least, *filter(self.allows, options)]))
 
     def with_dim(self, position: int) -> "UserSharding":
-        """The same for the value with another, whole dim at `position`."""
+        """The user sharding of the value with an additional, whole dim at `position`."""
 
         def insert[T](values: tuple[T, ...], new: T) -> tuple[T, ...]:
             return (*values[:position], new, *values[position:])
@@ -58,7 +58,7 @@ class UserSharding(msgspec.Struct, frozen=True):
 
 
 def read_user_sharding(attribute: ir.Attribute, place: str | None = None) -> UserSharding:
-    """Reads `#sdy.sharding` of a user, which stands at `place` in the source.
+    """Reads a user's `#sdy.sharding`, which is at `place` in the source.
 
     Raises:
         PlanError: SHARDC-202, a part of an axis, or a partial sum.
@@ -101,10 +101,10 @@ def print_user_sharding(asked: UserSharding) -> str:
 
 
 def parse_user_sharding(words: str, rank: int) -> UserSharding | None:
-    """What `-,x*y,?` asks of a value of `rank` dims: per dim axes joined by `*`, `-` for a whole
-    dim, `?` for (or behind) what further axes may split. None if it names too many dims.
+    """Parses `-,x*y,?` for a value of `rank` dims: per dim axes joined by `*`, `-` for a whole dim,
+    `?` (alone or as a suffix) if further axes may split it. None if it names too many dims.
 
-    Dims that are left out are whole; `-` for dims that there are not asks nothing.
+    Omitted dims are whole; `-` for dims beyond `rank` is ignored.
     """
     given = [word.strip() for word in words.split(",")]
     while len(given) > rank and given[-1] in ("-", ""):

@@ -1,4 +1,4 @@
-"""Going through a module: functions, the ops of a block, every op inside an op."""
+"""Traversal of a module: functions, ops of a block, nested ops; and source positions."""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -13,9 +13,9 @@ _OWN_FILES = str(Path(__file__).parents[1]) + "/"
 
 
 def functions(module: ir.Operation) -> Iterator[ir.Operation]:
-    """The functions of a module that run by themselves, in order: no private ones.
+    """The public functions of a module, in order.
 
-    What is private after calls are inlined belongs to the custom calls that name it.
+    After inlining, private functions belong to the custom calls that refer to them.
     """
     return (f for f in all_functions(module) if not is_private(f))
 
@@ -28,7 +28,7 @@ def all_functions(module: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def is_private(function: ir.Operation) -> bool:
-    """Whether only other functions of the module can run this one."""
+    """Whether only other functions of the module can call this one."""
     if "sym_visibility" not in function.attributes:
         return False
     return str(ir.StringAttr(function.attributes["sym_visibility"]).value) == "private"
@@ -45,15 +45,15 @@ def ops(function: ir.Operation) -> list[ir.Operation]:
 
 
 RETURN = "stablehlo.return"  # ends a region
-# Control flow: ops whose regions run as they stand, on any values from outside.
+# Control flow: ops whose regions execute and may capture values.
 CONTROL_FLOW = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
 
 
 def nested_ops(function: ir.Operation) -> list[ir.Operation]:
-    """The ops of a function in program order, its terminator excluded: each op of control flow is
-    followed by the ops of its regions, the `stablehlo.return` of each region included.
+    """The ops of a function in pre-order, without its terminator: the ops in regions of control
+    flow, each region's `stablehlo.return` included, follow their parent op.
 
-    These are the ops that have shardings of their own, but for the returns.
+    All of them except the returns have shardings.
     """
     found: list[ir.Operation] = []
 
@@ -85,23 +85,23 @@ def terminator(function: ir.Operation) -> ir.Operation:
 
 
 def block_terminator(block: ir.Block) -> ir.Operation:
-    """The op that ends a block."""
+    """The terminator of a block."""
     return block.operations[len(block.operations) - 1].operation
 
 
 def defining_op(value: ir.Value) -> ir.Operation | None:
-    """The op whose result `value` is; None of an argument of a block."""
+    """The op that defines `value`; None for a block argument."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation
 
 
 def parent_of(value: ir.Value) -> ir.Operation:
-    """The op in whose region `value` is the argument of a block."""
+    """The op whose region has the block argument `value`."""
     return ir.BlockArgument(value).owner.owner.operation
 
 
 def is_inside(op: ir.Operation, outer: ir.Operation) -> bool:
-    """Whether `op` stands in a region of `outer`, however deep."""
+    """Whether `op` is nested in a region of `outer`, at any depth."""
     parent = op.parent
     while parent is not None and parent.operation != outer:
         parent = parent.operation.parent
@@ -109,7 +109,7 @@ def is_inside(op: ir.Operation, outer: ir.Operation) -> bool:
 
 
 def walk(op: ir.Operation) -> Iterator[ir.Operation]:
-    """Every op inside `op`, depth first, `op` itself excluded."""
+    """Every op nested in `op`, depth first, without `op` itself."""
     for region in op.regions:
         for block in region.blocks:
             for inner in list(block.operations):
@@ -139,7 +139,7 @@ def main_function(module: ir.Operation) -> ir.Operation:
 
 
 def where(op: ir.Operation) -> str:
-    """Source position of `op` as a person reads it: `train.py:41 (step)`, or the op's location."""
+    """Human-readable source position of `op`: `train.py:41 (step)`, or the op's location."""
     return readable_location(op.location)
 
 
@@ -185,8 +185,8 @@ def positions(location: ir.Location) -> Iterator[tuple[str, int, str]]:
 
 
 def names_of(op: ir.Operation) -> tuple[str, ...]:
-    """What a pattern may mean by `op`: its name, with and without the dialect, JAX's path to it
-    such as `jit(step)/mlp/dot_general`, and its source position."""
+    """The names by which a pattern may match `op`: its name, with and without the dialect, its JAX
+    paths such as `jit(step)/mlp/dot_general`, and its source position."""
     return (op.name, op.name.partition(".")[2], *location_names(op.location), where(op))
 
 

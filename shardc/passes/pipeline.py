@@ -53,16 +53,16 @@ NORMALIZE: tuple[Pass, ...] = (
     DropCollectives(),
     # Because a constraint on one device would stand between an op and its user as a barrier.
     StripShardings(),
-    # After it, because only shardings that say something must agree on a mesh.
+    # After it, because only nontrivial shardings must agree on a mesh.
     AdoptShardings(),
-    # Because CHLO ops have no sharding rules; their StableHLO expansions have.
+    # Because CHLO ops have no sharding rules; their StableHLO lowerings do.
     LegalizeChlo(),
-    # Because what a loop only carries along would hide from later passes what it is.
+    # Because later passes know nothing about a value that a loop carries, even if it is invariant.
     SimplifyLoops(),
-    # After it, because a table that a loop carries along is no longer seen as a parameter; early,
-    # because every later pass would take the products for the heaviest work of a step.
+    # After it, because a table carried by a loop would not be recognized as a parameter; early,
+    # because to every later pass the products would be the heaviest work of a step.
     LookUpRows(),
-    # Because an op that indexes the batch by its own position seems to need all of it.
+    # Because an op that indexes the batch by an iota would seem to need the whole batch.
     BatchIndices(),
     # After loops are simplified, because only then a stack is seen to come from outside; before
     # dead ops go, because the transposes become dead.
@@ -70,12 +70,12 @@ NORMALIZE: tuple[Pass, ...] = (
     # Because the expansions and JAX leave dead ops that would each cost a decision, and constants
     # inside loops that the next pass can only merge outside.
     Canonicalize(),
-    # After it, because inlining has put equal ops side by side: constants, casts, broadcasts.
+    # After it, because inlining leaves equal ops in one block: constants, casts, broadcasts.
     Cse(),
     # After it, because what is there twice for no reason has become one value; before the step is
     # cut, because then the two copies are in functions that round in their own ways.
     CompareOneCopy(),
-    # Last, because it says of the final ops what they do.
+    # Last, because it summarizes the final ops.
     SummarizeCalls(),
 )
 
@@ -100,19 +100,19 @@ NORMALIZE: tuple[Pass, ...] = (
 # planned, for a hand-written plan), plan-shardings or apply-shardings.
 
 LOCAL_LOWERING: tuple[Pass, ...] = (
-    # First, because from here on every disagreement between two ops is an op itself.
+    # First, because it makes every mismatch of shardings explicit as an op.
     InsertReshards(),
-    # Before localising, because each step's sharding says which part of the value a device holds.
+    # Before localising, because the sharding of each step defines the part that a device holds.
     LowerCollectives(),
-    # After them, because it makes whole types per-device types, and then shardings mean nothing.
+    # After them, because it turns global types into local ones, and local values have no shardings.
     Localize(),
-    # The last two, because they speak of what XLA does with the final ops.
+    # The last two, because they depend on how XLA treats the final ops.
     HideLoopEnds(),
     PinLayouts(),
 )
 
 XLA_LOWERING: tuple[Pass, ...] = (
-    # Because XLA's partitioner knows neither wanted operand shardings nor partial sums.
+    # Because XLA's partitioner knows neither operand shardings nor partial sums.
     AnnotateForXla(),
     # The last two, as above.
     HideLoopEnds(),

@@ -1,4 +1,4 @@
-"""What verifiers of forms share: a violation, and how one is stated."""
+"""Shared parts of the form verifiers: the error and how to raise it."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ class FormError(ShardcError):
 
 
 def expect(holds: bool, form: str, what: str, op: ir.Operation | None = None) -> None:
-    """Raises FormError where `holds` is false."""
+    """Raises FormError unless `holds`."""
     if not holds:
         raise FormError(form, what, op)
 

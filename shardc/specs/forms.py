@@ -1,4 +1,4 @@
-"""Which form holds behind which pass."""
+"""Which form holds after which pass."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from jax.extend.mlir import ir
 
 from shardc.specs import local, outlined, prepared, sharded, split
 
-# Passes that are not here promise nothing new: what held before them holds behind them.
+# All other passes preserve the form of their input.
 FORM_AFTER: dict[str, Callable[[ir.Operation], None]] = {
     "shardc-summarize-calls": prepared.verify,
     "shardc-split-microbatches": split.verify,
@@ -23,6 +23,6 @@ FORM_AFTER: dict[str, Callable[[ir.Operation], None]] = {
 
 
 def verify_after(pass_name: str, module: ir.Operation) -> None:
-    """Checks the form that a pass promises; FormError (SHARDC-999) where it does not hold."""
+    """Checks the form that a pass promises; FormError (SHARDC-999) if it does not hold."""
     if (verify := FORM_AFTER.get(pass_name)) is not None:
         verify(module)

@@ -1,4 +1,4 @@
-"""The local form: what one device of a stage runs."""
+"""The local form: the program of one device of a stage."""
 
 from jax.extend.mlir import ir
 
@@ -12,10 +12,10 @@ FORM = "local"
 
 
 def verify(module: ir.Operation) -> None:
-    """Checks a module behind `shardc-localize`.
+    """Checks a module after `shardc-localize`.
 
-    No op is Shardy's or has a sharding; each argument and result is the part of its whole type
-    that its sharding gives one device (a partial sum may go from function to function).
+    No op belongs to Shardy or has a sharding; each argument and result has the local type of its
+    global type and sharding (functions may pass partial sums to each other).
 
     Raises:
         FormError: SHARDC-999.

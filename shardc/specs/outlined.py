@@ -1,4 +1,4 @@
-"""The outlined form: one function per stage and purpose, tied together by ids of values."""
+"""The outlined form: one function per stage and kind, connected by value ids."""
 
 from jax.extend.mlir import ir
 
@@ -28,11 +28,11 @@ FORM = "outlined"
 
 
 def verify(module: ir.Operation) -> None:
-    """Checks a module behind `shardc-outline-stages`.
+    """Checks a module after `shardc-outline-stages`.
 
-    Each function says whose it is and what for; each of its arguments and results has an id, once;
-    what one function takes, another gives or the caller does; one id has one type. An accumulator,
-    which may hold partial sums, stays in its stage.
+    Each function has a stage and a kind; each of its arguments and results has a unique id; every
+    argument is a result of another function or an argument of the step; one id has one type. An
+    accumulator, which may hold partial sums, stays in its stage.
 
     Raises:
         FormError: SHARDC-999.
@@ -59,7 +59,7 @@ def verify(module: ir.Operation) -> None:
             stays = homes.setdefault(value, stage) == stage
             expect(stays, FORM, f"{value} belongs to two stages", function)
     for value, function in taken.items():
-        is_sum = is_accumulator(value)  # starts from zeros that the runtime makes
+        is_sum = is_accumulator(value)  # the runtime initializes it to zero
         expect(value in known or is_sum, FORM, f"nobody gives {value}", function)
     leaving = next(filter(is_accumulator, result_values(module)), None)
     expect(leaving is None, FORM, f"{leaving} is a result of the step")
@@ -71,7 +71,7 @@ def _ids(
     values: "ir.OpOperandList | ir.BlockArgumentList",
     types: dict[str, ir.Type],
 ) -> list[str]:
-    """The ids of arguments or results; `types` learns what is new of them."""
+    """The ids of arguments or results; adds the types of new ids to `types`."""
     name = symbol(function)
     found: list[str] = []
     for value, named in zip(values, attrs, strict=True):

@@ -11,10 +11,10 @@ FORM = "prepared"
 
 
 def verify(module: ir.Operation) -> None:
-    """Checks a module behind `shardc.passes.pipeline.NORMALIZE`.
+    """Checks a module after `shardc.passes.pipeline.NORMALIZE`.
 
-    One function runs by itself; no op is CHLO's; a call that stays says what its function does;
-    no value has a dynamic shape; nothing has a phase or a stage yet.
+    There is one public function; no op belongs to CHLO; every remaining call has a summary; no
+    value has a dynamic shape; no op has a phase or a stage yet.
 
     Raises:
         FormError: SHARDC-999.

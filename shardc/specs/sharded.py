@@ -1,4 +1,4 @@
-"""The sharded form: every op of a stage says how it wants its operands and gives its results."""
+"""The sharded form: every op of a stage has shardings for its operands and results."""
 
 from jax.extend.mlir import ir
 
@@ -13,10 +13,10 @@ FORM = "sharded"
 
 
 def verify(module: ir.Operation) -> None:
-    """Checks a module behind `shardc-plan-shardings` or `shardc-apply-shardings`.
+    """Checks a module after `shardc-plan-shardings` or `shardc-apply-shardings`.
 
-    Each function lies on the mesh of its stage; each argument, result and op has its shardings;
-    each of them has the dims of its value, divides them, and uses an axis once.
+    Each function uses the mesh of its stage; each argument, result and op has its shardings; each
+    sharding has the rank of its value, divides its dims evenly, and uses an axis at most once.
 
     Raises:
         FormError: SHARDC-999.

@@ -1,4 +1,4 @@
-"""The split form: a body that runs once per microbatch, and what stands before and after it."""
+"""The split form: a body that runs once per microbatch, and the ops before and after it."""
 
 from collections.abc import Iterable
 
@@ -27,10 +27,10 @@ VISIBLE = {"before": {"before"}, "body": {"before", "body"}, "after": {"before",
 
 
 def verify(module: ir.Operation) -> None:
-    """Checks a module behind `shardc-split-microbatches`.
+    """Checks a module after `shardc-split-microbatches`.
 
-    Every op has a phase and uses only what its phase sees; accumulations alone go from the body to
-    what comes after; the batch is cut along the dims that say so.
+    Every op has a phase and uses only values that are visible in it; only accumulations pass values
+    from the body to the phase after; batch arguments are split along their marked dims.
 
     Raises:
         FormError: SHARDC-999.
