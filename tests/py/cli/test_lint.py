@@ -54,7 +54,7 @@ def test_findings_have_prices_and_strict_is_exit_1(cluster: Path) -> None:
     assert found.exit_code == 0, found.output
     findings = {each["kind"]: each for each in json.loads(found.stdout)["findings"]}
     uneven = findings["uneven-dim"]
-    assert "509 places" in uneven["words"]
+    assert "has size 509" in uneven["words"]
     assert "pad it to 512" in uneven["help"]
     assert uneven["seconds"] > 0 or uneven["num_bytes"] > 0
     assert shardc(*given, "--strict").exit_code == 1
