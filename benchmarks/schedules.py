@@ -83,7 +83,7 @@ def gpt8() -> programs.Program:
     four = programs.SIZES
     try:
         programs.SIZES = programs.Sizes(layers=8)
-        return programs.build("gpt_sgd", "float64")
+        return programs.gpt_sgd("float64", programs.BATCH)  # `build` keeps that of four layers
     finally:
         programs.SIZES = four
 

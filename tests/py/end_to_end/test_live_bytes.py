@@ -21,6 +21,8 @@ from shardc.runtime.tape.instructions import Send
 from shardc.schedule.check import check, peaks
 from shardc.schedule.simulate import simulate
 from shardc.schedule.tasks import Schedule, TaskGraph
+from tests.py.passes.test_outline_stages import flat, relative_error
+from tests.py.passes.test_slice_tokens import arguments, attention, infinite, step_of
 from tests.py.table import CLUSTER
 
 WIDTH, ROWS = 16, 8
@@ -119,6 +121,36 @@ def checked_peaks(name: str, groups: int, microbatches: int) -> tuple[Schedule, 
 )
 def test_the_measured_peak_of_each_group_is_the_checkers(name: str) -> None:
     checked_peaks(name, 2, 4)
+
+
+@pytest.mark.parametrize(("name", "slices"), [("seq1f1b", 3), ("terapipe", 2)])
+def test_token_slices_run_in_their_order_and_hold_what_the_checker_says(
+    name: str, slices: int
+) -> None:
+    with jax.enable_x64(True):
+        step, args = step_of(attention(infinite)), arguments()
+        expected = flat(jax.jit(step)(*args))
+        found = shardc.jit(
+            step,
+            cluster=CLUSTER,
+            mesh=(1,),
+            stages=2,
+            microbatches=2,
+            schedule=name,
+            slices=slices,
+            time_limit_s=20,
+        )
+        sliced = found.lower(*args).compile()
+        for ours, theirs in zip(flat(sliced(*args)), expected, strict=True):
+            assert relative_error(ours, theirs) < 1e-12
+        ran = list(dict.fromkeys(action for action, _ in sliced.interpreter.last_trace))
+        for lane in sliced.executable.actions:
+            assert f"{lane[0][0]}B1.{slices - 1}" in lane
+            in_order = [action for action in ran if action in lane]
+            assert in_order == [action for action in lane if action in ran]
+        schedule, graph = executable_graph(sliced.executable)
+        check(schedule, graph)
+        assert measured_peaks(sliced, args) == dict(enumerate(peaks(schedule, graph)))
 
 
 @pytest.mark.slow
