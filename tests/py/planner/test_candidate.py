@@ -100,7 +100,7 @@ def test_the_bound_of_a_step_is_that_of_its_slowest_stage() -> None:
 def test_a_bound_above_what_it_bounds_is_a_bug_of_ours(
     objective: float, bound: float, step_s: float
 ) -> None:
-    with pytest.raises(AssertionError, match="no lower bound"):
+    with pytest.raises(AssertionError, match="not a lower bound"):
         plan_of(
             [StageReport({}, 0, 0, 0, 1.0, 1.0), StageReport({}, 0, 0, 0, objective, bound)], step_s
         )
