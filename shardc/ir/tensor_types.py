@@ -51,6 +51,11 @@ def dtype_name(element_type: ir.Type) -> str:
 
 
 @functools.cache
+def is_float(value: ir.Value) -> bool:
+    """Whether the elements are floats or complex numbers, which are rounded."""
+    return dtype_of(value).startswith(("float", "bfloat", "complex"))
+
+
 def itemsize(dtype: str) -> int:
     """Bytes of one element; sub-byte and unknown types count as one byte."""
     if dtype == "bool":

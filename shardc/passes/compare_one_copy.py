@@ -9,7 +9,7 @@ from shardc.analysis.loops.same_values import SameValues, is_identity
 from shardc.analysis.program.op_classes import chooses
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.pass_manager import Pass
-from shardc.ir.tensor_types import dtype_of
+from shardc.ir.tensor_types import is_float
 from shardc.ir.walk import defining_op, functions, ops
 from shardc.rewrite.loops.carried_values import drop_unused
 from shardc.rules.allowed_factors import BARRIER
@@ -49,17 +49,13 @@ class CompareOneCopy(Pass):
                 op.operation
                 for block in blocks
                 for op in block.operations
-                if op.operation.name in _MEETING and _is_float(op.operation.operands[0])
+                if op.operation.name in _MEETING and is_float(op.operation.operands[0])
             ]
             if meeting:
                 copies = SameValues(function)
                 for op in meeting:
                     _meet(op, copies)
                 drop_unused(function)
-
-
-def _is_float(value: ir.Value) -> bool:
-    return dtype_of(value).startswith(("float", "bfloat", "complex"))
 
 
 def _meet(op: ir.Operation, copies: SameValues) -> None:

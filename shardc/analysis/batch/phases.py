@@ -22,11 +22,11 @@ from shardc.analysis.batch.phase_plan import (
     Phase,
     PhasePlan,
 )
-from shardc.analysis.program.op_classes import CHEAP, IDENTITIES, NEVER_TWICE, ONCE
+from shardc.analysis.program.op_classes import CHEAP, IDENTITIES, NEVER_TWICE, ONCE, chooses
 from shardc.analysis.program.value_graph import ARGUMENT
 from shardc.ir.attributes import get_int
 from shardc.ir.constants import splat_text
-from shardc.ir.tensor_types import num_bytes
+from shardc.ir.tensor_types import is_float, num_bytes
 from shardc.rules.op_rule import FactorKind
 
 SMALL = 1 << 14  # elements; ops on no more are rematerialized
@@ -121,6 +121,8 @@ class _Planner:
         if state.kind is not Kind.INVARIANT or v in self.flow.sums:
             assert form.cut == state.cut, f"value {v} is needed in another form than it has"
             return self._copy(i, form)
+        if self._rounded_before(v):
+            return Materialization(Method.SLICE if form.cut else Method.ALIAS, BEFORE)
         if form.cut is not None:
             cut = self._cuttable(v, form.cut)
             if cut is not None and not self._smallest(v):
@@ -160,9 +162,17 @@ class _Planner:
         if state.varies:
             return Materialization(Method.CONCAT, Form(Phase.BODY, state.cut))
         assert not state.is_partial, f"value {v} is needed whole but not accumulated"
-        if self._on_batch(i) or (self._costly(i) and self._wanted_earlier(i)):
+        once = self._costly(i) and self._wanted_earlier(i)
+        if self._on_batch(i) or once or self._rounded_before(v):
             return Materialization(Method.ALIAS, BEFORE)
         return self._copy(i, form)
+
+    def _rounded_before(self, v: int) -> bool:
+        """Whether v is a float that is computed before the microbatches anyway and that might round
+        in another way if it were computed again: its own maximum, say, might exceed it."""
+        op, value = self.graph.ops[self.graph.producer[v]], self.graph.values[v]
+        rounds = is_float(value) and op.name not in CHEAP and not chooses(op)
+        return rounds and BEFORE in self.required[v]
 
     def _wanted_earlier(self, i: int) -> bool:
         return any(

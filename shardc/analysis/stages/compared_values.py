@@ -13,7 +13,7 @@ from shardc.analysis.program.op_classes import FUSED, MOVES, ON_THE_FLY, OPAQUE,
 from shardc.ir.calls import CALL
 from shardc.ir.clone import inputs
 from shardc.ir.constants import splat
-from shardc.ir.tensor_types import dtype_of
+from shardc.ir.tensor_types import is_float
 from shardc.ir.walk import defining_op, walk
 
 _HANDS_ON = (MOVES | ON_THE_FLY | {"stablehlo.select"}) - OPAQUE - {CALL}
@@ -38,7 +38,7 @@ def compared_makers(
     while todo:
         value = todo.pop()
         maker = defining_op(value)
-        if maker is None or maker in seen or not _is_float(value) or splat(value) is not None:
+        if maker is None or maker in seen or not is_float(value) or splat(value) is not None:
             continue
         seen.add(maker)
         if maker.name in _HANDS_ON or (maker.name in FUSED and may_pass(maker)):
@@ -75,8 +75,4 @@ def torn_extremes(
 def _compares_floats(op: ir.Operation) -> bool:
     if op.name != "stablehlo.compare":
         return False
-    return _is_float(op.operands[0]) and all(splat(value) is None for value in op.operands)
-
-
-def _is_float(value: ir.Value) -> bool:
-    return dtype_of(value).startswith(("float", "bfloat", "complex"))
+    return is_float(op.operands[0]) and all(splat(value) is None for value in op.operands)

@@ -129,3 +129,15 @@ def test_a_maximum_that_is_kept_meets_no_copy_of_its_elements(
     for seed in range(6):
         plan = Plan(1, 2, (2,), cut_loops=False, seed=seed, held=1, split_backward=bool(seed % 2))
         assert difference(checked, plan, -1) == ""
+
+
+def test_what_is_computed_before_the_microbatches_is_not_computed_again_in_them() -> None:
+    """Parameters are sorted once; the least that is kept would not be as large as itself."""
+
+    def pruned(h: jax.Array, weight: jax.Array) -> jax.Array:
+        size = jnp.tanh(jnp.abs(weight))
+        return jnp.tanh(h @ jnp.where(size >= jnp.sort(size.ravel())[WIDTH], weight, 0.0))
+
+    checked = _checked(_layers(pruned))
+    for sign in (1, -1):
+        assert difference(checked, Plan(1, 2, (2,), cut_loops=False, seed=1), sign) == ""
