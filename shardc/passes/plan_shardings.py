@@ -142,15 +142,28 @@ class PlanShardings(Pass):
             built = replace(built, problem=replace(built.problem, usage_limit=room))
             alike = known.setdefault((digests[stage], room), [])
             solution = self._known(built, alike, mesh, cluster, room)
-            if solution is None:
+            # Of several equal stages the second to be solved is the one that holds the most: what
+            # fits there fits those between, and that one sets the pace of them.
+            waiting = [each for each in problems if each not in solutions]
+            most = [
+                each
+                for each in waiting
+                if digests[each] == digests[stage] and len(_beside(each, problems, placed)) == 1
+            ]
+            for each in [*most[:1], stage] if alike else [stage]:
+                if solution is not None:
+                    break
+                whole = problems[each].problem
+                tried = replace(problems[each], problem=replace(whole, usage_limit=room))
                 left_s = max(deadline_s - time.monotonic(), 0.0)
-                unlike = {digests[each] for each in problems if each not in solutions}
-                share_s = left_s / len(unlike)
+                share_s = left_s / len({digests[other] for other in waiting})
                 try:
-                    solution = self._solved(built, mesh, cluster, room, share_s)
+                    found = self._solved(tried, placed[f"stage{each}"], cluster, room, share_s)
                 except LimitError as error:
-                    raise _of_stage(error, stage, mesh) from None
-                alike.append((built, solution))
+                    raise _of_stage(error, each, placed[f"stage{each}"]) from None
+                alike.append((tried, found))
+                solution = self._known(built, alike, mesh, cluster, room)
+            assert solution is not None, "a stage that is solved has a solution that fits"
             solutions[stage] = solution
             made[stage] = stage_report(built, solution, mesh, cluster)
             held[stage] = made[stage].peak_bytes
@@ -174,20 +187,27 @@ class PlanShardings(Pass):
         cluster: Cluster,
         limit: int,
     ) -> Solution | None:
-        """The solution of an equal stage that holds no more, if it fits here, too.
+        """The cheapest solution of an equal stage that fits here, if it is close to the optimum.
 
-        No choice of this stage costs less than the other's bound, as what fits here fits there.
+        No choice of this stage costs less than the bound of one that holds no more, as what fits
+        here fits there; the solution of that one is as close as was asked for.
         """
+        bound, close = -math.inf, False
+        fitting: list[Solution] = []
         for other, solution in alike:
-            if not all(
+            buffers = planned_reshards(built, solution.choice, mesh, cluster).buffers()
+            fits = memory_at_peak(built, solution.choice, buffers).total <= limit
+            if fits:
+                fitting.append(solution)
+            if all(
                 (theirs <= own).all()
                 for theirs, own in zip(other.problem.usages, built.problem.usages, strict=True)
             ):
-                continue
-            buffers = planned_reshards(built, solution.choice, mesh, cluster).buffers()
-            if memory_at_peak(built, solution.choice, buffers).total <= limit:
-                return solution
-        return None
+                bound, close = max(bound, solution.lower_bound), close or fits
+        best = min(fitting, key=lambda each: each.objective, default=None)
+        if best is None or not (close or best.objective * (1.0 - 2.0 * self.gap) <= bound):
+            return None
+        return replace(best, lower_bound=min(bound, best.objective))
 
     def _solved(
         self, built: StageProblem, mesh: Mesh, cluster: Cluster, limit: int, time_limit_s: float

@@ -8,10 +8,16 @@ import pytest
 from jax.extend.mlir import ir
 
 from shardc.ir.attributes import STAGE_REPORTS
+from shardc.ir.context import parse
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.outline_stages import OutlineStages
+from shardc.passes.pipeline import NORMALIZE
 from shardc.passes.plan_shardings import PlanShardings
+from shardc.passes.plan_stages import PlanStages
+from shardc.passes.share_reshards import ShareReshards
+from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import StageReport
 from shardc.solver.solve import LimitError
@@ -80,3 +86,44 @@ def test_a_result_takes_no_place_only_where_its_argument_is_given_away():
         peaks.append(reported(module, 1 << 30).peak_bytes)
     kept, given_away = peaks
     assert kept - given_away == pytest.approx(3 * 64 * 64 * 4, rel=0.15)
+
+
+def test_equal_stages_under_a_limit_are_solved_twice_at_most(monkeypatch):
+    """Eight stages, six of them equal but for how many microbatches they hold."""
+    weights = [np.ones((64, 64), np.float32)] * 8
+    text = jax.jit(step, donate_argnums=0).lower(weights, np.ones((256, 64), np.float32)).as_text()
+    module = parse(text)
+    run_passes(
+        module,
+        [*NORMALIZE, SplitMicrobatches(8), PlanStages(stages=8), OutlineStages(), ShareReshards()],
+    )
+    meshes = tuple(Mesh((("x", 2),), (2 * s, 2 * s + 1)) for s in range(8))
+    run_passes(module, [AssignMeshes(print_meshes(meshes))])
+    machine = msgspec.json.encode(cluster(flops_per_s=1e9, num_devices=16)).decode()
+
+    def planned(limit):
+        solved = []
+        own = PlanShardings._solved
+        monkeypatch.setattr(
+            PlanShardings, "_solved", lambda *args: solved.append(args[1]) or own(*args)
+        )
+        copy = copy_module(module)
+        run_passes(
+            copy, [PlanShardings(machine, memory_limit=limit, stashes=tuple(range(8, 0, -1)))]
+        )
+        monkeypatch.setattr(PlanShardings, "_solved", own)
+        with copy.context:
+            text = ir.StringAttr(copy.operation.attributes[STAGE_REPORTS]).value
+        return msgspec.json.decode(text, type=list[StageReport]), len(solved)
+
+    free, few = planned(1 << 30)
+    assert few == 3  # the first, the last, and one between
+    peaks = [report.peak_bytes for report in free]
+    for limit in range(min(peaks), max(peaks), max(1, (max(peaks) - min(peaks)) // 4)):
+        try:
+            reports, count = planned(limit)
+        except LimitError:
+            continue
+        assert count <= 5
+        assert all(r.peak_bytes <= limit and r.lower_bound <= r.objective for r in reports)
+        assert all(r.lower_bound > 0.9 * r.objective for r in reports)
