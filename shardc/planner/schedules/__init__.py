@@ -1,1 +1,1 @@
-"""The schedule of a pipeline whose stages are planned."""
+"""Chooses the schedule of a pipeline whose stages are planned."""

@@ -1,8 +1,8 @@
-"""Which schedule a pipeline gets: the one with the shortest simulated step, of those that fit.
+"""Chooses the schedule of a pipeline: the shortest simulated step among those that fit.
 
-Shapes are searched for with gpipe and 1f1b (`shardc.planner.shapes`). Here every other family that
-runs is estimated on the shape that won; the best are planned as they will run, and the shortest
-step stays.
+The search over shapes uses gpipe and 1f1b (`shardc.planner.shapes`). This module estimates every
+other family that runs on the winning shape, plans the best ones as they will run, and keeps the
+shortest step.
 """
 
 from collections.abc import Iterator
@@ -19,19 +19,19 @@ from shardc.planner.split_cache import Splits
 from shardc.schedule.family import ScheduleFamily
 from shardc.schedule.registry import built_in
 
-MOST_PLANNED = 2  # schedules that are planned, of those that are estimated to be faster
-WORTH = 0.98  # a schedule must be estimated so much faster: estimates are no closer than that
-CHUNKS = 2  # of a family that takes any number
+MOST_PLANNED = 2  # schedules to plan exactly, among those estimated to be faster
+WORTH = 0.98  # a schedule must be estimated faster by this factor: estimates are not closer
+CHUNKS = 2  # of a family that supports any number
 
 
 def choose_schedule(
     tried: Attempts, splits: Splits, chunks: int | Auto, limit_bytes: int
 ) -> tuple[JudgedSchedule, ...]:
     """Plans the best pipeline so far with the schedules that are best for it; `tried` keeps the
-    best plan of all. With a number of `chunks`, only schedules with so many stages per group count.
+    best plan. With a number of `chunks`, only schedules with that many stages per group count.
 
     Returns:
-        Every schedule that was looked at, the shortest step first: all that run, but for those
+        Every schedule considered, shortest step first: all that run, except those
         whose order takes seconds to find. () without a pipeline that trains.
     """
     base = tried.best

@@ -1,4 +1,4 @@
-"""A program cut into stages: what each computes, keeps and sends, before shardings are solved."""
+"""A program cut into stages: their FLOPs, stashes and transfers, before shardings are solved."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -40,11 +40,11 @@ class Cut:
     """Amounts of one microbatch, over all devices of a stage.
 
     Attributes:
-        flops: of (stage, kind): F, the whole backward X, and B and W where it is cut in two; what
-            both compute counts in both.
-        sent: bytes that F or X of a stage gives to other stages.
+        flops: of (stage, kind): F, the whole backward X, and B and W if it is split; work that
+            both do counts in both.
+        sent: bytes that F or X of a stage sends to other stages.
         stashed: bytes that a stage keeps from F to its backward.
-        splits: whether the backward has products that can wait.
+        splits: whether the backward has products that can be postponed.
     """
 
     flops: Mapping[tuple[int, str], float]
@@ -53,10 +53,10 @@ class Cut:
     splits: bool
 
     def in_chunks(self, chunks: int, groups: int) -> "Cut":
-        """About what so many chunks of each of the groups would be, if they were equal."""
+        """An approximation for `chunks` equal chunks on each of the groups."""
         of = range(groups * chunks)
         kinds = {kind for _, kind in self.flops}
-        sent = {  # the last chunk of a round sends as the first group does
+        sent = {  # the last chunk of a round sends as much as the first group
             (stage, kind): self.sent.get((0 if edge else stage % groups, kind), 0)
             for stage in of
             for kind in _KINDS.values()
@@ -75,13 +75,13 @@ class Cut:
 
 
 def cut_of(module: Module, model: CostModel) -> Cut:
-    """The amounts of stage functions whose backward is whole.
+    """The amounts of stage functions with a whole backward.
 
     Args:
-        model: prices what a backward that is cut in two computes twice.
+        model: prices what a split backward computes twice.
     """
     apart = copy_module(module)
-    with apart.context:  # amounts alone are asked for: ops with shardings are not taken apart
+    with apart.context:  # only amounts matter, and ops with shardings are never split
         _drop_shardings(apart)
         alike = equal_stages(apart.operation, get_int(apart.operation, NUM_STAGES) or 1)
     text = msgspec.json.encode(model.cluster).decode()

@@ -1,4 +1,4 @@
-"""What any schedule would take on a pipeline that is planned with one stage per device group."""
+"""Estimates any schedule on a pipeline that is planned with one stage per device group."""
 
 import math
 from dataclasses import replace
@@ -33,17 +33,17 @@ from shardc.schedule.tasks import (
 )
 from shardc.schedule.work import Work
 
-MANY_ROUNDS = 12  # microbatches per device group from which on they are not all simulated
-FULL_ROUNDS = (4, 6)  # microbatches per device group in which a pipeline is full and ends
-UNCHUNKED = "1f1b"  # a name for the cut of one stage per group
+MANY_ROUNDS = 12  # microbatches per device group from which on not all are simulated
+FULL_ROUNDS = (4, 6)  # microbatches per device group with which a pipeline fills and drains
+UNCHUNKED = "1f1b"  # a schedule whose stages are cut one per group
 
 
 class Estimates:
-    """Simulates schedules with what is known of a planned pipeline.
+    """Simulates schedules with the data of a planned pipeline.
 
-    The stages of a schedule are cut as they would run; their FLOPs, and the bytes that they keep
-    and send, are their own. A FLOP takes as long as in the planned programs of the same device
-    group, a byte that is kept as much memory there, and the host its time for each program.
+    The stages of a schedule are cut as they would run, which gives their FLOPs, stashes and
+    transfers. A FLOP takes as long as in the planned programs of the same device group, a stashed
+    byte takes as much memory as there, and the host the same time per program.
     """
 
     def __init__(self, base: Candidate, cluster: Cluster, splits: Splits) -> None:
@@ -67,11 +67,11 @@ class Estimates:
         below_s: float = math.inf,
         limit_bytes: float = math.inf,
     ) -> JudgedSchedule:
-        """The step and the memory of a schedule; why it cannot be had, if it cannot.
+        """The step and the memory of a schedule, or why it cannot be used.
 
         Args:
-            below_s, limit_bytes: a longer step, and one that holds more, is not wanted: where
-                chunks of equal work would be that, it is not looked at how the program could be cut
+            below_s, limit_bytes: a schedule with a longer step or more memory is useless: if even
+                chunks of equal work exceed these, the program is not cut
                 into them.
         """
         work = replace(
@@ -99,7 +99,7 @@ class Estimates:
     def _judged(self, family: ScheduleFamily, work: Work, cut: Cut) -> JudgedSchedule:
         chunks = work.chunks
         if family.split_backward and not cut.splits:
-            why = "no weight gradient can be computed apart from what a stage sends back"
+            why = "no weight gradient can be computed separately from what a stage sends back"
             return JudgedSchedule(family.name, chunks, refusal=why)
         makespan_s, held, graph = self._simulated(family, work, cut)
         copied, copying_s = self._copies(graph, chunks)
@@ -113,8 +113,8 @@ class Estimates:
     def _simulated(
         self, family: ScheduleFamily, work: Work, cut: Cut
     ) -> tuple[float, list[float], TaskGraph]:
-        """The makespan, and bytes that each group holds, of many microbatches drawn through those
-        of fewer: once a pipeline is full, a round is like the last one, or nearly (hanayo)."""
+        """The makespan, and the bytes each group holds; many microbatches are extrapolated from
+        fewer, because in a full pipeline all rounds are equal, or almost (hanayo)."""
         fewer = [replace(work, num_microbatches=rounds * work.num_groups) for rounds in FULL_ROUNDS]
         many = work.num_microbatches >= MANY_ROUNDS * work.num_groups
         if not many or any(map(family.refuses, fewer)):
@@ -164,7 +164,7 @@ class Estimates:
         return cut_of(outlined, self._model)
 
     def _seconds(self, cut: Cut, graph: TaskGraph, work: Work) -> dict[tuple[int, str], float]:
-        """Of each stage, or copy of one, and kind of task, on the group where it stands."""
+        """Of each stage, or second copy, and kind of task, on its device group."""
         found = {}
         chunks, split = work.chunks, work.split_backward
         base = self._cuts[1]
@@ -188,8 +188,8 @@ class Estimates:
         return found
 
     def _copies(self, graph: TaskGraph, chunks: int) -> tuple[dict[int, float], float]:
-        """By device group, what second copies of stages hold there beside their activations; and
-        the seconds until weights have come to them and gradients from them."""
+        """By device group, the memory of second copies of stages besides their activations; and
+        the seconds to send them weights and to return gradients."""
         found: dict[int, float] = {}
         busy: dict[int, float] = {}
         meshes = self._base.shape.meshes
@@ -206,7 +206,7 @@ class Estimates:
         return found, max(busy.values(), default=0.0)
 
     def _with_bytes(self, cut: Cut, graph: TaskGraph) -> TaskGraph:
-        """`graph`, its buffers of as many bytes on a device as a stage keeps of a microbatch."""
+        """`graph`, with buffers as large as the stash of a stage for one microbatch, per device."""
         base = self._cuts[1]
         assert isinstance(base, Cut)
 
@@ -227,6 +227,6 @@ class Estimates:
         return self._model.transfer_s(meshes[need.source], meshes[need.target], sent)
 
     def proposal(self, judged: JudgedSchedule) -> Proposal:
-        """The pipeline with a schedule, as the compiler takes it."""
+        """The pipeline with a schedule, in the compiler's form."""
         options = PlanOptions(chunks=judged.chunks)
         return with_schedule(self._base.proposal, self._splits, judged.name, options)
