@@ -1,1 +1,1 @@
-"""Stage programs handed to XLA through JAX, and what it compiled."""
+"""Compilation of stage programs by XLA through JAX."""

@@ -1,4 +1,4 @@
-"""Stage programs out of the lowered module: bytecode and specs, nothing else for the runtime."""
+"""Extraction of stage programs from the lowered module: bytecode and specs for the runtime."""
 
 import msgspec
 from jax.extend.mlir import ir
@@ -41,7 +41,7 @@ def _dtype(type: ir.Type) -> str:
 def stage_programs(module: ir.Operation, *, local: bool) -> tuple[StageProgram, ...]:
     """One StageProgram per function, in the order of stages and phases.
 
-    Donated are: accumulators; what the caller donated, in the last program that uses it.
+    A program donates accumulators, and arguments that the caller donates if it is their last user.
     """
     specs = {symbol(f): _specs(f) for f in functions(module)}
     programs = []
@@ -65,7 +65,7 @@ def stage_programs(module: ir.Operation, *, local: bool) -> tuple[StageProgram, 
 
 
 def function_values(module: ir.Operation) -> list[ProgramValues]:
-    """What every stage function is for, takes and gives."""
+    """The kind, arguments and results of every stage function."""
     return [
         ProgramValues(
             get_int(f, STAGE) or 0,
@@ -107,7 +107,7 @@ def _specs(function: ir.Operation) -> tuple[tuple[ValueSpec, ...], tuple[ValueSp
 
 
 def _alone(module: ir.Operation, function: ir.Operation) -> bytes:
-    """A module with this function, its mesh, and the functions that its custom calls name."""
+    """A module with this function, its mesh, and the functions that its custom calls refer to."""
     named = called_computations(module, function)
     with module.context, function.location:
         alone = ir.Module.create()

@@ -1,4 +1,4 @@
-"""A stage program, brought to the form in which JAX can take it in."""
+"""A stage program in the form that JAX can merge into its module."""
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy
@@ -10,12 +10,12 @@ SHARDING = "sdy.sharding"
 
 
 def mergeable_module(module: bytes, name: str, *, local: bool) -> bytes:
-    """The module with `name` as its public @main and without what only shardc reads.
+    """The module with `name` as its public @main and without shardc's own attributes.
 
-    Two programs that differ only in their names, stages and value ids come out equal, so one
-    lowering serves both. A local program loses its shardings and meshes too: they tell how the
-    pieces form whole values, and XLA must not shard the pieces once more. A global program keeps
-    them, and its only mesh is called @stage whatever the stage.
+    Programs that differ only in names, stages and value ids become equal, so they share one
+    lowering. A local program also loses its shardings and meshes: they describe global values, and
+    XLA must not shard the local parts again. A global program keeps them, and its only mesh is
+    called @stage for every stage.
 
     Args:
         module: MLIR text or bytecode of a module with a function @name.

@@ -1,4 +1,4 @@
-"""shardc's meshes and shardings in JAX's words."""
+"""Conversion of shardc's meshes and shardings to JAX's."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from shardc.plan.layout import OWN_AXIS, Mesh, TensorSharding
 def abstract_mesh(mesh: Mesh) -> AbstractMesh:
     """The axes of `mesh` without its devices, so that meshes of equal shape share a lowering.
 
-    Behind them stands `OWN_AXIS`, which tells shardc's meshes from the user's.
+    The last axis, `OWN_AXIS`, distinguishes shardc's meshes from the user's.
     """
     names = (*(name for name, _ in mesh.axes), OWN_AXIS)
     return AbstractMesh((*mesh.shape, 1), names, axis_types=(AxisType.Auto,) * len(names))
@@ -36,17 +36,18 @@ def concrete_mesh(mesh: Mesh, devices: Sequence[jax.Device]) -> jax.sharding.Mes
 
 
 def partition_spec(sharding: TensorSharding) -> PartitionSpec:
-    """Which axes split which dim.
+    """The axes that split each dim.
 
-    Unreduced axes do not appear: JAX is told that the value is whole along them, while the devices
-    hold partial sums. Programs hand such values to each other untouched; nobody else may read them.
+    Unreduced axes do not appear: JAX treats the value as replicated along them, while the devices
+    hold partial sums. Programs pass such values to each other unchanged; no other code may read
+    them.
     """
     spec: Callable[..., PartitionSpec] = PartitionSpec
     return spec(*(dim[0] if len(dim) == 1 else (dim or None) for dim in sharding.dims))
 
 
 def local_shape(spec: ValueSpec, mesh: Mesh) -> tuple[int, ...]:
-    """Shape of the piece that one device of `mesh` holds."""
+    """Shape of one device's part on `mesh`."""
     counts = [math.prod(mesh.size(axis) for axis in dim) for dim in spec.sharding.dims]
     assert len(counts) == len(spec.shape) and all(
         size % count == 0 for size, count in zip(spec.shape, counts, strict=True)

@@ -1,4 +1,4 @@
-"""`shardc_program`: a JAX primitive whose lowering is a module that shardc wrote."""
+"""`shardc_program`: a JAX primitive whose lowering is a module compiled by shardc."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ Callback = Callable[..., Any]
 
 
 class ProgramModule:
-    """MLIR bytecode that compares by digest and prints short, so that a jaxpr stays readable.
+    """MLIR bytecode that compares by digest, with a short repr that keeps a jaxpr readable.
 
     Attributes:
         callbacks: of the host calls in it, by their number.
@@ -78,7 +78,7 @@ def _lower(
 def _connect_host_calls(
     ctx: mlir.LoweringRuleContext, function: ir.Operation, callbacks: Sequence[Callback]
 ) -> None:
-    """Makes each host call one of the program that JAX is building; every device calls."""
+    """Registers each host call with the program that JAX is building; every device calls."""
     for op in [op for op in walk(function) if is_host_call(op)]:
         avals_in, avals_out = map(_avals, (op.operands, op.results))
         with ir.InsertionPoint(op), op.location:

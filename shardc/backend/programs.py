@@ -36,9 +36,9 @@ class CompiledProgram:
     """A stage program on its devices.
 
     Attributes:
-        call: takes the arrays of `args`, gives those of `results`; never blocks.
-        args: what to pass; the program's own args, in an order that makes donation in place.
-        results: what comes back, likewise.
+        call: takes the arrays of `args`, returns those of `results`; never blocks.
+        args: the program's arguments, reordered so that donation is in place.
+        results: the program's results, likewise.
         in_shardings: one per arg, on the stage's devices.
         out_shardings: one per result.
         donated: positions in `args` whose buffers are gone after the call.
@@ -54,7 +54,7 @@ class CompiledProgram:
 
 
 class Elsewhere:
-    """In the place of a program all of whose devices belong to other processes."""
+    """Placeholder for a program whose devices all belong to other processes."""
 
     def __call__(self, *args: Any) -> Any:
         raise AssertionError("a program runs on the processes of its devices")
@@ -78,11 +78,11 @@ def compile_programs(
 ) -> tuple[CompiledProgram, ...]:
     """Compiles every program of `executable`, in the order of `executable.programs`.
 
-    Programs that are equal but for names are lowered once; where they also run on the same devices
-    they are compiled once and share the XLA executable. On other devices XLA needs an executable
-    of its own (its device assignment is fixed), made from the same lowering. Different ones are
-    compiled in parallel threads (XLA leaves Python's lock). All goes through `Lowered.compile`, so
-    JAX's persistent compilation cache serves these programs like any others.
+    Programs that are equal up to names are lowered once; on the same devices they are also compiled
+    once and share the XLA executable. For other devices XLA needs another executable (its device
+    assignment is fixed), compiled from the same lowering. Different programs are compiled in
+    parallel threads (XLA releases the GIL). `Lowered.compile` compiles them all, so JAX's
+    persistent compilation cache applies.
 
     Args:
         devices: the cluster's devices; `Mesh.device_ids` are positions in it.
@@ -137,7 +137,7 @@ def compile_programs(
 def placed_programs(
     executable: Executable, devices: Sequence[jax.Device]
 ) -> tuple[CompiledProgram, ...]:
-    """Every program on its devices, without being compiled: to see where values lie."""
+    """Every program on its devices, not compiled: shows the placement of values."""
     return tuple(
         _bundle(
             program,
@@ -152,9 +152,9 @@ def placed_programs(
 
 @dataclass(frozen=True)
 class _Order:
-    """Positions of args and results as the compiled call has them.
+    """Order of args and results in the compiled call.
 
-    The first of each belong together: such a result may be written into the arg's buffer.
+    The first ones are pairs: such a result may reuse the arg's buffer.
     """
 
     args: tuple[int, ...]
@@ -188,8 +188,8 @@ def _key(program: StageProgram, mesh: Mesh, order: _Order, callbacks: Sequence[C
 def _order(program: StageProgram, executable: Executable) -> _Order:
     """Puts each donated arg and the result that replaces it at the same position.
 
-    JAX gives a donated buffer to the first result of that type. With the pairs in front each
-    accumulator is added to in place, and each parameter is updated in place.
+    JAX assigns a donated buffer to the first result of that type. With the pairs first, each
+    accumulator and each parameter is updated in place.
     """
     result_of_value = {spec.value: i for i, spec in enumerate(program.results)}
     successor = {
@@ -214,7 +214,7 @@ def _order(program: StageProgram, executable: Executable) -> _Order:
 
 
 def lowering_platform(device: jax.Device) -> str:
-    """The name under which JAX lowers: devices say "gpu" where lowering says "cuda" or "rocm"."""
+    """JAX's lowering platform of a device: "cuda" or "rocm" for a platform "gpu"."""
     return default_export_platform() if device.platform == "gpu" else device.platform
 
 
@@ -230,7 +230,7 @@ def _lower(
     platform: str,
     devices: Sequence[jax.Device],
 ) -> jax.stages.Lowered:
-    """Traces and lowers for any devices that form a mesh of this shape."""
+    """Traces and lowers a program for any devices in a mesh of this shape."""
     for spec in program.args + program.results:
         _check_dtype(spec, program)
     jax_mesh: AbstractMesh | jax.sharding.Mesh = abstract_mesh(mesh)
@@ -267,7 +267,7 @@ def _lower(
         for spec, partition in zip(args, in_specs, strict=True)
     ]
     with warnings.catch_warnings():
-        # A stashed activation may be donated without a result of its size; freeing it is enough.
+        # A donated stash may match no result's size; freeing it is enough.
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         traced = jax.jit(function, **options).trace(*examples)
         return traced.lower(lowering_platforms=(platform,))

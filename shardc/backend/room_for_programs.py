@@ -1,8 +1,8 @@
-"""Whether the process can take more compiled programs.
+"""Whether the process has room for more compiled programs.
 
-XLA's CPU compiler maps about ten regions of memory per program, and Linux ends a mapping call of a
-process that has `vm.max_map_count` of them (65,530 by default); LLVM answers that by ending the
-process. So programs are refused before that, with a way out.
+XLA's CPU compiler maps about ten regions of memory per program. Linux refuses to map more than
+`vm.max_map_count` regions per process (65,530 by default), and LLVM then aborts the process. So
+shardc refuses programs before that, with a way out.
 """
 
 import gc
@@ -11,15 +11,15 @@ from pathlib import Path
 from shardc.errors import InputError
 
 MAPS, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
-MAPS_PER_PROGRAM = 16  # measured: 10 and more; compiling takes some for a while
-SPARE_MAPS = 1024  # for what else is mapped: threads, buffers, programs that JAX itself compiles
+MAPS_PER_PROGRAM = 16  # measured: 10 and more; compilation temporarily takes some
+SPARE_MAPS = 1024  # for threads, buffers, and programs that JAX itself compiles
 
 
 def check_room_for(num_programs: int) -> None:
-    """Refuses to compile so many programs where the process would run out of memory maps.
+    """Refuses to compile `num_programs` programs if the process would run out of memory maps.
 
-    Programs that nobody holds any more are let go first. Where the system tells no limit (it is
-    not Linux), nothing is checked.
+    Unreferenced programs are released first. Without a known limit (not on Linux), nothing is
+    checked.
 
     Raises:
         InputError: SHARDC-265.

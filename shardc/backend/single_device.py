@@ -1,4 +1,4 @@
-"""A whole module on one device, as `jax.jit` would run it: what every plan is measured against."""
+"""A whole module on one device, as under `jax.jit`: the reference for every plan."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from shardc.ir.walk import body, main_function, symbol
 
 
 class SingleDeviceStep:
-    """A compiled program of one device: arrays on the host in and out."""
+    """A compiled single-device program; takes and returns host arrays."""
 
     def __init__(self, compiled: jax.stages.Compiled, place: Any, num_arguments: int) -> None:
         self._compiled, self._place, self._num_arguments = compiled, place, num_arguments
@@ -27,7 +27,7 @@ class SingleDeviceStep:
 
     @property
     def num_bytes(self) -> int:
-        """What XLA says that the device holds at most: arguments, results and temporaries."""
+        """Peak bytes on the device according to XLA: arguments, results and temporaries."""
         memory: Any = self._compiled.memory_analysis()
         return int(
             memory.argument_size_in_bytes
@@ -40,8 +40,8 @@ class SingleDeviceStep:
 def single_device_step(module: ir.Module, device: jax.Device) -> SingleDeviceStep:
     """Compiles the main function of `module` for `device`.
 
-    The module need not be prepared: XLA itself inlines its calls. Needs JAX's x64 mode if there
-    are 64-bit values in it.
+    The module need not be prepared: XLA inlines its calls. A module with 64-bit values needs JAX's
+    x64 mode.
     """
     main = main_function(module.operation)
     code = mergeable_module(bytecode(module.operation), symbol(main), local=True)

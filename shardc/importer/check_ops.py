@@ -1,4 +1,4 @@
-"""What a program must not contain: what only the host does, or no program of one device does."""
+"""What a program must not contain: host calls, stateful ops, foreign dialects, custom layouts."""
 
 from jax.extend.mlir import ir
 
@@ -16,10 +16,10 @@ def refuse_host_calls(module: ir.Operation, *, can_call: bool = False) -> int:
     """ImportFileError (SHARDC-123) if a program calls back into the process that wrote it.
 
     Args:
-        can_call: it is this process; refused is then only what must happen once, and in the step
-            (an `io_callback` with results).
+        can_call: that process is this one; then only calls that must run once and within the step
+            are refused (an `io_callback` with results).
     Returns:
-        How many host calls there are.
+        Number of host calls.
     """
     count = 0
     for op in walk(module):
@@ -36,8 +36,8 @@ def refuse_host_calls(module: ir.Operation, *, can_call: bool = False) -> int:
 
 
 def refuse_stateful_ops(module: ir.Operation) -> None:
-    """ImportFileError (SHARDC-126) if an op may run only once: a plan runs what stages and
-    microbatches share on each of them, and takes the results for equal."""
+    """ImportFileError (SHARDC-126) if an op may run only once: a plan clones ops that stages and
+    microbatches share, and assumes that all clones compute the same."""
     for op in walk(module):
         if must_run_once(op) and not is_host_call(op):
             raise ImportFileError(
@@ -51,7 +51,7 @@ def refuse_stateful_ops(module: ir.Operation) -> None:
 
 
 def refuse_layouts(main: ir.Operation) -> None:
-    """InputError (SHARDC-205) if the caller wants arguments or results in layouts of its own."""
+    """InputError (SHARDC-205) if the caller requires custom layouts of arguments or results."""
     for what, entries in (("argument", arg_attrs(main)), ("result", result_attrs(main))):
         for n, attrs in enumerate(entries):
             if _LAYOUT in attrs and str(ir.StringAttr(attrs[_LAYOUT]).value) != "default":
@@ -64,7 +64,7 @@ def refuse_layouts(main: ir.Operation) -> None:
 
 
 def refuse_other_dialects(module: ir.Operation) -> None:
-    """Refuses what a file may hold and JAX never writes for a program of one device.
+    """Refuses contents of a file that JAX never emits for a program of one device.
 
     Raises:
         ImportFileError: SHARDC-120, an op of another dialect, or a constant that is a resource;

@@ -1,4 +1,4 @@
-"""A StableHLO file, read without trusting it."""
+"""Import of an untrusted StableHLO file."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def refused(name: str, message: str, line: int | None) -> ImportFileError:
-    """SHARDC-120 for a file that is not a module; SHARDC-124 where its types are quantised."""
+    """SHARDC-120 for a file that is not a module; SHARDC-124 if it has quantised types."""
     place = name if line is None else f"{name}:{line}"
     if _QUANTISED.search(message):
         return ImportFileError(
@@ -55,7 +55,7 @@ def refused(name: str, message: str, line: int | None) -> ImportFileError:
 
 
 def parse_in_child(data: bytes, name: str, timeout_s: float = 600.0) -> bytes:
-    """Has a child process parse and verify `data`; returns clean bytecode.
+    """Parses and verifies `data` in a child process; returns clean bytecode.
 
     Raises:
         ImportFileError: SHARDC-120, no module, or the parser crashed or hung on it.

@@ -1,4 +1,4 @@
-"""A plain JAX function, as jax.jit would see it, in a context of ours."""
+"""Import of a plain JAX function, traced as by jax.jit, into a shardc context."""
 
 import contextlib
 import contextvars
@@ -42,7 +42,7 @@ def _struct(shape: tuple[int, ...], dtype: Any, weak_type: bool = False) -> jax.
 
 
 def is_on_host(lies: Sharding) -> bool:
-    """Whether a sharding names another memory than the one where its devices compute."""
+    """Whether a sharding names a memory kind other than its devices' default."""
     if isinstance(lies, NamedSharding) and isinstance(lies.mesh, AbstractMesh):
         return False
     device: Any = next(iter(lies.device_set))
@@ -50,12 +50,12 @@ def is_on_host(lies: Sharding) -> bool:
 
 
 def abstract(tree: Any) -> Any:
-    """A pytree with arrays replaced by their shapes and types, without where they lie.
+    """A pytree with arrays replaced by their shapes and types, without their shardings.
 
     Python scalars stay (they are weakly typed), and so does every tree without arrays, which may
-    be a static argument. Arrays of one state may lie on the devices of different stages, which
-    `jax.jit` would refuse. On a mesh in context whose axes are explicit, where an array lies is
-    part of its type, and stays; so does the memory that it lies in, if that is not the device's.
+    be a static argument. Shardings are dropped because arrays of one state may be on the devices of
+    different stages, which `jax.jit` would refuse. On a context mesh with explicit axes, the
+    sharding is part of the type, and stays; so does a memory kind other than the device's.
     """
     if not any(map(_is_array, jax.tree.leaves(tree))):
         return tree
@@ -77,18 +77,18 @@ def abstract(tree: Any) -> Any:
     return jax.tree.map(leaf, tree)
 
 
-_HOISTED = {"Debug", "IO"}  # effects of callbacks in no order, as JAX prints them
+_HOISTED = {"Debug", "IO"}  # effects of unordered callbacks, as JAX prints them
 _IMPORTING = contextvars.ContextVar("importing", default=False)
 
 
 def is_importing() -> bool:
-    """Whether JAX is tracing a function for shardc: what it calls is planned with it."""
+    """Whether JAX is tracing a function for shardc: its callees are planned with it."""
     return _IMPORTING.get()
 
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Inside, functions of `shardc.jit` are parts of what is traced."""
+    """Inside, `shardc.jit` functions are inlined into the traced function."""
     token = _IMPORTING.set(True)
     try:
         yield
@@ -155,13 +155,13 @@ def import_function(
             help="return the value from the step and print or save it outside",
         )
     with warnings.catch_warnings():
-        # shardc frees every donated argument, whether or not a result can take its place.
+        # shardc frees every donated argument, even if no result can reuse its buffer.
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         platforms = None if platform is None else (platform,)
         lowered = traced.lower(lowering_platforms=platforms)
 
-    with bugs_while("importing a function"):  # what the user wrote has run
-        # JAX keeps the module that it lowered for later calls: ours is a copy, in our context.
+    with bugs_while("importing a function"):  # user code has already run
+        # JAX caches the lowered module for later calls, so this copies it to another context.
         bytecode = io.BytesIO()
         lowered.compiler_ir("stablehlo").operation.write_bytecode(bytecode)
         module = parse(bytecode.getvalue())
@@ -198,12 +198,12 @@ def import_function(
 
 
 def _callbacks(lowered: jax.stages.Lowered) -> tuple[Callable[..., Any], ...]:
-    """The host's ends of a program's callbacks, which JAX shows nowhere in public."""
+    """The host functions of a program's callbacks, for which JAX has no public API."""
     return tuple(lowered._lowering.compile_args["host_callbacks"])
 
 
 def _with_type[T: (Argument, Result)](each: T, aval: Any) -> T:
-    """`each` with what JAX's type says beyond shape and dtype."""
+    """`each` with the properties of JAX's type beyond shape and dtype."""
     host = aval.memory_space == jax.memory.Space.Host
     return dataclasses.replace(
         each,

@@ -1,7 +1,7 @@
 """Reads one StableHLO module from bytes; run as a script, it is the child that may crash.
 
-MLIR's parser is not hardened, so a file is first read by a process of its own. This file imports
-nothing of shardc: `python parse_module.py NAME <FILE >BYTECODE` stands alone.
+MLIR's parser is not hardened, so a separate process reads a file first. This file imports nothing
+from shardc: `python parse_module.py NAME <FILE >BYTECODE` is self-contained.
 """
 
 import gzip
@@ -22,7 +22,7 @@ _GZIP = b"\x1f\x8b"
 
 
 class ParseError(Exception):
-    """What is wrong with a file, and in which line (None where it has no lines)."""
+    """What is wrong with a file, and in which line (None for binary files)."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class ParseError(Exception):
 
 
 def is_text(data: bytes) -> bool:
-    """Whether a file is MLIR text; everything else is best read by a child."""
+    """Whether a file is MLIR text; everything else should be read by a child process."""
     return not data.startswith((_BYTECODE, _GZIP)) and b"\0" not in data[:4096]
 
 
@@ -48,7 +48,7 @@ def _unpack(data: bytes) -> bytes:
 
 
 def _name_positions(module: ir.Module, name: str) -> None:
-    """Writes `name` where the parser, which saw only bytes, wrote "-" for the file."""
+    """Replaces the file name "-" in locations by `name`; the parser saw only bytes."""
 
     def renamed(location: ir.Location) -> ir.Location:
         if isinstance(location, ir.FileLineColLoc) and location.filename == "-":
@@ -71,7 +71,7 @@ _ESCAPED = re.compile(r"\\\\|((?:\\[0-9A-F]{2})+)")  # but not an escaped backsl
 
 
 def _check_strings(module: ir.Module) -> None:
-    """Refuses names and strings that are not UTF-8: to read one in Python ends the process."""
+    """Refuses names and strings that are not UTF-8: reading one in Python aborts the process."""
     text = str(module.operation.get_asm(enable_debug_info=True, large_elements_limit=16))
     for escaped in filter(None, _ESCAPED.findall(text)):
         try:
@@ -94,7 +94,7 @@ def parse_module(data: bytes, name: str, context: ir.Context) -> ir.Module:
     """Text, bytecode or a portable (VHLO) artifact, plain or gzipped, as a verified module.
 
     Args:
-        name: what locations call the file.
+        name: of the file in locations.
     Raises:
         ParseError: it is none of these.
     """
@@ -123,7 +123,7 @@ def parse_module(data: bytes, name: str, context: ir.Context) -> ir.Module:
 
 
 def main() -> int:
-    """Standard input to bytecode on standard output; REFUSED and JSON where it cannot be read."""
+    """Standard input to bytecode on standard output; REFUSED and JSON if it cannot be read."""
     sys.setrecursionlimit(500)  # so that what passes here does not exhaust the parent's stack
     try:
         context = jax_mlir.make_ir_context()

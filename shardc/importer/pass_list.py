@@ -1,4 +1,4 @@
-"""Reads a list of passes as people write it: `a,b{option=value sizes=1;2}`."""
+"""Parser for lists of passes: `a,b{option=value sizes=1;2}`."""
 
 import dataclasses
 import shlex
@@ -22,7 +22,7 @@ class RegisteredPass(Pass):
     """A C++ pass of MLIR, StableHLO or Shardy by name, such as `canonicalize`.
 
     Attributes:
-        pipeline: what stands inside `builtin.module(...)`.
+        pipeline: the text inside `builtin.module(...)`.
     """
 
     pipeline: str
@@ -46,7 +46,7 @@ class RegisteredPass(Pass):
 
 
 def split_list(text: str) -> list[str]:
-    """The entries between commas that stand in no brackets.
+    """The entries separated by commas outside of brackets.
 
     Raises:
         InputError: SHARDC-181, a bracket has no partner.
@@ -71,7 +71,7 @@ def split_list(text: str) -> list[str]:
 
 
 def _value(text: str, kind: Any) -> Any:
-    """`text` as a field of type `kind`; ValueError if it is none."""
+    """`text` as a field of type `kind`; ValueError if it does not parse."""
     if kind is bool:
         return _TRUTH[text] if text in _TRUTH else _no_value(text)
     if kind in (int, float, str):
@@ -144,7 +144,7 @@ def _registered(entry: str) -> Pass:
 
 
 def parse_passes(text: str, known: Mapping[str, type[Pass]]) -> tuple[Pass, ...]:
-    """The passes that `text` names, in order: those of `known`, and MLIR's registered ones.
+    """The passes that `text` names, in order: from `known`, or registered with MLIR.
 
     Options become fields by their type: `count=4`, `name=x`, `flag=true`, `sizes=1;2`, `n=none`;
     a `-` in an option is a `_` in the field, and quotes protect spaces.

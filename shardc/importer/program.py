@@ -1,4 +1,4 @@
-"""What an import gives: the module, and its arguments and results in the user's words."""
+"""The result of an import: the module, and its arguments and results with the user's names."""
 
 import contextlib
 import re
@@ -27,12 +27,11 @@ class Leaf:
     Attributes:
         name: the user's name, such as "state['w']", or "argument 3".
         shape, dtype: of the physical array (a PRNG key is uint32[..., 2 or 4] here).
-        weak_type: the type of a Python scalar, which gives way to an array's.
+        weak_type: the type of a Python scalar, which promotes to an array's.
         key_impl: for PRNG keys their implementation ("threefry2x32"), else None. A program takes
             `jax.random.key_data(key)` and gives what `jax.random.wrap_key_data(data, impl=...)`
             makes a key.
-        memory_kind: the memory that it comes from or goes to, such as "pinned_host"; None: the
-            device's own.
+        memory_kind: its memory outside the step, such as "pinned_host"; None: the device's own.
     """
 
     name: str
@@ -48,8 +47,8 @@ class Argument(Leaf):
     """One flat argument of `@main`.
 
     Attributes:
-        donated: the caller gives the buffer away.
-        aliased_result: flat result that JAX found may reuse the buffer, or None.
+        donated: whether the caller donates the buffer.
+        aliased_result: flat result that may reuse the buffer according to JAX, or None.
     """
 
     donated: bool = False
@@ -69,8 +68,8 @@ class Imported:
         module: calls are not yet inlined and CHLO is not yet legalised; passes do that.
         in_tree: of `(dynamic args, kwargs)`, None for a file.
         out_tree: of the results, None for a file.
-        args_info, out_info: as of `jax.stages.Lowered`, None for a file.
-        host_calls: the callbacks of the program's host calls, by their number.
+        args_info, out_info: as in `jax.stages.Lowered`, None for a file.
+        host_calls: the callbacks of the program's host calls, by number.
     """
 
     module: ir.Module
@@ -122,13 +121,13 @@ def _tensor(type_: ir.Type, what: str, place: str) -> tuple[tuple[int, ...], str
 
 
 def _memory_kind(attrs: dict[str, ir.Attribute]) -> str | None:
-    """The memory that an argument or result lies in, unless it is the device's own."""
+    """The memory kind of an argument or result; None for the device's own."""
     kind = str(ir.StringAttr(attrs[_MEMORY]).value) if _MEMORY in attrs else "device"
     return None if kind == "device" else kind
 
 
 def name_arguments(main: ir.Operation) -> None:
-    """Writes `shardc.name` on every argument: the name its location has, or "argument 3"."""
+    """Writes `shardc.name` on every argument: the name of its location, or "argument 3"."""
     attrs = arg_attrs(main)
     for i, argument in enumerate(body(main).arguments):
         location = argument.location
@@ -140,7 +139,7 @@ def name_arguments(main: ir.Operation) -> None:
 
 
 def describe(module: ir.Module) -> tuple[tuple[Argument, ...], tuple[Result, ...]]:
-    """Arguments and results of the public function, read off its types and attributes.
+    """Arguments and results of the public function, from its types and attributes.
 
     Raises:
         ImportFileError: SHARDC-121 no such function, SHARDC-124 a shape that is not static.

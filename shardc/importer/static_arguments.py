@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class CallArguments:
-    """A call's arguments, taken apart.
+    """A call's arguments, separated into dynamic and static ones.
 
     Attributes:
-        args, kwargs: the dynamic ones; the pytree `(args, kwargs)` is what a program takes.
-        static: position or keyword -> static value; hashable values make it a key.
+        args, kwargs: the dynamic ones; a program takes the pytree `(args, kwargs)`.
+        static: position or keyword -> static value; with hashable values it serves as a key.
     """
 
     args: tuple[Any, ...]
@@ -25,7 +25,7 @@ def static_parameters(
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Positions and names of the static parameters; each is told from the other, as by jax.jit."""
+    """Positions and names of the static parameters; one is inferred from the other, as in JAX."""
     numbers = (static_argnums,) if isinstance(static_argnums, int) else static_argnums or ()
     names = (static_argnames,) if isinstance(static_argnames, str) else static_argnames or ()
     numbers, names = tuple(numbers), tuple(names)
@@ -53,7 +53,7 @@ def split_static(
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
 ) -> CallArguments:
-    """Takes the static arguments out of a call of `fun`."""
+    """Separates the static arguments of a call of `fun`."""
     numbers, names = static_parameters(fun, static_argnums, static_argnames)
     positions = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
     static: list[tuple[int | str, Any]] = [(n, args[n]) for n in sorted(positions)]

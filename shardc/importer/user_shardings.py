@@ -1,4 +1,4 @@
-"""Shardings that are asked for from outside the program: by patterns, or by where arrays lie."""
+"""User shardings from outside the program: by patterns, or by the placement of arrays."""
 
 import math
 import re
@@ -39,7 +39,7 @@ def dotted(name: str) -> str:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether `pattern` (`*` and `?` match dots, too) fits an argument's name or ends with it.
+    """Whether `pattern` (`*` and `?` also match dots) matches an argument's name or a suffix.
 
     >>> matches("params.*.kernel", "state['params']['layers'][0]['kernel']")
     True
@@ -49,12 +49,12 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def constrain_by_patterns(imported: Imported, shardings: Mapping[str, Spec], axes: Axes) -> None:
-    """Writes `sdy.sharding` on every argument that a pattern fits.
+    """Writes `sdy.sharding` on every argument that a pattern matches.
 
     Args:
-        shardings: pattern -> PartitionSpec, or a NamedSharding, whose mesh is then meant.
-        axes: those that a PartitionSpec may name; (): those of the program's own shardings, or of
-            JAX's mesh in context.
+        shardings: pattern -> PartitionSpec, or a NamedSharding with its own mesh.
+        axes: axes that a PartitionSpec may name; (): those of the program's own shardings, or of
+            JAX's context mesh.
     Raises:
         InputError: SHARDC-180 a pattern fits no argument; 110 an axis is not known; 203 a spec has
             more dims than an argument; 204 two patterns, or a pattern and `in_shardings`,
@@ -87,15 +87,15 @@ def constrain_by_patterns(imported: Imported, shardings: Mapping[str, Spec], axe
 def constrain_to_placements(
     imported: Imported, leaves: Sequence[Any], mesh: Sequence[int] | None = None
 ) -> None:
-    """Writes `sdy.sharding` on every argument whose array arrives in parts.
+    """Writes `sdy.sharding` on every argument whose array arrives sharded.
 
-    Arrays that are whole on each of their devices ask for nothing, nor do those that lie where a
-    plan put them (`write_arrivals`), and none do where arrays lie on several meshes, or on another
-    than asked for: then they are moved. So do arguments that have a sharding already.
+    Skips replicated arrays, arrays that a plan has placed (`write_arrivals`), and arguments that
+    already have a sharding. Writes none if the arrays are on several meshes, or on another mesh
+    than required: then the arrays are moved.
 
     Args:
         leaves: of the call, one per argument.
-        mesh: sizes of the axes that are asked for otherwise.
+        mesh: axis sizes of the mesh that is required elsewhere.
     """
     split: dict[int, NamedSharding] = {}
     for n, (leaf, argument) in enumerate(zip(leaves, imported.arguments, strict=True)):
@@ -131,13 +131,13 @@ def constrain_to_placements(
 def write_arrivals(
     imported: Imported, leaves: Sequence[Any], devices: Sequence[jax.Device]
 ) -> None:
-    """Writes `shardc.arrival` on every argument whose array lies where a plan of shardc's put it.
+    """Writes `shardc.arrival` on every argument whose array was placed by a shardc plan.
 
-    That is no wish: the array may be moved, and the planner knows what that costs.
+    An arrival is not a constraint: the array may be moved, at a cost known to the planner.
 
     Args:
         leaves: of the call, one per argument.
-        devices: that stand for the cluster's; arrays on others are left out.
+        devices: the cluster's devices; arrays on other devices are skipped.
     """
     numbers = {device: n for n, device in enumerate(devices)}
     found: dict[int, Arrival] = {}
@@ -163,7 +163,7 @@ def write_arrivals(
 
 
 def _asked(spec: PartitionSpec, rank: int, what: str) -> UserSharding:
-    """What `spec` says of a value of `rank` dims; dims that it leaves out are whole."""
+    """The user sharding of `spec` for a value of `rank` dims; omitted dims are whole."""
     if len(spec) > rank:
         raise InputError(
             f"{what} has {rank} dims, and {spec} has {len(spec)}",
@@ -195,7 +195,7 @@ def _check_axes(spec: PartitionSpec, axes: Axes, who: str) -> None:
 
 
 def _own_axes(imported: Imported) -> Axes:
-    """Axes of the mesh of the program's own shardings; or else of JAX's mesh in context."""
+    """Axes of the mesh of the program's own shardings, or else of JAX's context mesh."""
     module = imported.module
     with module.context:
         for mesh in meshes(module.operation).values():

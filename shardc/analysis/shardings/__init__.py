@@ -1,1 +1,1 @@
-"""The sharding problem of a stage, and what a solution of it means."""
+"""The sharding problem of a stage, and the interpretation of its solutions."""

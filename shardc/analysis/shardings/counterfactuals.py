@@ -1,4 +1,4 @@
-"""Why ops and arguments are sharded as a plan has it: what that costs, and what else would cost."""
+"""Why a plan shards ops and arguments as it does: the costs of its choices and of alternatives."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ MOST_ALTERNATIVES = 3
 
 @dataclass(frozen=True)
 class Subject:
-    """What is chosen for: an argument, by the user's name, or an op of a stage function."""
+    """The subject of a choice: an argument, by the user's name, or an op of a stage function."""
 
     argument: str | None = None
     op: str = ""
@@ -54,7 +54,7 @@ class Cost:
     """Seconds per step and bytes per device that a choice accounts for, with its neighbours.
 
     Attributes:
-        communication_s: adding up partial sums.
+        communication_s: reductions of partial sums.
         reshard_s: other reshards between it and its neighbours.
     """
 
@@ -82,11 +82,11 @@ class Choice:
 
     Attributes:
         name: the op and its place, or the argument.
-        sharding: what was chosen, in words.
-        alternatives: the cheapest others, as long as all neighbours stay as they are: in words, and
-            what they cost more.
-        num_ruled_out: of the others no reshard or next state allows so many, neighbours being as
-            they are.
+        sharding: the choice, in words.
+        alternatives: the cheapest other shardings, with all neighbours unchanged: in words, and
+            their additional cost.
+        num_ruled_out: number of other shardings that no reshard or next state allows, with all
+            neighbours unchanged.
     """
 
     name: str
@@ -136,7 +136,7 @@ def explain_choices(
         for subject, node in _named_nodes(sharded, own, built):
             if matches(subject):
                 choice = scorer.explained(str(subject), stage, node)
-                if len(mesh.device_ids) == 1:  # whatever its axes are called, there is no other
+                if len(mesh.device_ids) == 1:  # one device: there is no alternative
                     choice = replace(choice, alternatives=(), num_ruled_out=0)
                 found.append(choice)
     return found
@@ -156,7 +156,7 @@ def _named_nodes(
 
 
 def _choice(built: StageProblem, planned: dict[str, FunctionSharding]) -> list[int]:
-    """The number of each node's planned strategy."""
+    """The index of each node's planned strategy."""
     choice = [0] * built.problem.num_nodes
     for name, nodes_of_ops in built.op_nodes.items():
         ids = (*built.function_args[name], *built.function_results[name])
@@ -224,7 +224,7 @@ class _Scorer:
         return Choice(name, stage, self._text(node, chosen), own, best, ruled_out)
 
     def _with_ties(self, node: int, strategy: int) -> dict[int, int] | None:
-        """`node` with another strategy, and the values that must then lie likewise."""
+        """`node` with another strategy, and the values tied to it, with theirs."""
         moved = {node: strategy}
         for edge in self.edges.get(node, []):
             if edge < len(self.built.edge_reshards):
@@ -239,7 +239,7 @@ class _Scorer:
         return moved
 
     def _cost(self, moved: dict[int, int]) -> Cost:
-        """What some nodes cost with these strategies, and their edges to all others."""
+        """The cost of some nodes with these strategies, edges to all other nodes included."""
         problem = self.built.problem
         at = {**dict(enumerate(self.choice)), **moved}
         compute_s = communication_s = reshard_s = 0.0
@@ -261,7 +261,7 @@ class _Scorer:
         return Cost(compute_s, communication_s, reshard_s, num_bytes)
 
     def _compute_s(self, node: int, strategy: int) -> float:
-        """An op's seconds without what its own all-reduce takes; a value computes nothing."""
+        """An op's seconds without its own all-reduce; 0 for a value."""
         if node not in self.strategies:
             return 0.0
         return computed_s(self.built, node, strategy, self.model)
@@ -279,7 +279,7 @@ class _Scorer:
 
 
 def _of_batch(lies: TensorSharding, counting: int) -> str:
-    """A batch argument as the user knows it, without the dim that counts the microbatches."""
+    """The sharding of a batch argument in the user's dims, without the microbatch dim."""
     axes = lies.dims[counting]
     own = TensorSharding((*lies.dims[:counting], *lies.dims[counting + 1 :]), lies.unreduced)
     return describe(own) + (f", its microbatches over {'*'.join(axes)}" if axes else "")

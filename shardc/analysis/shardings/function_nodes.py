@@ -43,21 +43,22 @@ Options = tuple[tuple[Strategy, ...], ...]  # strategies of each node of an op
 class FunctionNodes:
     """Adds the ops of a function to a problem.
 
-    An op is one node. A barrier is one per operand, a loop one per value that it carries, a branch
-    one for what chooses it and one per result: what becomes of one of these says nothing of the
-    others. The ops inside loops and branches are nodes too. They cost as much as the loop's trips
-    (one, where they are not known) times themselves; both branches of an `if` count.
+    An op is one node. A barrier has one node per operand, a loop one per carried value, a branch
+    one for its predicate and one per result: these are independent of each other. The ops inside
+    loops and branches are nodes too. Their cost is multiplied by the loop's trip count (1 if
+    unknown); both branches of an `if` count.
 
     Args:
         facts: of the function.
-        ignored: positions of constraints of the user's that are not to hold.
+        ignored: positions of user constraints to ignore.
     Attributes:
         nodes: of each of the function's `planned_ops`.
         options: the strategies of each of these nodes.
         num_flops: of one step, over all devices.
         constraints: nodes of constraints.
-        ruleless: nodes of ops that have no rule, constants and iotas excepted.
-        in_place: pairs of nodes that must lie alike: of a loop, and of the value in whose place.
+        ruleless: nodes of ops without a rule, except constants and iotas.
+        in_place: pairs of nodes that must have the same sharding: of a loop, and of the value that
+            it updates in place.
     """
 
     def __init__(
@@ -83,14 +84,14 @@ class FunctionNodes:
         self._live, self._traffic = facts.live, facts.traffic
         self._source: dict[ir.Value, tuple[int, int]] = {}  # node, position among its results
         self._returned: dict[ir.Value, int] = {}  # the node of a result
-        self._made: dict[ir.Value, int] = {}  # how often per step
+        self._made: dict[ir.Value, int] = {}  # runs per step of its defining op
         self._unreduced: dict[ir.Value, bool] = {}
 
     def run(self, arguments: Sequence[tuple[int, bool]], results: Sequence[int]) -> None:
         """Adds all nodes and edges.
 
         Args:
-            arguments: for each argument its node, and whether it may be a partial sum.
+            arguments: for each argument its node, and whether it may be unreduced.
             results: the node of each result.
         """
         for value, (node, unreduced) in zip(body(self.function).arguments, arguments, strict=True):
@@ -109,10 +110,11 @@ class FunctionNodes:
         self._unreduced[value] = unreduced
 
     def _connect(self, value: ir.Value, node: int, used: Column, time: int | None = None) -> None:
-        """A reshard stands where its value is made, so it runs as often as that.
+        """Adds the edge of a reshard. It is emitted in the block that defines the value, so it runs
+        as often as the defining op.
 
         Args:
-            time: position of the op that needs the value; None where the node holds it itself.
+            time: position of the op that needs the value; None if the node itself holds it.
         """
         if self._source[value][0] == node:
             return
@@ -195,8 +197,7 @@ class FunctionNodes:
     def _constraint(
         self, op: ir.Operation, time: int, repeats: int
     ) -> tuple[tuple[int, ...], Options]:
-        """What the user asks for; where nothing is, or its price is being asked for, what is best
-        for all that use it."""
+        """A constraint: the user's sharding, or any sharding if it is open or ignored."""
         operand, result = op.operands[0], op.results[0]
         asked = read_user_sharding(op.attributes["sharding"])
         if where(op) in self.ignored:
@@ -211,8 +212,8 @@ class FunctionNodes:
         return (index,), (strategies,)
 
     def _loop(self, op: ir.Operation, time: int, repeats: int) -> tuple[tuple[int, ...], Options]:
-        """A loop carries each value in one sharding; what its condition reads is whole, so that
-        the condition needs no collectives."""
+        """A loop carries each value in one sharding; values that its condition reads are
+        replicated, so that the condition needs no collectives."""
         condition, inside = (region.blocks[0] for region in op.regions)
         nodes, chosen = [], []
         for operand, result, read in zip(op.operands, op.results, condition.arguments, strict=True):
@@ -236,7 +237,7 @@ class FunctionNodes:
         return tuple(nodes), tuple(chosen)
 
     def _branch(self, op: ir.Operation, time: int, repeats: int) -> tuple[tuple[int, ...], Options]:
-        """What chooses the branch is whole; a result lies alike whichever branch it comes from."""
+        """The predicate is replicated; a result has the same sharding in every branch."""
         choice = whole_strategy(op.operands[0], result=False)
         nodes = [self._pass_on(op.operands[0], choice, time)]
         chosen = [choice]
@@ -269,7 +270,7 @@ class FunctionNodes:
                 self._add(each.operation, repeats, is_condition)
 
     def _pass_on(self, operand: ir.Value, strategies: tuple[Strategy, ...], time: int) -> int:
-        """A node that takes `operand` and hands it on, for nothing."""
+        """A node that forwards `operand` at no cost."""
         columns = self.graph.reshards.columns(strategies)
         nothing, now = len(strategies), self.start + time
         index = self.graph.add(
@@ -285,7 +286,7 @@ class FunctionNodes:
         live: tuple[int, int],
         result: ir.Value,
     ) -> int:
-        """A node that holds `operand`, in place if it may, until it is handed on as `result`."""
+        """A node that holds `operand`, in place if possible, until it is forwarded as `result`."""
         columns = self.graph.reshards.columns(strategies)
         usages = _result_bytes([result], columns)
         interval = self.start + live[0], self.start + live[1] + 1

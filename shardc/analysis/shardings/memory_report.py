@@ -1,4 +1,4 @@
-"""What a device holds when it holds most, by what it is for; and what one layer holds."""
+"""Peak memory of a device, broken down by kind, and the memory of one layer."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -15,17 +15,17 @@ from shardc.plan.value_id import is_accumulator, is_argument
 def memory_at_peak(
     built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer] = ()
 ) -> Memory:
-    """Bytes of each kind on one device at the time of a step when their sum is largest."""
+    """Bytes of each kind on one device at the time of peak memory."""
     return _peak(built, choice, buffers)[1]
 
 
 def peak_place(
     built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer] = ()
 ) -> tuple[str, int]:
-    """The function that runs when `memory_at_peak` is reached, and the position of its op there."""
+    """The function that runs at the time of peak memory, and the position of its op."""
     at = _peak(built, choice, buffers)[0]
     for name, nodes in built.op_nodes.items():
-        if at < len(nodes) + 2:  # two more, for what goes in and out
+        if at < len(nodes) + 2:  # two more, for arguments and results
             return name, at
         at -= len(nodes) + 2
     return "", 0
@@ -34,13 +34,12 @@ def peak_place(
 def _peak(
     built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer]
 ) -> tuple[int, Memory]:
-    """The time at which a device holds most, and what it holds then.
+    """The time of peak memory of a device, and its memory by kind at that time.
 
-    Arguments that a result replaces are parameters where forward or backward read them, and
-    optimizer state where only the update does; all other arguments are inputs. Gradients are
-    accumulators, or what the backward pass hands to the update; the stash is what the forward pass
-    hands to the backward pass, for all microbatches in flight. The rest is temporary, `buffers`
-    among it.
+    State arguments are parameters if forward or backward reads them, and optimizer state if only
+    the update does; all other arguments are inputs. Gradients are accumulators, or values that the
+    backward pass hands to the update; the stash is the values that the forward pass hands to the
+    backward pass, for all microbatches in flight. All else is temporary, `buffers` included.
     """
     problem = built.problem
     values = {node: value for value, node in built.value_nodes.items()}
@@ -60,7 +59,7 @@ def _peak(
 
 
 def kind_of_value(built: StageProblem, value: str) -> str:
-    """The field of `Memory` that a value counts to, if it is held."""
+    """The field of `Memory` that a live value counts towards."""
 
     def are_in(names: dict[str, tuple[str, ...]], *wanted: Kind) -> bool:
         return any(
@@ -88,12 +87,13 @@ class LayerMemory:
     """Bytes on one device.
 
     Attributes:
-        state_bytes: of arguments, gradients and their sums: all layers hold theirs all the time.
-        stash_bytes: from the forward to the backward of one microbatch; gone when updates run.
-        body_bytes: most that forward or backward hold besides, while they run.
-        update_bytes: most that the update holds besides, one parameter after the other.
-        next_bytes: of next states that do not take the place of this one, until all are there.
-        received_bytes: of a stash that the layer in front holds as well: theirs in a stage of both.
+        state_bytes: of arguments, gradients and accumulators: live throughout the step.
+        stash_bytes: from the forward to the backward of one microbatch; free when updates run.
+        body_bytes: peak of other values while forward or backward runs.
+        update_bytes: peak of other values while the update runs, one parameter after the other.
+        next_bytes: of next states that are not in place, live until the step ends.
+        received_bytes: of the stash that the layer before also holds: counted once in a stage of
+            both.
     """
 
     state_bytes: float
@@ -104,7 +104,7 @@ class LayerMemory:
     received_bytes: float = 0.0
 
     def scaled(self, ratio: float) -> "LayerMemory":
-        """The same when a microbatch is `ratio` times as large."""
+        """The memory for microbatches `ratio` times as large."""
         return replace(
             self,
             stash_bytes=self.stash_bytes * ratio,
@@ -113,15 +113,15 @@ class LayerMemory:
         )
 
     def between(self, other: "LayerMemory", share: float) -> "LayerMemory":
-        """What lies `share` of the way to `other`, nothing below 0."""
+        """Linear interpolation: `share` of the way to `other`, at least 0."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return LayerMemory(*(max(a + share * (b - a), 0.0) for a, b in pairs))
 
 
 def held_values(built: StageProblem) -> dict[int, bool]:
-    """Nodes of values that are held from one function to another, and whether they are a stash.
+    """Nodes of values that are live between functions -> whether they are stashed.
 
-    What comes from the layer before and is used in the backward pass again is stashed, too.
+    A value from the layer before that the backward pass also uses is stashed too.
     """
     found = {}
     for value, node in built.value_nodes.items():
@@ -145,11 +145,11 @@ def layer_memory(
     buffers: Sequence[Buffer] = (),
     received: Collection[str] = (),
 ) -> LayerMemory:
-    """The parts of what a choice holds.
+    """The memory of a choice, by part.
 
     Args:
         buffers: of its reshards.
-        received: value ids of what the layer in front holds, too.
+        received: ids of the values that the layer before also holds.
     """
     problem = built.problem
     state = stash = shared = 0.0

@@ -1,4 +1,4 @@
-"""Which mesh a program asks for, and whether the axes of a mesh can split anything of it at all."""
+"""The mesh of a program's user shardings, and whether a mesh's axes can split the program."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,13 @@ from shardc.options import PlanOptions
 
 
 def with_user_mesh(module: ir.Module, options: PlanOptions) -> PlanOptions:
-    """The options with the mesh over which a prepared program asks for shardings, if it does.
+    """The options with the mesh of a prepared program's user shardings, if it has any.
 
-    The user's axes are those of every stage's mesh: a sharding names them, so it can mean nothing
-    else. How many such meshes fit the devices is left to the number of stages.
+    Every stage's mesh has the user's axes, because the shardings name them. The number of stages
+    determines how many such meshes there are.
 
     Raises:
-        PlanError: SHARDC-204, `options` ask for another mesh.
+        PlanError: SHARDC-204, `options` require another mesh.
     """
     with module.context:
         user = meshes(module.operation).get(USER_MESH)
@@ -30,7 +30,7 @@ def with_user_mesh(module: ir.Module, options: PlanOptions) -> PlanOptions:
     axes = tuple(name for name, _ in user.axes)
     if options.mesh == "auto":
         return msgspec.structs.replace(options, mesh=user.shape, mesh_axes=axes)
-    if options.mesh_axes:  # size 1 says nothing, and neither does the order
+    if options.mesh_axes:  # ignoring axes of size 1, and the order
         sizes = dict(zip(options.mesh_axes, options.mesh, strict=True))
         named = {name: size for name, size in sizes.items() if size > 1}
         if named == dict(user.axes):
@@ -49,10 +49,10 @@ def with_user_mesh(module: ir.Module, options: PlanOptions) -> PlanOptions:
 def check_mesh_divides(module: ir.Module, shape: Sequence[int]) -> None:
     """Refuses a mesh with an axis that divides no dim of any matrix product or convolution.
 
-    Such an axis would hold copies only. A program without heavy ops fits every mesh.
+    Such an axis could only replicate. A program without heavy ops fits every mesh.
 
     Args:
-        module: split into microbatches, or whole.
+        module: before or after the microbatch split.
         shape: sizes of the mesh's axes.
     Raises:
         PlanError: SHARDC-102; names the largest heavy op.

@@ -1,4 +1,4 @@
-"""The collectives that a solved stage will run: its reshards, each once, and reductions of ops."""
+"""The collectives of a solved stage: its reshards, without duplicates, and reductions by ops."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,9 +39,9 @@ class PlannedReshard:
     """One reshard that the lowering will emit.
 
     Attributes:
-        source: the node that makes the value.
-        made: how it lies there.
-        users: the nodes that use the result, each with what it says of it.
+        source: the node that defines the value.
+        made: its sharding there.
+        users: the nodes that use the result, each with its `EdgeReshard`.
         found: the steps.
     """
 
@@ -52,19 +52,19 @@ class PlannedReshard:
 
     @property
     def info(self) -> EdgeReshard:
-        """What all users say alike."""
+        """The facts on which all users agree."""
         return self.users[0][1]
 
 
 class PlannedReshards:
-    """What is sent between the devices of a stage under a choice of strategies.
+    """The communication inside a stage under a choice of strategies.
 
-    Ops of one function that want a value in the same sharding share one reshard, as
-    `shardc-insert-reshards` makes it.
+    Ops of one function that require a value in the same sharding share one reshard, as in
+    `shardc-insert-reshards`.
 
     Args:
         choice: strategy of each node of `built`.
-        model: of the cluster that `mesh` is a part of.
+        model: cost model of the cluster that contains `mesh`.
     """
 
     def __init__(
@@ -116,11 +116,11 @@ class PlannedReshards:
         return sum_dtype(dtype) if sizes[1] > sizes[0] else dtype
 
     def buffers(self) -> list[Buffer]:
-        """What reshards and reductions hold beside what the problem says that nodes hold.
+        """The buffers of reshards and reductions, in addition to the memory of the nodes.
 
-        The result of a reshard is held until its last user is done, unless it is only a slice that
-        XLA cuts out inside the user. While a reshard runs, so is what each of its steps needs.
-        A value that a function returns in another sharding is held twice.
+        The result of a reshard is live until its last user is done, unless it is only a slice that
+        XLA fuses into the user. The buffers of each step are live while the reshard runs. A value
+        that a function returns in another sharding is held twice.
         """
         found: list[Buffer] = []
         for each in self.reshards:
@@ -147,13 +147,15 @@ class PlannedReshards:
         if spans:
             yield Buffer(sizes[-1], at, max(end for _, end in spans))
         if op and not self.built.problem.usages[source][self.choice[source]]:
-            # Nothing is held for it: the function returns it, or it is made inside its users.
+            # It needs no buffer: the function returns it, or it is fused into its users.
             yield Buffer(sizes[0], at, at + 1 if op in ON_THE_FLY else max(hi, at + 1))
         most = 0
         for number, step in enumerate(each.found.steps, 1):
             needs = sizes[number - 1] if number > 1 else 0
             needs += sizes[number] if number < len(each.found.steps) else 0
-            if step.kind == "all_to_all":  # a piece for, and of, each device stands by itself
+            if (
+                step.kind == "all_to_all"
+            ):  # a separate buffer for each device's piece, sent and received
                 needs += sizes[number - 1] + sizes[number]
             most = max(most, needs)
         yield Buffer(most, at, at + 1)
@@ -169,7 +171,7 @@ class PlannedReshards:
     def _reshards(self) -> Iterator[PlannedReshard]:
         users: dict[tuple[str, int, int, TensorSharding], list[tuple[int, EdgeReshard]]] = {}
         lies: dict[tuple[int, int], TensorSharding] = {}
-        # A constraint that changes nothing is the value itself: node -> (node, position).
+        # A constraint that changes nothing forwards its operand: node -> (node, position).
         same: dict[int, tuple[int, int]] = {}
         edges = self.built.problem.edges[: len(self.built.edge_reshards)]
         for info, (u, v) in zip(self.built.edge_reshards, edges, strict=True):
@@ -187,7 +189,7 @@ class PlannedReshards:
             yield PlannedReshard(node, made, tuple(found), steps)
 
     def _reductions(self) -> Iterator[tuple[int, tuple[str, ...], TensorSharding]]:
-        """Node and axes of each op that reduces its own result, and how that lies."""
+        """Node and axes of each op that reduces its own result, and the result's sharding."""
         for name, nodes_of_ops in self.built.op_nodes.items():
             options_of_ops = self.built.op_strategies[name]
             for nodes, options in zip(nodes_of_ops, options_of_ops, strict=True):
@@ -208,7 +210,7 @@ def _totals(found: Iterable[tuple[Collective, int]]) -> tuple[Collective, ...]:
 
 
 def _heavy_nodes(built: StageProblem) -> set[int]:
-    """Ops that read their operands from memory, and what only hands these on to them."""
+    """Ops that read their operands from memory, and ops that only forward these operands."""
     heavy = {node for node, (op, _) in enumerate(built.node_ops) if op in PRODUCTS}
     edges = built.problem.edges[: len(built.edge_reshards)]
     return heavy | {u for u, v in edges if v in heavy and u in built.constraints}

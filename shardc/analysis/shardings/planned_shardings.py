@@ -1,4 +1,4 @@
-"""The shardings that stand in a module, as data, and data back into a module's attributes."""
+"""Reading a module's planned shardings as data."""
 
 from jax.extend.mlir import ir
 
@@ -11,7 +11,7 @@ from shardc.plan.layout import TensorSharding
 
 
 def function_sharding(function: ir.Operation) -> FunctionSharding:
-    """Reads off a function what shardc-plan-shardings decided.
+    """Reads the decisions of shardc-plan-shardings from a function.
 
     Raises:
         PlanError: SHARDC-201, an op has no shardings.

@@ -1,4 +1,4 @@
-"""The nodes and edges of a sharding problem while it is built, and what they are made from."""
+"""The nodes and edges of a sharding problem under construction, and the facts behind them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ class Node:
         results: the sharding of each of its results under each of its strategies.
         costs: seconds of each strategy.
         usages: bytes of each strategy while the node is live.
-        interval: when it is live, end excluded.
-        op: name of the op that it is; "" for values and for what control flow carries.
+        interval: live range, end excluded.
+        op: name of its op; "" for values and for values carried by control flow.
         num_flops: of all devices together, per step.
-        works: of one device under each strategy; () where it computes nothing.
-        repeats: how often it runs per step.
+        works: of one device under each strategy; () if it computes nothing.
+        repeats: runs per step.
     """
 
     results: tuple[Column, ...]
@@ -57,9 +57,9 @@ class ProblemGraph:
     Attributes:
         function: name of the function whose nodes and edges are being added; "" for values.
         node_functions: `function` of each node.
-        edge_reshards: what the edges of `connect` stand for; they come before those of `tie`.
-        op_reductions: what op nodes may reduce themselves.
-        workspaces: (node, node for what it needs while it runs), tied strategy by strategy.
+        edge_reshards: the reshards of the edges of `connect`, which come before those of `tie`.
+        op_reductions: results that op nodes may reduce themselves.
+        workspaces: (node, node of its temporary memory), tied strategy by strategy.
     """
 
     def __init__(self, mesh: Mesh, model: CostModel) -> None:
@@ -76,7 +76,7 @@ class ProblemGraph:
         self.workspaces: list[tuple[int, int]] = []
 
     def add(self, node: Node) -> int:
-        """Adds a node; its number."""
+        """Adds a node; returns its number."""
         self.nodes.append(node)
         self.node_functions.append(self.function)
         return len(self.nodes) - 1
@@ -92,10 +92,10 @@ class ProblemGraph:
         """An edge that prices the reshard of `value` for every pair of strategies.
 
         Args:
-            source: the node that makes it, and its position among the node's results.
-            target: the node that uses it, and what each of its strategies takes.
+            source: the node that defines it, and its position among the node's results.
+            target: the node that uses it, and the sharding that each of its strategies requires.
             repeats: reshards per step.
-            needed: as of `EdgeReshard`.
+            needed: as in `EdgeReshard`.
         """
         node, position = source
         made, used = self.nodes[node].results[position], target[1]
@@ -110,7 +110,7 @@ class ProblemGraph:
         )
 
     def tie(self, node: int, other: int) -> None:
-        """Forbids that two values of equal shape lie differently."""
+        """Forces two values of equal shape to have the same sharding."""
         self.edges.append((node, other))
         columns = self.nodes[node].results[0], self.nodes[other].results[0]
         self.tables.append(self.reshards.tie(*columns))
@@ -121,7 +121,7 @@ class ProblemGraph:
         self.workspaces.append((node, self.add(Node((), nothing, usages, (time, time + 1)))))
 
     def problem(self, usage_limit: int | None) -> Problem:
-        """All of it as numbers, under a limit of bytes per device."""
+        """The problem as numbers, under a limit of bytes per device."""
         counts = [len(self.nodes[node].costs) for node, _ in self.workspaces]
         same = [np.where(np.eye(count, dtype=bool), 0.0, np.inf) for count in counts]
         return Problem(
@@ -135,12 +135,12 @@ class ProblemGraph:
 
 
 class OpFacts(NamedTuple):
-    """Of one op.
+    """Facts about one op.
 
     Attributes:
-        splitting: the ways to split it.
-        cost: of the whole op by itself.
-        is_held: its results take memory of their own.
+        splitting: how it may be split.
+        cost: of the whole op, unfused.
+        is_held: whether its results take memory of their own.
         until: position of the last op that needs them.
     """
 
@@ -151,7 +151,7 @@ class OpFacts(NamedTuple):
 
 
 class FunctionFacts:
-    """One function with what is known of its ops; problems on several meshes share it.
+    """One function with facts about its ops; problems on several meshes share them.
 
     Attributes:
         rules: of each of the function's `planned_ops`.
@@ -163,24 +163,24 @@ class FunctionFacts:
 
     @cached_property
     def live(self) -> Liveness:
-        """How long values are needed."""
+        """Live ranges of the values."""
         return Liveness(self.function)
 
     @cached_property
     def traffic(self) -> list[Traffic]:
-        """Of each op, as part of its kernel."""
+        """Memory traffic of each op, as part of its fused kernel."""
         return fused_traffic(self.function)
 
     @cached_property
     def _crossing(self) -> set[ir.Value]:
-        """What the function returns; what a constraint makes that of counts, too."""
+        """The returned values, and the operands of constraints on them."""
         returned = terminator(self.function).operands
         return {*returned, *map(_constrained, returned)}
 
     def of(
         self, op: ir.Operation, time: int, rule: OpRule | None, unreduced: tuple[bool, ...]
     ) -> OpFacts:
-        """The op at position `time`; `rule` and `unreduced` as of `splitting`."""
+        """The facts about the op at position `time`; `rule` and `unreduced` as in `splitting`."""
         key = time, unreduced
         if key not in self._ops:
             free = op.name in ON_THE_FLY or is_in_place(op) or self.live.is_fused(op)
@@ -194,12 +194,12 @@ class FunctionFacts:
 
 
 def function_facts(module: ir.Operation) -> dict[str, FunctionFacts]:
-    """Of each function of a module, by its name; the module must not change while they are used."""
+    """Facts about each function of a module, by name; modifying the module invalidates them."""
     rules = rules_of(module)
     return {symbol(f): FunctionFacts(f, rules[symbol(f)]) for f in functions(module)}
 
 
 def _constrained(value: ir.Value) -> ir.Value:
-    """What a constraint makes `value` of, perhaps in another sharding; else `value`."""
+    """The operand of the constraint that defines `value`, if one does; else `value`."""
     op = defining_op(value)
     return op.operands[0] if op is not None and op.name == CONSTRAINT else value

@@ -1,4 +1,4 @@
-"""What resharding costs between every two strategies of neighbouring ops, each table made once."""
+"""Costs of resharding between all pairs of strategies of neighbouring ops, in shared tables."""
 
 import functools
 import math
@@ -21,8 +21,8 @@ class StrategyColumns:
     """The strategies of an op seen from its operands and results.
 
     Attributes:
-        strategies: kept, so that the id by which this is found stays theirs.
-        shards: parts of each result under each strategy.
+        strategies: kept alive, because this object is looked up by their id.
+        shards: number of parts of each result under each strategy.
     """
 
     strategies: tuple[Strategy, ...]
@@ -33,20 +33,20 @@ class StrategyColumns:
 
 @functools.lru_cache(maxsize=8)
 def reshard_tables(axes: tuple[tuple[str, int], ...], links: LinkItems) -> "ReshardTables":
-    """Tables for all stages with such a mesh; a planner asks for the same few again and again.
+    """The tables for all stages with such a mesh, memoized.
 
     Args:
         axes: name and size of each axis of the mesh.
-        links: items of what `axis_links` gives.
+        links: items of `axis_links`.
     """
     num_devices = math.prod(size for _, size in axes)
     return ReshardTables(Mesh(axes, tuple(range(num_devices))), dict(links))
 
 
 class ReshardTables:
-    """Columns and tables on one mesh; equal ones are one object, so the solver sees them as such.
+    """Columns and tables on one mesh, interned so that the solver recognizes equal ones by id.
 
-    Tables are found by the ids of their two columns.
+    Tables are keyed by the ids of their two columns.
     """
 
     def __init__(self, mesh: Mesh, links: Links) -> None:
@@ -60,7 +60,7 @@ class ReshardTables:
         return self._interned.setdefault(column, column)
 
     def columns(self, strategies: tuple[Strategy, ...]) -> StrategyColumns:
-        """Made once for all ops that share `strategies`, as alike ops do."""
+        """The columns of `strategies`, created once for all equal ops, which share them."""
         found = self._columns.get(id(strategies))
         if found is None:
             operands = zip(*(s.operands for s in strategies), strict=True)
@@ -97,7 +97,7 @@ class ReshardTables:
         return table
 
     def tie(self, a: Column, b: Column) -> Floats:
-        """[i, j]: 0 where a[i] and b[j] are the same sharding, otherwise inf."""
+        """[i, j]: 0 if a[i] and b[j] are the same sharding, otherwise inf."""
         return np.array([[0.0 if x == y else np.inf for y in b] for x in a])
 
     def finish_s(
@@ -107,7 +107,7 @@ class ReshardTables:
         shape: tuple[int, ...],
         itemsizes: tuple[int, int],
     ) -> float:
-        """Seconds to add up the partial sums of a value, ending in the cheapest of `options`."""
+        """Seconds to reduce the partial sums of a value into the cheapest of `options`."""
         if not made.unreduced:
             return 0.0
         price = reshards(self.mesh, shape, itemsizes[0], self.links, itemsizes[1])

@@ -1,4 +1,4 @@
-"""Whether an op may run on the parts that its planned shardings give to each device."""
+"""Whether an op may run on the local parts of its planned shardings."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from shardc.rules.op_rule import OpRule
 from shardc.rules.partial_sums import keeps_partial
 from shardc.rules.reducers import reducer
 
-ANY_SHARDING = ("stablehlo.constant", "stablehlo.iota")  # made by each device for its own part
+ANY_SHARDING = ("stablehlo.constant", "stablehlo.iota")  # every device creates its own part
 
 
 def disagreement(
@@ -26,11 +26,11 @@ def disagreement(
     results: Sequence[TensorSharding],
     reduce_axes: Sequence[str] = (),
 ) -> str | None:
-    """Why `op` must not run on parts like these, in words that follow "because"; None if it may.
+    """Why `op` must not run with these shardings, in words that follow "because"; None if it may.
 
-    Checks what the planner promises, without its code: each axis splits one factor, the same
-    wherever the factor stands; the table of `shardc.rules.allowed_factors` allows it; partial sums
-    arise only from sums and pass only through linear ops.
+    Checks the planner's invariants independently of its code: each axis splits one factor, in every
+    dim that has it; the table of `shardc.rules.allowed_factors` allows it; partial sums arise only
+    from reductions and propagate only through linear ops.
     """
     if op.name in ANY_SHARDING:
         return "its values are no partial sums" if results[0].unreduced else None
@@ -68,7 +68,7 @@ def _control_flow_disagreement(
     results: Sequence[TensorSharding],
     reduce_axes: Sequence[str],
 ) -> str | None:
-    """A loop carries each value in one sharding; what chooses a branch is whole."""
+    """A loop carries each value in one sharding; the predicate of a branch is replicated."""
     if op.name == "stablehlo.while":
         return _identity_disagreement(op, mesh, operands, results, reduce_axes)
     if operands[0].axes or operands[0].unreduced or reduce_axes:
@@ -146,14 +146,14 @@ def _sums_disagreement(
     reduced: Sequence[set[str]],
     split: set[str],
 ) -> str | None:
-    """`reduced`: for each result the axes that leave it a partial sum."""
+    """`reduced`: for each result the axes over which it is a partial sum."""
     zero = {i for i, operand in enumerate(op.operands) if is_zero(operand)}
     incoming = {axis for operand in operands for axis in operand.unreduced}
     for axis in sorted(incoming):
         partial = {i for i, operand in enumerate(operands) if axis in operand.unreduced}
         others = {i for i, operand in enumerate(operands) if operand.unreduced} - partial
         if op.name in COUNTED_ONCE:
-            zero = set(range(len(operands)))  # as are whole operands on all devices but one
+            zero = set(range(len(operands)))  # whole operands are zeroed on all devices but one
             others = set()
         if axis in split or others or not keeps_partial(op, partial, zero - partial):
             return f"it is not linear in partial sums over '{axis}'"

@@ -1,9 +1,9 @@
 """The intra-operator problem of one stage: its ops and values as nodes, reshards as edges.
 
 A node is either an op of one of the stage's functions (strategies: `splitting`) or a value
-that crosses between functions or comes from the caller: a parameter, an optimizer state, a stashed
-activation, an accumulator (strategies: every even sharding). An edge prices the reshard between
-where a value is made and where it is used, by the same function that will emit it.
+that functions pass to each other or that comes from the caller: a parameter, an optimizer state, a
+stashed activation, an accumulator (strategies: every even sharding). An edge prices the reshard
+between a definition and a use, with the same function that emits it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.value_id import is_accumulator, is_argument, is_computed
 
-STEPS_PER_ARRIVAL = 100  # of state: it is brought once, and comes back as it went
+STEPS_PER_ARRIVAL = 100  # state is transferred once, and then stays in place for many steps
 
 
 class ProblemBuilder:
@@ -43,16 +43,16 @@ class ProblemBuilder:
 
     Args:
         functions: the stage's functions in the order they run.
-        facts: function name -> what is known of its ops.
+        facts: function name -> facts about its ops.
         mesh: the stage's mesh.
-        num_microbatches: how often forward and backward run per step.
-        stashes: microbatches whose stashed activations are alive at once.
-        same: pairs of value ids that must lie alike (an argument and its next state).
-        donated: value ids of the arguments whose place their next state takes.
-        asked: value id -> the sharding that the user asks for.
-        ignored: names of those, and positions of constraints, that are not to hold.
-        arrivals: value id -> where the argument lies when the step is called. Bringing it from
-            there is priced; for state, once in `STEPS_PER_ARRIVAL` steps.
+        num_microbatches: runs of forward and backward per step.
+        stashes: number of microbatches with live stashes at once.
+        same: pairs of value ids that must have the same sharding (an argument and its next state).
+        donated: value ids of the arguments that their next state replaces in place.
+        asked: value id -> the user sharding.
+        ignored: names of user shardings, and positions of constraints, to ignore.
+        arrivals: value id -> where the argument is when the step is called. Its transfer is
+            priced; for state, once in `STEPS_PER_ARRIVAL` steps.
         late_sums: axes over which accumulators stay partial sums.
     """
 
@@ -86,7 +86,7 @@ class ProblemBuilder:
                     )
         self.state = frozenset(same.values())
         self.in_place = {value for value, argument in same.items() if argument in donated}
-        # An argument and its next state need not lie alike where the user asks for two shardings.
+        # An argument and its next state may differ if the user shards both.
         self.same = {
             value: argument
             for value, argument in same.items()
@@ -163,7 +163,7 @@ class ProblemBuilder:
         return [str(ir.StringAttr(each[VALUE]).value) for each in attrs]
 
     def _times(self) -> dict[str, int]:
-        """Start time of each function on one axis of time over all ops of the stage."""
+        """Start time of each function on a common timeline of all ops of the stage."""
         start, found = 0, {}
         for function in self.functions:
             found[symbol(function)] = start
@@ -176,10 +176,9 @@ class ProblemBuilder:
         return self.num_microbatches if kind is not None and kind.per_microbatch else 1
 
     def _add_values(self, times: dict[str, int]) -> None:
-        """A node for each value id, live from the function that makes it to the last to use it.
+        """A node for each value id, live from the function that computes it to its last user.
 
-        A function's results have their place from when it begins: XLA hands out memory for them
-        before it runs.
+        A function's results are live from its start: XLA allocates them before it runs.
         """
         first: dict[str, int] = {}
         last: dict[str, int] = {}
@@ -231,7 +230,7 @@ class ProblemBuilder:
     def _arrival_costs(
         self, name: str, options: Column, shape: tuple[int, ...], bytes_each: int
     ) -> list[float]:
-        """Seconds per step that it takes to bring a value to each of `options`."""
+        """Seconds per step to transfer a value to each of `options`."""
         arrival = self.arrivals.get(name)
         if arrival is None or arrival.shape != shape:  # none, or only rows of a stack
             return [0.0] * len(options)
@@ -244,7 +243,7 @@ class ProblemBuilder:
         return found
 
     def _read_after_the_microbatches(self) -> set[str]:
-        """Values that an update reads, so that its reshards price what is left to be reduced."""
+        """Values that an update reads, so that its reshards price the remaining reductions."""
         return {
             name
             for function in self.functions

@@ -1,4 +1,4 @@
-"""What a solved stage costs, split by function: seconds, bytes on the wire, peak memory."""
+"""The cost of a solved stage by function: seconds, bytes on the wire, peak memory."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -108,12 +108,12 @@ def _asked(
 def planned_reshards(
     built: StageProblem, choice: Sequence[int], mesh: Mesh, cluster: Cluster
 ) -> PlannedReshards:
-    """The reshards that a choice means, on the links of a cluster."""
+    """The reshards of a choice, on the links of a cluster."""
     return PlannedReshards(built, choice, mesh, CostModel(cluster).on(mesh))
 
 
 def _ideal_s(built: StageProblem) -> float:
-    """Seconds per step of all ops on one device, as if nothing hindered their even split."""
+    """Seconds per step of all ops on one device if all work were split evenly."""
     total = 0.0
     for name, nodes_of_ops in built.op_nodes.items():
         for nodes, options in zip(nodes_of_ops, built.op_strategies[name], strict=True):
@@ -124,7 +124,7 @@ def _ideal_s(built: StageProblem) -> float:
 
 
 def computed_s(built: StageProblem, node: int, strategy: int, model: CostModel) -> float:
-    """Seconds per step of an op, without those in which it all-reduces its own result."""
+    """Seconds per step of an op, without the all-reduce of its own result."""
     works, repeats = built.node_works[node]
     if not works:
         return float(built.problem.costs[node][strategy])
@@ -132,7 +132,7 @@ def computed_s(built: StageProblem, node: int, strategy: int, model: CostModel) 
 
 
 def _reduced_s(built: StageProblem, choice: Sequence[int], model: CostModel) -> float:
-    """Seconds per step in which ops all-reduce their own results."""
+    """Seconds per step of all-reduces by ops of their own results."""
     total = 0.0
     for name, nodes_of_ops in built.op_nodes.items():
         for nodes, options in zip(nodes_of_ops, built.op_strategies[name], strict=True):
@@ -145,7 +145,7 @@ def _reduced_s(built: StageProblem, choice: Sequence[int], model: CostModel) -> 
 
 
 def _replicated(built: StageProblem, choice: tuple[int, ...]) -> tuple[Replicated, ...]:
-    """What runs whole on every device, the costliest first; ops on single numbers are left out."""
+    """The replicated ops, most expensive first, except ops on single elements."""
     found: dict[tuple[str, str], Replicated] = {}
     for name, nodes_of_ops in built.op_nodes.items():
         for nodes, options in zip(nodes_of_ops, built.op_strategies[name], strict=True):

@@ -1,4 +1,4 @@
-"""The sharding problem of one stage as numbers, and what its nodes and edges stand for."""
+"""The sharding problem of one stage as numbers, and the meaning of its nodes and edges."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from shardc.solver.problem.problem import Problem
 
 @dataclass(frozen=True)
 class EdgeReshard:
-    """What an edge stands for: a value that may be resharded in `function`, `repeats` a step.
+    """The meaning of an edge: a value that may be resharded in `function`, `repeats` times a step.
 
     Attributes:
-        position: of the value among the results of the node that makes it.
-        made, used: its shardings under each strategy of the node that makes, or uses, it.
-        needed: the times [lo, hi) at which what is resharded is held beside what the nodes hold;
-            None where it becomes what the node that uses it holds.
+        position: of the value among the results of the node that defines it.
+        made, used: its shardings under each strategy of the node that defines, or uses, it.
+        needed: live range [lo, hi) of the resharded copy, in addition to the memory of the nodes;
+            None if the copy is the memory of the node that uses it.
     """
 
     function: str
@@ -49,24 +49,24 @@ class StageProblem:
         problem: for `shardc.solver.solve`; seconds per step and bytes per device.
         op_nodes: function name -> nodes of each planned op: one, or several for barriers and
             control flow.
-        op_strategies: function name -> strategies of each op's nodes, in the order of the node's.
+        op_strategies: function name -> strategies of each op's nodes, in the node's order.
         value_nodes: value id -> node.
-        value_options: value id -> its shardings, in the order of the node's.
+        value_options: value id -> its shardings, in the node's order.
         function_results: function name -> value id of each result.
         function_args: function name -> value id of each argument.
-        function_repeats: function name -> how often it runs per step.
-        function_kinds: function name -> what it is for.
+        function_repeats: function name -> runs per step.
+        function_kinds: function name -> its kind.
         num_flops: of one step, over all devices.
-        constraints: nodes that hand a value on, for nothing, as it is to lie for several users.
-        ruleless: nodes of ops that have no rule, constants and iotas excepted.
-        node_functions: function that each op node is in; "" for values.
-        node_works: what each node asks of a device under each strategy, and how often per step.
-        node_ops: name and FLOPs per step of the op that each node is; "" where it is none.
-        edge_reshards: of the first edges of `problem`; the others tie values together.
+        constraints: nodes of constraints, which forward a value in the sharding of several users.
+        ruleless: nodes of ops without a rule, except constants and iotas.
+        node_functions: function of each op node; "" for values.
+        node_works: work of each node on one device under each strategy, and its runs per step.
+        node_ops: op name and FLOPs per step of each node; "" if it is not an op.
+        edge_reshards: of the first edges of `problem`; the other edges tie values together.
         op_reductions: node of an op -> the result that some of its strategies reduce.
         state: value ids of the arguments that results replace.
-        arrival_costs: value id of an argument -> seconds per step to bring it to each of its
-            options from where it lies.
+        arrival_costs: value id of an argument -> seconds per step to transfer it to each of its
+            options.
     """
 
     problem: Problem
@@ -90,7 +90,7 @@ class StageProblem:
     arrival_costs: dict[str, list[float]]
 
     def shardings(self, choice: Sequence[int]) -> dict[str, FunctionSharding]:
-        """What a solution's choice means for each function."""
+        """The shardings of each function under a solution's choice."""
         at = {
             value: self.value_options[value][choice[node]]
             for value, node in self.value_nodes.items()
