@@ -111,6 +111,7 @@ class Square:
             return found
         on = self.fact(op.operands[0], chooser, Region.DIAGONAL, depth + 1)
         seen = isinstance(on, float) and bool(on) != bool(chosen)
+        seen = seen and self._is_score(op.operands[2 if chosen else 1])
         return Low(LOWEST_SCORE - found) if seen else None
 
     def _added(self, op: ir.Operation, dims: Dims, region: Region, depth: int) -> Fact:
@@ -120,9 +121,9 @@ class Square:
         if isinstance(left, float) and isinstance(right, float):
             return _number(left + sign * right)
         if isinstance(left, Low) and right is None:
-            return left
+            return left if self._keeps_low(op.operands[1], dims) else None
         if isinstance(right, Low) and left is None and sign > 0:
-            return right
+            return right if self._keeps_low(op.operands[0], dims) else None
         for position, found, other in ((0, left, right), (1, right, left)):
             if not isinstance(found, float) or other is not None or (position and sign < 0):
                 continue
@@ -130,9 +131,40 @@ class Square:
                 return found
             if found <= 2 * LOWEST_SCORE:
                 on = self.fact(op.operands[position], dims, Region.DIAGONAL, depth + 1)
-                if isinstance(on, float) and abs(on) <= MOST_OF_BIAS:
+                seen = isinstance(on, float) and abs(on) <= MOST_OF_BIAS
+                if seen and self._is_score(op.operands[1 - position]):
                     return Low(LOWEST_SCORE - found)
         return None
+
+    def _keeps_low(self, value: ir.Value, dims: Dims) -> bool:
+        """Whether adding or subtracting a value leaves what is low far below what is seen."""
+        return self._is_of_row(value, dims) or self._is_score(value)
+
+    def _is_of_row(self, value: ir.Value, dims: Dims) -> bool:
+        """Whether all keys of a query have the same, which leaves their differences as they are."""
+        while dims[1] is not None:
+            op = defining_op(value)
+            name = "" if op is None else op.name.removeprefix("stablehlo.")
+            moved = _MOVED[name](op, dims) if op is not None and name in _MOVED else None
+            if op is None or moved is None:
+                return False
+            value, dims = op.operands[0], moved
+        return True
+
+    def _is_score(self, value: ir.Value, depth: int = 0) -> bool:
+        """Whether a value is made of products and moderate constants: nothing that comes from
+        outside, such as a mask of padding, may have made it low."""
+        op = defining_op(value)
+        if op is None:
+            source = self._sources.get(value)
+            return source is not None and depth < DEEPEST and self._is_score(source, depth + 1)
+        name = op.name.removeprefix("stablehlo.")
+        if name == "constant":
+            filled = _filled(op)
+            return isinstance(filled, float) and abs(filled) <= MOST_OF_BIAS
+        if name not in _OF_SCORES or depth == DEEPEST:
+            return name in ("dot_general", "iota")
+        return all(self._is_score(operand, depth + 1) for operand in op.operands)
 
     def _compared(self, op: ir.Operation, dims: Dims, region: Region) -> Fact:
         """Whether a comparison of known numbers, such as of positions, is the same everywhere."""
@@ -276,6 +308,8 @@ _UNARY: dict[str, Callable[[Fact], Fact]] = {
     "negate": lambda found: -found if isinstance(found, float) else None,
     "not": lambda found: 1.0 - found if isinstance(found, float) else None,
 }
+# What is a score if its operands are.
+_OF_SCORES = (*_MOVED, "add", "subtract", "multiply", "divide", "negate", "convert", "tanh")
 _LOGICAL = ("and", "or", "not")
 _BINARY: dict[str, Callable[[Fact, Fact], Fact]] = {
     "multiply": _multiplied,

@@ -150,6 +150,17 @@ def hides_itself(scores: jax.Array) -> jax.Array:
     return jnp.where(QUERY > KEY, scores, -1e9)
 
 
+def padded(scores: jax.Array) -> jax.Array:
+    """What data hides as well may leave a token nothing but tokens that come later."""
+    seen = jnp.where(scores > 0, scores, -1e9)
+    return jnp.where(QUERY >= KEY, seen, -1e9)
+
+
+def padded_behind(scores: jax.Array) -> jax.Array:
+    hidden = jnp.where(QUERY >= KEY, scores, -1e9)
+    return hidden + jnp.where(scores > 0, 0.0, -1e9)
+
+
 def by_data(scores: jax.Array) -> jax.Array:
     return jnp.where(scores > 0, scores, -jnp.inf)
 
@@ -183,6 +194,8 @@ def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
         (attention(one_ahead), "takes in tokens that come later"),
         (attention(shallow), "takes in tokens that come later"),
         (attention(hides_itself), "takes in tokens that come later"),
+        (attention(padded), "takes in tokens that come later"),
+        (attention(padded_behind), "takes in tokens that come later"),
         (attention(by_data), "takes in tokens that come later"),
         (attention(infinite, lambda scores: scores), "takes in tokens that come later"),
         (pooled, "needs the sum over all tokens"),
