@@ -246,7 +246,7 @@ class PlanShardings(Pass):
         raise LimitError(limit, smallest, least)
 
     def _cheapest(self, problem: Problem, reserved: Ints, time_limit_s: float) -> Solution:
-        """The cheapest choice that leaves room for so many bytes at each time."""
+        """The cheapest choice that leaves room for the given bytes at each time."""
         steps = [0, *(np.flatnonzero(np.diff(reserved)) + 1).tolist(), len(reserved)]
         room = [(at, to) for at, to in itertools.pairwise(steps) if at < to and reserved[at]]
         solution = solve_once(
@@ -289,7 +289,7 @@ def _room(
 
 
 def _of_stage(error: LimitError, stage: int, mesh: Mesh) -> LimitError:
-    """The same error, saying which stage does not fit."""
+    """The same error, naming the stage that does not fit."""
     error.message = f"stage {stage}, on devices {ranges(mesh.device_ids)}: {error.message}"
     return error
 

@@ -1,4 +1,4 @@
-"""Put a second copy of every stage beside the first: its microbatches, its sums, one update."""
+"""Replicate every stage once: each copy has its microbatches and sums; one update serves both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -128,7 +128,7 @@ def _name(function: ir.Operation, stage: int, round_: int) -> None:
 
 
 def _copy(module: ir.Operation, function: ir.Operation, num_stages: int, sums: _Sums) -> None:
-    """The same function for the copy of its stage, with the copy's accumulators."""
+    """Clones a function for the copy of its stage, with the copy's accumulators."""
     with ir.InsertionPoint(module.regions[0].blocks[0]):
         copy = function.clone()
     _name(copy, num_stages + (get_int(function, STAGE) or 0), get_int(function, ROUND) or 0)

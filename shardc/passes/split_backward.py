@@ -1,4 +1,4 @@
-"""Cut the backward of each stage in two: what the stage before waits for, and the rest."""
+"""Split the backward of each stage: results that other stages wait for, and the rest."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -86,13 +86,13 @@ def _check_gains(parts: dict[ir.Operation, BackwardSplit]) -> None:
 
 
 def _computed(function: ir.Operation) -> list[int]:
-    """The numbers of the values that a function gives to others."""
+    """The numbers of the values that a function passes to others."""
     ids = [str(ir.StringAttr(attrs[VALUE]).value) for attrs in result_attrs(function)]
     return [value_id(each).number for each in ids if is_computed(each)]
 
 
 def _write_parts(function: ir.Operation, split: BackwardSplit, ids: dict[ir.Value, str]) -> None:
-    """Puts the two parts in place of a backward function."""
+    """Replaces a backward function by its two parts."""
     own = {
         value: {VALUE: str_attr(id_), PER_MICROBATCH: ir.UnitAttr.get()}
         for value, id_ in ids.items()

@@ -1,4 +1,4 @@
-"""Make two loops of those that make the gradients of a stage's input and weights at once."""
+"""Split loops that compute the gradients of both a stage's input and its weights."""
 
 from dataclasses import dataclass
 
@@ -17,11 +17,11 @@ from shardc.rewrite.loops.fission import fission
 
 @dataclass(frozen=True)
 class SplitBackwardLoops(Pass):
-    """Takes what can wait out of the backward loops of scanned layers, into loops behind them.
+    """Moves delayable work of the backward loops of scanned layers into loops after them.
 
-    The backward of a scan makes in each iteration the gradient of a layer's input, for the next
-    iteration, and those of the layer's weights, for nobody in the loop. Afterwards one loop makes
-    the first and a stack of what the second needs of it, and another loop makes the second.
+    Each iteration of the backward of a scan computes the gradient of a layer's input, for the next
+    iteration, and those of the layer's weights, which the loop does not use. Afterwards one loop
+    computes the former and stashes values for a second loop, which computes the latter.
     What both need is stacked or made twice, whichever takes the device less time. A loop all of
     which the stage before waits for stays; so do those of the first stage, and loops whose values
     have shardings already. A second run changes nothing.
