@@ -5,7 +5,6 @@ import JAX before the program does.
 """
 
 import os
-import socket
 import sys
 import threading
 import time
@@ -118,6 +117,8 @@ def _one_of(ranks: Sequence[int]) -> str:
 
 
 def _listens(address: str) -> bool:
+    import socket
+
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), CONNECT_S):

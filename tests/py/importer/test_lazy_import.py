@@ -25,8 +25,12 @@ def packages(modules: set[str]) -> set[str]:
     return {name.partition(".")[0] for name in modules}
 
 
-def test_import_shardc_loads_one_module_and_nothing_else() -> None:
-    assert modules_after("import shardc") - modules_after("") == {"shardc"}
+def test_import_shardc_loads_the_roll_call_and_no_other_package() -> None:
+    loaded = modules_after("import shardc") - modules_after("")
+    own = {name for name in loaded if name.startswith("shardc.runtime.processes.")}
+    assert own == {"shardc.runtime.processes.roll_call"}
+    assert packages(loaded) - sys.stdlib_module_names == {"shardc"}
+    assert len([name for name in loaded if name.startswith("shardc")]) <= 5
 
 
 def test_data_and_errors_load_neither_jax_nor_a_solver() -> None:
