@@ -46,6 +46,24 @@ func.func @another(%x: tensor<4x3xf32>) -> tensor<4x3xi1> {
   return %7 : tensor<4x3xi1>
 }
 
+// Two draws of random numbers are no copies of each other.
+// CHECK-LABEL: func.func @drawn_twice
+//       CHECK:   %[[KEPT:.*]] = stablehlo.optimization_barrier
+//       CHECK:   %[[TOPS:.*]] = stablehlo.broadcast_in_dim %[[KEPT]]
+//       CHECK:   stablehlo.compare EQ, %{{.*}}, %[[TOPS]]
+func.func @drawn_twice(%x: tensor<f32>) -> tensor<4x3xi1> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %shape = stablehlo.constant dense<[4, 3]> : tensor<2xi64>
+  %0 = stablehlo.rng %zero, %x, %shape, distribution = UNIFORM : (tensor<f32>, tensor<f32>, tensor<2xi64>) -> tensor<4x3xf32>
+  %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.maximum across dimensions = [1]
+    : (tensor<4x3xf32>, tensor<f32>) -> tensor<4xf32>
+  %2 = stablehlo.optimization_barrier %1 : tensor<4xf32>
+  %3 = stablehlo.rng %zero, %x, %shape, distribution = UNIFORM : (tensor<f32>, tensor<f32>, tensor<2xi64>) -> tensor<4x3xf32>
+  %4 = stablehlo.broadcast_in_dim %2, dims = [0] : (tensor<4xf32>) -> tensor<4x3xf32>
+  %5 = stablehlo.compare EQ, %3, %4 : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<4x3xi1>
+  return %5 : tensor<4x3xi1>
+}
+
 // A loop stacks up what it got and the maximum; one that goes backwards makes the copy from the rows.
 // CHECK-LABEL: func.func @rows
 //       CHECK:   stablehlo.while

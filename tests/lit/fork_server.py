@@ -34,10 +34,16 @@ def serve(path: str) -> None:
     """Listens until the process is ended."""
     import importlib
     import signal
+    import threading
+
+    from shardc.runtime.processes import roll_call
 
     for module in ("shardc.cli", "shardc.cli.opt", "shardc.cli.plan", "shardc.cli.run"):
         importlib.import_module(module)
     importlib.import_module("filecheck.main")
+    roll_call.stop()
+    for thread in set(threading.enumerate()) - {threading.current_thread()}:
+        thread.join()  # a process of one thread forks safely
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that answer
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)

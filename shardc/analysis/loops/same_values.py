@@ -12,8 +12,9 @@ from typing import NamedTuple
 from jax.extend.mlir import ir
 
 from shardc.analysis.loops.row_loop import RowLoop, row_loop
+from shardc.ir.effects import must_run_once
 from shardc.ir.tensor_types import dtype_of, num_elements
-from shardc.ir.walk import block_terminator, body, defining_op, ops_of
+from shardc.ir.walk import block_terminator, body, defining_op, ops_of, walk
 from shardc.rules.allowed_factors import BARRIER
 
 # What `reduce_precision` leaves as it is; JAX marks with it what is kept for the way back.
@@ -115,6 +116,9 @@ class SameValues:
             else:
                 self._name(op.results[0], ("reshaped", whole[0], type_))
                 self._whole[self.number[op.results[0]]] = whole
+        elif any(must_run_once(each) for each in (op, *walk(op))):
+            for result in op.results:
+                self._name(result, ("once", len(self.order)))
         else:
             key = self._key(op, self.number, 0)
             for n, result in enumerate(op.results):
