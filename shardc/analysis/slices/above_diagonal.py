@@ -11,14 +11,18 @@ from enum import Enum
 
 import numpy as np
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 
+from shardc.analysis.slices.moved_dims import MOVED, Dims
 from shardc.analysis.values.arithmetic import COMPARISONS
 from shardc.analysis.values.facts import Values
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import defining_op
 
-LOWEST_SCORE = -5e8  # what no score that is seen lies below: a mask of -1e9 hides behind it
-MOST_OF_BIAS = 1e4  # what a bias may add to a score that is seen
+LARGEST_SCORE = 2.5e8  # assumed of every product: a mask of -1e9 hides behind all of them
+LOWEST_MASK = -4 * LARGEST_SCORE
+MOST_OF_BIAS = 1e4  # what constants may multiply a score by, or add to one, in all
+MOST_EXACT = 8  # integers that every float type holds, and their sums
 VANISHES = 1e4  # exp(-x) of larger numbers is zero in every float type
 DEEPEST = 200  # ops between a square and what it is made of, beyond which nothing is said
 
@@ -39,9 +43,6 @@ class Low:
 
 Fact = float | Low | None
 """The number that all elements of a region are (of booleans 0 or 1), or `Low`, or nothing."""
-
-Dims = tuple[int | None, int | None]
-"""The dims of queries and keys in a value; None where it has none: all its rows are alike."""
 
 
 class Square:
@@ -77,8 +78,8 @@ class Square:
 
         if name == "constant":
             return _filled(op)
-        if name in _MOVED:
-            moved = _MOVED[name](op, dims)
+        if name in MOVED:
+            moved = MOVED[name](op, dims)
             return None if moved is None else of(0, moved)
         if name == "compare":
             return self._compared(op, dims, region)
@@ -88,14 +89,18 @@ class Square:
             return of(ir.OpResult(value).result_number)
         if name == "convert":
             return _converted(of(0), value)
-        if name in _LOGICAL and not _is_boolean(value):
-            return None
+        if name in _LOGICAL:
+            return _LOGICAL[name](*map(of, range(len(op.operands)))) if _is_boolean(value) else None
+        if name == "multiply" and 0.0 in (of(0), of(1)):
+            return _times_zero(of(0), of(1))
+        if not _is_float(value):
+            return None  # integers wrap around and are divided with a remainder
         if name in _UNARY:
             return _UNARY[name](of(0))
         if name in ("add", "subtract"):
             return self._added(op, dims, region, depth)
-        if name in _BINARY:
-            return _BINARY[name](of(0), of(1))
+        if name in ("multiply", "divide"):
+            return self._scaled(op, dims, of)
         return None
 
     def _selected(self, op: ir.Operation, dims: Dims, region: Region, depth: int) -> Fact:
@@ -107,64 +112,92 @@ class Square:
         found = sides[0] if chosen else sides[1]
         if region is Region.DIAGONAL or not isinstance(found, float):
             return found if isinstance(found, float) else None
-        if not -math.inf < found <= 2 * LOWEST_SCORE:
+        if not -math.inf < found <= LOWEST_MASK or not _is_float(op.results[0]):
             return found
         on = self.fact(op.operands[0], chooser, Region.DIAGONAL, depth + 1)
-        seen = isinstance(on, float) and bool(on) != bool(chosen)
-        seen = seen and self._is_score(op.operands[2 if chosen else 1])
-        return Low(LOWEST_SCORE - found) if seen else None
+        if not isinstance(on, float) or bool(on) == bool(chosen):
+            return None
+        other = op.operands[2 if chosen else 1]
+        if isinstance(self.fact(other, dims, Region.DIAGONAL, depth + 1), float):
+            return found  # a mask to be added to scores
+        return Low(-LARGEST_SCORE - found) if self._is_score(other) else None
 
     def _added(self, op: ir.Operation, dims: Dims, region: Region, depth: int) -> Fact:
         """Of scores and a bias: -inf stays, and so does what is low enough."""
         left, right = (self.fact(op.operands[p], dims, region, depth + 1) for p in (0, 1))
         sign = 1.0 if op.name == "stablehlo.add" else -1.0
         if isinstance(left, float) and isinstance(right, float):
-            return _number(left + sign * right)
+            return _exact_sum(left, sign * right)
         if isinstance(left, Low) and right is None:
-            return left if self._keeps_low(op.operands[1], dims) else None
+            return left if self._is_of_row(op.operands[1], dims) else None
         if isinstance(right, Low) and left is None and sign > 0:
-            return right if self._keeps_low(op.operands[0], dims) else None
+            return right if self._is_of_row(op.operands[0], dims) else None
         for position, found, other in ((0, left, right), (1, right, left)):
             if not isinstance(found, float) or other is not None or (position and sign < 0):
                 continue
             if found == -math.inf:
                 return found
-            if found <= 2 * LOWEST_SCORE:
+            if found <= LOWEST_MASK:
                 on = self.fact(op.operands[position], dims, Region.DIAGONAL, depth + 1)
                 seen = isinstance(on, float) and abs(on) <= MOST_OF_BIAS
                 if seen and self._is_score(op.operands[1 - position]):
-                    return Low(LOWEST_SCORE - found)
+                    return Low(-2 * LARGEST_SCORE - MOST_OF_BIAS - found)
         return None
 
-    def _keeps_low(self, value: ir.Value, dims: Dims) -> bool:
-        """Whether adding or subtracting a value leaves what is low far below what is seen."""
-        return self._is_of_row(value, dims) or self._is_score(value)
+    def _scaled(self, op: ir.Operation, dims: Dims, of: Callable[[int], Fact]) -> Fact:
+        """A product or quotient: of numbers where it is exact, and of what is low by what is the
+        same for all keys of a query."""
+        left, right = of(0), of(1)
+        if op.name == "stablehlo.divide":
+            if left == 0.0:  # a known divisor is none of 0, and what is unknown is no constant
+                return None if right == 0.0 else 0.0
+            if not isinstance(right, float) or not 0 < abs(right) < math.inf:
+                return None
+            right = 1.0 / right
+        for low, factor, position in ((left, right, 1), (right, left, 0)):
+            if isinstance(low, Low) and isinstance(factor, float) and 0 < factor < math.inf:
+                alike = self._is_of_row(op.operands[position], dims)
+                return Low(low.by * factor) if alike else None
+        if isinstance(left, float) and isinstance(right, float):
+            # Of a large product only that it is large is asked: it may be rounded.
+            large = VANISHES <= abs(left * right) < math.inf
+            return _number(left * right) if large or {left, right} & {1.0, -1.0} else None
+        return None
 
     def _is_of_row(self, value: ir.Value, dims: Dims) -> bool:
         """Whether all keys of a query have the same, which leaves their differences as they are."""
         while dims[1] is not None:
             op = defining_op(value)
             name = "" if op is None else op.name.removeprefix("stablehlo.")
-            moved = _MOVED[name](op, dims) if op is not None and name in _MOVED else None
+            moved = MOVED[name](op, dims) if op is not None and name in MOVED else None
             if op is None or moved is None:
                 return False
             value, dims = op.operands[0], moved
         return True
 
-    def _is_score(self, value: ir.Value, depth: int = 0) -> bool:
+    def _is_score(self, value: ir.Value) -> bool:
         """Whether a value is made of products and moderate constants: nothing that comes from
         outside, such as a mask of padding, may have made it low."""
+        return self._scale(value, 0) <= MOST_OF_BIAS
+
+    def _scale(self, value: ir.Value, depth: int) -> float:
+        """What constants multiply a product by, or add to it, at most; inf for what is no score."""
         op = defining_op(value)
-        if op is None:
-            source = self._sources.get(value)
-            return source is not None and depth < DEEPEST and self._is_score(source, depth + 1)
+        if op is None or depth == DEEPEST:
+            source = self._sources.get(value) if op is None and depth < DEEPEST else None
+            return math.inf if source is None else self._scale(source, depth + 1)
         name = op.name.removeprefix("stablehlo.")
         if name == "constant":
             filled = _filled(op)
-            return isinstance(filled, float) and abs(filled) <= MOST_OF_BIAS
-        if name not in _OF_SCORES or depth == DEEPEST:
-            return name in ("dot_general", "iota")
-        return all(self._is_score(operand, depth + 1) for operand in op.operands)
+            if not isinstance(filled, float):
+                return math.inf
+            return max(abs(filled), 1 / abs(filled)) if filled else 1.0
+        if (name == "dot_general" and len(op.operands) == 2 and _contracts(op)) or name == "iota":
+            return 1.0
+        if name not in (*MOVED, *_SUMS, *_PRODUCTS, "negate", "convert", "tanh"):
+            return math.inf
+        scales = [self._scale(operand, depth + 1) for operand in op.operands]
+        return sum(scales) if name in _SUMS else math.prod(scales)
 
     def _compared(self, op: ir.Operation, dims: Dims, region: Region) -> Fact:
         """Whether a comparison of known numbers, such as of positions, is the same everywhere."""
@@ -200,16 +233,25 @@ def _row(side: np.ndarray, row: int, keys: slice) -> np.ndarray:
     return of_row[keys] if of_row.shape[0] > 1 else of_row
 
 
+def _contracts(op: ir.Operation) -> bool:
+    """Whether a product adds up over some dim; an outer product is as large as its operands."""
+    dims = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    return len(dims.lhs_contracting_dimensions) > 0
+
+
+def _is_float(value: ir.Value) -> bool:
+    """Whether a value is of a float type with infinities, and with integers up to 16 at least."""
+    element = ir.RankedTensorType(value.type).element_type
+    return isinstance(element, ir.F16Type | ir.BF16Type | ir.F32Type | ir.F64Type)
+
+
 def _is_boolean(value: ir.Value) -> bool:
     return str(ir.RankedTensorType(value.type).element_type) == "i1"
 
 
 def _converted(found: Fact, value: ir.Value) -> Fact:
     """Zeros and ones stay what they are in every type, all numbers near enough in floats."""
-    if found in (0.0, 1.0):
-        return found
-    element = ir.RankedTensorType(value.type).element_type
-    return found if isinstance(element, ir.FloatType) else None
+    return found if found in (0.0, 1.0) or _is_float(value) else None
 
 
 def _number(found: float) -> Fact:
@@ -226,42 +268,6 @@ def _filled(op: ir.Operation) -> Fact:
     return None
 
 
-def _before_broadcast(op: ir.Operation, dims: Dims) -> Dims | None:
-    order = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
-    sizes = shape_of(op.operands[0])
-
-    def before(dim: int | None) -> int | None:
-        if dim is None or dim not in order or sizes[order.index(dim)] == 1:
-            return None
-        return order.index(dim)
-
-    return before(dims[0]), before(dims[1])
-
-
-def _before_transpose(op: ir.Operation, dims: Dims) -> Dims | None:
-    order = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
-    query, key = dims
-    return None if query is None else order[query], None if key is None else order[key]
-
-
-def _before_reshape(op: ir.Operation, dims: Dims) -> Dims | None:
-    """Where only dims of size 1 come and go."""
-    old, new = shape_of(op.operands[0]), shape_of(op.results[0])
-    kept = [d for d, size in enumerate(old) if size != 1]
-    made = [d for d, size in enumerate(new) if size != 1]
-    if [old[d] for d in kept] != [new[d] for d in made]:
-        return None
-    query, key = (None if d is None or d not in made else kept[made.index(d)] for d in dims)
-    return query, key
-
-
-_MOVED: dict[str, Callable[[ir.Operation, Dims], Dims | None]] = {
-    "broadcast_in_dim": _before_broadcast,
-    "transpose": _before_transpose,
-    "reshape": _before_reshape,
-}
-
-
 def _exponential(found: Fact) -> Fact:
     if isinstance(found, Low):
         return 0.0 if found.by >= VANISHES else None
@@ -272,22 +278,17 @@ def _logistic(found: Fact) -> Fact:
     return _exponential(found) if isinstance(found, float) else None
 
 
-def _multiplied(left: Fact, right: Fact) -> Fact:
-    """0 times anything is 0: that of infinities is none is said in docs/proofs.md."""
-    if left == 0.0 or right == 0.0:
-        return 0.0
-    if isinstance(left, float) and isinstance(right, float):
-        return _number(left * right)
-    for low, factor in ((left, right), (right, left)):
-        if isinstance(low, Low) and isinstance(factor, float) and 0 < factor < math.inf:
-            return Low(low.by * factor)
-    return None
+def _times_zero(left: Fact, right: Fact) -> Fact:
+    """0 times what is unknown is 0: docs/proofs.md says what that leaves out."""
+    return None if {left, right} & {math.inf, -math.inf} else 0.0
 
 
-def _divided(left: Fact, right: Fact) -> Fact:
-    if left == 0.0 and right != 0.0:
-        return 0.0
-    return _multiplied(left, 1.0 / right) if isinstance(right, float) and right else None
+def _exact_sum(left: float, right: float) -> Fact:
+    """The sum of two numbers where no float type rounds it."""
+    small = all(found == int(found) for found in (left, right) if abs(found) <= MOST_EXACT)
+    if 0.0 in (left, right) or (small and max(abs(left), abs(right)) <= MOST_EXACT):
+        return left + right
+    return _number(left + right) if {left, right} & {math.inf, -math.inf} else None
 
 
 def _and(left: Fact, right: Fact) -> Fact:
@@ -306,14 +307,10 @@ _UNARY: dict[str, Callable[[Fact], Fact]] = {
     "exponential": _exponential,
     "logistic": _logistic,
     "negate": lambda found: -found if isinstance(found, float) else None,
-    "not": lambda found: 1.0 - found if isinstance(found, float) else None,
 }
-# What is a score if its operands are.
-_OF_SCORES = (*_MOVED, "add", "subtract", "multiply", "divide", "negate", "convert", "tanh")
-_LOGICAL = ("and", "or", "not")
-_BINARY: dict[str, Callable[[Fact, Fact], Fact]] = {
-    "multiply": _multiplied,
-    "divide": _divided,
+_SUMS, _PRODUCTS = ("add", "subtract"), ("multiply", "divide")
+_LOGICAL: dict[str, Callable[..., Fact]] = {
     "and": _and,
     "or": _or,
+    "not": lambda found: 1.0 - found if isinstance(found, float) else None,
 }

@@ -250,5 +250,8 @@ class States:
         query, key = state.dim(Role.OWN), state.dim(Role.PAST)
         if name not in _NEUTRAL or query is None or key is None:
             return False
+        element = ir.RankedTensorType(op.operands[0].type).element_type
+        if name in ("and", "or") and str(element) != "i1":
+            return False  # of the bits of integers
         found = self._square.fact(op.operands[0], (query, key), Region.ABOVE)
         return found == _NEUTRAL[name] or (name == "maximum" and isinstance(found, Low))

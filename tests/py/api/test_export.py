@@ -67,7 +67,7 @@ def test_patterns_fit_what_was_exported(tmp_path: Path, monkeypatch: pytest.Monk
     for name, message in {
         "train:broken": "'train:broken' failed with KeyError: 'mine'",
         "train:none": "the module 'train' has no 'none'",
-        "train": "'train' names no object",
+        "train": "'train' does not name an object",
         "no_such_module:step": "failed with ModuleNotFoundError",
     }.items():
         done = run.invoke(main, ["export", name, "train:example", "-o", "x.mlir"])

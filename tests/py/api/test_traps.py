@@ -44,7 +44,7 @@ def test_too_many_virtual_devices_are_refused(tmp_path: Path) -> None:
     shardc.export(step, WEIGHTS, ROWS, path=path)
     done = CliRunner().invoke(main, ["run", str(path), "--devices", "20000"])
     assert done.exit_code == 2
-    assert "--devices 20000: this machine gets at most 1024 virtual devices" in done.stderr
+    assert "--devices 20000: this machine supports at most 1024 virtual devices" in done.stderr
 
 
 def test_the_plan_of_another_program_is_said_to_be_that(tmp_path: Path) -> None:

@@ -161,6 +161,61 @@ def padded_behind(scores: jax.Array) -> jax.Array:
     return hidden + jnp.where(scores > 0, 0.0, -1e9)
 
 
+def wraps_around(scores: jax.Array) -> jax.Array:
+    """What comes later gets 2^32 - 1, not -1."""
+    hidden = (QUERY >= KEY).astype(jnp.uint32) - jnp.uint32(1)
+    return scores + hidden.astype(scores.dtype) * 1e9
+
+
+def divides_integers(scores: jax.Array) -> jax.Array:
+    """3 / 2 is 1, so nothing is hidden."""
+    three = jnp.where(QUERY >= KEY, 0, 3)
+    hidden = jax.lax.div(three, jnp.full_like(three, 2)) * 2 - jnp.where(QUERY >= KEY, 0, 2)
+    return scores - hidden.astype(scores.dtype) * 1e9
+
+
+def rounds(scores: jax.Array) -> jax.Array:
+    """2^24 + 1 is 2^24 in 32 bits, so nothing is hidden."""
+    one = jnp.where(QUERY >= KEY, jnp.float32(0), jnp.float32(1))
+    hidden = (jnp.float32(2**24) + one) - jnp.float32(2**24)
+    return scores - hidden.astype(scores.dtype) * 1e9
+
+
+def scaled_where_hidden(scores: jax.Array) -> jax.Array:
+    hidden = jnp.where(QUERY >= KEY, jnp.tanh(scores * 1e4) * 1e4, -1e9)
+    return hidden * jnp.where(QUERY >= KEY, 1.0, 3e-5)
+
+
+def scaled_in_steps(scores: jax.Array) -> jax.Array:
+    return jnp.where(QUERY >= KEY, jnp.tanh(scores) * 1e4 * -1e4 * 20.0, -1e9)
+
+
+def hidden_in_a_product(w: jax.Array, x: jax.Array) -> jax.Array:
+    """An outer product may hide a token from itself, as a sum would."""
+    scores = jnp.einsum("bqd,bkd->bqk", x @ w, x)
+    padding = (x[..., 0] > 0).astype(x.dtype) * -1e9
+    scores += jnp.einsum("bq,bk->bqk", 1 + 0 * x[..., 1], padding)
+    weights = jax.nn.softmax(jnp.where(QUERY >= KEY, scores, -1e9))
+    return x + jnp.einsum("bqk,bkd->bqd", weights, x @ w)
+
+
+def bits(w: jax.Array, x: jax.Array) -> jax.Array:
+    """1 changes the bits of an integer, if not a boolean."""
+    scores = jnp.einsum("bqd,bkd->bqk", x @ w, x)
+    found = jnp.where(QUERY >= KEY, jnp.floor(scores * 4).astype(jnp.int32) | 6, 1)
+    all_bits = jax.lax.reduce(found, np.int32(-1), jax.lax.bitwise_and, (2,))
+    return x + jax.lax.stop_gradient(all_bits.astype(x.dtype))[..., None] * w[0]
+
+
+def integer_scores(w: jax.Array, x: jax.Array) -> jax.Array:
+    """The least integer minus what is above 0 is large."""
+    near = jnp.round(x * 3).astype(jnp.int32)
+    scores = jax.lax.stop_gradient(jnp.einsum("bqd,bkd->bqk", near, near))
+    hidden = jnp.where(QUERY >= KEY, scores, np.int32(-(2**31)))
+    weights = jnp.exp((hidden - hidden.max(-1, keepdims=True)).astype(x.dtype))
+    return x + jnp.einsum("bqk,bkd->bqd", weights, x @ w)
+
+
 def by_data(scores: jax.Array) -> jax.Array:
     return jnp.where(scores > 0, scores, -jnp.inf)
 
@@ -197,6 +252,14 @@ def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
         (attention(padded), "takes in tokens that come later"),
         (attention(padded_behind), "takes in tokens that come later"),
         (attention(by_data), "takes in tokens that come later"),
+        (attention(wraps_around), "takes in tokens that come later"),
+        (attention(divides_integers), "takes in tokens that come later"),
+        (attention(rounds), "takes in tokens that come later"),
+        (attention(scaled_where_hidden), "takes in tokens that come later"),
+        (attention(scaled_in_steps), "takes in tokens that come later"),
+        (hidden_in_a_product, "takes in tokens that come later"),
+        (bits, "takes in tokens that come later"),
+        (integer_scores, "takes in tokens that come later"),
         (attention(infinite, lambda scores: scores), "takes in tokens that come later"),
         (pooled, "needs the sum over all tokens"),
         (backwards, "'stablehlo.reverse' makes each token of several"),
