@@ -1,11 +1,13 @@
 """Replicate every stage once: each copy has its microbatches and sums; one update serves both."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
+from shardc.analysis.program.stage_table import free_number
 from shardc.errors import StageError
 from shardc.ir.attributes import (
     KIND,
@@ -27,7 +29,7 @@ from shardc.ir.attributes import (
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, functions, terminator
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.value_id import accumulator_id, computed_id, is_accumulator, value_id
+from shardc.plan.value_id import accumulator_id, computed_id, is_accumulator
 from shardc.rewrite.calls.signature import update_type
 
 
@@ -96,21 +98,15 @@ class _Sums:
     def __init__(self, own: Sequence[ir.Operation]) -> None:
         self.types: dict[str, ir.Type] = {}
         self.by_stage: dict[int, list[str]] = {}
-        numbers = [-1]
         for function in own:
             given = _values(result_attrs(function))
-            numbers += [value_id(each).number for each in given]
             for name, value in zip(given, terminator(function).operands, strict=True):
                 if is_accumulator(name) and name not in self.types:
                     self.types[name] = value.type
                     self.by_stage.setdefault(get_int(function, STAGE) or 0, []).append(name)
-        self._number = max(numbers)
-        self.of_copy = {name: accumulator_id(self._next()) for name in self.types}
-        self.handed = {name: computed_id(self._next()) for name in self.types}
-
-    def _next(self) -> int:
-        self._number += 1
-        return self._number
+        free = itertools.count(free_number(own))
+        self.of_copy = {name: accumulator_id(next(free)) for name in self.types}
+        self.handed = {name: computed_id(next(free)) for name in self.types}
 
 
 def _delay_updates(own: Sequence[ir.Operation]) -> None:

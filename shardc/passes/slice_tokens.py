@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.program.stage_table import free_number
 from shardc.analysis.slices.needed_rows import token_slices
 from shardc.analysis.slices.recipes import TokenSlices
 from shardc.analysis.slices.stage_values import StageValues
 from shardc.analysis.slices.token_slices import LooksAhead
 from shardc.errors import StageError
-from shardc.ir.attributes import NUM_SLICES, VALUE, get_int, int_attr, result_attrs
+from shardc.ir.attributes import NUM_SLICES, get_int, int_attr
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import functions, where
-from shardc.plan.value_id import value_id
 from shardc.rewrite.slices.rows import spans
 from shardc.rewrite.slices.write import PartIds, SliceWriter
 
@@ -54,7 +54,7 @@ class SliceTokens(Pass):
                 help=f"ask for at most {found.length} slices",
                 code="SHARDC-165",
             )
-        ids = PartIds(_free_number(module), StageValues(module).sources)
+        ids = PartIds(free_number(functions(module)), StageValues(module).sources)
         parts = spans(found.length, self.slices)
         for function, how in found.functions.items():
             for number in range(self.slices):
@@ -79,12 +79,3 @@ def _refusal(found: LooksAhead | None) -> StageError:
         help=HELP,
         code="SHARDC-165",
     )
-
-
-def _free_number(module: ir.Operation) -> int:
-    numbers = [
-        value_id(str(ir.StringAttr(attrs[VALUE]).value)).number
-        for function in functions(module)
-        for attrs in result_attrs(function)
-    ]
-    return 1 + max(numbers, default=-1)

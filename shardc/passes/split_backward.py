@@ -7,6 +7,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
 from shardc.analysis.program.flops import heavy_flops
+from shardc.analysis.program.stage_table import free_number
 from shardc.analysis.stages.backward_split import (
     BackwardSplit,
     backward_splits,
@@ -33,7 +34,7 @@ from shardc.ir.clone import clone_op, inputs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, functions, terminator, where
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.value_id import computed_id, is_computed, value_id
+from shardc.plan.value_id import computed_id
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,7 @@ class SplitBackward(Pass):
             return
         parts = backward_splits(found, found, CostModel(Cluster.parse(self.cluster)))
         _check_gains(parts)
-        numbers = [_computed(f) for f in found]
-        number = 1 + max((n for each in numbers for n in each), default=-1)
+        number = free_number(found)
         for function, split in parts.items():
             ids = {value: computed_id(number + i) for i, value in enumerate(split.kept)}
             number += len(ids)
@@ -83,12 +83,6 @@ def _check_gains(parts: dict[ir.Operation, BackwardSplit]) -> None:
         " of a loop one after the other",
         code="SHARDC-163",
     )
-
-
-def _computed(function: ir.Operation) -> list[int]:
-    """The numbers of the values that a function passes to others."""
-    ids = [str(ir.StringAttr(attrs[VALUE]).value) for attrs in result_attrs(function)]
-    return [value_id(each).number for each in ids if is_computed(each)]
 
 
 def _write_parts(function: ir.Operation, split: BackwardSplit, ids: dict[ir.Value, str]) -> None:

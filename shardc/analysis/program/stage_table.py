@@ -1,5 +1,6 @@
 """The table of arguments and results that shardc-outline-stages writes, read back."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
@@ -16,7 +17,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.user_shardings import CONSTRAINT, UserSharding, read_user_sharding
 from shardc.ir.walk import functions, symbol, terminator, walk, where
-from shardc.plan.value_id import argument_id, is_computed
+from shardc.plan.value_id import argument_id, is_computed, value_id
 from shardc.schedule.work import Work
 
 ARGUMENTS = "shardc.arguments"  # module: one dict per argument of the user's function
@@ -30,6 +31,12 @@ RESULT_PIECES = "shardc.result_pieces"  # module: [result, dim] whose rows it go
 def result_values(module: ir.Operation) -> list[str]:
     """Value id of each result of the user's function."""
     return [str(ir.StringAttr(v).value) for v in ir.ArrayAttr(module.attributes[RESULTS])]
+
+
+def free_number(own: Iterable[ir.Operation]) -> int:
+    """The first number that no id of a value that the functions `own` return has."""
+    ids = (str(ir.StringAttr(a[VALUE]).value) for f in own for a in result_attrs(f) if VALUE in a)
+    return 1 + max((value_id(each).number for each in ids), default=-1)
 
 
 def microbatches_of(module: ir.Operation, stage: int) -> range:
