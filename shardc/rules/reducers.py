@@ -27,6 +27,11 @@ def sums_numbers(op: ir.Operation) -> bool:
     return reducer(op) == "add" and str(op.results[0].type.element_type) != "i1"
 
 
+def is_bitwise(op: ir.Operation) -> bool:
+    """Whether the reducer is `and` or `or` of integers, bit by bit, not of booleans."""
+    return reducer(op) in ("and", "or") and str(op.results[0].type.element_type) != "i1"
+
+
 def splits_into_partial_results(op: ir.Operation) -> bool:
     """Whether devices may reduce parts: a simple reducer with a neutral initial value.
 
@@ -36,7 +41,7 @@ def splits_into_partial_results(op: ir.Operation) -> bool:
         return False
     name = reducer(op)
     if name in IDEMPOTENT:
-        return name not in ("and", "or") or str(op.results[0].type.element_type) == "i1"
+        return not is_bitwise(op)
     return (sums_numbers(op) and is_zero(op.operands[1])) or (
         name == "multiply" and splat(op.operands[1]) == 1
     )

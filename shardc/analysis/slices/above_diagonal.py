@@ -18,6 +18,7 @@ from shardc.analysis.values.arithmetic import COMPARISONS
 from shardc.analysis.values.facts import Values
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import defining_op
+from shardc.rules.partial_sums import element_type
 
 LARGEST_SCORE = 2.5e8  # assumed of every product: a mask of -1e9 hides behind all of them
 LOWEST_MASK = -4 * LARGEST_SCORE
@@ -90,7 +91,11 @@ class Square:
         if name == "convert":
             return _converted(of(0), value)
         if name in _LOGICAL:
-            return _LOGICAL[name](*map(of, range(len(op.operands)))) if _is_boolean(value) else None
+            return (
+                _LOGICAL[name](*map(of, range(len(op.operands))))
+                if element_type(value) == "i1"
+                else None
+            )
         if name == "multiply" and 0.0 in (of(0), of(1)):
             return _times_zero(of(0), of(1))
         if not _is_float(value):
@@ -245,10 +250,6 @@ def _is_float(value: ir.Value) -> bool:
     return isinstance(element, ir.F16Type | ir.BF16Type | ir.F32Type | ir.F64Type)
 
 
-def _is_boolean(value: ir.Value) -> bool:
-    return str(ir.RankedTensorType(value.type).element_type) == "i1"
-
-
 def _converted(found: Fact, value: ir.Value) -> Fact:
     """Zeros and ones stay what they are in every type, all numbers near enough in floats."""
     return found if found in (0.0, 1.0) or _is_float(value) else None
@@ -259,6 +260,7 @@ def _number(found: float) -> Fact:
 
 
 def _filled(op: ir.Operation) -> Fact:
+    """The number that fills a constant; infinities too, which `shardc.ir.constants.splat` lacks."""
     attribute = op.attributes["value"]
     if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat:
         return None

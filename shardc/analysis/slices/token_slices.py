@@ -32,7 +32,7 @@ from shardc.plan.value_id import is_accumulator
 from shardc.rules.allowed_factors import BARRIER
 from shardc.rules.op_rule import OpRule
 from shardc.rules.partial_sums import keeps_partial
-from shardc.rules.reducers import reducer
+from shardc.rules.reducers import is_bitwise, reducer
 
 INF = float("inf")
 # What a reducer does not notice.
@@ -248,10 +248,7 @@ class States:
             return False
         name, state = reducer(op), State(Kind.CUT, rows[0])
         query, key = state.dim(Role.OWN), state.dim(Role.PAST)
-        if name not in _NEUTRAL or query is None or key is None:
+        if name not in _NEUTRAL or is_bitwise(op) or query is None or key is None:
             return False
-        element = ir.RankedTensorType(op.operands[0].type).element_type
-        if name in ("and", "or") and str(element) != "i1":
-            return False  # of the bits of integers
         found = self._square.fact(op.operands[0], (query, key), Region.ABOVE)
         return found == _NEUTRAL[name] or (name == "maximum" and isinstance(found, Low))
