@@ -27,7 +27,7 @@ _is_alone = threading.Event()
 
 
 def begin() -> None:
-    """Starts the watch, in a thread that ends if the job turns out to have one process."""
+    """Starts the watch, in a thread that ends once it is known that the job has one process."""
     threading.Thread(target=_watch_the_start, name="shardc-start", daemon=True).start()
 
 
@@ -65,7 +65,7 @@ def end_process(rank: int, fault: str, stays_s: float = 0.0) -> None:
 
 def _watch_the_start() -> None:
     while not _has_begun():
-        if _is_alone.wait(POLL_S):
+        if _is_alone.wait(POLL_S) or _has_devices():
             return
     from shardc.runtime.processes import coordination
     from shardc.runtime.processes.job import this_job
@@ -87,6 +87,15 @@ def _has_begun() -> bool:
     """Whether the program has called `jax.distributed.initialize()`, even if still inside it."""
     distributed = getattr(sys.modules.get("jax"), "distributed", None)
     return distributed is not None and bool(distributed.is_initialized())
+
+
+def _has_devices() -> bool:
+    """Whether JAX has devices without a job: it refuses `jax.distributed.initialize()` then."""
+    if not hasattr(sys.modules.get("jax"), "distributed"):
+        return False
+    from shardc.runtime.processes import coordination
+
+    return coordination.has_asked_for_devices() and not _has_begun()
 
 
 def _sign(rank: int) -> None:

@@ -55,3 +55,15 @@ def test_a_process_that_waits_alone_in_initialize_ends_within_the_limit():
     )
     assert done.returncode == 1
     assert "shardc: rank 0 ends: rank 1 is missing: jax.distributed.initialize()" in done.stderr
+
+
+def test_the_thread_ends_once_jax_has_devices_of_one_process() -> None:
+    program = (
+        "import threading, shardc, jax\n"
+        "watch = [t for t in threading.enumerate() if t.name == 'shardc-start']\n"
+        "assert len(watch) == 1\n"
+        "jax.devices()\n"
+        "watch[0].join(30)\n"
+        "assert not watch[0].is_alive()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
