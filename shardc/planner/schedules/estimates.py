@@ -71,8 +71,7 @@ class Estimates:
 
         Args:
             below_s, limit_bytes: a schedule with a longer step or more memory is useless: if even
-                chunks of equal work exceed these, the program is not cut
-                into them.
+                chunks of equal work exceed these, the program is not cut into chunks.
         """
         work = replace(
             self.work,
