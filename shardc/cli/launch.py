@@ -96,12 +96,16 @@ def _wait(children: list[subprocess.Popen[bytes]], limit_s: float) -> list[int]:
     The same holds once a child is stopped, since it may stop before the others know about it.
     """
     end_s: float | None = None
-    while any(child.poll() is None for child in children):
+    running = True
+    while running:
         try:
-            failed = [rank for rank, child in enumerate(children) if child.poll()]
+            running = None in [child.poll() for child in children]
+            failed = any(child.returncode for child in children)
             stopped = [rank for rank, child in enumerate(children) if _is_stopped(child)]
             if (failed or stopped) and end_s is None:
-                said = [f"rank {r}: {children[r].returncode}" for r in failed]
+                # Asked again: a rank that fails because of another one ends after it.
+                codes = [child.poll() for child in children]
+                said = [f"rank {rank}: {code}" for rank, code in enumerate(codes) if code]
                 said += [f"rank {r} is stopped" for r in stopped]
                 click.echo(f"shardc launch: a process failed ({', '.join(said)})", err=True)
                 end_s = time.monotonic() + limit_s
@@ -112,7 +116,8 @@ def _wait(children: list[subprocess.Popen[bytes]], limit_s: float) -> list[int]:
                         child.kill()
                 for child in children:
                     child.wait()
-            time.sleep(POLL_S)
+            if running:
+                time.sleep(POLL_S)
         except KeyboardInterrupt:
             for child in children:
                 if child.poll() is None:

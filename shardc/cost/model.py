@@ -58,8 +58,11 @@ class CostModel:
 
     def call_s(self, asked: Sequence[Asked], mesh: Mesh) -> float:
         """Seconds of one call of a function, from the work it requires of a device of `mesh`."""
-        device_s = sum(each.times * self._device_s(each, mesh) for each in asked)
-        return device_s + self.host_s(asked, mesh)
+        total_s = 0.0
+        for each in asked:
+            device_s = self._device_s(each, mesh)
+            total_s += each.times * (device_s + self._exposed_s(each, device_s, mesh))
+        return total_s
 
     def host_s(self, asked: Sequence[Asked], mesh: Mesh) -> float:
         """Seconds that the host adds to those of the device in one call.
@@ -68,18 +71,18 @@ class CostModel:
         ones: an iteration of a loop takes between the longer of the two and their sum, and so does
         the work outside loops. A lead is not carried from one to the other.
         """
-        timing = self.device.timing
-        if not (timing.dispatch_s or timing.wait_s):
+        if not (self.device.timing.dispatch_s or self.device.timing.wait_s):
             return 0.0
-        added_s = 0.0
-        for each in asked:
-            starts = sum(count * work.launches for work, count in each.work)
-            waits = sum(one.count * (mesh.num_shards(one.axes) - 1) for one in each.sent)
-            own_s = starts * timing.dispatch_s + waits * timing.wait_s
-            device_s = self._device_s(each, mesh)
-            both_s = together_s(device_s, own_s, timing.host_exposed)
-            added_s += each.times * (both_s - device_s)
-        return added_s
+        return sum(
+            each.times * self._exposed_s(each, self._device_s(each, mesh), mesh) for each in asked
+        )
+
+    def _exposed_s(self, asked: Asked, device_s: float, mesh: Mesh) -> float:
+        timing = self.device.timing
+        starts = sum(count * work.launches for work, count in asked.work)
+        waits = sum(one.count * (mesh.num_shards(one.axes) - 1) for one in asked.sent)
+        own_s = starts * timing.dispatch_s + waits * timing.wait_s
+        return together_s(device_s, own_s, timing.host_exposed) - device_s
 
     def _device_s(self, asked: Asked, mesh: Mesh) -> float:
         busy_s = sum(count * self.op_s(work) for work, count in asked.work)

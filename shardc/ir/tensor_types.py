@@ -1,6 +1,5 @@
 """Shape, dtype and bytes of MLIR values."""
 
-import functools
 import math
 import re
 
@@ -50,10 +49,12 @@ def dtype_name(element_type: ir.Type) -> str:
     return text
 
 
-@functools.cache
 def is_float(value: ir.Value) -> bool:
     """Whether the elements are floats or complex numbers, which are rounded."""
-    return dtype_of(value).startswith(("float", "bfloat", "complex"))
+    type_ = value.type
+    if not isinstance(type_, ir.RankedTensorType):
+        return False
+    return isinstance(type_.element_type, (ir.FloatType, ir.ComplexType))
 
 
 def itemsize(dtype: str) -> int:

@@ -74,6 +74,19 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def test_no_cache_outlives_the_ir_that_it_is_keyed_by() -> None:
+    """MLIR objects hash by address, and the next module may get the address of an erased op."""
+    cached = {}
+    for path in source_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                decorators = " ".join(map(ast.unparse, node.decorator_list))
+                if re.search(r"\b(lru_)?cache\b", decorators):
+                    cached[f"{relative(path)}: {node.name}"] = ast.unparse(node.args)
+    assert cached
+    assert [name for name, args in cached.items() if re.search(r"\bir\.", args)] == []
+
+
 @pytest.mark.parametrize("path", pass_files(), ids=lambda path: path.stem)
 def test_every_pass_has_its_names_a_lit_test_and_a_failure_test(path: Path) -> None:
     fields = pass_fields(path)

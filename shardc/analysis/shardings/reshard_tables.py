@@ -46,14 +46,14 @@ def reshard_tables(axes: tuple[tuple[str, int], ...], links: LinkItems) -> "Resh
 class ReshardTables:
     """Columns and tables on one mesh, interned so that the solver recognizes equal ones by id.
 
-    Tables are keyed by the ids of their two columns.
+    Tables are keyed by the ids of their two columns, and keep them, so that no id is used again.
     """
 
     def __init__(self, mesh: Mesh, links: Links) -> None:
         self.mesh, self.links = mesh, links
         self._interned: dict[Column, Column] = {}
         self._columns: dict[int, StrategyColumns] = {}
-        self._tables: dict[tuple[object, ...], Floats] = {}
+        self._tables: dict[tuple[object, ...], tuple[Floats, Column, Column]] = {}
 
     def intern(self, column: Column) -> Column:
         """The one object that stands for all columns equal to `column`."""
@@ -86,15 +86,15 @@ class ReshardTables:
         `itemsizes`: bytes of an element, and of one that is a partial sum.
         """
         key = (id(made), id(used), shape, itemsizes, repeats)
-        table = self._tables.get(key)
-        if table is None:
+        known = self._tables.get(key)
+        if known is None:
             rows = {s: i for i, s in enumerate(dict.fromkeys(made))}
             columns = {s: i for i, s in enumerate(dict.fromkeys(used))}
             price = reshards(self.mesh, shape, itemsizes[0], self.links, itemsizes[1])
             unique = np.array([[price(a, b).seconds for b in columns] for a in rows])
             pairs = np.ix_([rows[s] for s in made], [columns[s] for s in used])
-            table = self._tables[key] = unique[pairs] * repeats
-        return table
+            known = self._tables[key] = unique[pairs] * repeats, made, used
+        return known[0]
 
     def tie(self, a: Column, b: Column) -> Floats:
         """[i, j]: 0 if a[i] and b[j] are the same sharding, otherwise inf."""

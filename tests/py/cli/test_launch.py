@@ -32,6 +32,13 @@ def test_a_failure_is_named_and_who_waits_behind_it_is_killed(capfd, tmp_path):
     assert "a process failed (rank 1: 3)" in err and "rank 0 did not end: killed" in err
 
 
+def test_failures_are_named_if_all_end_at_once(capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr("shardc.cli.launch.POLL_S", 3.0)
+    code, _, err = launched(capfd, tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")
+    assert code == 1
+    assert "a process failed (rank 0: -9, rank 1: -9)" in err
+
+
 def test_a_stopped_process_is_named_and_killed(capfd, tmp_path):
     text = "os.kill(os.getpid(), signal.SIGSTOP) if rank else signal.pause()"
     code, _, err = launched(capfd, tmp_path, text, "--limit", "1")

@@ -2,9 +2,11 @@
 
 import jax.numpy as jnp
 import pytest
+from jax.extend.mlir import ir
 
+from shardc.ir.attributes import int_attr
 from shardc.ir.context import parse
-from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, num_elements, shape_of
+from shardc.ir.tensor_types import dtype_of, is_float, itemsize, num_bytes, num_elements, shape_of
 from shardc.ir.walk import body, main_function
 
 TYPES = {
@@ -28,6 +30,7 @@ def test_tensor(text):
     dtype = dtype_of(argument)
     assert dtype == TYPES[text]
     assert itemsize(dtype) == jnp.dtype(dtype).itemsize
+    assert is_float(argument) == jnp.issubdtype(jnp.dtype(dtype), jnp.inexact)
     assert shape_of(argument) == (2, 3)
     assert num_bytes(argument) == 6 * jnp.dtype(dtype).itemsize
 
@@ -36,3 +39,18 @@ def test_token_has_no_elements():
     module = parse("func.func @main(%a: !stablehlo.token) { return }")
     argument = body(main_function(module.operation)).arguments[0]
     assert (shape_of(argument), dtype_of(argument), num_elements(argument)) == ((), "", 0)
+
+
+def test_what_is_said_of_an_erased_value_is_not_said_of_the_next_one():
+    """MLIR soon gives its address to another value."""
+    module = parse("func.func @main() { return }")
+    with module.context, ir.Location.unknown():
+        types = [ir.RankedTensorType.parse(f"tensor<2x{name}>") for name in ("f32", "i32")]
+        for number in range(100):
+            type_ = types[number % 2]
+            with ir.InsertionPoint.at_block_begin(body(main_function(module.operation))):
+                made = ir.Operation.create(
+                    "stablehlo.iota", [type_], attributes={"iota_dimension": int_attr(0)}
+                )
+            assert is_float(made.results[0]) == (type_ == types[0])
+            made.erase()
