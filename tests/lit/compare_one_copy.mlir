@@ -122,3 +122,29 @@ func.func @rows(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<3x4xf32>) {
   }
   return %8#1, %0#2 : tensor<4xf32>, tensor<3x4xf32>
 }
+
+// The bindings cannot read complex constants: splats are known by their text, others stand alone.
+// CHECK-LABEL: func.func @complex_constants
+//       CHECK:   stablehlo.optimization_barrier
+//       CHECK:   stablehlo.multiply
+//       CHECK:   %[[COPY:.*]] = stablehlo.multiply
+//       CHECK:   %[[PART:.*]] = stablehlo.real %[[COPY]]
+//       CHECK:   stablehlo.reduce({{.*}}) applies stablehlo.maximum
+//       CHECK:   stablehlo.compare EQ, %[[PART]]
+func.func @complex_constants(%x: tensor<3xcomplex<f32>>) -> tensor<3xi1> {
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %half = stablehlo.constant dense<(0.5,1.0)> : tensor<3xcomplex<f32>>
+  %phases = stablehlo.constant dense<[(1.0,0.0), (0.0,1.0), (0.5,0.5)]> : tensor<3xcomplex<f32>>
+  %0 = stablehlo.multiply %x, %half : tensor<3xcomplex<f32>>
+  %1 = stablehlo.multiply %0, %phases : tensor<3xcomplex<f32>>
+  %2 = stablehlo.real %1 : (tensor<3xcomplex<f32>>) -> tensor<3xf32>
+  %3 = stablehlo.reduce(%2 init: %low) applies stablehlo.maximum across dimensions = [0]
+    : (tensor<3xf32>, tensor<f32>) -> tensor<f32>
+  %4:2 = stablehlo.optimization_barrier %x, %3 : tensor<3xcomplex<f32>>, tensor<f32>
+  %5 = stablehlo.multiply %4#0, %half : tensor<3xcomplex<f32>>
+  %6 = stablehlo.multiply %5, %phases : tensor<3xcomplex<f32>>
+  %7 = stablehlo.real %6 : (tensor<3xcomplex<f32>>) -> tensor<3xf32>
+  %8 = stablehlo.broadcast_in_dim %4#1, dims = [] : (tensor<f32>) -> tensor<3xf32>
+  %9 = stablehlo.compare EQ, %7, %8 : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xi1>
+  return %9 : tensor<3xi1>
+}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from jax.extend.mlir import ir
 
 from shardc.analysis.loops.row_loop import RowLoop, row_loop
+from shardc.ir.constants import is_complex, splat_text
 from shardc.ir.effects import must_run_once
 from shardc.ir.tensor_types import dtype_of, num_elements
 from shardc.ir.walk import block_terminator, body, defining_op, ops_of, walk
@@ -151,9 +152,15 @@ class SameValues:
                     regions.append(self._intern(key))
                     for n, result in enumerate(each.results):
                         inner[result] = self._intern(("result", n, *key))
-        attributes = tuple((name, op.attributes[name]) for name in op.attributes)
         types = tuple(result.type for result in op.results)
-        return op.name, attributes, tuple(inner[v] for v in op.operands), types, *regions
+        used = tuple(inner[v] for v in op.operands)
+        return op.name, self._attributes(op), used, types, *regions
+
+    def _attributes(self, op: ir.Operation) -> Hashable:
+        if op.name == "stablehlo.constant" and is_complex(op.results[0]):
+            # The bindings cannot read it. One that is no splat is equal to itself alone.
+            return splat_text(op) or len(self._numbers)
+        return tuple((name, op.attributes[name]) for name in op.attributes)
 
     def _intern(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
