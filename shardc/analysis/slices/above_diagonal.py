@@ -7,13 +7,21 @@ becomes zero, is read off the ops between; see docs/proofs.md, "Token slices".
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from shardc.analysis.slices.moved_dims import MOVED, Dims
+from shardc.analysis.slices.regions import (
+    Region,
+    constant,
+    filled,
+    keeps_diagonal,
+    number,
+    of_row,
+    same,
+)
 from shardc.analysis.values.arithmetic import COMPARISONS
 from shardc.analysis.values.facts import Values
 from shardc.ir.tensor_types import shape_of
@@ -26,13 +34,6 @@ MOST_OF_BIAS = 1e4  # what constants may multiply a score by, or add to one, in 
 MOST_EXACT = 8  # integers that every float type holds, and their sums
 VANISHES = 1e4  # exp(-x) of larger numbers is zero in every float type
 DEEPEST = 200  # ops between a square and what it is made of, beyond which nothing is said
-
-
-class Region(Enum):
-    """A part of the square."""
-
-    ABOVE = "above"  # key > query
-    DIAGONAL = "diagonal"  # key == query
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,10 @@ class Square:
             return self.fact(op.operands[position], at, region, depth + 1)
 
         if name == "constant":
-            return _filled(op)
+            return constant(op, dims, region)
+        if name == "slice":
+            found = of(0) if keeps_diagonal(op, dims) else None
+            return found if isinstance(found, float) else None
         if name in MOVED:
             moved = MOVED[name](op, dims)
             return None if moved is None else of(0, moved)
@@ -166,7 +170,8 @@ class Square:
         if isinstance(left, float) and isinstance(right, float):
             # Of a large product only that it is large is asked: it may be rounded.
             large = VANISHES <= abs(left * right) < math.inf
-            return _number(left * right) if large or {left, right} & {1.0, -1.0} else None
+            exact = right in (1.0, -1.0) or (left in (1.0, -1.0) and op.name != "stablehlo.divide")
+            return number(left * right) if large or exact else None
         return None
 
     def _is_of_row(self, value: ir.Value, dims: Dims) -> bool:
@@ -193,10 +198,10 @@ class Square:
             return math.inf if source is None else self._scale(source, depth + 1)
         name = op.name.removeprefix("stablehlo.")
         if name == "constant":
-            filled = _filled(op)
-            if not isinstance(filled, float):
+            found = filled(op)
+            if found is None:
                 return math.inf
-            return max(abs(filled), 1 / abs(filled)) if filled else 1.0
+            return max(abs(found), 1 / abs(found)) if found else 1.0
         if (name == "dot_general" and len(op.operands) == 2 and _contracts(op)) or name == "iota":
             return 1.0
         if name not in (*MOVED, *_SUMS, *_PRODUCTS, "negate", "convert", "tanh"):
@@ -220,22 +225,13 @@ class Square:
         size = shape[query]
         if size != shape[key]:
             return None
-        # queries first, keys second, all others behind them; row by row, as squares are large
+        # queries first, keys second, all others behind them
         left, right = (np.moveaxis(side, (query, key), (0, 1)) for side in sides)
-        found: set[bool] = set()
-        for row in range(size):
-            keys = slice(row + 1, size) if region is Region.ABOVE else slice(row, row + 1)
-            a, b = (_row(side, row, keys) for side in (left, right))
-            results = np.unique(COMPARISONS[direction](a, b))
-            found.update(bool(each) for each in results)
-            if len(found) > 1:
-                return None
-        return float(found.pop()) if found else None
 
+        def row(query: int, keys: slice) -> np.ndarray:
+            return COMPARISONS[direction](of_row(left, query, keys), of_row(right, query, keys))
 
-def _row(side: np.ndarray, row: int, keys: slice) -> np.ndarray:
-    of_row = side[row if side.shape[0] > 1 else 0]
-    return of_row[keys] if of_row.shape[0] > 1 else of_row
+        return same(row, size, region)
 
 
 def _contracts(op: ir.Operation) -> bool:
@@ -253,21 +249,6 @@ def _is_float(value: ir.Value) -> bool:
 def _converted(found: Fact, value: ir.Value) -> Fact:
     """Zeros and ones stay what they are in every type, all numbers near enough in floats."""
     return found if found in (0.0, 1.0) or _is_float(value) else None
-
-
-def _number(found: float) -> Fact:
-    return None if math.isnan(found) else found
-
-
-def _filled(op: ir.Operation) -> Fact:
-    """The number that fills a constant; infinities too, which `shardc.ir.constants.splat` lacks."""
-    attribute = op.attributes["value"]
-    if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat:
-        return None
-    one = attribute.get_splat_value()
-    if isinstance(one, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr):
-        return _number(float(one.value))
-    return None
 
 
 def _exponential(found: Fact) -> Fact:
@@ -290,7 +271,7 @@ def _exact_sum(left: float, right: float) -> Fact:
     small = all(found == int(found) for found in (left, right) if abs(found) <= MOST_EXACT)
     if 0.0 in (left, right) or (small and max(abs(left), abs(right)) <= MOST_EXACT):
         return left + right
-    return _number(left + right) if {left, right} & {math.inf, -math.inf} else None
+    return number(left + right) if {left, right} & {math.inf, -math.inf} else None
 
 
 def _and(left: Fact, right: Fact) -> Fact:

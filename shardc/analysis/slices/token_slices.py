@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.slices.above_diagonal import Low, Region, Square
+from shardc.analysis.slices.above_diagonal import Low, Square
 from shardc.analysis.slices.factors import (
     FactorRoles,
     adds_up,
@@ -21,6 +21,7 @@ from shardc.analysis.slices.factors import (
 )
 from shardc.analysis.slices.orientation import queries_and_keys
 from shardc.analysis.slices.recipes import whole
+from shardc.analysis.slices.regions import Region
 from shardc.analysis.slices.roles import SUM, TOTAL, WHOLE, Kind, Role, Roles, State
 from shardc.analysis.slices.stage_values import StageValues
 from shardc.ir.clone import captures

@@ -44,6 +44,18 @@ def window(scores: jax.Array) -> jax.Array:
     return jnp.where((QUERY >= KEY) & (QUERY - KEY < 3), scores, -1e30)
 
 
+BIAS = jnp.asarray(np.where(np.tril(np.ones((TOKENS, TOKENS), bool)), 0, -np.inf))
+
+
+def bias_closed_over(scores: jax.Array) -> jax.Array:
+    return scores + BIAS
+
+
+def cut_from_a_larger(scores: jax.Array) -> jax.Array:
+    seen = jnp.tril(jnp.ones((TOKENS + 2, TOKENS + 2), bool))
+    return jnp.where(seen[:TOKENS, :TOKENS], scores, -jnp.inf)
+
+
 def softmax(scores: jax.Array) -> jax.Array:
     return jax.nn.softmax(scores)
 
@@ -113,6 +125,8 @@ def staged(step: Any, args: Any, microbatches: int = 2) -> Module:
         (attention(lowest), 1, 4),
         (attention(added), 1, 3),
         (attention(window), 1, 6),
+        (attention(bias_closed_over), 1, 2),
+        (attention(cut_from_a_larger), 1, 2),
         (attention(lambda scores: scores, seen_only), 1, 2),
         (transposed, 1, 2),
         (with_positions, 2, 3),
@@ -139,6 +153,12 @@ def anti_causal(scores: jax.Array) -> jax.Array:
 
 def one_ahead(scores: jax.Array) -> jax.Array:
     return jnp.where(QUERY + 1 >= KEY, scores, -jnp.inf)
+
+
+def cut_off_the_diagonal(scores: jax.Array) -> jax.Array:
+    """A larger mask, cut so that each query sees two keys ahead."""
+    seen = jnp.triu(jnp.ones((TOKENS + 2, TOKENS + 2), bool))
+    return jnp.where(seen[:TOKENS, 2:].T, scores, -jnp.inf)
 
 
 def shallow(scores: jax.Array) -> jax.Array:
@@ -247,6 +267,7 @@ def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
         (attention(lambda scores: scores), "'stablehlo.reduce' takes in tokens that come later"),
         (attention(anti_causal), "takes in tokens that come later"),
         (attention(one_ahead), "takes in tokens that come later"),
+        (attention(cut_off_the_diagonal), "takes in tokens that come later"),
         (attention(shallow), "takes in tokens that come later"),
         (attention(hides_itself), "takes in tokens that come later"),
         (attention(padded), "takes in tokens that come later"),

@@ -1,15 +1,19 @@
 """Whatever breaks a tape is refused; forced through, the step ends with an error of its own."""
 
 import dataclasses
+import itertools
 
+import msgspec
 import pytest
 
 from shardc.errors import ShardcError
+from shardc.plan.program_graph import executable_graph
 from shardc.runtime import interpreter
 from shardc.runtime.interpreter import Interpreter
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.check import check_tape
 from shardc.runtime.tape.instructions import Free, Receive, Run, Send
+from shardc.schedule.check import check
 from tests.py.runtime.toy_step import toy_inputs
 
 
@@ -95,3 +99,33 @@ def test_what_is_freed_twice_or_never_is_refused(toy):
         with pytest.raises(ShardcError, match="freed") as caught:
             check_tape(dataclasses.replace(tape, instructions=change(tape)), programs)
         assert caught.value.code == "SHARDC-266"
+
+
+def refusal(run) -> str | None:
+    try:
+        run()
+    except ShardcError as error:
+        return error.code
+    return None
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_swapped_actions_are_refused_or_run_in_the_order_given(toy, schedule):
+    """Every two actions of a lane. What the runtime cannot run, the checker of schedules refuses
+    too; what is left keeps every dependence."""
+    executable, programs = toy(schedule)
+    lanes, found = executable.actions, {None: 0, "SHARDC-260": 0}
+    for row, lane in enumerate(lanes):
+        for i, j in itertools.combinations(range(len(lane)), 2):
+            changed = list(lane)
+            changed[i], changed[j] = lane[j], lane[i]
+            broken = msgspec.structs.replace(
+                executable, actions=(*lanes[:row], tuple(changed), *lanes[row + 1 :])
+            )
+            checked = refusal(lambda broken=broken: check(*executable_graph(broken)))
+            forced = refusal(lambda broken=broken: Interpreter(broken, programs))
+            found[forced] += 1
+            assert checked or forced is None
+            if checked is None:
+                check_tape(build_tape(broken, programs), programs)
+    assert found[None] and found["SHARDC-260"], found
