@@ -67,8 +67,9 @@ def page(name: str, plan: Plan) -> str:
 def index(plans: dict[str, Plan]) -> str:
     lines = [
         "# Gallery\n",
-        "Training and inference steps of public packages, at small sizes, as",
-        "`tools/write_gallery.py` planned them; [reading a plan](../reports.md) has the words.",
+        "Training and inference steps of public packages, at small sizes and, where the name ends",
+        "in `.full`, as published, as `tools/write_gallery.py` planned them;",
+        "[reading a plan](../reports.md) has the words.",
         "Files of other packages have no names for their arguments; `shardc export` writes them.",
         "`make site` puts the HTML report of each beside them, in `gallery/reports`.\n",
         "| program | cluster | what the axes of the mesh do | predicted step |",

@@ -88,7 +88,8 @@ class Plan(msgspec.Struct, frozen=True):
         fingerprint: digest of the program, cluster, options and version the plan was made for.
         cluster: the plan's cluster; its links determine the sequences of collectives.
         from_cache: whether the plan was loaded from the plan cache.
-        account: what the plan does and when, for explanations; None in plans of older versions.
+        account: what the plan does and when, for explanations; None in plans of older versions,
+            and if planning was interrupted.
         schedules: schedules considered for its pipeline, shortest step first; () if the
             schedule was given or there is no pipeline.
             schedule was given or there is no pipeline.

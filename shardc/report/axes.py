@@ -42,6 +42,9 @@ def axis_words(use: AxisUse, *, trains: bool = True) -> AxisWords:
         found.append(
             REPEATS_ALL if idle > 1 - LEAST else f"repeats {idle:.0%} of the work on every device"
         )
+        split = use.state.get("parameters", 0.0)
+        if not state and split - tensor - flops.get(Role.EXPERT, 0.0) >= SPLIT:
+            found.append(f"splits {split:.0%} of the parameters")  # such as tables, by columns
     return AxisWords(
         use.stage,
         use.axis,

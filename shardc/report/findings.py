@@ -20,6 +20,7 @@ LARGE = 0.01  # a replicated value with at least this share of a device's state 
 REPLICATED = 0.05  # share of a step
 PADDED = 128  # an awkward dim is rounded up to a multiple of this
 MOST_PADDING = 0.05  # share by which padding may lengthen a dim
+WORTH_PADDING = 0.001  # share of the peak, or of the step, that it must gain
 
 
 def findings(plan: Plan) -> tuple[Finding, ...]:
@@ -174,14 +175,18 @@ def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
             best = max((n for _, n in mesh.axes if not longer % n), default=1)
             saved = each.num_bytes - each.num_bytes // best
             product_s = _seconds_of(account, each.name)
-            gain = f", and a step may take up to {seconds(product_s * (1 - 1 / best))} less"
+            gained_s = product_s * (1 - 1 / best)
+            step_s, peak = plan.predicted.step_time_s, plan.fullest()[1]
+            if saved < WORTH_PADDING * peak and gained_s < WORTH_PADDING * step_s:
+                continue
+            gain = f", and a step may take up to {seconds(gained_s)} less"
             yield Finding(
                 "uneven-dim",
                 f"dim {dim} of {each.name} has size {length:,}, which no axis of"
                 f" {'x'.join(str(n) for _, n in mesh.axes)} divides",
-                f"pad it to {longer:,} (+{more:.1%}): each device may then hold {size(saved)} less"
-                f" of it{gain if product_s else ''}",
-                product_s * (1 - 1 / best),
+                f"pad it to {longer:,} (+{100 * more:.2g}%): each device may then hold"
+                f" {size(saved)} less of it{gain if product_s else ''}",
+                gained_s,
                 saved,
             )
 

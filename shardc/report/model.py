@@ -65,7 +65,7 @@ class Crossing(msgspec.Struct, frozen=True):
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """Whether the plan fits, and where memory peaks; `when` is "" in plans of older versions."""
+    """Whether the plan fits, and where memory peaks; `when` is "" in plans without an account."""
 
     limit_bytes: int
     peak_bytes: int

@@ -63,7 +63,7 @@ def predicted(plan: Plan) -> Process:
     """The predictions of a plan: actions, transfers between device groups, and memory.
 
     Raises:
-        InputError: SHARDC-180, the plan has no account: it is of an older version.
+        InputError: SHARDC-180, the plan has no account (`Plan.account`).
     """
     account = plan.account
     if account is None:

@@ -22,7 +22,10 @@ def in_words(reading: Reading) -> str:
 def _lines(reading: Reading) -> Iterator[str]:
     yield f"plan: {reading.headline}"
     if not reading.has_account:
-        yield "  this file is of an older version and has no account of its axes: plan again"
+        yield (
+            "  no account of its axes: the plan is of an older version, or planning was"
+            " interrupted; plan again"
+        )
     if len(reading.stages) > 1:
         yield from _axes(reading)
     if reading.layers:

@@ -7,6 +7,7 @@ An exception raised by a signal handler is lost if Python runs the handler insid
 import _thread
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -16,7 +17,13 @@ _wanted = threading.Event()
 _finishing = threading.Event()
 _asked = [False]  # a stop was requested and no poll has answered
 GRACE_S = 0.5  # code that does not poll for this long is interrupted where it is
+FINISH_S = 0.25  # of work after an interrupt for what a result can do without
+_finish_by = [0.0]  # by the monotonic clock, while finishing
 _inside = [0]  # nesting depth of `stoppable` and `remembered` on the main thread
+
+
+class OutOfGraceError(Exception):
+    """Optional work is to be left out: the user waits for the result."""
 
 
 def poll() -> None:
@@ -33,6 +40,8 @@ def finish() -> None:
         return
     _wanted.clear()
     _asked[0] = False
+    if not _finishing.is_set():
+        _finish_by[0] = time.monotonic() + FINISH_S
     _finishing.set()
 
 
@@ -67,6 +76,14 @@ def solve_interruptibly(solver: Any, model: Any) -> Any:
         thread.join()
         raise
     return result[0]
+
+
+def poll_optional() -> None:
+    """`poll` in work that the result can do without; raises OutOfGraceError when the user has
+    waited for it for `FINISH_S`."""
+    poll()
+    if is_finishing() and time.monotonic() > _finish_by[0]:
+        raise OutOfGraceError
 
 
 @contextmanager

@@ -59,7 +59,8 @@ func.func @all_to_all(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@stage0,
 // A slice begins where the device's coordinate says; the coordinate is computed once.
 // CHECK-LABEL: func.func @all_slice
 //       CHECK:   stablehlo.partition_id
-//       CHECK:   %[[Y:.*]] = stablehlo.remainder
+//       CHECK:   stablehlo.remainder {{.*}} : tensor<ui32>
+//       CHECK:   %[[Y:.*]] = stablehlo.convert
 //       CHECK:   stablehlo.multiply %[[Y]]
 //       CHECK:   stablehlo.dynamic_slice %arg0, {{.*}}, sizes = [4]
 //   CHECK-NOT:   stablehlo.partition_id

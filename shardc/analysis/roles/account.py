@@ -39,7 +39,7 @@ from shardc.plan.value_id import argument_id, value_id
 from shardc.rules.allowed_factors import indexed_factors
 from shardc.rules.op_rule import OpRule
 from shardc.rules.program_rules import rules_of
-from shardc.solver.interrupt import poll
+from shardc.solver.interrupt import poll_optional
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ def account_of(
         module: stage functions with the shardings of a plan.
         batch: user argument that holds the batch -> its batch dim.
         peaks: for each stage the function and the position in it of peak memory.
+    Raises:
+        OutOfGraceError: planning was interrupted, and this takes too long.
     """
     return _Reader(module, model, batch, peaks).read()
 
@@ -135,6 +137,7 @@ class _Reader:
             yield stage, self.meshes[f"stage{stage}"]
 
     def _read_function(self, function: ir.Operation) -> None:
+        poll_optional()
         kind = function_kind(function) or FunctionKind.UPDATE
         stage = get_int(function, STAGE) or 0
         mesh = self.meshes[f"stage{stage}"]
@@ -144,7 +147,7 @@ class _Reader:
         near: tuple[str, ...] = ()  # the parameters that the last product took
         peak = dict(self.peaks).get(symbol(function))
         for number, (op, traffic) in enumerate(zip(own, fused_traffic(function), strict=True)):
-            poll()
+            poll_optional()
             name = self._weight_name(op)
             near = path_of_name(name) if name else near
             if peak is not None and number == min(peak, len(own) - 1):

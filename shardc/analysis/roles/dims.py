@@ -19,6 +19,7 @@ from shardc.ir.walk import (
     terminator,
 )
 from shardc.rules.op_rule import OpRule
+from shardc.solver.interrupt import poll_optional
 
 Dim = tuple[ir.Value | str, int]  # of a value in a function, or of one that functions share, by id
 
@@ -46,6 +47,7 @@ class Dims:
         for function in functions(module):
             self._join_boundary(function)
             for op, rule in zip(planned_ops(function), rules[symbol(function)], strict=True):
+                poll_optional()
                 if op.name in CONTROL_FLOW:
                     self._join_control_flow(op)
                 elif rule is not None:

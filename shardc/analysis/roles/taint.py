@@ -16,6 +16,7 @@ from shardc.ir.walk import (
     terminator,
 )
 from shardc.plan.value_id import is_argument
+from shardc.solver.interrupt import poll_optional
 
 _NONE: frozenset[str] = frozenset()
 
@@ -39,6 +40,7 @@ class Taint:
                 own = frozenset((name,)) if given else None
                 self._of[value] = known.get(name, own)
             for op in planned_ops(function):
+                poll_optional()
                 self._enter(op)
             for result, attrs in zip(
                 terminator(function).operands, result_attrs(function), strict=True

@@ -11,6 +11,7 @@ from shardc.plan.alternatives import Alternative, rank
 from shardc.plan.decisions import Plan
 from shardc.planner.candidate import Candidate
 from shardc.planner.split_cache import Splits
+from shardc.solver.interrupt import OutOfGraceError
 
 
 def recorded(
@@ -20,7 +21,8 @@ def recorded(
     asked_bytes: int | None,
     judged: Sequence[Alternative] = (),
 ) -> Plan:
-    """The plan with an account of what it does.
+    """The plan with an account of what it does; without one, if planning was interrupted and the
+    account takes too long.
 
     Args:
         made_of: the candidate behind the plan.
@@ -31,7 +33,11 @@ def recorded(
     assert plan.cluster is not None, "a plan that was just made has a cluster"
     with module.context:
         peaks = [report.peak_at for report in made_of.reports]
-        facts = account_of(module.operation, CostModel(plan.cluster), splits.examples, peaks)
+        model = CostModel(plan.cluster)
+        try:
+            facts = account_of(module.operation, model, splits.examples, peaks)
+        except OutOfGraceError:
+            return plan
     timeline = tuple(
         Timed(str(each.action), each.device, float(each.start_s), float(each.end_s))
         for each in step.simulation.timeline

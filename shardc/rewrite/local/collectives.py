@@ -141,10 +141,14 @@ class DeviceProgram:
 
     def _coordinate(self, axis: str) -> ir.Value:
         names = [name for name, _ in self.mesh.axes]
-        stride = math.prod(self.mesh.shape[names.index(axis) + 1 :])
-        position = stablehlo.ConvertOp(_scalar_type(), stablehlo.PartitionIdOp().result).result
-        major = stablehlo.DivOp(position, _scalar(stride)).result
-        return stablehlo.RemOp(major, _scalar(self.mesh.size(axis))).result
+        size, stride = self.mesh.size(axis), math.prod(self.mesh.shape[names.index(axis) + 1 :])
+        position: ir.Value = stablehlo.PartitionIdOp().result
+        unsigned = position.type  # of which XLA computes quotients by a shift, without a sign
+        if stride > 1:
+            position = stablehlo.DivOp(position, _scalar(stride, unsigned)).result
+        if stride * size < math.prod(self.mesh.shape):
+            position = stablehlo.RemOp(position, _scalar(size, unsigned)).result
+        return stablehlo.ConvertOp(_scalar_type(), position).result
 
     def _communication(self, axes: tuple[str, ...]) -> tuple[ir.Attribute, ir.Attribute]:
         self.channels += 1
@@ -172,6 +176,7 @@ def _scalar_type() -> ir.Type:
     return ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
 
 
-def _scalar(number: int) -> ir.Value:
-    attribute = ir.DenseIntElementsAttr.get(np.array(number, np.int32), type=_scalar_type())
+def _scalar(number: int, type_: ir.Type | None = None) -> ir.Value:
+    value = np.array(number, np.int32 if type_ is None else np.uint32)
+    attribute = ir.DenseIntElementsAttr.get(value, type=type_ or _scalar_type())
     return stablehlo.ConstantOp(attribute).result

@@ -14,6 +14,8 @@ from ortools.sat.python import cp_model
 
 import shardc
 from shardc.plan.notes import Note, NoteCode
+from shardc.report.reading import read_plan
+from shardc.report.words import in_words
 from shardc.solver import interrupt
 from tests.py.table import CLUSTER
 
@@ -84,6 +86,18 @@ def test_planning_can_be_interrupted_at_any_moment(
     finally:
         signal.signal(signal.SIGINT, before)
     assert kept > 0
+
+
+def test_after_an_interrupt_what_a_plan_can_do_without_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    flag = Counting()
+    planned(monkeypatch, flag, tmp_path / "whole")
+    monkeypatch.setattr(interrupt, "FINISH_S", -1.0)
+    made = planned(monkeypatch, Counting(flag.looks - 2), tmp_path / "late")
+    assert Note(NoteCode.INTERRUPTED) in made.notes
+    assert made.account is None
+    assert "interrupted; plan again" in in_words(read_plan(made))
 
 
 def test_a_second_interrupt_does_not_wait_for_a_poll() -> None:
