@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.arguments import state_aliases
-from shardc.analysis.program.cloned_ops import cloneable_ops
 from shardc.analysis.program.def_use import Dataflow, StepFacts, dataflow, step_facts
 from shardc.analysis.program.op_classes import NEVER_TWICE
+from shardc.analysis.stages.cloned_ops import cloneable_ops
 from shardc.analysis.stages.forward_backward import forward_ops
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_assignment import StageAssignment, assign_stages

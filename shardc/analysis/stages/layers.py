@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.arguments import state_aliases
-from shardc.analysis.program.cloned_ops import cloneable_ops
 from shardc.analysis.program.def_use import dataflow, step_facts
 from shardc.analysis.program.stage_table import donated_arguments, named_user_shardings, next_states
+from shardc.analysis.stages.cloned_ops import cloneable_ops
 from shardc.analysis.stages.forward_backward import forward_ops
 from shardc.analysis.stages.refusal import StageRefusal, nothing_to_cut, too_few_layers
 from shardc.analysis.stages.stage_cuts import (

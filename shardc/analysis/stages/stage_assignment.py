@@ -8,8 +8,8 @@ their weight and only summed cotangents cross a cut. Optimizer ops follow the pa
 
 from dataclasses import dataclass
 
-from shardc.analysis.program.cloned_ops import cloneable_ops
 from shardc.analysis.program.def_use import Dataflow, StepFacts
+from shardc.analysis.stages.cloned_ops import cloneable_ops
 from shardc.analysis.stages.update_groups import Stages, UpdateGroups
 
 
@@ -61,8 +61,9 @@ def assign_stages(
     owned = {n: found for n, found in weights.items() if n in aliases}
     wanted = groups.stage_of_accumulates(owned)
     _assign_backward(flow, facts, forward, cloned, stage, reads, weights, wanted, num_stages)
-    body = {i for i, phase in enumerate(facts.phase) if phase == "body"}
-    uses = _stages_of_args(reads, body - cloned, stage) | owned
+    _assign_before(flow, facts, cloned, stage)
+    earlier = {i for i, phase in enumerate(facts.phase) if phase != "after"}
+    uses = _stages_of_args(reads, earlier - cloned, stage) | owned
     grouped = groups.assign(stage, {n: found for n, found in uses.items() if n in aliases})
     first_use = {n: first for n, (first, _) in uses.items()}
     arg_stage = [grouped.get(n, first_use.get(n, 0)) for n in range(len(flow.arg_users))]
@@ -131,6 +132,18 @@ def _assign_backward(
     for i in backward:
         if i in accumulates:
             stage[i] = min((stage[j] for j in flow.op_inputs[i] if j not in cloned), default=0)
+
+
+def _assign_before(flow: Dataflow, facts: StepFacts, cloned: set[int], stage: list[int]) -> None:
+    """Writes the stages of the ops before the microbatches that run once: those of their first
+    users."""
+    first: dict[int, int] = {}
+    for i in reversed(range(len(flow.ops))):
+        if facts.phase[i] == "before" and i not in cloned:
+            stage[i] = max(first.get(i, 0), 0)
+        at = first.get(i, -1) if i in cloned else stage[i]
+        for j in flow.op_inputs[i] if at >= 0 else ():
+            first[j] = min(first.get(j, at), at)
 
 
 @dataclass(frozen=True)

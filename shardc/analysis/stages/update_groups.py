@@ -1,7 +1,7 @@
 """The ops after the microbatches, grouped by the parameter they update, and each group's stage."""
 
-from shardc.analysis.program.cloned_ops import argument_size, gives_scalars, is_scalar_arithmetic
 from shardc.analysis.program.def_use import Dataflow, StepFacts
+from shardc.analysis.stages.cloned_ops import argument_size, gives_scalars, is_scalar_arithmetic
 
 Stages = tuple[int, int]  # first and last stage that uses a value
 

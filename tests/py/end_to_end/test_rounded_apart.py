@@ -141,3 +141,48 @@ def test_what_is_computed_before_the_microbatches_is_not_computed_again_in_them(
     checked = _checked(_layers(pruned))
     for sign in (1, -1):
         assert difference(checked, Plan(1, 2, (2,), cut_loops=False, seed=1), sign) == ""
+
+
+def sorted_rows(size: jax.Array, _: jax.Array) -> jax.Array:
+    return jnp.sort(size, 1)[:, 2:3]
+
+
+def largest_in_windows(size: jax.Array, _: jax.Array) -> jax.Array:
+    return lax.reduce_window(size, -jnp.inf, lax.max, (1, 2), (1, 1), "SAME")
+
+
+def larger_than_activations(size: jax.Array, h: jax.Array) -> jax.Array:
+    return jnp.maximum(size, 0.5 * h)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("choose", [sorted_rows, largest_in_windows, larger_than_activations])
+def test_what_a_stage_chooses_from_its_clone_meets_no_clone_of_another(
+    choose: Callable[[jax.Array, jax.Array], jax.Array], sign: int
+) -> None:
+    """Each stage computes cheap functions of the batch by itself, unless that could be seen."""
+
+    def loss(params: Params, x: jax.Array) -> jax.Array:
+        size = jnp.tanh(x)
+        h = jnp.tanh(x @ params[0])
+        top = lax.stop_gradient(choose(size, h))
+        h = jnp.tanh(h @ params[1])
+        return jnp.mean(jnp.where(size < top, jnp.sin(h), h) ** 2)
+
+    assert difference(_checked(loss), Plan(2, 2, (2,), cut_loops=False, seed=1), sign) == ""
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_rows_that_a_stage_looks_up_in_its_clone_meet_no_clone_of_another(sign: int) -> None:
+    """Codes are made of the parameters before the microbatches, where they are sorted."""
+
+    def loss(params: Params, x: jax.Array) -> jax.Array:
+        codes = jnp.tanh(params[0])
+        codes = jnp.where(codes >= jnp.sort(codes.ravel())[2], codes, 0.1 * codes)
+        h = jnp.tanh(x @ params[0])
+        rows = codes[jnp.argmax(h, 1)]
+        h = jnp.tanh((h + rows) @ params[1])
+        hit = (rows[:, None] == codes[None]).all(2)
+        return jnp.mean(jnp.where(hit, jnp.sin(h), h) ** 2)
+
+    assert difference(_checked(loss), Plan(2, 2, (2,), cut_loops=False, seed=1), sign) == ""

@@ -31,6 +31,7 @@ from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.replicate_stages import ReplicateStages
 from shardc.passes.share_reshards import ShareReshards
+from shardc.passes.slice_tokens import SliceTokens
 from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
@@ -81,7 +82,12 @@ def check_every_pass(
     yield from run(module, [split])
     plans = PlanStages(stages=stages), PlanStages(stages=1)
     wanted = plans[0] if _accepts(module, [plans[0]]) else plans[1]
-    yield from run(module, [wanted, PlanResidency((2,) * wanted.stages), OutlineStages()])
+    yield from run(module, [wanted, PlanResidency((2,) * wanted.stages)])
+    sliced = copy_module(module)
+    run_passes(sliced, [OutlineStages(accumulate=True)])
+    if _accepts(sliced, [SliceTokens(2)]):
+        yield from run(sliced, [SliceTokens(2)])
+    yield from run(module, [OutlineStages()])
     yield from run(module, [SplitBackwardLoops(CLUSTER_TEXT)])
     if _accepts(module, [SplitBackward(CLUSTER_TEXT)]):
         yield from run(module, [SplitBackward(CLUSTER_TEXT)])

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from shardc.analysis.program.arguments import state_aliases
-from shardc.analysis.program.cloned_ops import cloneable_ops
 from shardc.analysis.program.def_use import dataflow, step_facts
+from shardc.analysis.stages.cloned_ops import cloneable_ops
 from shardc.analysis.stages.forward_backward import forward_ops
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_assignment import assign_stages

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from shardc.analysis.program.arguments import state_aliases
-from shardc.analysis.program.cloned_ops import cloneable_ops
 from shardc.analysis.program.def_use import dataflow, step_facts
 from shardc.analysis.program.flops import op_cost
+from shardc.analysis.stages.cloned_ops import cloneable_ops
 from shardc.analysis.stages.forward_backward import forward_ops
 from shardc.analysis.stages.stage_cuts import balanced_cuts
 from shardc.analysis.stages.stage_work import work_of_forward_ops

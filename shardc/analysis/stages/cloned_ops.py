@@ -2,6 +2,7 @@
 
 from shardc.analysis.program.def_use import Dataflow, StepFacts
 from shardc.analysis.program.op_classes import NEVER_TWICE
+from shardc.analysis.stages.compared_values import compared_clones
 from shardc.ir.attributes import MICROBATCH_INDEX, call_target
 from shardc.ir.tensor_types import num_elements
 
@@ -9,13 +10,26 @@ from shardc.ir.tensor_types import num_elements
 def cloneable_ops(flow: Dataflow, facts: StepFacts, state_args: set[int]) -> set[int]:
     """Positions of the ops that are cloned to their users.
 
-    These are: the whole phase "before"; light ops of the body that are the same in every
+    These are: the phase "before"; light ops of the body that are the same in every
     microbatch; light preprocessing of the batch (no state, no heavy op upstream); in the update,
     ops on single-element arguments, and broadcasts of one element: a clone needs only one number,
     and parameters of one shape that share a broadcast learning rate can be on different stages.
+    Floats that meet what was chosen from a clone of them run once, and are sent.
     """
+    once: set[int] = set()
+    while True:
+        found = _light_ops(flow, facts, once, state_args)
+        met = compared_clones(flow, found)
+        if not met:
+            return found
+        once |= met
+
+
+def _light_ops(flow: Dataflow, facts: StepFacts, once: set[int], state_args: set[int]) -> set[int]:
     found: set[int] = set()
     for i, phase in enumerate(facts.phase):
+        if i in once:
+            continue
         if phase == "before" or (
             i not in facts.accumulates
             and _is_light(flow, i)
