@@ -10,17 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import (
-    arrivals,
-    donated_arguments,
-    microbatches_of,
-    named_user_shardings,
-    next_states,
-)
+from shardc.analysis.program.stage_table import microbatches_of
 from shardc.analysis.shardings.memory_report import memory_at_peak
 from shardc.analysis.shardings.planned_reshards import held_bytes
-from shardc.analysis.shardings.problem_graph import function_facts
-from shardc.analysis.shardings.sharding_problem import ProblemBuilder
+from shardc.analysis.shardings.sharding_problem import StageProblems
 from shardc.analysis.shardings.sharding_report import planned_reshards, stage_report
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.cluster import Cluster
@@ -85,16 +78,16 @@ class PlanShardings(Pass):
 
     def apply(self, module: ir.Operation) -> None:
         cluster = Cluster.parse(self.cluster)
-        facts = function_facts(module)
         placed = meshes(module)
-        same, asked = next_states(module), named_user_shardings(module)
-        donated, arrived = donated_arguments(module), arrivals(module)
         # A stage may have nothing to do: a step without results.
         by_stage: dict[int, list[ir.Operation]] = {
             stage: [] for stage in range(get_int(module, NUM_STAGES) or 1)
         }
         for function in functions(module):
             by_stage.setdefault(get_int(function, STAGE) or 0, []).append(function)
+        building = StageProblems(
+            module, len(by_stage), cluster, frozenset(self.ignored), self.late_sums
+        )
         problems: dict[int, StageProblem] = {}
         limits: dict[int, int] = {}
         for stage, stage_functions in sorted(by_stage.items()):
@@ -110,20 +103,10 @@ class PlanShardings(Pass):
             home, _ = cluster.home(mesh.device_ids)
             limits[stage] = self.memory_limit or home.device.memory_bytes
             num_microbatches = len(microbatches_of(module, stage))
-            built = ProblemBuilder(
-                stage_functions,
-                facts,
-                mesh,
-                cluster,
-                num_microbatches,
-                self.stashes[stage] if self.stashes else num_microbatches,
-                same,
-                donated,
-                asked,
-                frozenset(self.ignored),
-                arrived,
-                self.late_sums,
-            ).build(limits[stage])
+            stashes = self.stashes[stage] if self.stashes else num_microbatches
+            built = building.build(
+                stage, stage_functions, mesh, num_microbatches, stashes, limits[stage]
+            )
             problems[stage] = built
             beside = _beside(stage, problems, placed)
             least = sum(least_peak(problems[each].problem) for each in beside)

@@ -76,7 +76,7 @@ class ShapeSearch:
         if usual is None:
             return []
         self.prices.open_size(usual.size, self._first(usual))
-        queue = [(self._least_s(key), number, key, 0) for number, key in enumerate(keys)]
+        queue = [_entry(self._least_s(key), number, key, 0) for number, key in enumerate(keys)]
         heapq.heapify(queue)
         found: list[Found] = []
         unsure: list[Found] = []  # depend on prices in other microbatches
@@ -84,7 +84,7 @@ class ShapeSearch:
         enough: dict[int, int] = {}  # size of a single stage -> its fastest number of microbatches
         while queue and len(found) < self._wanted:
             poll_between()
-            least_s, _, key, rounds = heapq.heappop(queue)
+            *_, least_s, key, rounds = heapq.heappop(queue)
             if least_s == math.inf:
                 break
             if found and not self._ranking and least_s > self._far_s(found):
@@ -95,7 +95,7 @@ class ShapeSearch:
             if not self.prices.is_open(key.size):
                 self._open(key)
                 if self.prices.is_open(key.size):
-                    heapq.heappush(queue, (self._least_s(key), number, key, 0))
+                    heapq.heappush(queue, _entry(self._least_s(key), number, key, 0))
                 continue
             # While no shape was found, points that hold less are priced whatever the budget.
             may_open = self._may_ask(OPENING) or not (found or unsure)
@@ -105,7 +105,8 @@ class ShapeSearch:
             if pipeline is None:
                 continue
             if rounds == 0 or pipeline.step_time_s > least_s * (1.0 + 1e-9):
-                heapq.heappush(queue, (pipeline.step_time_s, number, key, max(rounds, 1)))
+                again = max(rounds, 1)
+                heapq.heappush(queue, _entry(pipeline.step_time_s, number, key, again))
                 continue
             if not self._is_settled(key, pipeline):
                 if not self._may_ask():
@@ -117,7 +118,8 @@ class ShapeSearch:
             if self._price(key, pipeline):
                 pipeline = self._best_that_fits(key, may_open)
                 if pipeline is not None:
-                    heapq.heappush(queue, (pipeline.step_time_s, number, key, rounds + 1))
+                    again = rounds + 1
+                    heapq.heappush(queue, _entry(pipeline.step_time_s, number, key, again))
                 continue
             found.append(Found(key, pipeline))
             if key.num_stages == 1 and not self._ranking and self._is_fastest(key, pipeline):
@@ -337,3 +339,11 @@ class ShapeSearch:
             recompute=recompute if any(recompute) else (),
         )
         return proposal_of(shape, each.pipeline, self.splits, self.prices.origin)
+
+
+def _entry(
+    seconds: float, number: int, key: Key, rounds: int
+) -> tuple[float, int, int, float, Key, int]:
+    """An entry of the queue: the fastest shape first, of equally fast ones the fewest microbatches,
+    because prices scaled to more microbatches often only tie."""
+    return float(f"{seconds:.9g}"), key.num_microbatches, number, seconds, key, rounds

@@ -1,7 +1,7 @@
 """The sharding problem of one stage as numbers, and the meaning of its nodes and edges."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from shardc.analysis.shardings.strategies import Strategy
 from shardc.plan.decisions import FunctionSharding, OpSharding
@@ -67,6 +67,8 @@ class StageProblem:
         state: value ids of the arguments that results replace.
         arrival_costs: value id of an argument -> seconds per step to transfer it to each of its
             options.
+        copied: nodes of values that exist once per microbatch in flight.
+        stashes: number of microbatches in flight.
     """
 
     problem: Problem
@@ -88,6 +90,57 @@ class StageProblem:
     op_reductions: dict[int, OpReduction]
     state: frozenset[str]
     arrival_costs: dict[str, list[float]]
+    copied: frozenset[int]
+    stashes: int
+
+    def of_equal(
+        self, functions: Sequence[tuple[str, Sequence[str], Sequence[str]]], stashes: int
+    ) -> "StageProblem":
+        """The problem of an equal stage on an equal mesh, which differs in names and in what it
+        stashes.
+
+        Args:
+            functions: its own: their names, and the value ids of their arguments and results.
+            stashes: microbatches that it has in flight.
+        """
+        names: dict[str, str] = {}
+        values: dict[str, str] = {}
+        for own, (name, args, results) in zip(self.op_nodes, functions, strict=True):
+            names[own] = name
+            values |= zip(self.function_args[own], args, strict=True)
+            values |= zip(self.function_results[own], results, strict=True)
+        usages = [
+            usage // self.stashes * stashes if node in self.copied else usage
+            for node, usage in enumerate(self.problem.usages)
+        ]
+
+        def of_functions[Data](found: Mapping[str, Data]) -> dict[str, Data]:
+            return {names[name]: data for name, data in found.items()}
+
+        def of_values[Data](found: Mapping[str, Data]) -> dict[str, Data]:
+            return {values[value]: data for value, data in found.items()}
+
+        def ids(found: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+            return {names[f]: tuple(values[v] for v in own) for f, own in found.items()}
+
+        return replace(
+            self,
+            problem=replace(self.problem, usages=usages),
+            op_nodes=of_functions(self.op_nodes),
+            op_strategies=of_functions(self.op_strategies),
+            value_nodes=of_values(self.value_nodes),
+            value_options=of_values(self.value_options),
+            function_results=ids(self.function_results),
+            function_args=ids(self.function_args),
+            function_repeats=of_functions(self.function_repeats),
+            function_kinds=of_functions(self.function_kinds),
+            node_functions=[names.get(name, name) for name in self.node_functions],
+            edge_reshards=[
+                replace(each, function=names[each.function]) for each in self.edge_reshards
+            ],
+            arrival_costs=of_values(self.arrival_costs),
+            stashes=stashes,
+        )
 
     def shardings(self, choice: Sequence[int]) -> dict[str, FunctionSharding]:
         """The shardings of each function under a solution's choice."""

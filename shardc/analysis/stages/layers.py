@@ -1,13 +1,11 @@
-"""The layers that pipeline stages consist of, and which stages are equal."""
+"""The layers that pipeline stages consist of."""
 
-import re
 from collections.abc import Sequence
 
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.arguments import state_aliases
 from shardc.analysis.program.def_use import dataflow, step_facts
-from shardc.analysis.program.stage_table import donated_arguments, named_user_shardings, next_states
 from shardc.analysis.stages.cloned_ops import cloneable_ops
 from shardc.analysis.stages.forward_backward import forward_ops
 from shardc.analysis.stages.refusal import StageRefusal, nothing_to_cut, too_few_layers
@@ -18,8 +16,8 @@ from shardc.analysis.stages.stage_cuts import (
     layer_starts,
 )
 from shardc.analysis.stages.stage_work import work_of_forward_ops
-from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, get_int
-from shardc.ir.walk import functions, main_function
+from shardc.ir.attributes import NUM_MICROBATCHES, get_int
+from shardc.ir.walk import main_function
 
 MOST_LAYERS = 64  # maximum number of layers between loops
 FEW_LAYERS = 8  # number of layers to aim for at least; Alpa used 6 to 16
@@ -77,36 +75,3 @@ def layer_positions(
             if most_bytes(many) <= most_bytes(few):
                 return tuple(many)
     return tuple(few)
-
-
-_VALUE = re.compile(r'"(v|acc|arg)(\d+)"')
-_PLACES = re.compile(r"shardc\.(origin|stage) = [^,}]*(?:: [^,}]*)?|@?stage\d+_")
-
-
-def equal_stages(module: ir.Operation, count: int) -> list[int]:
-    """For each stage the first stage with the same text up to renaming of values."""
-    asked = {value: each.asked for value, each in named_user_shardings(module).items()}
-    same, donated = next_states(module), donated_arguments(module)
-    texts: dict[int, list[str]] = {stage: [] for stage in range(count)}
-    for function in functions(module):
-        texts[get_int(function, STAGE) or 0].append(_text(function))
-    first: dict[str, int] = {}
-    found = []
-    for stage in range(count):
-        names: dict[str, str] = {}
-
-        def rename(match: re.Match[str]) -> str:
-            return f'"{match[1]}{names.setdefault(match[0], str(len(names)))}"'  # noqa: B023
-
-        text = _VALUE.sub(rename, _PLACES.sub("", "\n".join(texts[stage])))
-        facts = [
-            (number, names.get(f'"{same.get(value, "")}"'), value in donated, asked.get(value))
-            for name, number in names.items()
-            for value in [name.strip('"')]
-        ]
-        found.append(first.setdefault(f"{text}{facts}", stage))
-    return found
-
-
-def _text(function: ir.Operation) -> str:
-    return str(function.get_asm(enable_debug_info=False))

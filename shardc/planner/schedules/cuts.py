@@ -8,7 +8,7 @@ import msgspec
 
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.backward_split import backward_splits, has_weight_products
-from shardc.analysis.stages.layers import equal_stages
+from shardc.analysis.stages.equal_stages import equal_stages
 from shardc.backend.extract import function_values
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import (

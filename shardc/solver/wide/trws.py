@@ -4,6 +4,8 @@ Tree-reweighted message passing in its sequential form (Kolmogorov, IEEE PAMI 28
 approximately solves the linear relaxation, in passes that scan each cell once.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from shardc.solver.interrupt import poll
@@ -11,6 +13,40 @@ from shardc.solver.problem.network import Network
 from shardc.solver.problem.problem import Floats, Ints
 
 CELLS_PER_NODE = 300  # overhead of a pass per node
+
+
+class Edge(NamedTuple):
+    """An edge over which a node sends in one direction.
+
+    Attributes:
+        table: [its strategies, the neighbour's].
+        coming: the neighbour's last message.
+        message: that to the neighbour.
+    """
+
+    table: Floats
+    coming: Floats
+    message: Floats
+
+
+class Step(NamedTuple):
+    """A node's part of a pass in one direction. The arrays are views: nothing is copied.
+
+    Attributes:
+        first, end: of its strategies among all.
+        block: its tables.
+        done: per neighbour before it: the neighbour, its first column in `block`, its last message.
+        edges: to the neighbours after it.
+        most: neighbours before or after it, whichever are more.
+    """
+
+    node: int
+    first: int
+    end: int
+    block: Floats
+    done: list[tuple[int, int, Floats]]
+    edges: list[Edge]
+    most: int
 
 
 class Messages:
@@ -30,21 +66,12 @@ class Messages:
         slots = degrees * np.array(sizes, np.int64)
         self._first = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64).tolist()
         self._sent: Floats = np.zeros(self._first[-1])
-        # The destination of each node's messages: a row of the receiver's box per edge.
-        place: list[dict[int, int]] = [
+        self._order = sorted(range(len(sizes)), key=rank.tolist().__getitem__)
+        # The place of each node among the neighbours of each of its neighbours.
+        self._place: list[dict[int, int]] = [
             {w: i for i, w in enumerate(near.tolist())} for near in network.near
         ]
-        self._targets: list[Ints] = []
-        self._owners: list[Ints] = []
-        for v, near in enumerate(network.near):
-            rows = [
-                np.arange(sizes[w]) + (self._first[w] + place[w][v] * sizes[w])
-                for w in near.tolist()
-            ]
-            self._targets.append(np.concatenate([*rows, np.zeros(0, np.int64)]).astype(np.int64))
-            widths = np.diff(network.columns[v])
-            self._owners.append(np.repeat(np.arange(len(near)), widths))
-        self._order = sorted(range(len(sizes)), key=rank.tolist().__getitem__)
+        self._steps: dict[bool, list[Step]] = {}
         self.work = network.num_cells + CELLS_PER_NODE * len(sizes)
 
     def received(self, v: int) -> Floats:
@@ -62,60 +89,72 @@ class Messages:
             costs: of all strategies, priced.
             slacks: raised to lower bounds on how far choices with a strategy are above the bound.
         Returns:
-            A lower bound on the cost of every choice (constant excluded), and a choice: each node
             A lower bound on the cost of every choice (without the constant), and a choice: each
             node takes the best for the choices already made and the messages of the others.
         """
-        network, sent = self.network, self._sent
-        choice = np.zeros(len(network.sizes), np.int64)
-        starts = network.first.tolist()
+        choice = [0] * len(self.network.sizes)
         bound = 0.0
-        for v in self._order if forward else reversed(self._order):
+        if forward not in self._steps:
+            order = self._order if forward else reversed(self._order)
+            self._steps[forward] = [self._step(v, forward) for v in order]
+        for v, first, end, block, done, edges, most in self._steps[forward]:
             poll()
-            size, near = network.sizes[v], network.near[v]
-            degree, earlier = len(near), network.earlier[v]
-            cost = costs[starts[v] : starts[v + 1]]
-            if not degree:
-                choice[v] = s = cost.argmin()
+            cost = costs[first:end]
+            if not most:
+                choice[v] = s = int(cost.argmin())
                 bound += float(cost[s])
                 if slacks is not None:
-                    here = slacks[starts[v] : starts[v + 1]]
+                    here = slacks[first:end]
                     np.maximum(here, cost - cost[s], out=here)
                 continue
-            box = sent[self._first[v] : self._first[v + 1]].reshape(degree, size)
-            block, columns = network.blocks[v], network.columns[v]
-            if forward:
-                done, left, count = slice(0, earlier), slice(earlier, degree), degree - earlier
-                cells = slice(columns[earlier], None)
-            else:
-                done, left, count = slice(earlier, degree), slice(0, earlier), earlier
-                cells = slice(0, columns[earlier])
-            coming = box[left]
-            belief = cost + box.sum(axis=0)
-            known = block[:, columns[:-1][done] + choice[near[done]]].sum(axis=1)
-            choice[v] = (cost + known + coming.sum(axis=0)).argmin()
-            most = max(earlier, degree - earlier)
-            kept = 1.0 - count / most
+            belief = cost
+            for _, theirs, _ in edges:
+                belief = belief + theirs
+            known = belief
+            for w, column, theirs in done:
+                known = known + block[:, column + choice[w]]
+                belief = belief + theirs
+            choice[v] = int(known.argmin())
+            kept = 1.0 - len(edges) / most
             slack = None
             if kept:
-                least = float(belief.min())
+                least = float(np.minimum.reduce(belief))
                 bound += kept * least
-                slack = kept * (belief - least)
-            if count:
-                share = belief / most - coming
-                owners = self._owners[v][cells]
-                # Row by row: the minimum over whole rows is several times faster than within rows.
-                table = np.ascontiguousarray(share.T).take(owners - owners[0], axis=1)
-                table += block[:, cells]
-                message = np.minimum.reduce(table, axis=0)
-                sent[self._targets[v][cells]] = message
                 if slacks is not None:
-                    table -= message
-                    edges = np.minimum.reduceat(
-                        table, (columns[:-1][left] - columns[left.start]), axis=1
-                    ).sum(axis=1)
-                    slack = edges if slack is None else slack + edges
+                    slack = kept * (belief - least)
+            share = belief / most
+            for table, theirs, message in edges:
+                # Row by row: the minimum over whole rows is several times faster than within rows.
+                sums = table + (share - theirs)[:, None]
+                np.minimum.reduce(sums, axis=0, out=message)
+                if slacks is not None:
+                    edge = np.minimum.reduce(sums - message, axis=1)
+                    slack = edge if slack is None else slack + edge
             if slacks is not None and slack is not None:
-                here = slacks[starts[v] : starts[v + 1]]
+                here = slacks[first:end]
                 np.maximum(here, slack, out=here)
-        return bound, choice
+        return bound, np.array(choice, np.int64)
+
+    def _step(self, v: int, forward: bool) -> Step:
+        """The part of node `v`."""
+        network, size = self.network, self.network.sizes[v]
+        near, columns = network.near[v].tolist(), network.columns[v].tolist()
+        earlier, block, box = network.earlier[v], network.blocks[v], self.received(v)
+        before, after = range(earlier), range(earlier, len(near))
+        done, left = (before, after) if forward else (after, before)
+        edges = []
+        for i in left:
+            w = near[i]
+            at = self._first[w] + self._place[w][v] * network.sizes[w]
+            message = self._sent[at : at + network.sizes[w]]
+            edges.append(Edge(block[:, columns[i] : columns[i + 1]], box[i], message))
+        first = int(network.first[v])
+        return Step(
+            v,
+            first,
+            first + size,
+            block,
+            [(near[i], columns[i], box[i]) for i in done],
+            edges,
+            max(earlier, len(near) - earlier),
+        )

@@ -1,5 +1,7 @@
 """What a stage holds stays within the limit, what its reshards hold included."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import msgspec
@@ -7,10 +9,13 @@ import numpy as np
 import pytest
 from jax.extend.mlir import ir
 
-from shardc.ir.attributes import STAGE_REPORTS
+from shardc.analysis.shardings.sharding_problem import StageProblems
+from shardc.ir.attributes import STAGE, STAGE_REPORTS, get_int
 from shardc.ir.context import parse
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
+from shardc.ir.shardings import meshes
+from shardc.ir.walk import functions
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import NORMALIZE
@@ -88,8 +93,9 @@ def test_a_result_takes_no_place_only_where_its_argument_is_given_away():
     assert kept - given_away == pytest.approx(3 * 64 * 64 * 4, rel=0.15)
 
 
-def test_equal_stages_under_a_limit_are_solved_twice_at_most(monkeypatch):
-    """Eight stages, six of them equal but for how many microbatches they hold."""
+@pytest.fixture(scope="module")
+def eight_stages():
+    """Six of them are equal but for how many microbatches they hold."""
     weights = [np.ones((64, 64), np.float32)] * 8
     text = jax.jit(step, donate_argnums=0).lower(weights, np.ones((256, 64), np.float32)).as_text()
     module = parse(text)
@@ -97,8 +103,34 @@ def test_equal_stages_under_a_limit_are_solved_twice_at_most(monkeypatch):
         module,
         [*NORMALIZE, SplitMicrobatches(8), PlanStages(stages=8), OutlineStages(), ShareReshards()],
     )
-    meshes = tuple(Mesh((("x", 2),), (2 * s, 2 * s + 1)) for s in range(8))
-    run_passes(module, [AssignMeshes(print_meshes(meshes))])
+    pairs = tuple(Mesh((("x", 2),), (2 * s, 2 * s + 1)) for s in range(8))
+    run_passes(module, [AssignMeshes(print_meshes(pairs))])
+    return module
+
+
+def test_the_problem_of_an_equal_stage_is_the_one_that_would_be_built(eight_stages):
+    machine = cluster(flops_per_s=1e9, num_devices=16)
+    with eight_stages.context:
+        own = {stage: [] for stage in range(8)}
+        for function in functions(eight_stages.operation):
+            own[get_int(function, STAGE)].append(function)
+        shared = StageProblems(eight_stages.operation, 8, machine)
+        for stage, theirs in own.items():
+            asked = theirs, meshes(eight_stages.operation)[f"stage{stage}"], 8, 8 - stage, 1 << 30
+            found = shared.build(stage, *asked)
+            built = StageProblems(eight_stages.operation, 8, machine).build(stage, *asked)
+            for field in ("costs", "edge_costs", "usages"):
+                pairs = zip(
+                    getattr(found.problem, field), getattr(built.problem, field), strict=True
+                )
+                assert all(np.array_equal(a, b) for a, b in pairs)
+            assert found.problem.edges == built.problem.edges
+            assert found.problem.intervals == built.problem.intervals
+            assert replace(found, problem=None) == replace(built, problem=None)
+    assert len(shared._built) == 3
+
+
+def test_equal_stages_under_a_limit_are_solved_twice_at_most(monkeypatch, eight_stages):
     machine = msgspec.json.encode(cluster(flops_per_s=1e9, num_devices=16)).decode()
 
     def planned(limit):
@@ -107,7 +139,7 @@ def test_equal_stages_under_a_limit_are_solved_twice_at_most(monkeypatch):
         monkeypatch.setattr(
             PlanShardings, "_solved", lambda *args: solved.append(args[1]) or own(*args)
         )
-        copy = copy_module(module)
+        copy = copy_module(eight_stages)
         run_passes(
             copy, [PlanShardings(machine, memory_limit=limit, stashes=tuple(range(8, 0, -1)))]
         )

@@ -1,0 +1,90 @@
+"""Which stages compute the same, whatever their values are called."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.program.stage_table import donated_arguments, named_user_shardings, next_states
+from shardc.ir.attributes import STAGE, get_int
+from shardc.ir.walk import functions
+
+_ID = re.compile(r'"(v|acc|arg)(\d+)"')
+_PLACES = re.compile(r"shardc\.(origin|stage) = [^,}]*(?:: [^,}]*)?|@?stage\d+(?:_|\b)")
+_NAME = re.compile(r"%[\w$.-]+")
+_STARTS = re.compile(r"  [^ }]")  # the first line of an op of the function itself
+
+
+def equal_stages(module: ir.Operation, count: int, in_order: bool = False) -> list[int]:
+    """For each stage the first stage with the same text up to renaming of values.
+
+    Args:
+        in_order: the ops must stand in the same order, too; otherwise the order matters only if
+            ops depend on each other. Copies of constants, for example, stand anywhere.
+    """
+    asked = {value: each.asked for value, each in named_user_shardings(module).items()}
+    same, donated = next_states(module), donated_arguments(module)
+    texts: dict[int, list[str]] = {stage: [] for stage in range(count)}
+    for function in functions(module):
+        text = str(function.get_asm(enable_debug_info=False))
+        texts[get_int(function, STAGE) or 0].append(text if in_order else ordered(text))
+    first: dict[str, int] = {}
+    found = []
+    for stage in range(count):
+        ids: dict[str, str] = {}
+
+        def rename(match: re.Match[str]) -> str:
+            return f'"{match[1]}{ids.setdefault(match[0], str(len(ids)))}"'  # noqa: B023
+
+        text = _ID.sub(rename, _PLACES.sub("", "\n".join(texts[stage])))
+        facts = [
+            (number, ids.get(f'"{of}"'), of in donated, value in donated, asked.get(value))
+            for quoted, number in ids.items()
+            for value in [quoted.strip('"')]
+            for of in [same.get(value, "")]
+        ]
+        found.append(first.setdefault(f"{text}{facts}", stage))
+    return found
+
+
+def ordered(text: str) -> str:
+    """A printed function with its ops in an order that only their operands determine: each op
+    follows those it reads, depth first from the results. Ops that no result needs come last."""
+    head, *rest = text.split("\n")
+    ops: list[list[str]] = []  # the lines of each op
+    for line in rest:
+        if _STARTS.match(line):
+            ops.append([])
+        if ops:
+            ops[-1].append(line)
+    made = {
+        name: number for number, lines in enumerate(ops) for name in _NAME.findall(_results(lines))
+    }
+    reads = [
+        [made[name] for line in lines for name in _NAME.findall(line) if name in made]
+        for lines in ops
+    ]
+    names: dict[str, str] = {}
+    lines = [head, *(line for op in _depth_first(reads) for line in ops[op])]
+    return _NAME.sub(lambda match: names.setdefault(match[0], f"%{len(names)}"), "\n".join(lines))
+
+
+def _results(lines: Sequence[str]) -> str:
+    """The part of an op's text that names its results."""
+    before, equals, _ = lines[0].partition(" = ")
+    return before if equals and before.startswith("  %") else ""
+
+
+def _depth_first(reads: Sequence[Sequence[int]]) -> Iterator[int]:
+    """Each op after those it reads; the last op, which returns the results, first of all."""
+    seen: set[int] = set()
+    for last in reversed(range(len(reads))):
+        waiting = [(last, False)]
+        while waiting:
+            op, is_ready = waiting.pop()
+            if is_ready:
+                yield op
+            elif op not in seen:
+                seen.add(op)
+                waiting.append((op, True))
+                waiting += [(each, False) for each in reversed(reads[op]) if each not in seen]

@@ -1,0 +1,63 @@
+"""Stages count as equal if they compute the same, wherever independent ops stand."""
+
+from shardc.analysis.stages.equal_stages import equal_stages, ordered
+from shardc.ir.context import parse
+
+STAGES = """
+module {{
+  func.func @stage0_forward(%a: tensor<4xf32> {{shardc.value = "v1"}})
+      -> (tensor<4xf32> {{shardc.value = "v2"}}) attributes {{shardc.stage = 0 : i64}} {{
+    %zero = stablehlo.constant dense<0.0> : tensor<4xf32>
+    %one = stablehlo.constant dense<1.0> : tensor<4xf32>
+    %b = stablehlo.add %a, %one : tensor<4xf32>
+    %c = stablehlo.maximum %b, %zero : tensor<4xf32>
+    return %c : tensor<4xf32>
+  }}
+  func.func @stage1_forward(%x: tensor<4xf32> {{shardc.value = "v2"}})
+      -> (tensor<4xf32> {{shardc.value = "v3"}}) attributes {{shardc.stage = 1 : i64}} {{
+    %one = stablehlo.constant dense<1.0> : tensor<4xf32>
+    %y = stablehlo.add %x, %one : tensor<4xf32>
+    %zero = stablehlo.constant dense<0.0> : tensor<4xf32>
+    %z = stablehlo.maximum {operands} : tensor<4xf32>
+    return %z : tensor<4xf32>
+  }}
+}}
+"""
+
+
+def test_copies_of_constants_may_stand_anywhere():
+    module = parse(STAGES.format(operands="%y, %zero"))
+    with module.context:
+        assert equal_stages(module.operation, 2) == [0, 0]
+        assert equal_stages(module.operation, 2, in_order=True) == [0, 1]
+
+
+def test_operands_may_not_change_places():
+    module = parse(STAGES.format(operands="%zero, %y"))
+    with module.context:
+        assert equal_stages(module.operation, 2) == [0, 1]
+
+
+def test_ops_with_regions_stay_whole_and_unused_ops_are_kept():
+    text = """func.func @f(%arg0: tensor<i32>) -> tensor<i32> {
+  %unused = stablehlo.negate %arg0 : tensor<i32>
+  %0:2 = stablehlo.while(%i = %arg0, %j = %arg0) : tensor<i32>, tensor<i32>
+   cond {
+    %1 = stablehlo.compare  LT, %i, %j : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %1 : tensor<i1>
+  } do {
+    stablehlo.return %i, %j : tensor<i32>, tensor<i32>
+  }
+  return %0#1 : tensor<i32>
+}"""
+    lines = ordered(text).splitlines()
+    names = ("while", "compare", "stablehlo.return", "  return", "negate")
+    assert [name for line in lines for name in names if name in line] == [
+        "while",
+        "compare",
+        "stablehlo.return",
+        "stablehlo.return",
+        "  return",
+        "negate",
+    ]
+    assert len(lines) == len(text.splitlines())
