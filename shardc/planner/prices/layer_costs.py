@@ -216,7 +216,7 @@ class LayerCosts:
             for cost, usage in zip(problem.costs, problem.usages, strict=True)
         ]
         if price > 0.0:
-            free = self.cost(view, count, POINTS.index(Point(0.0, again)), sample)
+            free = self.cost(view, count, free_point(point), sample)
             step_s = count * (free.forward_s + free.backward_s) + free.once_s
             memory = free.memory
             held = memory.state_bytes + memory.stash_bytes + memory.received_bytes
@@ -250,6 +250,11 @@ class LayerCosts:
             assert module is not None
             self._stashed_twice[count, again] = _stashed_twice(module, len(self.layers.starts))
         return self._stashed_twice[count, again]
+
+
+def free_point(point: int) -> int:
+    """The point at price 0 that the price of `point` is relative to."""
+    return POINTS.index(Point(0.0, POINTS[point].again))
 
 
 def tie_breaker(problem: Problem) -> float:

@@ -16,6 +16,7 @@ from shardc.planner.prices.layer_costs import (
     POINTS,
     LayerCost,
     LayerCosts,
+    free_point,
     prefix_sums,
     range_maxima,
 )
@@ -175,9 +176,10 @@ class StagePrices:
         for kind in kinds if self._ideal and kinds else self.costs.layers.kinds:
             cost = self.costs.cost(view, count, point, kind)
             self._ideal.setdefault(kind, cost.ideal_s)
-            counts = self._priced.setdefault((view, point), {}).setdefault(kind, [])
-            if count not in counts:
-                counts.append(count)
+            for each in {point, free_point(point)}:  # prices are relative to those without
+                counts = self._priced.setdefault((view, each), {}).setdefault(kind, [])
+                if count not in counts:
+                    counts.append(count)
         self._tables.clear()
         self._of_points.clear()
 
