@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from shardc.analysis.loops.stacked_layers import stacked_layers
 from shardc.analysis.program.arguments import state_arguments
-from shardc.analysis.stages.equal_stages import equal_stages
+from shardc.analysis.program.equal_stages import equal_stages
 from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal, too_few_layers
 from shardc.analysis.stages.stage_cuts import Origin

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.program.equal_stages import equal_stages
 from shardc.analysis.program.stage_table import (
     NamedUserSharding,
     arrivals,
@@ -28,7 +29,6 @@ from shardc.analysis.shardings.problem_graph import (
 from shardc.analysis.shardings.reshard_tables import Column
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.analysis.shardings.strategies import value_shardings
-from shardc.analysis.stages.equal_stages import equal_stages
 from shardc.cluster import Cluster
 from shardc.cost.arrivals import Arrival
 from shardc.cost.links import axis_links

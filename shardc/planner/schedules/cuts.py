@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from shardc.analysis.program.equal_stages import equal_stages
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.backward_split import backward_splits, has_weight_products
-from shardc.analysis.stages.equal_stages import equal_stages
 from shardc.backend.extract import function_values
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import (

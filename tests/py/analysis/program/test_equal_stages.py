@@ -1,6 +1,6 @@
 """Stages count as equal if they compute the same, wherever independent ops stand."""
 
-from shardc.analysis.stages.equal_stages import equal_stages, ordered
+from shardc.analysis.program.equal_stages import equal_stages, ordered
 from shardc.ir.context import parse
 
 STAGES = """
