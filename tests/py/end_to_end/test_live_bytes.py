@@ -123,9 +123,9 @@ def test_the_measured_peak_of_each_group_is_the_checkers(name: str) -> None:
     checked_peaks(name, 2, 4)
 
 
-@pytest.mark.parametrize(("name", "slices"), [("seq1f1b", 3), ("terapipe", 2)])
+@pytest.mark.parametrize(("name", "slices", "devices"), [("seq1f1b", 3, 1), ("terapipe", 2, 2)])
 def test_token_slices_run_in_their_order_and_hold_what_the_checker_says(
-    name: str, slices: int
+    name: str, slices: int, devices: int
 ) -> None:
     with jax.enable_x64(True):
         step, args = step_of(attention(infinite)), arguments()
@@ -133,7 +133,7 @@ def test_token_slices_run_in_their_order_and_hold_what_the_checker_says(
         found = shardc.jit(
             step,
             cluster=CLUSTER,
-            mesh=(1,),
+            mesh=(devices,),
             stages=2,
             microbatches=2,
             schedule=name,
@@ -150,7 +150,12 @@ def test_token_slices_run_in_their_order_and_hold_what_the_checker_says(
             assert in_order == [action for action in lane if action in ran]
         schedule, graph = executable_graph(sliced.executable)
         check(schedule, graph)
-        assert measured_peaks(sliced, args) == dict(enumerate(peaks(schedule, graph)))
+        expected_peaks = {
+            group * devices + device: held
+            for group, held in enumerate(peaks(schedule, graph))
+            for device in range(devices)
+        }
+        assert measured_peaks(sliced, args) == expected_peaks
 
 
 @pytest.mark.slow
