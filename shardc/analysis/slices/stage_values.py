@@ -23,6 +23,7 @@ class StageValues:
     def __init__(self, module: ir.Operation) -> None:
         self.module = module
         own = [(f, function_kind(f)) for f in functions(module)]
+        self._once = [f for f, kind in own if kind is FunctionKind.BEFORE]
         self._kinds = {f: kind for f, kind in own if kind is not None and kind.per_microbatch}
         self.functions = sorted(self._kinds, key=self._order)
 
@@ -73,4 +74,16 @@ class StageValues:
             for function in self.functions
             for argument, name in self.arguments(function)
             if name in self.makers
+        }
+
+    @cached_property
+    def origins(self) -> dict[ir.Value, ir.Value]:
+        """`sources`, and of arguments that are made once per step, such as a large mask, the value
+        in the function that makes it."""
+        made = {name: value for function in self._once for value, name in self.results(function)}
+        return self.sources | {
+            argument: made[name]
+            for function in (*self._once, *self.functions)
+            for argument, name in self.arguments(function)
+            if name in made
         }

@@ -72,7 +72,7 @@ class States:
         self.values, self._seeds = values, seeds
         self.states: dict[ir.Value, State] = {}
         self.rows: dict[ir.Operation, OpRows] = {}
-        self._square = Square(values.sources)
+        self._square = Square(values.origins)
 
     def run(self) -> LooksAhead | None:
         """Goes through all functions; the op at which it ends, if it does not get through."""

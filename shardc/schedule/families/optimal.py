@@ -23,6 +23,14 @@ from shardc.solver.pipeline.orders import OrderProblem, shortest_order
 
 SLOPES = (1, Fraction(5, 4), Fraction(3, 2), Fraction(7, 4), 2, Fraction(9, 4), Fraction(5, 2), 3)
 """Warm-up lengths tried first: forwards before the first backward, per later stage."""
+FILLINGS = (
+    Filling(),
+    Filling(level=True),
+    Filling(patience=1),
+    Filling(patience=1, level=True),
+    Filling(by_kind=True),
+)
+"""Ways tried first to put weight gradients into gaps."""
 
 
 def place(work: Work) -> Placement:
@@ -105,7 +113,7 @@ def _known(work: Work, costs: Costs) -> Iterator[Lanes]:
         if not family.slices:
             yield _with_weights(family.order(replace(full, split_backward=False), costs))
     for ahead in _warm_ups(full, costs):
-        for filling in (Filling(), Filling(patience=1), Filling(by_kind=True), Filling(1, True)):
+        for filling in FILLINGS:
             lanes = fill_weights(full, place(full), ahead, costs, costs.max_activations, filling)
             if lanes is not None:
                 yield lanes

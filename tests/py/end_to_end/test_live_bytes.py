@@ -156,6 +156,8 @@ def test_token_slices_run_in_their_order_and_hold_what_the_checker_says(
             for device in range(devices)
         }
         assert measured_peaks(sliced, args) == expected_peaks
+        predicted = [stage.peak_bytes for stage in sliced.plan.stages]  # with what programs need
+        assert all(p >= held for p, held in zip(predicted, peaks(schedule, graph), strict=True))
 
 
 @pytest.mark.slow

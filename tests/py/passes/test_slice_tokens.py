@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shardc.analysis.batch import phases
 from shardc.check.forms.engines import interpreter
 from shardc.check.forms.stage_form import run_stages
 from shardc.errors import StageError
@@ -133,6 +134,18 @@ def staged(step: Any, args: Any, microbatches: int = 2) -> Module:
     ],
 )
 def test_results_stay_the_same(layer: Any, microbatches: int, slices: int) -> None:
+    results_stay_the_same(layer, microbatches, slices)
+
+
+def test_a_mask_that_is_made_once_per_step_is_read_where_it_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As are all of more than SMALL elements."""
+    monkeypatch.setattr(phases, "SMALL", TOKENS)
+    results_stay_the_same(attention(lowest), 2, 2)
+
+
+def results_stay_the_same(layer: Any, microbatches: int, slices: int) -> None:
     with jax.enable_x64(True):
         args, step = arguments(), step_of(layer)
         expected = flat(jax.jit(step)(*args))
