@@ -150,12 +150,22 @@ def _crossings(plan: Plan, account: Account) -> tuple[Crossing, ...]:
 
 
 def _communication(plan: Plan) -> Iterator[Communication]:
+    """Of each stage by kind and axes, for all types of elements together."""
     if plan.cluster is None:
         return
     model = CostModel(plan.cluster)
     for number, stage in enumerate(plan.stages):
         links = model.links(stage.mesh) if stage.collectives else {}
+        found: dict[tuple[tuple[str, ...], str], Communication] = {}
         for each in stage.collectives:
             axes = [(stage.mesh.size(axis), links[axis]) for axis in each.axes]
             took_s = each.count * collective_s(each, axes) if each.count else 0.0
-            yield Communication(number, each.axes, each.kind, each.count, each.num_bytes, took_s)
+            key = each.axes, each.kind
+            known = found.get(key, Communication(number, *key, 0.0, 0, 0.0))
+            found[key] = msgspec.structs.replace(
+                known,
+                count=known.count + each.count,
+                num_bytes=known.num_bytes + each.num_bytes,
+                seconds=known.seconds + took_s,
+            )
+        yield from found.values()

@@ -68,9 +68,12 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
             "schedules considered for this pipeline; ~: estimated from the programs of the first"
         )
         yield _schedule_table(plan.schedules)
+    alike: dict[str, list[int]] = {}
     for number, stage in enumerate(plan.stages):
-        name = _name(plan, number)
-        yield Text(f"memory of a device of stage {name} at its peak: {memory_text(stage.memory)}")
+        alike.setdefault(memory_text(stage.memory), []).append(number)
+    for memory, own in alike.items():
+        names = f"stage{'s' * (len(own) > 1)} {_names(plan, own)}"
+        yield Text(f"memory of a device of {names} at its peak: {memory}")
     yield Text(
         f"solver: objective {seconds(plan.objective)},"
         f" proven lower bound {seconds(plan.lower_bound)};"
@@ -98,6 +101,14 @@ def _name(plan: Plan, number: int) -> str:
     """`1`; for the second copy of that stage `1'`, as actions print it."""
     replica, stage = divmod(number, len(plan.own_stages))
     return f"{stage}{"'" * replica}"
+
+
+def _names(plan: Plan, numbers: Sequence[int]) -> str:
+    """`0-1, 0', 1'`: the stages, then their second copies."""
+    own = len(plan.own_stages)
+    first = ranges(tuple(n for n in numbers if n < own))
+    second = [_name(plan, n) for n in numbers if n >= own]
+    return ", ".join([*filter(None, [first]), *second])
 
 
 def _stage_table(plan: Plan, executable: Executable | None) -> Table:

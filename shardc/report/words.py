@@ -1,12 +1,13 @@
 """The description of a plan as text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
 
 from shardc.importer.user_shardings import dotted, matches
 from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.decisions import Plan
+from shardc.plan.layout import ranges
 from shardc.report.alternatives import loses_by, step_words
 from shardc.report.model import Crossing, Group, Layers, Reading
 from shardc.report.summary import seconds, size
@@ -34,7 +35,7 @@ def _lines(reading: Reading) -> Iterator[str]:
     if reading.groups:
         yield "argument layouts (bytes on one device):"
         yield from _groups(reading.groups)
-    yield from _cut([_crossing(each) for each in reading.crossings])
+    yield from _cut(list(_crossings(reading.crossings)))
     yield from _communication(reading)
     fit = reading.fit
     if fit.limit_bytes:
@@ -68,7 +69,20 @@ def _axes(reading: Reading) -> Iterator[str]:
 def _of_stages(stages: Sequence[int], total: int) -> str:
     if total == 1:
         return ""
-    return f"stage{'s' * (len(stages) > 1)} {', '.join(map(str, stages))}: "
+    return f"stage{'s' * (len(stages) > 1)} {ranges(tuple(stages))}: "
+
+
+def _shared(lines: Iterable[tuple[int, str]], total: int) -> Iterator[str]:
+    """Lines of stages, in order; stages with equal lines share one.
+
+    Args:
+        total: number of stages; a single one is not named.
+    """
+    alike: dict[str, list[int]] = {}
+    for stage, line in lines:
+        alike.setdefault(line, []).append(stage)
+    for line, own in alike.items():
+        yield f"  {_of_stages(own, total)}{line}"
 
 
 def _layers(layers: Sequence[Layers]) -> Iterator[str]:
@@ -98,12 +112,34 @@ def _layers(layers: Sequence[Layers]) -> Iterator[str]:
             yield from _cut([f"    {line}" for line in lines])
 
 
-def _crossing(each: Crossing) -> str:
+_NEIGHBOURS = {1: "the next one", -1: "the one before"}
+
+
+def _crossings(crossings: Sequence[Crossing]) -> Iterator[str]:
+    """Groups that send as much to their neighbours on one side, or to the same group, share a
+    line; so do groups that receive as much from the same one."""
+    by_target: dict[tuple[str, int, int], list[Crossing]] = {}
+    for each in crossings:
+        target = _NEIGHBOURS.get(each.target - each.source, str(each.target))
+        by_target.setdefault((target, each.num_messages, each.num_bytes), []).append(each)
+    by_source: dict[tuple[int, int, int], list[Crossing]] = {}
+    for (target, *_), own in by_target.items():
+        one = own[0]
+        if len(own) > 1:
+            sources = ranges(tuple(each.source for each in own))
+            yield f"crosses from each of the device groups {sources} to {target}: {_messages(one)}"
+        else:
+            by_source.setdefault((one.source, one.num_messages, one.num_bytes), []).append(one)
+    for (source, *_), own in by_source.items():
+        targets = ranges(tuple(each.target for each in own))
+        to = f"each of {targets}" if len(own) > 1 else targets
+        yield f"crosses from device group {source} to {to}: {_messages(own[0])}"
+
+
+def _messages(each: Crossing) -> str:
     count = each.num_messages
-    return (
-        f"crosses from device group {each.source} to {each.target}: {count}"
-        f" message{'s' * (count > 1)} of {size(each.num_bytes // max(count, 1))} per step"
-    )
+    one = size(each.num_bytes // max(count, 1))
+    return f"{count} message{'s' * (count > 1)} of {one} per step"
 
 
 def _groups(groups: Sequence[Group]) -> Iterator[str]:
@@ -112,22 +148,23 @@ def _groups(groups: Sequence[Group]) -> Iterator[str]:
     for each in sorted(groups, key=lambda each: -each.num_bytes):
         shape = "x".join(map(str, each.shape)) or "scalar"
         times = f"{each.count} x " if each.count > 1 else ""
-        lines.append(
-            f"  {_of_stages([each.stage], total)}{each.kind.replace('_', ' ')} {each.name}:"
-            f" {times}{shape} {each.dtype} {each.lies}, {size(each.num_bytes)}"
-        )
-    yield from _cut(lines)
+        words = f"{each.kind.replace('_', ' ')} {each.name}: {times}{shape} {each.dtype}"
+        lines.append((each.stage, f"{words} {each.lies}, {size(each.num_bytes)}"))
+    yield from _cut(list(_shared(lines, total)))
 
 
 def _communication(reading: Reading) -> Iterator[str]:
     lines = [
-        f"  {_of_stages([each.stage], len(reading.stages))}{each.kind} over {', '.join(each.axes)}:"
-        f" {each.count:g} with results of {size(each.num_bytes)}, {seconds(each.seconds)}"
+        (
+            each.stage,
+            f"{each.kind} over {', '.join(each.axes)}: {each.count:g} with results of"
+            f" {size(each.num_bytes)}, {seconds(each.seconds)}",
+        )
         for each in sorted(reading.communication, key=lambda each: -each.seconds)
     ]
     if lines:
         yield "sent inside stages, per step:"
-        yield from _cut(lines)
+        yield from _cut(list(_shared(lines, len(reading.stages))))
 
 
 def _judged(judged: Sequence[Alternative]) -> Iterator[str]:

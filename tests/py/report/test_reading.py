@@ -12,14 +12,16 @@ from jax.sharding import PartitionSpec as P
 
 import shardc
 from shardc.cluster import Cluster, Device, Level
-from shardc.plan.account import PlacedArgument, Product, Role, Timed
+from shardc.plan.account import AxisUse, PlacedArgument, Product, Role, Timed
 from shardc.plan.alternatives import Alternative
 from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
 from shardc.plan.predicted import Memory
+from shardc.report.axes import axis_words
 from shardc.report.folding import fold_arguments, fold_layers, short
 from shardc.report.memory import memory_curve, worst_microbatch
+from shardc.report.model import Crossing
 from shardc.report.reading import read_plan
 from shardc.report.words import about, in_words
 
@@ -207,7 +209,7 @@ def test_stages_with_the_same_products_share_their_lines() -> None:
         return in_words(read_plan(msgspec.structs.replace(plan, account=account))).splitlines()
 
     lines = words(*stage(0), *stage(1))
-    at = lines.index("  stages 0, 1:")
+    at = lines.index("  stages 0-1:")
     assert lines[at + 1 : at + 3] == ["    2 x 4x8 [-, x] -> [-]", "    w 4x4 [-, x] -> [-]"]
     lines = words(*stage(0), product(1, "p['head']", 9))
     at = lines.index("  stage 1:")
@@ -278,3 +280,32 @@ def test_names_of_large_groups_are_cut() -> None:
     ]
     (group,) = fold_arguments(arguments)
     assert (group.name, group.count) == ("w[0,2,4,6,8,...]", 9)
+
+
+def test_collectives_that_differ_by_type_are_one_line() -> None:
+    plan = planned("zero1")
+    (stage,) = plan.stages
+    other = tuple(msgspec.structs.replace(c, dtype="bfloat16") for c in stage.collectives)
+    doubled = msgspec.structs.replace(stage, collectives=(*stage.collectives, *other))
+    once = read_plan(plan).communication
+    twice = read_plan(msgspec.structs.replace(plan, stages=(doubled,))).communication
+    assert [(c.axes, c.kind, c.count) for c in twice] == [
+        (c.axes, c.kind, 2 * c.count) for c in once
+    ]
+
+
+def test_an_axis_that_splits_parameters_alone_says_so() -> None:
+    """As the columns of embedding tables, whose lookups are no products."""
+    use = AxisUse(0, "x", 8, {Role.WHOLE: 1.0}, {}, {"parameters": 0.9})
+    assert axis_words(use).words == "repeats all work on every device, splits 90% of the parameters"
+
+
+def test_equal_transfers_of_a_pipeline_share_a_line() -> None:
+    forth = [Crossing(g, g + 1, 8, 8 << 10) for g in range(3)]
+    apart = [Crossing(0, 3, 1, 4), Crossing(3, 0, 1, 5), Crossing(3, 1, 1, 5)]
+    reading = msgspec.structs.replace(read_plan(planned("fsdp")), crossings=(*forth, *apart))
+    assert [line for line in in_words(reading).splitlines() if line.startswith("crosses")] == [
+        "crosses from each of the device groups 0-2 to the next one: 8 messages of 1 KiB per step",
+        "crosses from device group 0 to 3: 1 message of 4 B per step",
+        "crosses from device group 3 to each of 0-1: 1 message of 5 B per step",
+    ]
