@@ -7,6 +7,8 @@ import msgspec
 Auto = Literal["auto"]
 EqualLayers = Literal["relaxed", "tied", "free"]
 
+TIME_LIMIT_S = 600.0  # work is counted, so that only a very busy machine reaches it
+
 
 class PlanOptions(msgspec.Struct, frozen=True):
     """Requests and limits; "auto" leaves a choice to the planner.
@@ -39,7 +41,7 @@ class PlanOptions(msgspec.Struct, frozen=True):
     mesh_axes: tuple[str, ...] = ()
     batch_args: tuple[int, ...] | None = None
     memory_limit_bytes: int | None = None
-    time_limit_s: float = 180.0
+    time_limit_s: float = TIME_LIMIT_S
     seed: int = 0
     equal_layers: EqualLayers = "relaxed"
     late_sums: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from shardc.api.request import (
 from shardc.api.stages import Lowered, Planned
 from shardc.cluster import Cluster
 from shardc.errors import InputError
+from shardc.options import TIME_LIMIT_S
 from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import StagesSpec
 from shardc.runtime.gather import gather
@@ -54,7 +55,7 @@ def jit(
     batch_argnums: int | Sequence[int] | None = None,
     memory_limit_bytes: int | None = None,
     plan: Plan | StagesSpec | str | Path | None = None,
-    time_limit_s: float = 180.0,
+    time_limit_s: float = TIME_LIMIT_S,
     seed: int = 0,
     equal_layers: str = "relaxed",
     lowering: str = "local",

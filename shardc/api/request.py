@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, NamedSharding
 from shardc.api.jax_version import usable_lowering
 from shardc.cluster import Cluster
 from shardc.errors import ClusterError, InputError, PlanError, RequestWarning
-from shardc.options import EqualLayers, PlanOptions
+from shardc.options import TIME_LIMIT_S, EqualLayers, PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges
 from shardc.plan.stages_spec import StagesSpec
@@ -32,7 +32,7 @@ def plan_options(
     mesh: Any = "auto",
     batch_args: Sequence[int] | None = None,
     memory_limit_bytes: Any = None,
-    time_limit_s: Any = 180.0,
+    time_limit_s: Any = TIME_LIMIT_S,
     seed: Any = 0,
     equal_layers: Any = "relaxed",
     lowering: Any = "local",

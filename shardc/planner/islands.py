@@ -114,7 +114,7 @@ class IslandSearch:
 
     def _may_ask(self, share: float) -> bool:
         work = sum(prices.work for prices in self.prices)
-        return work < share * WORK and self._spent() < share
+        return work < share * WORK and self._spent() < 1.0
 
     def _open(self) -> None:
         """Prices the layers on submeshes of every island, whole ones first."""

@@ -137,7 +137,7 @@ class ShapeSearch:
 
     def _may_ask(self, share: float = 1.0) -> bool:
         """Whether less than this share of the budget is spent."""
-        return self.prices.work < share * WORK and self._spent() < share
+        return self.prices.work < share * WORK and self._spent() < 1.0
 
     def _open(self, key: Key) -> None:
         """Prices the layers on views of a shape's size, if the budget allows."""

@@ -31,7 +31,7 @@ class StrategyColumns:
     shards: tuple[tuple[int, ...], ...]
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=64)
 def reshard_tables(axes: tuple[tuple[str, int], ...], links: LinkItems) -> "ReshardTables":
     """The tables for all stages with such a mesh, memoized.
 
