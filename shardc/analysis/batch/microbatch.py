@@ -151,6 +151,17 @@ class BatchFlow:
         return sum(flops[i] for i in (*self.cuts, *self.loops))
 
     @property
+    def late_flops(self) -> int:
+        """FLOPs of the matrix products of completed sums alone, such as an optimizer's: they run
+        once, after the microbatches, however the batch is cut."""
+        graph, blocked = self.program.graph, set(self.blocked)
+        return sum(
+            flops
+            for i, flops in enumerate(self.program.heavy_flops)
+            if flops and i not in blocked and all(self.is_late(v) for v in graph.results[i])
+        )
+
+    @property
     def work_on_batch(self) -> bool:
         """Whether a heavy op depends on the batch."""
         return any(self.behind_heavy)

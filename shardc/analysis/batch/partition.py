@@ -88,8 +88,10 @@ def named_partition(program: Program, args: Sequence[int]) -> BatchPartition | N
 
 
 def shares_work(flow: BatchFlow) -> bool:
-    """Whether one sweep of the microbatches divides nearly all the work."""
-    return _rank(flow) == 3 and flow.cut_flops >= GOOD_SHARE * sum(flow.program.heavy_flops) > 0
+    """Whether one sweep of the microbatches divides nearly all the work that precedes the sums."""
+    if flow.obstacle is not None or flow.earlier_sweep is not None:
+        return False
+    return flow.cut_flops >= GOOD_SHARE * (sum(flow.program.heavy_flops) - flow.late_flops) > 0
 
 
 def _outermost(program: Program, axis: BatchAxis) -> bool:
@@ -109,14 +111,26 @@ def _best(
     program: Program, cuts: Sequence[tuple[Mapping[int, int], BatchAxis]]
 ) -> BatchFlow | None:
     """The flow of the first cut that divides the work, or else of the best one. If no cut divides
-    much of the work, that of the outermost one: its obstacle says why."""
+    much of the work, that of the outermost one: its obstacle says why.
+
+    The optimizer's own products may outweigh those of a small batch (Muon, Shampoo). Features of
+    the parameters then look likelier than the batch, but the microbatches cannot be cut along them.
+    """
     least = LEAST_SHARE * sum(program.heavy_flops)
     likely = [(dims, axis) for dims, axis in cuts if axis.parallel_flops >= least]
     others = [(dims, axis) for dims, axis in cuts if axis.parallel_flops < least]
     outermost = [
         (dims, axis) for dims, axis in others if max(dims.values()) == 0 and not axis.holds_features
     ]
-    return _first_good(program, likely) or _first_good(program, outermost)
+    best = _first_good(program, likely)
+    if best is None:
+        return _first_good(program, outermost)
+    if best.obstacle is not None:
+        small = [(dims, axis) for dims, axis in outermost if axis.contracted < axis.parallel_flops]
+        other = _first_good(program, small)
+        if other is not None and shares_work(other):
+            return other
+    return best
 
 
 def _first_good(

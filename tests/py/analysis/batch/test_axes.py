@@ -111,6 +111,29 @@ def test_batches_that_meet_in_sums_only_are_a_disjoint_cover() -> None:
     assert found.cut_into(4).batch_args == {1: 0} == found.cut_into(1).batch_args
 
 
+def test_an_optimizers_products_do_not_hide_a_small_batch() -> None:
+    """Newton-Schulz on the gradient (Muon) costs more than the batch of 4; the microbatches cannot
+    divide it, however they are cut."""
+    tensor, batch = "tensor<8x8xf32>", "tensor<4x8xf32>"
+    forward = f"""func.func public @main(%w: {tensor}, %v: {tensor}, %x: {batch}) -> {tensor} {{
+        %p = {DOT} %x, %w, contracting_dims = [1] x [0] : ({batch}, {tensor}) -> {batch}
+        %h = stablehlo.tanh %p : {batch}
+        %q = {DOT} %h, %v, contracting_dims = [1] x [0] : ({batch}, {tensor}) -> {batch}
+        %b = {DOT} %q, %v, contracting_dims = [1] x [1] : ({batch}, {tensor}) -> {batch}
+        %0 = {DOT} %x, %b, contracting_dims = [0] x [0] : ({batch}, {batch}) -> {tensor}"""
+    newton_schulz = "".join(
+        f"""
+        %a{i} = {DOT} %{i}, %{i}, contracting_dims = [1] x [1] : ({tensor}, {tensor}) -> {tensor}
+        %{i + 1} = {DOT} %a{i}, %{i}, contracting_dims = [1] x [0]
+          : ({tensor}, {tensor}) -> {tensor}"""
+        for i in range(6)
+    )
+    module = parse(f"{forward}{newton_schulz}\n return %6 : {tensor} }}")
+    found = find_partition(program_of(module.operation), (0, 1), (0, 1))
+    assert found is not None and found.flow.batch_args == {2: 0}
+    assert found.flow.obstacle is None
+
+
 def test_named_arguments_are_cut_along_dims_of_one_size() -> None:
     module = parse(TWO_BATCHES)
     program = program_of(module.operation)
