@@ -43,7 +43,13 @@ Row = dict[str, Any]
 @click.command(name="what-if")
 @click.argument("file", metavar="FILE|MODULE:FUNCTION")
 @click.argument("arguments", required=False)
-@click.option("--clusters", required=True, help="Names or files, such as a100-8,h100-8.")
+@click.option(
+    "--clusters",
+    "--cluster",
+    "clusters",
+    required=True,
+    help="Names or files, such as a100-8,h100-8.",
+)
 @click.option("--devices", help="Devices of each cluster, such as 8,16,64; by default all.")
 @click.option("--memory-limits", help="Per device, such as 40GiB,80GiB; default: the cluster's.")
 @click.option("--batches", help="Sizes, such as 32,64: ARGUMENTS is then a function of the size.")

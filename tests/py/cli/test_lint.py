@@ -118,7 +118,7 @@ def test_what_if_is_a_table_of_machines_and_batches(cluster: Path, tmp_path: Pat
 
 
 def test_batches_need_a_function(cluster: Path) -> None:
-    found = shardc("what-if", "step.mlir", "--clusters", cluster, "--batches", "1")
+    found = shardc("what-if", "step.mlir", "--cluster", cluster, "--batches", "1")
     assert found.exit_code == 2
     assert "SHARDC-180" in found.stderr
 
