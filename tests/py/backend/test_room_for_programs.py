@@ -34,6 +34,7 @@ def test_without_a_limit_nothing_is_refused(
     check_room_for(10**9)
 
 
+@pytest.mark.slow
 def test_programs_of_a_function_that_is_gone_are_let_go() -> None:
     """JAX's caches keep a program whose lowering was made with keep_unused=True."""
 

@@ -21,6 +21,7 @@ def no_time(monkeypatch):
     monkeypatch.setattr(measured_cluster, "BUSY", 1e9)
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_cluster_that_loads(no_time, tmp_path, capsys):
     path = tmp_path / "here.json"
     command.main(

@@ -141,6 +141,7 @@ def test_what_nothing_can_run_is_told() -> None:
     assert "not compared" in str(skipped[0])
 
 
+@pytest.mark.slow
 def test_a_child_that_is_lost_is_replaced() -> None:
     module = module_of(lambda x: x * 2, np.ones(4))
     with module.context:
@@ -153,6 +154,7 @@ def test_a_child_that_is_lost_is_replaced() -> None:
     np.testing.assert_array_equal(again.results["main"][0], inputs["main"][0] * 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_pass_keeps_what_a_step_computes(kind: str) -> None:
     step = None
@@ -176,9 +178,10 @@ def test_every_pass_keeps_what_a_step_computes(kind: str) -> None:
     }
 
 
-@pytest.mark.parametrize("first", range(0, 100, 10))
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 40, 10))
 def test_every_pass_keeps_what_random_programs_compute(first: int) -> None:
-    """100 programs in all, small ones; `tools/check_passes.py` takes thousands of larger ones."""
+    """40 programs in all, small ones; `tools/check_passes.py` takes thousands of larger ones."""
     wrong: list[str] = []
     for seed in range(first, first + 10):
         with jax.enable_x64(True):
@@ -220,6 +223,7 @@ def test_verify_each_says_what_became_of_each_pass(
     assert "func.func @main" in told.out
 
 
+@pytest.mark.slow
 def test_verify_each_stops_at_a_wrong_pass(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

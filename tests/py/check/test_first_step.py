@@ -56,6 +56,7 @@ def jitted(**options: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stages", "microbatches"), [(1, 1), (1, 2), (2, 2)])
 def test_a_right_step_passes_with_donated_arguments(stages: int, microbatches: int) -> None:
     wrapped = shardc.jit(
@@ -74,6 +75,7 @@ def test_a_right_step_passes_with_donated_arguments(stages: int, microbatches: i
     wrapped(state, x, y)
 
 
+@pytest.mark.slow
 def test_keys_python_numbers_and_whole_numbers_are_compared_too() -> None:
     def draw(key: Any, scale: Any, x: Any) -> Any:
         return x * scale + jax.random.normal(key, x.shape), jnp.argmax(x, 1), jax.random.split(key)
@@ -138,6 +140,7 @@ def with_a_result_off(module: ir.Operation) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", [without_a_sum, with_a_result_off])
 def test_a_broken_plan_is_stopped_by_leaf_and_plan(
     edit: Edit, edited: Callable[[Edit], None]
@@ -159,6 +162,7 @@ def test_an_unchecked_plan_is_not_compared(edited: Callable[[Edit], None]) -> No
     wrapped(*arguments())
 
 
+@pytest.mark.slow
 def test_a_step_without_room_on_one_device_says_so() -> None:
     small = CLUSTER.with_memory(2000)
     wrapped = shardc.jit(lambda x: (x * 2).sum(), cluster=small, check="first", stages=1, mesh=(8,))
@@ -176,6 +180,7 @@ def test_a_step_that_calls_the_host_says_so() -> None:
         wrapped(np.ones((8, 4), np.float32))
 
 
+@pytest.mark.slow
 def test_only_the_first_step_of_a_plan_is_compared() -> None:
     wrapped = jitted(microbatches=1)
     compiled = wrapped.lower(*arguments()).compile()

@@ -65,6 +65,7 @@ def case() -> Case:
         return Case(own, wide, inputs, verify.result_names(imported), exact)
 
 
+@pytest.mark.slow
 def test_the_plan_computes_what_one_device_computes(case: Case) -> None:
     verdict = case.verdict()
     assert verdict.passed, str(verdict)
@@ -105,6 +106,7 @@ def remove_reduce_scatter(main: ir.Operation) -> None:
     op.erase()
 
 
+@pytest.mark.slow
 def test_a_missing_collective_fails_the_check(case: Case) -> None:
     name = next(p.name for p in case.own.programs if "stablehlo.reduce_scatter" in program_text(p))
     verdict = case.verdict(lambda e: with_text(e, name, remove_reduce_scatter))
@@ -118,6 +120,7 @@ def double_first_result(main: ir.Operation) -> None:
         end.operands[0] = stablehlo.add(end.operands[0], end.operands[0])
 
 
+@pytest.mark.slow
 def test_a_doubled_output_fails_the_check(case: Case) -> None:
     name = names(case.own, "update", 0)
     verdict = case.verdict(lambda e: with_text(e, name, double_first_result))
@@ -136,6 +139,7 @@ def skip_a_microbatch(executable: Executable) -> Executable:
     return msgspec.structs.replace(executable, actions=actions)
 
 
+@pytest.mark.slow
 def test_a_skipped_microbatch_fails_the_check(case: Case) -> None:
     verdict = case.verdict(skip_a_microbatch)
     assert not verdict.own.passed

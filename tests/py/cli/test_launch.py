@@ -1,13 +1,16 @@
 """`shardc launch`: what its processes are told, and how a job of them ends."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from shardc.cli import main
-from shardc.cli.launch import environment
+from shardc.cli.launch import _wait, environment
 
 
 def launched(capfd: pytest.CaptureFixture[str], folder: Path, text: str, *options: str):
@@ -32,11 +35,14 @@ def test_a_failure_is_named_and_who_waits_behind_it_is_killed(capfd, tmp_path):
     assert "a process failed (rank 1: 3)" in err and "rank 0 did not end: killed" in err
 
 
-def test_failures_are_named_if_all_end_at_once(capfd, tmp_path, monkeypatch):
-    monkeypatch.setattr("shardc.cli.launch.POLL_S", 3.0)
-    code, _, err = launched(capfd, tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")
-    assert code == 1
-    assert "a process failed (rank 0: -9, rank 1: -9)" in err
+def test_failures_are_named_if_all_end_at_once(capfd):
+    children = [
+        subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]) for code in (3, 4)
+    ]
+    for child in children:  # ended, but not yet asked for its code
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert _wait(children, limit_s=1.0) == [3, 4]
+    assert "a process failed (rank 0: 3, rank 1: 4)" in capfd.readouterr().err
 
 
 def test_a_stopped_process_is_named_and_killed(capfd, tmp_path):

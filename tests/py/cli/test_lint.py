@@ -48,6 +48,7 @@ def cluster(tmp_path: Path) -> Path:
     return tmp_path / "cluster.json"
 
 
+@pytest.mark.slow
 def test_findings_have_prices_and_strict_is_exit_1(cluster: Path) -> None:
     given = ["lint", *FUNCTION, *SHAPE, "--cluster", cluster, "--mesh", "4"]
     found = shardc(*given, "--format", "json")
@@ -97,6 +98,7 @@ def test_collectives_in_loops_and_behind_upcasts_are_found() -> None:
     assert (in_loop.loops, in_loop.times, in_loop.wasted_bytes) == (5, 10, 4 * 64 * 2)
 
 
+@pytest.mark.slow
 def test_what_if_is_a_table_of_machines_and_batches(cluster: Path, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     found = shardc(
@@ -123,6 +125,7 @@ def test_batches_need_a_function(cluster: Path) -> None:
     assert "SHARDC-180" in found.stderr
 
 
+@pytest.mark.slow
 def test_the_doctor_tries_what_steps_need() -> None:
     found = json.loads(shardc("doctor", "--format", "json").stdout)
     assert all(check["works"] for check in found["checks"]), found
@@ -139,6 +142,7 @@ def test_the_doctor_says_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the parser's child process: fails: OSError: no child" in found.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("lint", "--cluster"), ("what-if", "--clusters")])
 def test_what_looks_at_a_program_keeps_to_the_shardings_asked_for(
     command: tuple[str, str], cluster: Path
@@ -148,6 +152,7 @@ def test_what_looks_at_a_program_keeps_to_the_shardings_asked_for(
     assert found.exit_code == 2 and "nothing.like.it" in found.output
 
 
+@pytest.mark.slow
 def test_lint_takes_a_plan_for_its_own_program_alone(cluster: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     given = ["lint", *FUNCTION, "--cluster", cluster, "--plan", plan]

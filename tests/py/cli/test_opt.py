@@ -94,6 +94,7 @@ def test_an_unknown_pass_and_a_missing_file_are_usage_errors(tmp_path: Path) -> 
     assert main([str(tmp_path / "missing.mlir")]) == 2
 
 
+@pytest.mark.slow
 def test_bytecode_is_read_too_and_has_no_parts(tmp_path: Path) -> None:
     file = tmp_path / "in.mlirbc"
     with file.open("wb") as stream:

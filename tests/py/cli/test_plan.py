@@ -10,6 +10,7 @@ from shardc.plan.decisions import Plan
 from tests.py.cli.programs import shardc, write_mlp
 
 
+@pytest.mark.slow
 def test_json_has_the_words_of_the_contract_and_the_file_is_a_plan(tmp_path: Path) -> None:
     file, output = write_mlp(tmp_path), tmp_path / "plan.json"
     options = ["--stages", 2, "--microbatches", 2, "--schedule", "gpipe", "--mesh", "2x2"]
@@ -32,6 +33,7 @@ def test_json_has_the_words_of_the_contract_and_the_file_is_a_plan(tmp_path: Pat
     assert plan.batch_arguments == (10, 11)
 
 
+@pytest.mark.slow
 def test_text_is_a_table_and_the_batch_may_be_named(tmp_path: Path) -> None:
     file = write_mlp(tmp_path)
     options = ["--stages", 1, "--microbatches", 2, "--batch-args", "10,11", "--memory-limit"]
@@ -41,6 +43,7 @@ def test_text_is_a_table_and_the_batch_may_be_named(tmp_path: Path) -> None:
     assert "predicted:" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "exit_code"),
     [
@@ -85,6 +88,7 @@ def test_ctrl_c_before_there_is_a_plan_exits_cleanly(
     assert result.stderr.strip() == "interrupted"
 
 
+@pytest.mark.slow
 def test_shardings_may_be_asked_for_and_have_prices(tmp_path: Path) -> None:
     file = write_mlp(tmp_path)
     mesh = ["--stages", 1, "--microbatches", 1, "--mesh", "data=2,model=4"]
@@ -102,6 +106,7 @@ def test_a_sharding_without_a_spec_is_refused(tmp_path: Path) -> None:
     assert "SHARDC-180" in result.stderr
 
 
+@pytest.mark.slow
 def test_choices_are_explained(tmp_path: Path) -> None:
     one = ["--stages", 1, "--microbatches", 1, "--mesh", 8, "--explain", "dot_general"]
     result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", *one)
@@ -110,6 +115,7 @@ def test_choices_are_explained(tmp_path: Path) -> None:
     assert "with its neighbours unchanged" in result.stdout
 
 
+@pytest.mark.slow
 def test_equal_layers_can_be_tied(tmp_path: Path) -> None:
     options = ["--stages", 1, "--microbatches", 1, "--mesh", "8", "--no-cache", "--format", "json"]
     found = {}
@@ -125,6 +131,7 @@ def test_equal_layers_can_be_tied(tmp_path: Path) -> None:
     assert any("equal layers share their shardings" in note for note in found["tied"]["notes"])
 
 
+@pytest.mark.slow
 def test_pipelines_by_hand_are_ranked_beside_those_of_the_search(tmp_path: Path) -> None:
     file, output = write_mlp(tmp_path), tmp_path / "plan.json"
     mine, huge = tmp_path / "mine.json", tmp_path / "huge.json"
@@ -146,6 +153,7 @@ def test_pipelines_by_hand_are_ranked_beside_those_of_the_search(tmp_path: Path)
     assert next(row for row in rows if row["name"] == "one device")["missing_bytes"] > 0
 
 
+@pytest.mark.slow
 def test_a_pipeline_by_hand_is_planned_compared_and_run(tmp_path: Path) -> None:
     file, spec = write_mlp(tmp_path), tmp_path / "spec.json"
     plans = [tmp_path / "a.json", tmp_path / "b.json"]

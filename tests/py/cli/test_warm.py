@@ -47,6 +47,7 @@ def kept_programs(tmp_path: Path) -> Iterator[dict[str, int]]:
     compilation_cache.reset_cache()
 
 
+@pytest.mark.slow
 def test_a_function_that_was_warmed_is_neither_planned_nor_compiled_again(
     kept_programs: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +84,7 @@ def test_what_runs_after_a_warm_up_is_not_traced_again() -> None:
     assert step.plan is compiled.plan
 
 
+@pytest.mark.slow
 def test_files_are_warmed_and_what_is_wrong_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_mutated_bytecode_never_ends_this_process(seed: int, tmp_path: Path) -> 
         import_file(file)
 
 
+@pytest.mark.slow
 def test_names_that_are_not_utf8_are_refused_and_others_are_not(tmp_path: Path) -> None:
     """To read such a name in Python would end this process."""
     file = tmp_path / "names.mlirbc"
@@ -215,6 +216,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_module_that_cannot_be_planned_is_refused(case: str, tmp_path: Path) -> None:
     code, text, message = REFUSED[case]
@@ -225,6 +227,7 @@ def test_a_module_that_cannot_be_planned_is_refused(case: str, tmp_path: Path) -
     assert caught.value.code == code
 
 
+@pytest.mark.slow
 def test_any_public_function_and_any_producer(tmp_path: Path) -> None:
     """A function of another name, and what `jax.export` serialises, for several platforms too."""
     file = tmp_path / "module"

@@ -38,6 +38,7 @@ def test_data_and_errors_load_neither_jax_nor_a_solver() -> None:
     assert loaded & {"jax", "jaxlib", "ortools"} == set()
 
 
+@pytest.mark.slow
 def test_jit_loads_no_solver() -> None:
     assert "ortools" not in packages(modules_after("from shardc import jit, gather"))
 
@@ -59,6 +60,7 @@ def test_every_public_name_loads_on_first_use(name: str) -> None:
     assert name in dir(shardc)
 
 
+@pytest.mark.slow
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'shardc' has no attribute 'pmap'"):
         shardc.pmap  # noqa: B018

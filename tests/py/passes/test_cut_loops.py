@@ -239,6 +239,7 @@ def test_iterations_are_counted_over_all_networks() -> None:
     assert sorted(loops(cut), key=str) == [1, 1, 2, 2, 5, 5]
 
 
+@pytest.mark.slow
 def test_networks_are_cut_in_proportion_to_their_work() -> None:
     module, _ = prepared("two networks")
     with module.context:

@@ -70,6 +70,7 @@ def test_every_op_of_chlo_has_its_place() -> None:
     assert ops_of(chlo, "chlo.") - {*UNARY, *BINARY, *named(OTHER_CHLO)} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*UNARY, *BINARY])
 def test_chlo_is_expanded_before_anything_is_planned(name: str) -> None:
     if name not in ops_of(chlo, "chlo."):

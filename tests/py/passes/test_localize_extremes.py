@@ -27,6 +27,7 @@ def program(reducer: str, element: str) -> str:
         return %y : tensor<64xf32> }}"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("element", list(LEAST["maximum"]))
 @pytest.mark.parametrize("reducer", ["maximum", "minimum"])
@@ -45,6 +46,7 @@ def test_nan_wins_on_whatever_device_it_is(reducer: str, element: str, xla: bool
         np.testing.assert_array_equal(have, want)
 
 
+@pytest.mark.slow
 def test_doubles_too() -> None:
     text = program("maximum", "f32").replace("f32", "f64").replace("0xFF800000", "-1.0e300")
     module = parse(text)

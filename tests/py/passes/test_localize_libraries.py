@@ -65,6 +65,7 @@ def planned(text: str) -> list[Strategy]:
     return strategies(*target_of(module))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_parts_make_the_whole(name: str) -> None:
     argument = np.random.default_rng(0).normal(size=(4, 4, 4))
@@ -80,6 +81,7 @@ def test_parts_make_the_whole(name: str) -> None:
             np.testing.assert_allclose(got, expected, rtol=1e-9, err_msg=str(strategy))
 
 
+@pytest.mark.slow
 def test_what_a_library_works_on_stays_whole() -> None:
     for name in FUNCTIONS:
         argument = np.zeros((4, 4, 4))

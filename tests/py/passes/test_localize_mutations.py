@@ -27,6 +27,7 @@ RESHARDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RESHARDS)
 def test_a_dropped_collective_is_seen(name: str) -> None:
     source, target = RESHARDS[name]

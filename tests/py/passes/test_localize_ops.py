@@ -85,6 +85,7 @@ def test_parts_make_the_whole_under_xla(name: str) -> None:
     check(ONLY_XLA[name], planned(ONLY_XLA[name]), xla=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dot_general", "reduce_max", "gather_rows", "scatter_in_batches"])
 def test_xla_agrees_with_the_interpreter(name: str) -> None:
     check(SUMS[name], planned(SUMS[name]), xla=True)

@@ -69,6 +69,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_the_numbers_are_those_of_the_products(data: Any) -> None:
@@ -197,6 +198,7 @@ def example() -> Any:
     return jax.tree.map(np.asarray, state), batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stages", "mesh"), [(1, (2, 4)), (2, (2, 2))])
 def test_a_model_trains_as_on_one_device(stages: int, mesh: tuple[int, ...]) -> None:
     with jax.enable_x64(True):
@@ -214,6 +216,7 @@ def test_a_model_trains_as_on_one_device(stages: int, mesh: tuple[int, ...]) -> 
             np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", ["x", ("x", "y")])
 def test_infinities_meet_tables_that_are_split_by_rows(rows: Any) -> None:
     with jax.enable_x64(True):

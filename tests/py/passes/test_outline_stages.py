@@ -77,7 +77,7 @@ def test_what_is_made_again_is_what_was_kept(in_flight):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "in_flight"), [("gpt_dropout", (2, 1)), ("gpt_mask", (9, 9))])
+@pytest.mark.parametrize(("name", "in_flight"), [("gpt_dropout", (2, 1))])
 def test_training_steps_that_make_values_again_compute_what_they_compute(name, in_flight):
     check(name, 2, len(in_flight), in_flight)
 
@@ -113,8 +113,6 @@ def test_less_is_kept_the_more_microbatches_are_in_flight():
     ("name", "microbatches", "stages"),
     [
         ("gpt_clip", 2, 4),
-        ("gpt_mask", 4, 2),
-        ("gpt_dropout", 2, 2),
         ("conv", 2, 2),
     ],
 )
@@ -127,6 +125,7 @@ def sizes(module):
         return {symbol(f): len(ops(f)) for f in functions(module.operation)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "gpt_clip"])
 def test_functions_do_not_grow_with_the_number_of_microbatches(name):
     program = programs.build(name)
@@ -137,6 +136,7 @@ def test_functions_do_not_grow_with_the_number_of_microbatches(name):
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_no_matrix_product_is_computed_twice(stages):
     program = programs.build("gpt")
@@ -154,6 +154,7 @@ def test_no_matrix_product_is_computed_twice(stages):
     assert max(per_stage) <= 1.5 * whole / stages
 
 
+@pytest.mark.slow
 def test_only_neighbours_exchange_one_activation_and_one_cotangent():
     """What the four blocks of a GPT share is the residual stream, and the tied embedding."""
     program = programs.build("gpt_sgd")
@@ -171,6 +172,7 @@ def test_only_neighbours_exchange_one_activation_and_one_cotangent():
     assert crossing == forward | backward
 
 
+@pytest.mark.slow
 def test_rounds_of_an_update_hand_on_no_more_than_the_gradients():
     """The norm of all gradients takes rounds; neither moments nor learning rates spread over
     weights wait for it beside them."""

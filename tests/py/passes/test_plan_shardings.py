@@ -62,6 +62,7 @@ def module():
     return found
 
 
+@pytest.mark.slow
 def test_no_plan_holds_more_than_the_limit(module):
     free = reported(module, 1 << 30)
     with pytest.raises(LimitError) as too_little:

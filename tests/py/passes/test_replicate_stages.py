@@ -17,6 +17,7 @@ from tests.py.passes.test_outline_stages import flat, outlined, relative_error
 from tests.py.pipeline_reference import run_pipeline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "microbatches", "stages", "before"),
     [("mlp", 4, 3, []), ("mlp", 2, 2, [SplitBackward()])],
@@ -36,6 +37,7 @@ def test_results_stay_the_same(
         assert relative_error(np.asarray(ours), theirs) < 1e-10
 
 
+@pytest.mark.slow
 def test_a_copy_has_the_products_of_a_microbatch_and_none_of_the_update() -> None:
     program = programs.build("conv")
     module, _ = outlined(program.step, program.args, program.donate_argnums, 4, 2)

@@ -119,6 +119,7 @@ def staged(step: Any, args: Any, microbatches: int = 2) -> Module:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "microbatches", "slices"),
     [

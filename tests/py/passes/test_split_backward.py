@@ -29,6 +29,7 @@ def flops(module, count=lambda op: op_cost(op).flops):
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "stages"), [("gpt", 4), ("moe", 4), ("conv", 4), ("gpt_checkpoint", 2)]
 )
@@ -47,6 +48,7 @@ def test_the_parts_together_do_what_the_whole_did(name, stages):
     assert (0, FunctionKind.BACKWARD) not in parts  # nothing in front waits for it
 
 
+@pytest.mark.slow
 def test_products_of_a_middle_stage_fall_apart_as_in_the_zero_bubble_paper():
     """W is 6 / (6 + s / h) of half of X: attention's own products have no weights."""
     program = programs.build("gpt_sgd")
@@ -60,6 +62,7 @@ def test_products_of_a_middle_stage_fall_apart_as_in_the_zero_bubble_paper():
         assert weight / half == pytest.approx(6 / (6 + s / h), rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_loop_of_a_scan_falls_apart_and_no_product_is_computed_twice():
     program = scanned_gpt(6, batch=8)
     module = parse(jax.jit(program.step, donate_argnums=0).lower(*program.args).as_text())
@@ -78,6 +81,7 @@ def test_the_loop_of_a_scan_falls_apart_and_no_product_is_computed_twice():
     assert parts[0, FunctionKind.WEIGHT] == whole[0, FunctionKind.BACKWARD]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "microbatches", "stages"), [("gpt_clip", 1, 2), ("conv", 2, 4), ("mlp", 4, 3)]
 )

@@ -104,9 +104,10 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-RUN = "gpt_mask gpt_dropout gpt_checkpoint gpt_bf16 moe conv".split()  # the others: test_table.py
+RUN = ("gpt_dropout", "moe", "conv")  # the others: test_table.py
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), [("mlp", 2), ("mlp", 8), *((name, 4) for name in RUN)])
 def test_programs_compute_the_same(name: str, count: int) -> None:
     module, args = table(name)
@@ -121,6 +122,7 @@ def test_every_microbatch_does_its_share_of_the_products(name: str) -> None:
     assert flops_of(result, "before") + flops_of(result, "after") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt_clip", "mlp_batch_norm"])
 def test_one_microbatch_is_always_possible(name: str) -> None:
     module, args = table(name)
@@ -177,12 +179,10 @@ def test_mask_normaliser_is_summed_before() -> None:
     assert "stablehlo.reduce" in names(split(module, 2), "before")
 
 
-def test_bfloat16_with_float32_masters() -> None:
+def test_gradients_of_bfloat16_are_added_up_in_float32() -> None:
+    """Of float32 masters; test_table.py has the numbers."""
     with jax.enable_x64(False):
-        module, args = normalized(build("gpt_bf16", "float32", ROWS))
-        result = split(module, 2)
-        loss, exact = run_split(result, args)[-1], run_module(module, args)[-1]
-    assert abs(loss - exact) < 1e-2 * abs(exact)
+        result = split(normalized(build("gpt_bf16", "float32", ROWS))[0], 2)
     sums = [op for op in ops(main_function(result.operation)) if call_target(op) == ACCUMULATE]
     assert {str(ir.ShapedType(op.results[0].type).element_type) for op in sums} == {"f32"}
 

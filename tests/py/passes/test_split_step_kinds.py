@@ -329,6 +329,7 @@ def test_a_step_of_this_kind_is_cut(kind: Callable[..., Any]) -> None:
     assert flops_of(cut, "body") * 4 == pytest.approx(flops_of(module), rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SEVERAL_RUNS_OF, ids=lambda kind: kind.__name__)
 def test_a_step_of_this_kind_is_run_through_several_times(kind: Callable[..., Any]) -> None:
     args, flops = SEVERAL_RUNS_OF[kind]

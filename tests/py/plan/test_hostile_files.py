@@ -122,6 +122,7 @@ CHANGES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_plan_that_was_changed_is_refused_or_runs_right_and_writes_nothing(tmp_path, monkeypatch):
     w, x = {"a": jnp.eye(8), "b": jnp.ones((8, 2))}, jnp.ones((8, 8))
     made = shardc.jit(step, stages=1, microbatches=2, mesh={"x": 2}, devices=jax.devices()[:2])

@@ -51,6 +51,7 @@ PLANS = STAGES.flatmap(
 )
 
 
+@pytest.mark.slow
 @given(plan=PLANS)
 def test_plan_survives_json(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("plans") / "plan.json"

@@ -26,6 +26,7 @@ def test_a_state_that_is_too_large_asks_for_devices() -> None:
     assert f"use at least {-(-held // 1000)} devices" in str(error.help)
 
 
+@pytest.mark.slow
 def test_activations_that_are_too_large_ask_for_recomputation() -> None:
     error = refusal(9000)
     assert "jax.checkpoint" in str(error.help) and "smaller batch" in str(error.help)

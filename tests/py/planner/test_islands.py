@@ -44,6 +44,7 @@ def planned(cluster: Cluster, **options: Any) -> Plan:
     )
 
 
+@pytest.mark.slow
 def test_the_faster_island_gets_the_more_layers() -> None:
     plan = planned(islands())
     work: dict[str, int] = {"fast": 0, "slow": 0}
@@ -62,6 +63,7 @@ def test_an_island_behind_a_slow_bridge_is_left_out() -> None:
     assert {d for stage in plan.stages for d in stage.mesh.device_ids} <= {0, 1}
 
 
+@pytest.mark.slow
 def test_a_stage_fits_its_own_island() -> None:
     """Only the first island holds the state, however slow the other makes it look."""
     small = msgspec.structs.replace(THIRD, memory_bytes=1 << 20)
@@ -71,6 +73,7 @@ def test_a_stage_fits_its_own_island() -> None:
         planned(islands(msgspec.structs.replace(FAST, memory_bytes=1 << 20), small))
 
 
+@pytest.mark.slow
 def test_a_mesh_asked_for_that_no_island_has_lies_over_several() -> None:
     plan = planned(islands(), mesh=(4,))
     assert [stage.mesh.device_ids for stage in plan.stages] == [(0, 1, 2, 3)]
@@ -78,6 +81,7 @@ def test_a_mesh_asked_for_that_no_island_has_lies_over_several() -> None:
     assert all(len(stage.mesh.device_ids) == 2 for stage in plan.stages)
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_its_own_island_has_room_for() -> None:
     large = msgspec.structs.replace(FAST, memory_bytes=1 << 36)
     plan = planned(islands(fast=large, bridge=1e5))
@@ -86,6 +90,7 @@ def test_a_plan_says_what_its_own_island_has_room_for() -> None:
     assert small.account is not None and small.account.limit_bytes == 1 << 30
 
 
+@pytest.mark.slow
 def test_a_plan_over_islands_gives_the_numbers_of_jit() -> None:
     key = jax.random.key(0)
     state = [jax.random.normal(k, (16, 16)) / 4 for k in jax.random.split(key, LAYERS)]

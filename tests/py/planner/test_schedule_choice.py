@@ -36,6 +36,7 @@ def plan(**options: Any) -> Plan:
     return step.lower(*program.args).plan().plan
 
 
+@pytest.mark.slow
 def test_the_plan_has_the_least_step_of_all_that_were_planned() -> None:
     found = plan()
     planned = [each for each in found.schedules if each.is_planned]

@@ -13,6 +13,7 @@ from tests.py.programs import build
 from tests.py.table import CLUSTER
 
 
+@pytest.mark.slow
 def test_stages_that_are_asked_for_share_the_work_of_one_microbatch() -> None:
     """Statistics over the batch in every layer: it cannot be cut."""
     step, args, donated, *_ = build("mlp_batch_norm")

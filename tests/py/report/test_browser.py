@@ -72,6 +72,7 @@ def seen(html: str, word: str, folder: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_drawn(tmp_path: Path) -> None:
     report = Report((("mine", planned("", 2, 4)),))
     found = seen(report.html, "stage 1", tmp_path)
@@ -80,6 +81,7 @@ def test_a_pipeline_is_drawn(tmp_path: Path) -> None:
     assert found["wider"] <= 0  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_96_layers_on_1024_devices_are_drawn_and_searched(tmp_path: Path) -> None:
     found = seen(Report((("large", of_many_layers()),)).html, "part0", tmp_path)
     assert found["wider"] <= 0  # type: ignore[operator]

@@ -107,6 +107,7 @@ def test_real_steps_stand_beside_what_was_predicted(tmp_path: Path) -> None:
     assert counts["measured step 0"] == counts["measured step 1"] == ran
 
 
+@pytest.mark.slow
 def test_a_run_from_the_command_has_predicted_and_measured_lanes(tmp_path: Path) -> None:
     file, plan_file, path = (
         programs.write_mlp(tmp_path),

@@ -205,6 +205,7 @@ def test_an_argument_no_program_reads_comes_back(toy):
     np.testing.assert_array_equal(step([*toy_inputs(), np.ones(3, np.float32)])[5], [1, 1, 1])
 
 
+@pytest.mark.slow
 def test_stages_may_share_devices(toy):
     executable, _ = toy()
     meshes = (executable.meshes[0], executable.meshes[0])

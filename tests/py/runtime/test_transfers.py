@@ -20,6 +20,7 @@ def shardings(first: int, count: int) -> list[NamedSharding]:
     return [NamedSharding(mesh, PartitionSpec(*spec)) for spec in specs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "target"),
     [

@@ -103,6 +103,7 @@ def test_optimal_equals_brute_force(p: int, m: int, limit: int, times: Times) ->
     assert found.result.span_s == expected == found.planned.lower_bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 4, 3])
 @pytest.mark.parametrize("transfer", [0, Fr(1, 4)])
 def test_optimal_is_never_above_a_family_with_as_much_memory(
@@ -120,6 +121,7 @@ def test_optimal_is_never_above_a_family_with_as_much_memory(
             assert best.result.span_s <= other.result.span_s, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ZERO_BUBBLE_PAPER)
 def test_the_zero_bubble_papers_rates_to_four_digits(row: str) -> None:
     p, m, f, b, w, transfer, *rates = row.split()

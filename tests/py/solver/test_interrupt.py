@@ -56,6 +56,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, flag: Counting, cache: Any) -> Any:
     return lowered.plan().plan
 
 
+@pytest.mark.slow
 def test_planning_can_be_interrupted_at_any_moment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
@@ -162,6 +163,7 @@ def hard_model() -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_a_solver_of_another_thread_stops_and_leaves_the_handlers_alone() -> None:
     """CP-SAT's own handler ended the process, and after each solve Ctrl-C did so, too."""
     solver = cp_model.CpSolver()

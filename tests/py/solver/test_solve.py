@@ -33,16 +33,19 @@ def check_against_brute_force(problem: Problem) -> None:
     assert solution.optimal
 
 
+@pytest.mark.slow
 @given(problems(limited=False))
 def test_solver_equals_brute_force_without_limit(problem: Problem) -> None:
     check_against_brute_force(problem)
 
 
+@pytest.mark.slow
 @given(problems(limited=True))
 def test_solver_equals_brute_force_with_limit(problem: Problem) -> None:
     check_against_brute_force(problem)
 
 
+@pytest.mark.slow
 @given(problems(limited=True, forbidden=False, most_nodes=5), st.floats(0.0, 0.5))
 def test_gap_is_kept(problem: Problem, gap: float) -> None:
     best = brute_force(problem).cost
@@ -60,12 +63,14 @@ def test_training_chain_is_proven_optimal(share: float | None) -> None:
     assert solution.optimal and evaluate(problem, solution.choice).feasible
 
 
+@pytest.mark.slow
 def test_tighter_limits_never_cost_less() -> None:
     costs = [solve(training_chain(8, 1, share)).objective for share in (None, 0.4, 0.3, 0.25)]
     assert costs == sorted(costs)
     assert costs[-1] > costs[0]
 
 
+@pytest.mark.slow
 def test_order_of_nodes_and_scale_of_costs_do_not_matter() -> None:
     problem = training_chain(8, 2, 0.3)
     to = np.random.default_rng(0).permutation(problem.num_nodes)

@@ -151,6 +151,7 @@ def bert(layers, batch, length, width, heads, hidden=4, placed=lambda x: x):
     return training(forward, [params] * layers, zeros(batch, length, width))
 
 
+@pytest.mark.slow
 def test_bert_reduces_what_megatron_reduces():
     """(4 L - 1) all-reduces of activations; partial sums wait for residuals to be added."""
     expected = (4 * 2 - 1) * all_reduce(8 * 8 * 128 * 4)
@@ -189,6 +190,7 @@ def test_bert_on_two_axes_splits_the_batch_over_one_and_layers_over_the_other():
     assert found == pytest.approx(bert_on_two_axes(*sizes, hidden=2), rel=0.01)
 
 
+@pytest.mark.slow
 def test_with_the_batch_of_alpas_bert_something_cheaper_than_its_form_is_found():
     """Parameters outweigh 64 tokens by far, and are not reduced at all."""
     module = bert(2, 8, 8, 128, heads=8)

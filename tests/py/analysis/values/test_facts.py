@@ -36,6 +36,7 @@ def source(wide: ir.Value) -> ir.Value:
     return op.operands[0]
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=150)
 @hypothesis.given(SEEDS)
 def test_facts_are_what_the_interpreter_computes(seed: int) -> None:
@@ -86,6 +87,7 @@ def test_counts_of_loops_are_those_of_their_type(seed: int) -> None:
         assert found == len(counts)
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=100)
 @hypothesis.given(SEEDS)
 def test_facts_of_iterations_are_what_the_interpreter_computes(seed: int) -> None:

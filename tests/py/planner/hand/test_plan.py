@@ -23,6 +23,7 @@ def planned(spec: StagesSpec, layers: int = 4) -> Any:
     return step.lower(state, batch).plan()
 
 
+@pytest.mark.slow
 def test_numbers_of_an_uneven_pipeline_with_its_own_meshes_equal_one_device() -> None:
     spec = StagesSpec(
         1,
@@ -45,6 +46,7 @@ def test_numbers_of_an_uneven_pipeline_with_its_own_meshes_equal_one_device() ->
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_numbers_and_memory_of_stages_that_make_values_again() -> None:
     step, args, donated, *_ = build("mlp")
     kept, again = (
@@ -72,6 +74,7 @@ def test_numbers_and_memory_of_stages_that_make_values_again() -> None:
             np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "firsts"),
     [
@@ -94,6 +97,7 @@ def test_chunks_share_the_devices_that_their_schedule_gives_them(
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_arguments_lie_as_asked_in_every_function_of_every_stage() -> None:
     spec = StagesSpec(1, (StageSpec(2), StageSpec(2)), 2, mesh=(2, 2), shardings=MEGATRON)
     plan = planned(spec).plan
@@ -107,6 +111,7 @@ def test_arguments_lie_as_asked_in_every_function_of_every_stage() -> None:
         assert up in update.results
 
 
+@pytest.mark.slow
 def test_results_of_ops_lie_as_asked() -> None:
     spec = StagesSpec(1, (StageSpec(mesh=(2, 4), values={"tanh": "x,y"}),))
     ops = [op.results for each in planned(spec).plan.shardings.values() for op in each.ops]
@@ -116,6 +121,7 @@ def test_results_of_ops_lie_as_asked() -> None:
     assert (TensorSharding((("y",), ())),) in ops
 
 
+@pytest.mark.slow
 def test_meshes_and_layers_that_are_left_out_are_planned() -> None:
     plan = planned(StagesSpec(1, (StageSpec(), StageSpec()), microbatches=4)).plan
     assert [len(stage.mesh.device_ids) for stage in plan.stages] == [4, 4]

@@ -40,6 +40,7 @@ def test_without_signatures_rank_0_is_missing_if_nobody_listens_at_its_address(m
     assert missing(1, 4, address).startswith("rank 0 is missing: ")
 
 
+@pytest.mark.slow
 def test_a_process_that_waits_alone_in_initialize_ends_within_the_limit():
     """By hand, without a launcher: JAX itself would wait for five minutes."""
     with socket.create_server(("127.0.0.1", 0)) as free:

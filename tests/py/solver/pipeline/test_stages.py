@@ -124,6 +124,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
+@pytest.mark.slow
 @given(cases())
 def test_equals_exhaustive_search(case: Case) -> None:
     best = case.brute_force()
@@ -139,6 +140,7 @@ def test_equals_exhaustive_search(case: Case) -> None:
     assert case.step_time_s(cuts, found.places) == pytest.approx(found.step_time_s)
 
 
+@pytest.mark.slow
 @given(cases())
 def test_only_what_is_faster_than_a_known_pipeline_is_given(case: Case) -> None:
     best = case.brute_force()
@@ -193,5 +195,6 @@ def test_stages_use_all_devices() -> None:
     assert refused(4, 8, 2, 9.0, 3) and not refused(4, 8, 2, 9.0, 4)
 
 
+@pytest.mark.slow
 def test_every_stage_fits() -> None:
     assert refused(2, 2, 1, 1.5, None) and not refused(2, 2, 1, 2.5, None)

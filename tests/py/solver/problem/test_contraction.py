@@ -13,6 +13,7 @@ from shardc.solver.problem.problem import Problem, evaluate
 from tests.py.solver.random_problems import brute_force, problems
 
 
+@pytest.mark.slow
 @given(problems(limited=True))
 def test_best_expanded_choice_is_the_best(problem: Problem) -> None:
     best = brute_force(problem).cost
@@ -35,6 +36,7 @@ def test_best_expanded_choice_is_the_best(problem: Problem) -> None:
     assert found is None or found == pytest.approx(best, abs=1e-6)
 
 
+@pytest.mark.slow
 @given(problems(limited=True, forbidden=False), st.randoms(use_true_random=False))
 def test_further_contraction_keeps_what_was_kept(problem: Problem, rng: object) -> None:
     reduced = contract(problem)

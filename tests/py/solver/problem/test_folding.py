@@ -39,6 +39,7 @@ def tiled(draw: st.DrawFn) -> tuple[Problem, np.ndarray]:
     return whole, np.arange(n * copies) % n
 
 
+@pytest.mark.slow
 @given(tiled(), st.randoms())
 def test_a_folded_choice_is_scored_like_its_expansion(
     made: tuple[Problem, np.ndarray], random: "st.random.Random"
@@ -52,6 +53,7 @@ def test_a_folded_choice_is_scored_like_its_expansion(
     assert least_peak(folded.problem) == least_peak(problem)
 
 
+@pytest.mark.slow
 @given(tiled())
 def test_optimum_is_the_best_choice_in_which_the_nodes_agree(
     made: tuple[Problem, np.ndarray],
@@ -69,6 +71,7 @@ def test_optimum_is_the_best_choice_in_which_the_nodes_agree(
         assert solve(folded.problem, effort_s=0.2).objective == pytest.approx(best, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_nodes_that_lead_themselves_stay_as_they_are() -> None:
     problem = Problem([np.arange(2.0), np.ones(3)], [(0, 1)], [np.ones((2, 3))])
     folded = fold(problem, np.arange(2))

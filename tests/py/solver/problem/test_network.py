@@ -37,6 +37,7 @@ def test_cost_and_prices_agree_with_the_evaluator_on_a_training_step() -> None:
     assert dearer[network.first[:-1] + choice].sum() == pytest.approx(2.0 * used)
 
 
+@pytest.mark.slow
 @given(graphs(most_nodes=8))
 def test_blocks_hold_every_edge_from_both_ends(reduced: Reduced) -> None:
     network = Network(reduced)
