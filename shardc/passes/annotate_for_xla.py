@@ -80,6 +80,7 @@ class AnnotateForXla(Pass):
                 elif shardings is not None:
                     set_result_shardings(op, [_whole(s) for s in shardings], mesh)
                     if _may_drop_nan(op):
+                        written.pop(op.results[0], None)  # a later value may get its address
                         _reduce_integers(op)
             set_arg_attrs(function, [_marked(attrs, mesh) for attrs in arg_attrs(function)])
             set_result_attrs(function, [_marked(attrs, mesh) for attrs in result_attrs(function)])

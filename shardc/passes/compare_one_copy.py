@@ -1,16 +1,16 @@
 """Have comparisons see one copy of a value that is there twice."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.loops.same_values import SameValues, is_identity
+from shardc.analysis.loops.same_values import BRANCHES, SameValues, is_identity
 from shardc.analysis.program.op_classes import chooses
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import is_float
-from shardc.ir.walk import defining_op, functions, ops
+from shardc.ir.walk import CONTROL_FLOW, defining_op, functions, ops, ops_of
 from shardc.rewrite.loops.carried_values import drop_unused
 from shardc.rules.allowed_factors import BARRIER
 
@@ -27,8 +27,9 @@ class CompareOneCopy(Pass):
     the maximum asks which elements of a copy, made again on the way back, are equal to it. One
     device gives the copy the same bits. Where the way back is another function, it may have others:
     no element is the maximum. Here it is the maximum of the copy. The same holds of what is chosen
-    in other ways (sorted, clamped, moved), of differences and quotients, and of the bodies of loops
-    that read what other loops have stacked up. A second run changes nothing.
+    in other ways (sorted, clamped, moved), of differences and quotients, of the bodies of loops
+    that read what other loops have stacked up, and of branches with the same choice. A second run
+    changes nothing.
 
         %m = max %x                                  %m = max %x
         %x' = (ops of %x) of barriers                %x' = (ops of %x) of barriers
@@ -41,21 +42,26 @@ class CompareOneCopy(Pass):
 
     def apply(self, module: ir.Operation) -> None:
         for function in functions(module):
-            loops = [op for op in ops(function) if op.name == "stablehlo.while"]
-            if len(loops) < 2 and not any(op.name == BARRIER for op in ops(function)):
+            split = [op for op in ops(function) if op.name in CONTROL_FLOW]
+            if len(split) < 2 and not any(op.name == BARRIER for op in ops(function)):
                 continue  # equal ops are one
-            blocks = [function.regions[0].blocks[0], *(op.regions[1].blocks[0] for op in loops)]
-            meeting = [
-                op.operation
-                for block in blocks
-                for op in block.operations
-                if op.operation.name in _MEETING and is_float(op.operation.operands[0])
-            ]
+            blocks = [function.regions[0].blocks[0]]
+            blocks += [op.regions[1].blocks[0] for op in split if op.name == "stablehlo.while"]
+            meeting = [op for block in blocks for op in _meeting(block)]
             if meeting:
                 copies = SameValues(function)
                 for op in meeting:
                     _meet(op, copies)
                 drop_unused(function)
+
+
+def _meeting(block: ir.Block) -> Iterator[ir.Operation]:
+    """The ops of a block, and of branches in it, where floats meet."""
+    for op in ops_of(block):
+        if op.name in _MEETING and is_float(op.operands[0]):
+            yield op
+        for region in op.regions if op.name in BRANCHES else ():
+            yield from _meeting(region.blocks[0])
 
 
 def _meet(op: ir.Operation, copies: SameValues) -> None:
@@ -87,7 +93,7 @@ class _Chosen:
         return self._made[value]
 
     def _again(self, value: ir.Value) -> ir.Value | None:
-        source = self._copies.written.get(value, value)
+        source = self._copies.behind(value, self._at)
         op = defining_op(source)
         if op is None:
             return None
@@ -101,7 +107,7 @@ class _Chosen:
         if not mapping:
             return None
         for v in used:
-            there = mapping.get(v) or self._here(v)
+            there = mapping.get(v) or self._here(v) or self._anew(v)
             if there is None:
                 return None
             mapping[v] = there
@@ -140,16 +146,28 @@ class _Chosen:
         equal = [] if number is None else self._copies.copies[number]
         return next((v for v in (value, *equal) if self._is_there(v)), None)
 
+    def _anew(self, value: ir.Value) -> ir.Value | None:
+        """An iota of another branch, made where the comparison stands."""
+        op = defining_op(value)
+        if op is None or op.name != "stablehlo.iota":
+            return None
+        with ir.InsertionPoint(self._at), op.location:
+            return clone_op(op, {}).results[0]
+
     def _is_there(self, value: ir.Value) -> bool:
         """Whether a value can be used where the comparison stands."""
         if value not in self._copies.order:
             return False
         block = value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block
-        assert self._at.parent is not None, "an op stands in a function"
-        outer = self._at.parent.operation
-        around = outer.block if outer.name == "stablehlo.while" else None
         place = self._copies.order.get(self._at.results[0], 0)
-        return block in (self._at.block, around) and self._copies.order[value] < place
+        return self._copies.order[value] < place and self._is_around(block)
+
+    def _is_around(self, block: ir.Block) -> bool:
+        """Whether the comparison is in a block, or in a region of an op there."""
+        op: ir.Operation = self._at
+        while op.block != block and op.parent is not None and op.parent.name != "func.func":
+            op = op.parent.operation
+        return op.block == block
 
 
 def _is_rounded(value: ir.Value) -> bool:

@@ -18,6 +18,7 @@ from shardc.ir.tensor_types import dtype_of, num_elements
 from shardc.ir.walk import block_terminator, body, defining_op, ops_of, walk
 from shardc.rules.allowed_factors import BARRIER
 
+BRANCHES = ("stablehlo.case", "stablehlo.if")
 # What `reduce_precision` leaves as it is; JAX marks with it what is kept for the way back.
 _FORMATS = {"float64": (11, 52), "float32": (8, 23), "bfloat16": (8, 7), "float16": (5, 10)}
 
@@ -50,14 +51,24 @@ class _Written(NamedTuple):
     trips: int
 
 
+class _Given(NamedTuple):
+    """What each branch of an op gives for one of its results, and what chooses among them."""
+
+    choice: tuple[int | None, int]  # number of the operand, number of branches
+    by_branch: list[ir.Value]
+
+
 class SameValues:
     """The numbers of values: those of copies are equal.
 
     In the body of a loop that touches row after row of stacks, a value stands for what it is where
-    row r is touched. So a row that one loop reads is what another has written there.
+    row r is touched. So a row that one loop reads is what another has written there. In a branch, a
+    value stands for what it is where the branch is chosen: there, ops with the same choice have
+    given what the same branch of theirs gives.
 
     Attributes:
-        number: of each value of the function, and of those in the bodies of its counting loops.
+        number: of each value of the function, and of those in the bodies of its counting loops and
+            in branches.
         order: a later value has a larger one.
         written: of rows that a loop reads what another loop has written there.
         copies: number -> its values but for what is handed on, in their order.
@@ -70,14 +81,50 @@ class SameValues:
         self.copies: dict[int, list[ir.Value]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._stacks: dict[int, _Written] = {}
+        self._given: dict[ir.Value, _Given] = {}
         self._whole: dict[int, tuple[int, ir.Type]] = {}  # of reshaped values what they were
         for p, argument in enumerate(body(function).arguments):
             self._name(argument, ("argument", p))
         for op in ops_of(body(function)):
-            self._number(op)
+            self._visit(op)
             found = row_loop(op) if op.name == "stablehlo.while" else None
             if found is not None:
                 self._enter(found)
+
+    def behind(self, value: ir.Value, at: ir.Operation) -> ir.Value:
+        """What a value is where `at` stands: what another loop has written, or what the branch has
+        given that was chosen like one around `at`."""
+        chosen = {}
+        inner, outer = at, at.parent
+        while outer is not None and (around := outer.operation).name != "func.func":
+            if around.name in BRANCHES:
+                number = [inner.block == region.blocks[0] for region in around.regions].index(True)
+                chosen[self._choice(around)] = number
+            inner, outer = around, around.parent
+        while True:
+            given = self._given.get(value)
+            if value in self.written:
+                value = self.written[value]
+            elif given is not None and given.choice in chosen and given.choice[0] is not None:
+                value = given.by_branch[chosen[given.choice]]
+            else:
+                return value
+
+    def _visit(self, op: ir.Operation) -> None:
+        """Numbers the results of an op, and what is in its branches."""
+        self._number(op)
+        if op.name not in BRANCHES:
+            return
+        blocks = [region.blocks[0] for region in op.regions]
+        for each in (each for block in blocks for each in ops_of(block)[:-1]):
+            self._visit(each)
+        given = zip(*(block_terminator(block).operands for block in blocks), strict=True)
+        for result, values in zip(op.results, given, strict=True):
+            self._given[result] = _Given(self._choice(op), list(values))
+
+    def _choice(self, op: ir.Operation) -> tuple[int | None, int]:
+        """Ops with equal ones choose alike; an index out of bounds takes the last branch."""
+        return self.number.get(op.operands[0]), len(op.regions)
 
     def _enter(self, found: RowLoop) -> None:
         """Numbers what is in the body of a loop."""
@@ -88,7 +135,7 @@ class SameValues:
             if len(op.results) == 1 and op.results[0] in found.reads:
                 self._read(op.results[0], op.operands[0], found)
             else:
-                self._number(op)
+                self._visit(op)
         for p, dim in found.writes.items():
             update = defining_op(block_terminator(found.body).operands[p])
             assert update is not None, "a carried stack is updated by an op"
