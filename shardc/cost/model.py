@@ -28,6 +28,7 @@ class CostModel:
         self.cluster = cluster
         self.device = device or cluster.device
         self._between: dict[tuple[Mesh, Mesh], Link] = {}
+        self._links: dict[Mesh, Links] = {}
 
     def on(self, mesh: Mesh) -> "CostModel":
         """The model for a mesh, at the pace of the island that holds it."""
@@ -43,7 +44,9 @@ class CostModel:
         Raises:
             ClusterError: SHARDC-101, the mesh does not fit the cluster.
         """
-        return axis_links(self.cluster, mesh)
+        if mesh not in self._links:
+            self._links[mesh] = axis_links(self.cluster, mesh)
+        return self._links[mesh]
 
     def sent_itemsizes(self, itemsize: int, sum_itemsize: int) -> tuple[int, int]:
         """Bytes in which an element, and an element of a partial sum, is sent.
