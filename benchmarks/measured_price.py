@@ -18,7 +18,7 @@ from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Asked, Collective, StageReport
 from shardc.planner.step_time import stage_times
 from shardc.schedule.registry import schedule_named
-from shardc.schedule.simulate import simulate
+from shardc.schedule.simulate import lengths
 from shardc.schedule.tasks import BACKWARD, FORWARD, Schedule, TaskGraph
 from shardc.schedule.times import durations
 from shardc.schedule.work import Work
@@ -156,13 +156,13 @@ class Runs:
             way = a % work.num_groups, b % work.num_groups
             sent_s = model.transfer_s(run.meshes[a], run.meshes[b], num_bytes)
             between[way] = max(between.get(way, 0.0), sent_s)
-        found = simulate(
+        _, makespan_s = lengths(
             *self._graph(run.schedule, work),
             durations(work, times),
             lambda need: between.get((need.source, need.target), 0.0),
             overlap=cluster.device.timing.transfers_overlap,
         )
-        return float(found.makespan_s) + cluster.device.timing.step_s
+        return float(makespan_s) + cluster.device.timing.step_s
 
     def _graph(self, name: str, work: Work) -> tuple[Schedule, TaskGraph]:
         if (name, work) not in self.graphs:

@@ -86,10 +86,12 @@ def lengths(
     schedule: Schedule,
     graph: TaskGraph,
     duration_s: Callable[[Task], Amount],
-    transfer_s: Amount = 0,
+    transfer_s: Amount | Callable[[Need], Amount] = 0,
+    *,
+    overlap: bool = True,
 ) -> tuple[Amount, Amount]:
     """(span_s, makespan_s) of `simulate`, without the cost of its other results."""
-    times = _timed(schedule, graph, duration_s, transfer_s, overlap=True, link=None)
+    times = _timed(schedule, graph, duration_s, transfer_s, overlap=overlap, link=None)
     makespan, span = _extent(schedule, times)
     return times.exact(span), times.exact(makespan)
 
