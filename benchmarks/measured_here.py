@@ -3,13 +3,13 @@
     python benchmarks/measured_here.py                          calibrates, then four programs
     python benchmarks/measured_here.py --cluster here.json --programs mlp,gpt -o FILE.json
 
-Each device has one thread. Of each program, more than 20 plans are made for the calibrated cluster:
-four ways to lay out parameters and batch (data, fsdp and Megatron's of `hand_made.py`, and
-shardc's own) in 1 to 8 microbatches, one device alone, and two stages under two schedules; and the
-plan of `shardc.jit` without options. All are compiled first, and then take turns: each runs once per
-round, so what else the machine does hits all alike. The fastest round of each plan counts. Of the
-pairs of plans whose measured times differ by over 10 %, the share in the predicted order; and the
-time of the plan chosen over the fastest one.
+Of each program, more than 20 plans are made for the calibrated cluster: four ways to lay out
+parameters and batch (data, fsdp and Megatron's of `hand_made.py`, and shardc's own) in 1 to 8
+microbatches, one device alone, and two stages under two schedules; and the plan of `shardc.jit`
+without options. All are compiled first, and then take turns: each runs once per round, so what else
+the machine does hits all alike. The fastest round of each plan counts. Of the pairs of plans whose
+measured times differ by over 10 %, the share in the predicted order; and the time of the plan
+chosen over the fastest one. XLA is asked for one thread per device, but its devices share a pool.
 """
 
 import argparse
@@ -24,13 +24,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-CORES = len(os.sched_getaffinity(0))
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["JAX_NUM_CPU_DEVICES"] = str(CORES)
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "")
-    + " --xla_cpu_multi_thread_eigen=false"
-)
+os.environ["JAX_NUM_CPU_DEVICES"] = str(len(os.sched_getaffinity(0)))
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +37,7 @@ from shardc.calibrate.measured_cluster import calibrate
 from shardc.cluster import Cluster
 from shardc.errors import ShardcError
 
+CORES = len(os.sched_getaffinity(0))
 SCALES = {"mlp": 5, "gpt": 3, "moe": 16, "conv": 4, "dlrm": 16}  # 50 ms a step and more
 APART = 1.1  # measured times of a pair that counts
 Row = dict[str, Any]
