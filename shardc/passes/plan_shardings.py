@@ -79,12 +79,31 @@ class PlanShardings(Pass):
     def apply(self, module: ir.Operation) -> None:
         cluster = Cluster.parse(self.cluster)
         placed = meshes(module)
-        # A stage may have nothing to do: a step without results.
-        by_stage: dict[int, list[ir.Operation]] = {
-            stage: [] for stage in range(get_int(module, NUM_STAGES) or 1)
-        }
-        for function in functions(module):
-            by_stage.setdefault(get_int(function, STAGE) or 0, []).append(function)
+        by_stage = _functions_by_stage(module)
+        problems, limits = self._problems(module, by_stage, placed, cluster)
+        solutions, made = self._solve(problems, limits, placed, cluster)
+        nothing = StageReport({}, 0, 0, 0, 0.0, 0.0)
+        for stage, built in problems.items():
+            chosen = built.shardings(solutions[stage].choice)
+            for function in by_stage[stage]:
+                write_shardings(function, chosen[symbol(function)])
+        module.attributes[CLUSTER] = data_attr(cluster)
+        reports = [made.get(stage, nothing) for stage in sorted(by_stage)]
+        module.attributes[STAGE_REPORTS] = data_attr(reports)
+
+    def _problems(
+        self,
+        module: ir.Operation,
+        by_stage: dict[int, list[ir.Operation]],
+        placed: dict[str, Mesh],
+        cluster: Cluster,
+    ) -> tuple[dict[int, StageProblem], dict[int, int]]:
+        """The problem of each stage that has functions, and the bytes that its devices have.
+
+        Raises:
+            PlanError: SHARDC-101, a stage has no mesh.
+            LimitError: some stages on the same devices cannot fit, whatever is chosen.
+        """
         building = StageProblems(
             module, len(by_stage), cluster, frozenset(self.ignored), self.late_sums
         )
@@ -104,14 +123,27 @@ class PlanShardings(Pass):
             limits[stage] = self.memory_limit or home.device.memory_bytes
             num_microbatches = len(microbatches_of(module, stage))
             stashes = self.stashes[stage] if self.stashes else num_microbatches
-            built = building.build(
+            problems[stage] = building.build(
                 stage, stage_functions, mesh, num_microbatches, stashes, limits[stage]
             )
-            problems[stage] = built
             beside = _beside(stage, problems, placed)
             least = sum(least_peak(problems[each].problem) for each in beside)
             if least > limits[stage]:  # at once: a search would find nothing
                 raise _of_stage(LimitError(limits[stage], None, least), stage, mesh)
+        return problems, limits
+
+    def _solve(
+        self,
+        problems: dict[int, StageProblem],
+        limits: dict[int, int],
+        placed: dict[str, Mesh],
+        cluster: Cluster,
+    ) -> tuple[dict[int, Solution], dict[int, StageReport]]:
+        """A choice for each stage and its report; equal stages are solved twice at most.
+
+        Raises:
+            LimitError: no choice that was found for a stage fits its devices.
+        """
         solutions: dict[int, Solution] = {}
         held: dict[int, int] = {}
         made: dict[int, StageReport] = {}
@@ -150,17 +182,7 @@ class PlanShardings(Pass):
             solutions[stage] = solution
             made[stage] = stage_report(built, solution, mesh, cluster)
             held[stage] = made[stage].peak_bytes
-        reports = []
-        for stage, stage_functions in sorted(by_stage.items()):
-            if stage not in problems:
-                reports.append(StageReport({}, 0, 0, 0, 0.0, 0.0))
-                continue
-            chosen = problems[stage].shardings(solutions[stage].choice)
-            for function in stage_functions:
-                write_shardings(function, chosen[symbol(function)])
-            reports.append(made[stage])
-        module.attributes[CLUSTER] = data_attr(cluster)
-        module.attributes[STAGE_REPORTS] = data_attr(reports)
+        return solutions, made
 
     def _known(
         self,
@@ -248,6 +270,16 @@ class PlanShardings(Pass):
             hint=[0] * (problem.num_nodes + len(room)),  # whole, or as asked for: always allowed
         )
         return replace(solution, choice=solution.choice[: problem.num_nodes])
+
+
+def _functions_by_stage(module: ir.Operation) -> dict[int, list[ir.Operation]]:
+    """The functions of each stage; a stage may have none, in a step without results."""
+    found: dict[int, list[ir.Operation]] = {
+        stage: [] for stage in range(get_int(module, NUM_STAGES) or 1)
+    }
+    for function in functions(module):
+        found.setdefault(get_int(function, STAGE) or 0, []).append(function)
+    return found
 
 
 def _beside(stage: int, stages: Iterable[int], placed: dict[str, Mesh]) -> list[int]:
