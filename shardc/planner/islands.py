@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
-import numpy as np
 
 from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
@@ -22,7 +21,7 @@ from shardc.planner.proposal import Proposal, by_use, proposal_of
 from shardc.planner.shapes import ShapeSearch
 from shardc.planner.split_cache import Splits
 from shardc.solver.interrupt import poll_between
-from shardc.solver.pipeline.stages import END, INSIDE, Line, Pipeline, Place, plan_stages
+from shardc.solver.pipeline.stages import INSIDE, Line, Pipeline, Place, plan_stages
 from shardc.solver.problem.problem import Floats
 
 MOST_ORDERED = 3  # islands that are tried in every order; more only in two orders
@@ -152,19 +151,16 @@ class IslandSearch:
     def _best(self, asked: Asked, below_s: float) -> Pipeline | None:
         """The best stages by current prices, if they are faster than `below_s`."""
         places, count = self._places(asked.order), asked.num_microbatches
-        after = dict(itertools.pairwise(asked.order))
 
         def stage_s(m: int, held: int) -> Floats:
             number, place = places[m]
             return self.prices[number].stage_s(place.size, count, held)
 
-        def send_s(m: int, end: int) -> Floats:
-            number, place = places[m]
-            if end != END:
-                return self.prices[number].send_s(place.size, end != INSIDE, count)
-            if number not in after:
-                return np.zeros(self.prices[number].num_layers)
-            return self._crossing_s(number, after[number], place.size, count)
+        def send_s(m: int, after: int, end: int) -> Floats:
+            (number, place), (following, theirs) = places[m], places[after]
+            if number != following:
+                return self._crossing_s(number, following, place.size, theirs.size, count)
+            return self.prices[number].send_s(place.size, theirs.size, end != INSIDE, count)
 
         line = Line(
             num_layers=self.prices[0].num_layers,
@@ -178,12 +174,11 @@ class IslandSearch:
         stages = None if self._options.stages == "auto" else self._options.stages
         return plan_stages(line, num_stages=stages, below_s=below_s)
 
-    def _crossing_s(self, number: int, following: int, size: int, count: int) -> Floats:
+    def _crossing_s(self, number: int, following: int, size: int, after: int, count: int) -> Floats:
         """As `StagePrices.send_s`, from the end of one island to the beginning of another."""
         behind, first = self._firsts[number + 1], self._firsts[following]
-        size_there = min(size, self.cluster.islands[following].num_devices)
         source = mesh_of((size,), range(behind - size, behind))
-        target = mesh_of((size_there,), range(first, first + size_there))
+        target = mesh_of((after,), range(first, first + after))
         return self.prices[number].sent_s(count, self._model, source, target)
 
     def _stages(

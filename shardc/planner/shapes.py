@@ -105,8 +105,7 @@ class ShapeSearch:
             if pipeline is None:
                 continue
             if rounds == 0 or pipeline.step_time_s > least_s * (1.0 + 1e-9):
-                again = max(rounds, 1)
-                heapq.heappush(queue, _entry(pipeline.step_time_s, number, key, again))
+                heapq.heappush(queue, _entry(pipeline.step_time_s, number, key, max(rounds, 1)))
                 continue
             if not self._is_settled(key, pipeline):
                 if not self._may_ask():
@@ -118,8 +117,7 @@ class ShapeSearch:
             if self._price(key, pipeline):
                 pipeline = self._best_that_fits(key, may_open)
                 if pipeline is not None:
-                    again = rounds + 1
-                    heapq.heappush(queue, _entry(pipeline.step_time_s, number, key, again))
+                    heapq.heappush(queue, _entry(pipeline.step_time_s, number, key, rounds + 1))
                 continue
             found.append(Found(key, pipeline))
             if key.num_stages == 1 and not self._ranking and self._is_fastest(key, pipeline):
@@ -178,7 +176,8 @@ class ShapeSearch:
         all_s = self.prices.least_s(key.size, count)
         least_s = all_s * (1.0 + (count - 1) / key.num_stages)
         if hops:
-            sent = [self.prices.send_s(key.size, crosses, count)[:-1] for crosses in (False, True)]
+            sizes = key.size, key.size
+            sent = [self.prices.send_s(*sizes, crosses, count)[:-1] for crosses in (False, True)]
             least_s += hops * float(np.min(sent))
         return least_s
 
@@ -210,7 +209,9 @@ class ShapeSearch:
             places=tuple(Place(size, 0, devices, per_node) for size in sizes),
             num_microbatches=count,
             stage_s=lambda m, held: self.prices.stage_s(sizes[m], count, held),
-            send_s=lambda m, end: self.prices.send_s(sizes[m], end != INSIDE, count),
+            send_s=lambda m, after, end: self.prices.send_s(
+                sizes[m], sizes[after], end != INSIDE, count
+            ),
             in_flight=lambda behind: self.prices.in_flight(name, behind, count),
         )
 

@@ -59,7 +59,7 @@ class StagePrices:
         self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
         self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
         self._of_points: dict[tuple[Mesh, int, int, int], tuple[Floats, Floats]] = {}
-        self._sent: dict[tuple[int, bool, int, int], Floats] = {}
+        self._sent: dict[tuple[int, int, bool, int, int], Floats] = {}
         self._ideal: dict[int, float] = {}  # kind -> seconds of a step on one device
         often = Counter(costs.layers.samples).most_common()
         covered = [sum(n for _, n in often[:k]) for k in range(len(often))]
@@ -306,28 +306,25 @@ class StagePrices:
         fits = np.isfinite(seconds)
         return np.where(fits, share * looser_s + (1 - share) * np.where(fits, seconds, 0.0), np.inf)
 
-    def send_s(self, size: int, crosses: bool, count: int) -> Floats:
-        """Per last layer of a stage, the seconds to send a microbatch to the next stage and
-        its gradient back.
+    def send_s(self, size: int, after: int, crosses: bool, count: int) -> Floats:
+        """Per last layer of a stage, the seconds to send a microbatch to the next stage, on
+        `after` devices, and its gradient back.
 
         Args:
             crosses: the stage ends where a node ends.
         """
         known = self._counts_known(count)
-        key = size, crosses, count, known
+        key = size, after, crosses, count, known
         if key not in self._sent:
-            self._sent[key] = self._transfers_s(size, crosses, known, known / count)
+            per_node = self.cluster.num_devices_per_node
+            start = 0 if not crosses or size >= per_node else per_node - size
+            middle = start + size
+            self._sent[key] = np.zeros(self.num_layers)  # without room for both
+            if middle + after <= self.cluster.num_devices:
+                a = mesh_of((size,), range(start, middle))
+                b = mesh_of((after,), range(middle, middle + after))
+                self._sent[key] = self.sent_s(count, CostModel(self.cluster), a, b)
         return self._sent[key]
-
-    def _transfers_s(self, size: int, crosses: bool, known: int, ratio: float) -> Floats:
-        """`send_s` for the bytes sent in `known` microbatches, times `ratio`."""
-        per_node, devices = self.cluster.num_devices_per_node, self.cluster.num_devices
-        size = min(size, max(devices // 2, 1))
-        start = 0 if not crosses or size >= per_node else per_node - size
-        if start + 2 * size > devices:
-            return np.zeros(self.num_layers)
-        a, b = (mesh_of((size,), range(d, d + size)) for d in (start, start + size))
-        return self._between_s(CostModel(self.cluster), a, b, known, ratio)
 
     def sent_s(self, count: int, model: CostModel, source: Mesh, target: Mesh) -> Floats:
         """`send_s` between two meshes of any cluster."""

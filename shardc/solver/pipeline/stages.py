@@ -49,8 +49,8 @@ class Line:
         num_microbatches: that pass each stage.
         stage_s: (place, microbatches in flight) -> [first layer, last layer] seconds of a
             microbatch, forward and backward; inf: it does not fit.
-        send_s: (place, `INSIDE`, `HOST` or `END`) -> per last layer, the seconds to send a
-            microbatch to the next stage and its gradient back.
+        send_s: (place, the next stage's, `INSIDE`, `HOST` or `END`) -> per last layer, the seconds
+            to send a microbatch to the next stage and its gradient back.
         in_flight: number of later stages -> the most microbatches that a stage holds.
     """
 
@@ -59,7 +59,7 @@ class Line:
     places: tuple[Place, ...]
     num_microbatches: int
     stage_s: Callable[[int, int], Floats]
-    send_s: Callable[[int, int], Floats]
+    send_s: Callable[[int, int, int], Floats]
     in_flight: Callable[[int], int]
 
 
@@ -145,36 +145,38 @@ class _Table:
         """The shortest round trip of any pipeline whose period is at most `bound_s`."""
         line = self.line
         num_layers, devices = line.num_layers, self.devices
-        ahead = np.full((num_layers + 1, devices + 1), np.inf)
-        ahead[num_layers, 0] = 0.0
-        picks: list[npt.NDArray[np.int64]] = []
-        best_s, best_count = math.inf, 0
+        # [place of the first stage, first layer, devices] of the least round trip of some stages.
+        shape = len(self.sizes), num_layers + 1, devices + 1
+        number = np.min_scalar_type(-len(self.sizes) * num_layers)
+        ahead = np.full(shape, np.inf)
+        ahead[0, num_layers, 0] = 0.0
+        picks: list[npt.NDArray[np.signedinteger]] = []
+        best_s, best_count, first = math.inf, 0, 0
         for count in range(1, self.most + 1):
             in_flight = line.in_flight(count - 1)
             longest_s = bound_s * in_flight * (1.0 + 1e-12)
-            best = np.full((num_layers + 1, devices + 1), np.inf)
-            pick = np.full((num_layers + 1, devices + 1), -1)
+            best, pick = np.full(shape, np.inf), np.full(shape, -1, number)
+            filled = np.flatnonzero(np.isfinite(ahead).any(axis=(0, 1)))
             for m, size in enumerate(self.sizes):
-                columns = np.flatnonzero(np.isfinite(ahead).any(axis=0))
+                columns = filled
                 columns = columns[columns + size <= devices]
                 columns = columns[[self._placeable(m, int(d) + size) for d in columns]]
                 if not len(columns):
                     continue
                 stage_s = line.stage_s(m, in_flight)
                 stage_s = np.where(stage_s <= bound_s, stage_s, np.inf)
-                rest = ahead[1:, columns] + self._send(m, columns, bound_s)
+                rest, after = self._rest(m, columns, ahead[:, 1:, columns], bound_s)
                 trips, lasts = self._join(stage_s, rest)
                 trips[trips > longest_s] = np.inf
-                here = best[:num_layers, columns + size]
-                better = trips < here
-                best[:num_layers, columns + size] = np.where(better, trips, here)
-                chosen = pick[:num_layers, columns + size]
-                pick[:num_layers, columns + size] = np.where(better, m * num_layers + lasts, chosen)
+                best[m, :num_layers, columns + size] = trips.T
+                nexts = after[lasts, np.arange(len(columns))]
+                pick[m, :num_layers, columns + size] = (nexts * num_layers + lasts).T
             ahead = best
             picks.append(pick)
-            if ahead[0, devices] < best_s and self.num_stages in (None, count):
-                best_s, best_count = float(ahead[0, devices]), count
-        return self._pipeline(picks, best_count, best_s) if best_count else None
+            if ahead[:, 0, devices].min() < best_s and self.num_stages in (None, count):
+                best_s, best_count = float(ahead[:, 0, devices].min()), count
+                first = int(ahead[:, 0, devices].argmin())
+        return self._pipeline(picks, best_count, first, best_s) if best_count else None
 
     @staticmethod
     def _join(stage_s: Floats, rest: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
@@ -189,16 +191,25 @@ class _Table:
             trips[start : start + rows] = part.min(axis=1)
         return trips, lasts
 
-    def _send(
-        self, m: int, columns: npt.NDArray[np.int64], bound_s: float
-    ) -> npt.NDArray[np.float64]:
-        """[last layer, later devices] seconds there and back; 0 after the last layer."""
+    def _rest(
+        self, m: int, columns: npt.NDArray[np.int64], ahead: Floats, bound_s: float
+    ) -> tuple[Floats, npt.NDArray[np.int64]]:
+        """[last layer, later devices]: least seconds there and back plus `ahead` over all places
+        of the next stage, and its argmin; nothing is sent after the last layer."""
         ends = np.array([self._end(m, int(d)) for d in columns])
-        tables = np.stack([self.line.send_s(m, end) for end in (INSIDE, HOST, END)], axis=1)
-        sent = tables[:, ends]
-        sent = np.where(sent / 2 <= bound_s, sent, np.inf)
-        sent[-1] = 0.0
-        return sent
+        rest = np.full(ahead.shape[1:], np.inf)
+        after = np.zeros(rest.shape, np.int64)
+        for place, theirs in enumerate(ahead):
+            if not np.isfinite(theirs).any():
+                continue
+            tables = [self.line.send_s(m, place, end) for end in (INSIDE, HOST, END)]
+            sent = np.stack(tables, axis=1)[:, ends]
+            sent = np.where(sent / 2 <= bound_s, sent, np.inf)
+            sent[-1] = 0.0
+            better = theirs + sent < rest
+            rest = np.where(better, theirs + sent, rest)
+            after[better] = place
+        return rest, after
 
     def _end(self, m: int, behind: int) -> int:
         """How a stage ends that is followed by the last `behind` devices."""
@@ -215,22 +226,24 @@ class _Table:
         inside = (start - place.first) % place.host
         return inside + place.size <= place.host or (inside == 0 and place.size % place.host == 0)
 
-    def _pipeline(self, picks: list[npt.NDArray[np.int64]], count: int, trip_s: float) -> Pipeline:
+    def _pipeline(
+        self, picks: list[npt.NDArray[np.signedinteger]], count: int, m: int, trip_s: float
+    ) -> Pipeline:
         line = self.line
         stages: list[tuple[int, int, int]] = []
         layer, left, period_s, ahead_s = 0, self.devices, 0.0, 0.0
         trips, places = [], []
         for stage in range(count, 0, -1):
-            m, last = divmod(int(picks[stage - 1][layer, left]), line.num_layers)
+            after, last = divmod(int(picks[stage - 1][m, layer, left]), line.num_layers)
             left -= self.sizes[m]
             own_s = float(line.stage_s(m, line.in_flight(stage - 1))[layer, last])
             sent_s = 0.0
             if stage > 1:
-                sent_s = float(line.send_s(m, self._end(m, left))[last])
+                sent_s = float(line.send_s(m, after, self._end(m, left))[last])
             trips.append((own_s, sent_s))
             stages.append((layer, last, line.places[m].size))
             places.append(m)
-            layer = last + 1
+            layer, m = last + 1, after
         for behind, (own_s, sent_s) in enumerate(reversed(trips)):
             ahead_s += own_s + sent_s
             period_s = max(period_s, own_s, sent_s / 2, ahead_s / line.in_flight(behind))

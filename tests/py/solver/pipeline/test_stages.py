@@ -18,7 +18,7 @@ class Case:
 
     Attributes:
         seconds, state, stash: [place, layer].
-        send: [place, how the stage ends, layer].
+        send: [place, place of the next stage, how the stage ends, layer].
     """
 
     num_layers: int
@@ -51,7 +51,7 @@ class Case:
             tuple(self.places),
             self.num_microbatches,
             self.stage_s,
-            lambda m, end: self.send[m, end],
+            lambda m, after, end: self.send[m, after, end],
             self.in_flight,
         )
         return plan_stages(line, num_stages=self.num_stages, below_s=below_s)
@@ -60,16 +60,16 @@ class Case:
         """Round trip of the first microbatch, and the period for each of the others."""
         bounds = list(itertools.pairwise([0, *cuts, self.num_layers]))
         trip_s = period_s = 0.0
-        end = self.num_devices
+        end, after = self.num_devices, 0
         for behind, ((a, b), m) in enumerate(reversed(list(zip(bounds, meshes, strict=True)))):
             own_s = self.stage_s(m, self.in_flight(behind))[a, b - 1]
             place = self.places[m]
             ends = HOST if (end - place.first) % place.host == 0 else INSIDE
             ends = END if end == place.end else ends
-            sent_s = self.send[m, ends, b - 1] if behind else 0.0
+            sent_s = self.send[m, after, ends, b - 1] if behind else 0.0
             trip_s += own_s + sent_s
             period_s = max(period_s, own_s, sent_s / 2, trip_s / self.in_flight(behind))
-            end -= place.size
+            end, after = end - place.size, m
         if trip_s == math.inf:
             return math.inf
         return trip_s + (self.num_microbatches - 1) * period_s
@@ -118,7 +118,8 @@ def cases(draw: st.DrawFn) -> Case:
         rng.integers(0, 5, shape) * 1.0,
         rng.integers(0, 3, shape) * 1.0,
         draw(st.sampled_from([math.inf, 20.0, 10.0, 5.0])),
-        rng.integers(0, 6, (len(places), 3, num_layers)) * draw(st.sampled_from([0.0, 0.5, 2.0])),
+        rng.integers(0, 6, (len(places), len(places), 3, num_layers))
+        * draw(st.sampled_from([0.0, 0.5, 2.0])),
         draw(st.booleans()),
         draw(st.one_of(st.none(), st.integers(1, num_layers))),
     )
@@ -160,7 +161,7 @@ def even(num_microbatches: int, send_s: float, in_flight: int | None = None) -> 
         tuple(Place(size, 0, 8, 8) for size in (1, 2, 4, 8)),
         num_microbatches,
         lambda m, held: layers / 1.6**m,
-        lambda m, end: np.full(8, send_s),
+        lambda m, after, end: np.full(8, send_s),
         lambda behind: min(behind + 1, num_microbatches) if in_flight is None else in_flight,
     )
     found = plan_stages(line)
@@ -182,7 +183,7 @@ def test_round_trips_count_where_few_microbatches_are_in_flight() -> None:
 def refused(num_layers: int, num_devices: int, size: int, limit: float, asked: int | None) -> bool:
     """Whether layers that hold 2 bytes each fill no devices in stages of one size."""
     ones = np.ones((1, num_layers))
-    places, send = [Place(size, 0, num_devices, 8)], np.zeros((1, 3, num_layers))
+    places, send = [Place(size, 0, num_devices, 8)], np.zeros((1, 1, 3, num_layers))
     case = Case(num_layers, num_devices, places, 1, ones, ones, ones, limit, send, True, asked)
     return case.plan() is None
 
