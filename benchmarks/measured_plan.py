@@ -86,8 +86,10 @@ class Asks:
 
     Attributes:
         asked: of each stage, by kind of function.
-        sent: (from, to, bytes) between neighbours in each microbatch, over all devices of the one:
-            each sends all that it holds, as Megatron's do.
+        sent: (from, to, bytes) between neighbours in each microbatch, each byte once: tensor ranks
+            hold the same and send a share each, which the receivers gather. Sources: Narayanan et
+            al., SC 2021, 4.1 (scatter/gather); DeepSpeed, runtime/pipe/engine.py
+            (pipe_partitioned, on by default); Alpa, OSDI 2022, section 6 (local all-gather).
         kept: by each device of a stage from a forward to its backward, in bytes.
     """
 
@@ -146,9 +148,7 @@ def asks(found: Candidate) -> Asks:
         for spec in each.args:
             source, held = made.get(spec.value, (each.stage, spec))
             if spec.per_microbatch and source != each.stage:
-                mesh = found.shape.meshes[source]
-                copies = len(mesh.device_ids) // mesh.num_shards(held.sharding.axes)
-                sent[source, each.stage, spec.value] = held.num_bytes * copies
+                sent[source, each.stage, spec.value] = held.num_bytes
     ways: dict[tuple[int, int], int] = {}
     for (source, target, _), num_bytes in sent.items():
         ways[source, target] = ways.get((source, target), 0) + num_bytes
