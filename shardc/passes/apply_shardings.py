@@ -1,5 +1,6 @@
 """Write the shardings of a saved plan into the module."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -7,16 +8,21 @@ from jax.extend.mlir import ir
 
 from shardc.cluster import Cluster
 from shardc.errors import PlanError
-from shardc.ir.attributes import CLUSTER, data_attr
+from shardc.ir.attributes import CLUSTER, STAGE, data_attr, get_int
 from shardc.ir.pass_manager import Pass
-from shardc.ir.walk import functions, symbol
+from shardc.ir.shardings import meshes
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import body, functions, planned_ops, symbol, terminator
 from shardc.plan.decisions import FunctionSharding
+from shardc.plan.layout import Mesh, TensorSharding
 from shardc.rewrite.local.planned_shardings import write_shardings
 
 
 @dataclass(frozen=True)
 class ApplyShardings(Pass):
     """Writes the same attributes as shardc-plan-shardings, from earlier decisions.
+
+    Plan files are edited by hand: a sharding that does not fit the value or the mesh is refused.
 
     Options:
         shardings: JSON of `Plan.shardings`: function name -> its FunctionSharding.
@@ -37,6 +43,7 @@ class ApplyShardings(Pass):
             ) from error
         if self.cluster:
             module.attributes[CLUSTER] = data_attr(Cluster.parse(self.cluster))
+        known = meshes(module)
         for function in functions(module):
             name = symbol(function)
             if name not in planned:
@@ -45,3 +52,47 @@ class ApplyShardings(Pass):
                     help="plan again: this plan was made for another version of the program",
                 )
             write_shardings(function, planned[name])
+            _check_fit(function, planned[name], known[f"stage{get_int(function, STAGE) or 0}"])
+
+
+def _check_fit(function: ir.Operation, planned: FunctionSharding, mesh: Mesh) -> None:
+    """Raises PlanError (SHARDC-200) if a sharding cannot be one of its value on the mesh."""
+    place = f"@{symbol(function)}"
+    _check_values(body(function).arguments, planned.arguments, mesh, f"argument {{}} of {place}")
+    _check_values(terminator(function).operands, planned.results, mesh, f"result {{}} of {place}")
+    for op, chosen in zip(planned_ops(function), planned.ops, strict=True):
+        name = f"'{op.name}' in {place}"
+        _check_values(op.operands, chosen.operands, mesh, f"operand {{}} of {name}")
+        _check_values(op.results, chosen.results, mesh, f"result {{}} of {name}")
+        _check_axes(chosen.reduce_axes, mesh, name)
+
+
+def _check_values(
+    values: Sequence[ir.Value], shardings: Sequence[TensorSharding], mesh: Mesh, what: str
+) -> None:
+    for n, (value, sharding) in enumerate(zip(values, shardings, strict=True)):
+        _check_axes((*sharding.axes, *sharding.unreduced), mesh, what.format(n))
+        shape = shape_of(value)
+        if len(sharding.dims) != len(shape):
+            raise _unfit(
+                f"the plan has {len(sharding.dims)} dims for {what.format(n)}, which has"
+                f" {len(shape)}"
+            )
+        for size, axes in zip(shape, sharding.dims, strict=True):
+            if size % mesh.num_shards(axes):
+                raise _unfit(
+                    f"a dim of {size} of {what.format(n)} does not divide into"
+                    f" {mesh.num_shards(axes)} shards ({', '.join(axes)})"
+                )
+
+
+def _check_axes(axes: Sequence[str], mesh: Mesh, what: str) -> None:
+    for n, axis in enumerate(axes):
+        if axis not in dict(mesh.axes):
+            raise _unfit(f"the plan uses the axis '{axis}' for {what}, and its mesh has none")
+        if axis in axes[:n]:
+            raise _unfit(f"the plan uses the axis '{axis}' twice for {what}")
+
+
+def _unfit(message: str) -> PlanError:
+    return PlanError(message, help="plan again, or correct the plan file")
