@@ -1,9 +1,11 @@
 """Runs families of schedules on programs of several kinds, beside `jax.jit`, on 8 virtual devices.
 
     python -m benchmarks.schedules [--family zb-v ...] [--program gpt8 ...] [--out FILE]
+                                   [--cache FOLDER]
 
 One line per pair: the largest error of a leaf in float64, or the refusal; and what is predicted.
-What families share is compiled once (by JAX's cache). --out appends rows of JSON.
+What families share is compiled once, by JAX's cache; --cache keeps it for the next run, so that
+the families can be run in parts. --out appends rows of JSON.
 Ends with 1 if a pair differs by more than 1e-9 of a leaf's largest magnitude.
 """
 
@@ -115,11 +117,12 @@ def main() -> int:
     parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--microbatches", type=int, default=4)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--cache", type=Path)
     asked = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", 8)
     jax.config.update("jax_enable_x64", True)
-    with tempfile.TemporaryDirectory() as folder:
-        jax.config.update("jax_compilation_cache_dir", folder)
+    with tempfile.TemporaryDirectory() as passing:
+        jax.config.update("jax_compilation_cache_dir", str(asked.cache or passing))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         pairs = itertools.product(asked.program, asked.family)
