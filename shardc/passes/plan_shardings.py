@@ -313,6 +313,7 @@ def _digest(built: StageProblem) -> str:
     """Equal digests mean equal problems, but for what their values hold."""
     digest = hashlib.sha256()
     problem = built.problem
+    digest.update(repr(list(map(len, problem.costs))).encode())
     for array in problem.costs:
         digest.update(array.tobytes())
     tables = {id(table): table for table in problem.edge_costs}

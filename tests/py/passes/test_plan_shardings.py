@@ -1,6 +1,7 @@
 """What a stage holds stays within the limit, what its reshards hold included."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +20,13 @@ from shardc.ir.walk import functions
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import NORMALIZE
-from shardc.passes.plan_shardings import PlanShardings
+from shardc.passes.plan_shardings import PlanShardings, _digest
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import StageReport
+from shardc.solver.problem.problem import Problem
 from shardc.solver.solve import LimitError
 from tests.py.analysis.shardings.planned_programs import cluster, outlined
 
@@ -160,3 +162,12 @@ def test_equal_stages_under_a_limit_are_solved_twice_at_most(monkeypatch, eight_
         assert count <= 5
         assert all(r.peak_bytes <= limit and r.lower_bound <= r.objective for r in reports)
         assert all(r.lower_bound > 0.9 * r.objective for r in reports)
+
+
+def test_stages_of_other_numbers_of_strategies_are_not_equal():
+    def stage(*strategies):
+        problem = Problem([np.zeros(count) for count in strategies], intervals=[(0, 1)] * 2)
+        return SimpleNamespace(problem=problem, edge_reshards=())
+
+    assert _digest(stage(1, 2)) != _digest(stage(2, 1))
+    assert _digest(stage(1, 2)) == _digest(stage(1, 2))
