@@ -20,7 +20,7 @@ HEAD = """\
 Every error that a user can cause has a stable code and says what is wrong, in the user's own names
 and numbers, where, and what to do:
 
-    error[SHARDC-142]: the batch dim of argument 1 (x, size 30) does not divide into 8 microbatches
+    error[SHARDC-142]: the batch dim of argument 'x', size 30, does not divide into 8 microbatches
       --> train.py:41
     help: use microbatches=6 or 10, or pad the batch to 32
 

@@ -149,7 +149,7 @@ def describe(module: ir.Module) -> tuple[tuple[Argument, ...], tuple[Result, ...
     arguments = []
     for i, (value, attrs) in enumerate(zip(body(main).arguments, arg_attrs(main), strict=True)):
         name = str(ir.StringAttr(attrs[NAME]).value) if NAME in attrs else f"argument {i}"
-        shape, dtype = _tensor(value.type, f"argument {i} ('{name}')", place)
+        shape, dtype = _tensor(value.type, f"argument '{name}'", place)
         alias = int(ir.IntegerAttr(attrs[_ALIAS]).value) if _ALIAS in attrs else None
         donated = alias is not None or _DONOR in attrs
         kind = _memory_kind(attrs)

@@ -62,7 +62,7 @@ class AdoptShardings(Pass):
         for n, (value, each) in enumerate(zip(body(main).arguments, attrs, strict=True)):
             if SHARDING in each:
                 each[SHARDING] = adopter.adopted(
-                    each[SHARDING], value, f"argument {n} ('{names[n]}')", main
+                    each[SHARDING], value, f"argument '{names[n]}'", main
                 )
         set_arg_attrs(main, attrs)
         for op in walk(main):

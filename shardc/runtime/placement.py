@@ -12,19 +12,19 @@ from shardc.plan.executable import ArgumentSpec
 from shardc.runtime.transfers import Transfers
 
 
-def checked_array(i: int, argument: ArgumentSpec, value: Any) -> Any:
+def checked_array(argument: ArgumentSpec, value: Any) -> Any:
     """`value` as an array of the declared type; a NumPy array is copied.
 
     JAX on CPU may use a NumPy array's memory instead of copying it (jax 0.12 does so even with
     may_alias=False), while the user may write to it as soon as the step returns.
 
     Raises:
-        InputError: SHARDC-262, argument number `i` is gone; 263, it has another shape or dtype.
+        InputError: SHARDC-262, the argument is gone; 263, it has another shape or dtype.
     """
     wanted = np.dtype(argument.dtype)
     if isinstance(value, jax.Array):
         if value.is_deleted():
-            raise _is_gone(i, argument.name)
+            raise _is_gone(argument.name)
         dtype = value.dtype
     elif isinstance(value, np.ndarray | np.generic):
         dtype = jax.dtypes.canonicalize_dtype(value.dtype)
@@ -34,8 +34,8 @@ def checked_array(i: int, argument: ArgumentSpec, value: Any) -> Any:
         dtype = value.dtype
     if value.shape != argument.shape or dtype != wanted:
         raise InputError(
-            f"argument {i} ('{argument.name}') is {dtype}{list(value.shape)}; the step was"
-            f" compiled for {argument.dtype}{list(argument.shape)}",
+            f"argument '{argument.name}' is {dtype}{list(value.shape)}; the step was compiled"
+            f" for {argument.dtype}{list(argument.shape)}",
             help="lower, plan and compile again for these types",
             code="SHARDC-263",
         )
@@ -61,7 +61,7 @@ def check_usable(arguments: Sequence[UserArgument], values: Sequence[Any]) -> No
     for i, value in enumerate(values):
         if isinstance(value, jax.Array):
             if value.is_deleted():
-                raise _is_gone(i, arguments[i].name)
+                raise _is_gone(arguments[i].name)
             if not jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
                 arrays[i] = value
     check_donated_once(arguments, arrays)
@@ -83,16 +83,16 @@ def check_donated_once(
             j = first.setdefault(key, i)
             if j != i and (arguments[i].donated or arguments[j].donated):
                 raise InputError(
-                    f"the same array is passed as argument {j} ('{arguments[j].name}')"
-                    f" and as argument {i} ('{arguments[i].name}'), and it is donated",
+                    f"the same array is passed as argument '{arguments[j].name}' and as argument"
+                    f" '{arguments[i].name}', and it is donated",
                     help="pass a copy for one of them, or do not donate",
                     code="SHARDC-264",
                 )
 
 
-def _is_gone(i: int, name: str) -> InputError:
+def _is_gone(name: str) -> InputError:
     return InputError(
-        f"argument {i} ('{name}') is gone: it was donated by an earlier call, or deleted",
+        f"argument '{name}' is gone: it was donated by an earlier call, or deleted",
         help="use the result of the call it was donated to, or pass a copy",
         code="SHARDC-262",
     )
@@ -146,7 +146,7 @@ class ArgumentPlacer:
         waiting: list[tuple[int, Any, NamedSharding]] = []
         known = [self._accepted[i] for i in self._donated]
         for i, value in enumerate(values):
-            own = checked_array(i, self._arguments[i], value)
+            own = checked_array(self._arguments[i], value)
             target = self._shardings[i]
             if target is None:
                 placed.append(None)

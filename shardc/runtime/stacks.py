@@ -196,7 +196,7 @@ class Stacks:
         found = [*values, *[None] * (len(self._arguments) - len(values))]
         known: dict[tuple[int, tuple[int, ...]], list[Any]] = {}
         for i, (positions, stack) in self._taken.items():
-            whole = checked_array(i, self._specs[i], values[i])
+            whole = checked_array(self._specs[i], values[i])
             key = (id(values[i]), (stack.dim, *stack.ends))
             if key not in known:
                 known[key] = stack.take_apart(whole)

@@ -1,6 +1,6 @@
 // RUN: shardc-opt %s --passes=shardc-adopt-shardings --split-input-file --verify-diagnostics
 // RUN: not shardc-opt %s --passes=shardc-adopt-shardings --split-input-file 2>&1 | filecheck %s
-// CHECK:      error[SHARDC-203]: argument 0 ('argument 0') of shape (6,) is to be split over x in dim 0, and 6 does not divide into 4 parts
+// CHECK:      error[SHARDC-203]: argument 'argument 0' of shape (6,) is to be split over x in dim 0, and 6 does not divide into 4 parts
 // CHECK-NEXT: --> {{.*}}adopt_shardings_failure.mlir:9
 // CHECK-NEXT: help: shard another dim, or make its size a multiple of 4
 

@@ -261,10 +261,11 @@ def _not_divisible(function: ir.Operation, flow: BatchFlow, count: int) -> Micro
     if a is not None:
         size = (shapes[a] or ())[flow.batch_args[a]]
         padded = -(-size // count) * count
+        name = argument_names(function)[a]
         return MicrobatchRefusal(
             RefusalReason.INDIVISIBLE,
-            f"the batch dim of argument {a} ('{argument_names(function)[a]}', size {size})"
-            f" does not divide into {count} microbatches",
+            f"the batch dim of argument '{name}', size {size}, does not divide into {count}"
+            " microbatches",
             where=where_used(body(function).arguments[a]),
             help=f"{use}, or pad the batch to {padded}",
             others=flow.numbers,

@@ -55,7 +55,7 @@ def uneven_parts(split_module: ir.Operation, others: tuple[int, ...]) -> Microba
     function, count = main_function(split_module), get_int(split_module, NUM_MICROBATCHES)
     names, attrs = argument_names(function), arg_attrs(function)
     asked = [
-        (read_user_sharding(attrs[n][SHARDING]), value, f"argument {n} ('{names[n]}')", function)
+        (read_user_sharding(attrs[n][SHARDING]), value, f"argument '{names[n]}'", function)
         for n, value in enumerate(body(function).arguments)
         if SHARDING in attrs[n]
     ] + [

@@ -45,7 +45,7 @@ class Agreement:
         for i, name in enumerate(names):
             if first[_SIZE * i : _SIZE * (i + 1)] != own[_SIZE * i : _SIZE * (i + 1)]:
                 raise InputError(
-                    f"argument {i} ('{name}') differs between rank {self._coordination.rank} and"
+                    f"argument '{name}' differs between rank {self._coordination.rank} and"
                     f" rank 0 in step {step}: {_said(values[i])} here",
                     help="pass the same numbers on all processes; rows that differ from process to"
                     " process are one array: jax.make_array_from_process_local_data("

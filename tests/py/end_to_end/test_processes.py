@@ -55,7 +55,7 @@ def test_plans_give_the_numbers_of_jax_jit_and_what_differs_on_one_rank_is_refus
         )
         assert done.stdout.count(said) == 2, what
     assert done.returncode == 1
-    assert "SHARDC-282]: argument 4 ('state['n']') differs between rank 1" in done.stderr
+    assert "SHARDC-282]: argument 'state['n']' differs between rank 1" in done.stderr
     assert "shardc: rank 0 ends: rank 1 failed: InputError" in done.stderr
     done = launch(4, 1, tmp_path, *ON_FOUR, limit=30, script=PLANS)
     assert done.returncode == 0, done.stderr[-3000:]

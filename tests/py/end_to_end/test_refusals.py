@@ -57,7 +57,7 @@ def test_batch_norm_runs_with_one_microbatch_and_names_its_op_and_line() -> None
 def test_batch_that_does_not_divide_is_cut_as_far_as_possible(
     rows: int, possible: int, stages: int
 ) -> None:
-    instead = f"{possible} microbatch(es)? instead of 4: the batch dim of argument .*'batch.*size"
+    instead = f"{possible} microbatch(es)? instead of 4: the batch dim of argument 'batch.*', size"
     with pytest.warns(shardc.RequestWarning, match=rf"{instead} {rows}.*\(programs\.py:\d+"):
         made = plan(build("mlp", batch=rows), microbatches=4, stages=stages, mesh=(2,))
     assert (made.num_stages, made.num_microbatches) == (stages, possible)

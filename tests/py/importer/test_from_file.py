@@ -172,7 +172,7 @@ REFUSED = {
     "dynamic argument": (
         "SHARDC-124",
         main("tensor<?xf32>", "%r = stablehlo.sine %a : tensor<?xf32>", "tensor<?xf32>"),
-        r"argument 0 .* is a tensor<\?xf32>",
+        r"argument 'argument 0' is a tensor<\?xf32>",
     ),
     "unranked": (
         "SHARDC-124",
