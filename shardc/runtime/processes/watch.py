@@ -193,6 +193,7 @@ class Watch:
         needed_s = 0.0 if self._needs_s is None else now - self._needs_s
         for rank, seen in self._seen.items():
             quiet_s = now - seen.since_s
+            lag_s = 0.0 if seen.behind_s is None else now - seen.behind_s
             if seen.state == "absent":
                 missed_s = min(quiet_s, max(waited_s, needed_s))
                 if missed_s > silence_s:
@@ -205,11 +206,11 @@ class Watch:
                 is_missed = seen.reached.devices and seen.reached.points < self._reached.points
                 if is_missed or (not seen.reached.devices and waited_s > 2 * self._interval_s):
                     return f"rank {rank} ended before it had {_next(seen.reached, self._reached)}"
-            elif quiet_s > silence_s:
+            elif quiet_s > (silence_s / 2 if lag_s > silence_s else silence_s):
                 return f"rank {rank} is dead or stopped: no sign of it for {quiet_s:.0f} s"
-            elif seen.behind_s is not None and now - seen.behind_s > silence_s:
+            elif lag_s > silence_s:
                 what = _next(seen.reached, self._reached)
-                return f"rank {rank} has not {what} for {now - seen.behind_s:.0f} s; others have"
+                return f"rank {rank} has not {what} for {lag_s:.0f} s; others have"
         return None
 
     def _guard(self) -> None:

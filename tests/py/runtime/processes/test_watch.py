@@ -69,6 +69,14 @@ def test_a_process_that_begins_no_step_is_slow(clock):
     assert heard(clock, one, other) is None
 
 
+def test_a_process_that_lags_and_then_falls_silent_is_dead_or_stopped(clock):
+    one, other = pair(clock)
+    one.begin_step()
+    assert heard(clock, one, other, times=4) is None
+    assert heard(clock, one, times=6) is None
+    assert heard(clock, one, times=2) == "rank 1 is dead or stopped: no sign of it for 8 s"
+
+
 def test_a_process_that_does_not_come_to_the_plan_of_the_others_is_named(clock):
     one, other = pair(clock)
     one.begin_plan()
