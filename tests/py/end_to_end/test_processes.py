@@ -28,7 +28,7 @@ FAULTS = {
     "stop:1:2": "shardc: rank 0 ends: rank 1 is dead or stopped",
     "kill:0:compile": "shardc launch: a process failed (rank 0: -9",
     "interrupt:1:2": "shardc: rank 0 ends: rank 1 failed: KeyboardInterrupt",
-    "unreceived:1:": "shardc: rank 0 ends: rank 1 failed: ShardcError: error[SHARDC-266]",
+    "unreceived:1:": "ShardcError: error[SHARDC-266]",
     "sleep:1:launch": "shardc: rank 0 ends: rank 1 is missing",
     "sleep:0:start": "shardc: rank 1 ends: rank 0 has not come to where all agree on a plan",
 }
