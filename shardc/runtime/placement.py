@@ -221,6 +221,11 @@ def _is_cut_on_host(value: Any, target: NamedSharding) -> bool:
 
 def _buffers(value: jax.Array) -> list[tuple[jax.Device, int]]:
     """The memory of an array's elements: two arrays may share it, such as an array and its
-    `jax.device_put`."""
+    `jax.device_put`.
+
+    Waits for the array first: reading a pointer waits, too, but holds the interpreter's lock, and
+    no thread could end the process if another one never sends the array.
+    """
+    value.block_until_ready()
     pieces = [shard.data for shard in value.addressable_shards if shard.data.size]
     return [(piece.device, piece.unsafe_buffer_pointer()) for piece in pieces]

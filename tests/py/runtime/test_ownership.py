@@ -1,10 +1,14 @@
 """Whose buffers are whose: user arrays on device 0, in NumPy, in place; donated or not."""
 
+import threading
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shardc.runtime.placement import check_donated_once
 from tests.py.runtime.toy_step import toy_inputs, toy_numpy
 
 PLACES = {
@@ -100,3 +104,28 @@ def test_donated_state_in_place_is_updated_in_place(interpreter):
 def test_python_scalars_are_arguments_too(interpreter):
     values = toy_inputs()
     same(interpreter()([*values[:4], 0.1]), toy_numpy(*values))
+
+
+def test_other_threads_run_while_an_array_that_is_not_ready_is_looked_at():
+    """The thread that ends a process, too, if another process never sends the array."""
+
+    def product(x):
+        return jax.lax.fori_loop(0, 60, lambda _, y: jnp.tanh(y @ x), x)
+
+    def beat():
+        while not stop.wait(0.005):
+            beats.append(time.perf_counter())
+
+    compiled, x = jax.jit(product), jnp.ones((600, 600))
+    compiled(x).block_until_ready()
+    beats, stop = [], threading.Event()
+    thread = threading.Thread(target=beat)
+    thread.start()
+    waiting = compiled(compiled(x))  # has no memory before the first one ends
+    assert not waiting.is_ready()
+    start_s = time.perf_counter()
+    check_donated_once((), [waiting])
+    end_s = time.perf_counter()
+    stop.set()
+    thread.join()
+    assert sum(start_s < each < end_s for each in beats) >= 3, end_s - start_s
