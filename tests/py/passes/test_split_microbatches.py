@@ -454,7 +454,7 @@ def test_contrastive_loss_is_refused() -> None:
 
 def test_batch_that_does_not_divide() -> None:
     module, _ = normalized(build("mlp", "float64", 30))
-    with pytest.raises(MicrobatchError, match=r"size 30\) does not divide into 8") as caught:
+    with pytest.raises(MicrobatchError, match=r"size 30, does not divide into 8") as caught:
         split(module, 8)
     assert caught.value.code == "SHARDC-142"
     assert caught.value.help == "use microbatches=6 or 10, or pad the batch to 32"
