@@ -6,6 +6,7 @@ numerical contract (`shardc.check.numerics`). `benchmarks/table.py` runs all cel
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -54,34 +55,28 @@ def all_cells() -> list[Cell]:
     return [c for c in cells if c.microbatches == 1 or c.program not in ONE_MICROBATCH_ONLY]
 
 
-# A covering design: every program in a pipeline, with microbatches where it takes any, and every
-# shape once. On one stage, or with one microbatch, both schedules have the same lanes.
-CI_CELLS = (
-    Cell("mlp", 1, 1, "gpipe"),
-    Cell("mlp", 2, 1, "1f1b"),
-    Cell("mlp", 4, 2, "1f1b"),
-    Cell("gpt", 1, 4, "gpipe"),
-    Cell("gpt", 2, 2, "1f1b"),
-    Cell("gpt_sgd", 4, 4, "1f1b"),
-    Cell("gpt_clip", 2, 2, "gpipe"),
-    Cell("gpt_mask", 2, 4, "gpipe"),
-    Cell("gpt_dropout", 2, 2, "1f1b"),
-    Cell("gpt_dropout_key_argument", 2, 2, "gpipe"),
-    Cell("gpt_bf16", 2, 4, "1f1b"),
-    Cell("gpt_checkpoint", 4, 2, "gpipe"),
-    Cell("moe", 1, 2, "gpipe"),
-    Cell("moe", 2, 2, "1f1b"),
-    Cell("conv", 1, 4, "1f1b"),
-    Cell("conv", 4, 4, "gpipe"),
-    Cell("mlp_batch_norm", 1, 1, "1f1b"),
-    Cell("mlp_batch_norm", 4, 1, "gpipe"),
-)
+def pairwise(cells: Sequence[Cell]) -> list[Cell]:
+    """Few of `cells` that together have every pair of values that any cell has.
+
+    Greedy: each time the cell with the most pairs that are still missing; of equals the one whose
+    pairs were chosen least often, the first of them, so the choice is the same on every machine.
+    """
+    missing = {pair for cell in cells for pair in pairs(cell)}
+    seen: Counter[Any] = Counter()
+    chosen = []
+    while missing:
+        best = max(
+            cells, key=lambda c: (len(missing & pairs(c)), -sum(seen[pair] for pair in pairs(c)))
+        )
+        chosen.append(best)
+        missing -= pairs(best)
+        seen.update(pairs(best))
+    return sorted(chosen, key=cells.index)
 
 
-def behaviour(cell: Cell) -> tuple[int, int, str]:
-    """What distinguishes the shapes of cells: (stages, microbatches, schedule where it matters)."""
-    _, stages, microbatches, schedule = cell
-    return stages, microbatches, schedule if stages > 1 and microbatches > 1 else ""
+def pairs(cell: Cell) -> set[tuple[tuple[str, Any], tuple[str, Any]]]:
+    """Every two (field, value) of a cell."""
+    return set(itertools.combinations(zip(cell._fields, cell, strict=True), 2))
 
 
 @functools.cache

@@ -179,9 +179,9 @@ def test_every_pass_keeps_what_a_step_computes(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", range(0, 100, 10))
 def test_every_pass_keeps_what_random_programs_compute(first: int) -> None:
-    """40 programs in all, small ones; `tools/check_passes.py` takes thousands of larger ones."""
+    """100 programs in all, small ones; `tools/check_passes.py` takes thousands of larger ones."""
     wrong: list[str] = []
     for seed in range(first, first + 10):
         with jax.enable_x64(True):

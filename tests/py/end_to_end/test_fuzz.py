@@ -37,11 +37,12 @@ def test_any_strategies_of_any_program(random: Random, num_lines: int, seed: int
 
 
 @pytest.mark.slow
-def test_any_step_in_stages_and_microbatches() -> None:
+@pytest.mark.parametrize(("seed", "stages", "microbatches"), [(0, 2, 2), (5, 1, 2)])
+def test_any_step_in_stages_and_microbatches(seed: int, stages: int, microbatches: int) -> None:
     with jax.enable_x64(True):
-        training = random_training(Random(0))
+        training = random_training(Random(seed))
     assert training is not None
-    check_training(training, 0, 2, 2)
+    check_training(training, seed, stages, microbatches)
 
 
 @pytest.mark.parametrize("seed", range(8))

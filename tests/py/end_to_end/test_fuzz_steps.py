@@ -10,7 +10,7 @@ from tests.py.fuzz.kinds import KINDS
 from tests.py.fuzz.plans import check_seed
 
 SEEDS = range(200, 202)
-PLANS = 3
+PLANS = 5
 
 
 @pytest.mark.parametrize("seed", SEEDS)

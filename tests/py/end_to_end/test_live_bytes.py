@@ -167,13 +167,15 @@ def test_token_slices_run_in_their_order_and_hold_what_the_checker_says(
         ("1f1b-v", 4, 3),
         ("v-half", 4, 3),
         ("v-min", 4, 2),
+        ("1f1b-v", 8, 6),
+        ("v-half", 8, 5),
+        ("v-min", 8, 4),
     ],
 )
 def test_v_schedules_keep_so_many_microbatches_on_devices(
     name: str, groups: int, most: int
 ) -> None:
-    """ceil(2p / 3), (p + 2) // 2 and (p + 4) // 3 with p groups; of more groups the checker says
-    the same (tests/py/schedule/test_families.py), and devices hold what it says."""
+    """ceil(2p / 3), (p + 2) // 2 and (p + 4) // 3 with p groups."""
     schedule, graph = checked_peaks(name, groups, 2 * groups)
     # Activations count from their own forward on; what arrives before it is on its way.
     kept = [

@@ -155,7 +155,6 @@ def found(request: pytest.FixtureRequest) -> Results:
         stages=stages,
         microbatches=microbatches,
         mesh=(2, 2),
-        schedule="1f1b",
         compiler_options=OPTIMISED,
     )
     solve = plan_shardings.solve_once if seed is None else random_solver(seed)

@@ -27,8 +27,10 @@ CELLS = [
     ("1f1b-v", "mlp", 2, 4),
     ("dualpipe-v", "mlp", 2, 4),
     ("chimera", "mlp", 4, 4),
+    ("bitpipe", "mlp", 2, 2),
     ("dualpipe", "mlp", 2, 4),
-    # The norm of the gradients is one of sums over the copies.
+    pytest.param("dualpipe", "gpt_sgd", 2, 4, marks=pytest.mark.slow),
+    pytest.param("chimera", "gpt_sgd", 4, 4, marks=pytest.mark.slow),
     pytest.param("bitpipe", "gpt_clip", 2, 2, marks=pytest.mark.slow),
 ]
 

@@ -19,17 +19,13 @@ from tests.py.passes.test_split_step_kinds import (
 from tests.py.table import CLUSTER
 
 KINDS = [kind for kind in SEVERAL_RUNS_OF if kind is not loss_in_bfloat16]
-SHAPES = [
-    (2, 4, 2),
-    (1, 4, 1),
-]  # stages, microbatches, seed of the shardings: each for every other kind
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("stages", "microbatches", "seed"), [(1, 4, 1), (2, 4, 2)])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_results(kind: Callable[..., Any]) -> None:
+def test_results(kind: Callable[..., Any], stages: int, microbatches: int, seed: int) -> None:
     args, _ = SEVERAL_RUNS_OF[kind]
-    stages, microbatches, seed = SHAPES[KINDS.index(kind) % 2]
     with jax.enable_x64(True), mock.patch.object(plan_shardings, "solve_once", random_solver(seed)):
         compiled = shardc.jit(
             kind, stages=stages, microbatches=microbatches, cluster=CLUSTER, mesh=(2, 2)

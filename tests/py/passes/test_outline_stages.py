@@ -77,7 +77,7 @@ def test_what_is_made_again_is_what_was_kept(in_flight):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "in_flight"), [("gpt_dropout", (2, 1))])
+@pytest.mark.parametrize(("name", "in_flight"), [("gpt_dropout", (2, 1)), ("gpt_mask", (9, 9))])
 def test_training_steps_that_make_values_again_compute_what_they_compute(name, in_flight):
     check(name, 2, len(in_flight), in_flight)
 
@@ -113,6 +113,8 @@ def test_less_is_kept_the_more_microbatches_are_in_flight():
     ("name", "microbatches", "stages"),
     [
         ("gpt_clip", 2, 4),
+        ("gpt_mask", 4, 2),
+        ("gpt_dropout", 2, 2),
         ("conv", 2, 2),
     ],
 )
