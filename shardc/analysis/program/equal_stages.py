@@ -31,12 +31,7 @@ def equal_stages(module: ir.Operation, count: int, in_order: bool = False) -> li
     first: dict[str, int] = {}
     found = []
     for stage in range(count):
-        ids: dict[str, str] = {}
-
-        def rename(match: re.Match[str]) -> str:
-            return f'"{match[1]}{ids.setdefault(match[0], str(len(ids)))}"'  # noqa: B023
-
-        text = _ID.sub(rename, _PLACES.sub("", "\n".join(texts[stage])))
+        text, ids = _renumbered(_PLACES.sub("", "\n".join(texts[stage])))
         facts = [
             (number, ids.get(f'"{of}"'), of in donated, value in donated, asked.get(value))
             for quoted, number in ids.items()
@@ -45,6 +40,16 @@ def equal_stages(module: ir.Operation, count: int, in_order: bool = False) -> li
         ]
         found.append(first.setdefault(f"{text}{facts}", stage))
     return found
+
+
+def _renumbered(text: str) -> tuple[str, dict[str, str]]:
+    """A text with its value ids numbered as they come, and the number of each quoted id."""
+    numbers: dict[str, str] = {}
+
+    def rename(match: re.Match[str]) -> str:
+        return f'"{match[1]}{numbers.setdefault(match[0], str(len(numbers)))}"'
+
+    return _ID.sub(rename, text), numbers
 
 
 def ordered(text: str) -> str:
