@@ -56,6 +56,14 @@ def planned(monkeypatch: pytest.MonkeyPatch, flag: Counting, cache: Any) -> Any:
     return lowered.plan().plan
 
 
+def looks_of_a_plan(monkeypatch: pytest.MonkeyPatch, cache: Any) -> int:
+    """How often a plan looks at the flag once what is cached for all plans is there."""
+    for attempt in ("cold", "warm"):
+        flag = Counting()
+        planned(monkeypatch, flag, cache / attempt)
+    return flag.looks
+
+
 @pytest.mark.slow
 def test_planning_can_be_interrupted_at_any_moment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
@@ -63,17 +71,15 @@ def test_planning_can_be_interrupted_at_any_moment(
     def own(number: int, frame: object) -> None:
         raise _OwnError
 
-    for attempt in ("cold", "warm"):  # what is cached for all plans is there the second time
-        flag = Counting()
-        planned(monkeypatch, flag, tmp_path / attempt)
+    looks = looks_of_a_plan(monkeypatch, tmp_path)
     moments = random.Random(0)
     kept = 0
     before = signal.signal(signal.SIGINT, own)
     try:
         for number in range(20):
             # The first polls are of `prepare`, where the signal is the user's.
-            first = flag.looks // 4 if number < 15 else flag.looks - 2  # some when there is a plan
-            last = moments.randint(first, flag.looks)
+            first = looks // 4 if number < 15 else looks - 2  # some when there is a plan
+            last = moments.randint(first, looks)
             sent = Counting(last)
             try:
                 made = planned(monkeypatch, sent, tmp_path / str(number))
@@ -92,10 +98,9 @@ def test_planning_can_be_interrupted_at_any_moment(
 def test_after_an_interrupt_what_a_plan_can_do_without_is_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    flag = Counting()
-    planned(monkeypatch, flag, tmp_path / "whole")
+    looks = looks_of_a_plan(monkeypatch, tmp_path)
     monkeypatch.setattr(interrupt, "FINISH_S", -1.0)
-    made = planned(monkeypatch, Counting(flag.looks - 2), tmp_path / "late")
+    made = planned(monkeypatch, Counting(looks - 2), tmp_path / "late")
     assert Note(NoteCode.INTERRUPTED) in made.notes
     assert made.account is None
     assert "interrupted; plan again" in in_words(read_plan(made))
