@@ -153,7 +153,7 @@ def _row_dim(
     if len(wanted) > 1:
         dim = block_dim(shape, starts, sizes, wanted, values)
         return dim if dim is not None and sizes[dim] == 1 else None
-    dim = shape.index(1) if 1 in shape else None
+    dim = shape.index(1) if 1 in shape and sizes == shape else None
     return dim if dim is not None and values.are(starts[dim], wanted) else None
 
 

@@ -65,6 +65,15 @@ def until_converged(w: Any, x: Any) -> Any:
     return jax.lax.while_loop(lambda carry: jnp.sum(carry[1]) < 1e3, body, (0, x))[1]
 
 
+def part_of_the_only_row(w: Any, x: Any) -> Any:
+    def body(i: Any, h: Any) -> Any:
+        part = jax.lax.dynamic_slice(only, (i, 0, 2), (1, 4, 2))[0]
+        return jax.lax.dynamic_update_slice(h, (x @ part)[None], (i, 0, 2))
+
+    only = w[:1]
+    return jax.lax.fori_loop(0, 1, body, jnp.zeros((1, 2, 4), x.dtype))
+
+
 def found_in(fun: Callable[..., Any]) -> tuple[Module, RowLoop | None]:
     """The module must live as long as what was found in it."""
     module = import_function(fun, (STACK, X), {}).module
@@ -97,7 +106,9 @@ def test_what_a_scan_stacks_is_written_by_rows() -> None:
     del module
 
 
-@pytest.mark.parametrize("fun", [every_other, turned_around, as_carried, weights_shared])
+@pytest.mark.parametrize(
+    "fun", [every_other, turned_around, as_carried, weights_shared, part_of_the_only_row]
+)
 def test_other_loops_touch_no_rows_one_by_one(fun: Callable[..., Any]) -> None:
     module, found = found_in(fun)
     assert found is not None
