@@ -26,6 +26,7 @@ import shardc
 from shardc.errors import ShardcError
 from shardc.schedule.registry import built_in
 from tests.py import programs
+from tests.py.scanned_gpt import scanned_gpt
 from tests.py.table import CLUSTER
 
 LIMIT = 1e-9
@@ -93,6 +94,7 @@ def gpt8() -> programs.Program:
 PROGRAMS: dict[str, Callable[[], programs.Program]] = {
     "gpt4": lambda: programs.build("gpt_sgd", "float64"),
     "gpt8": gpt8,
+    "scanned_gpt": lambda: scanned_gpt(layers=8, dtype=jnp.float64),
     "encoder_decoder": encoder_decoder,
     "moe": lambda: programs.build("moe", "float64"),
     "unet": unet,

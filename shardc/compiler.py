@@ -47,6 +47,7 @@ from shardc.passes.slice_tokens import SliceTokens
 from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
+from shardc.passes.unroll_layers import UnrollLayers
 from shardc.plan.decisions import FunctionSharding, Plan
 from shardc.plan.executable import Executable
 from shardc.plan.function_kind import FunctionKind
@@ -172,14 +173,14 @@ def outline_shape(split_module: Module, shape: PipelineShape, cluster: Cluster |
     Raises:
         StageError: SHARDC-163 to 165, the stages cannot be cut for the schedule.
     """
-    passes = _stages(shape.cuts, shape.recompute, accumulate=shape.num_slices > 1)
+    sliced = shape.num_slices > 1
+    passes = _stages(shape.cuts, shape.recompute, sliced) + [UnrollLayers()] * sliced
     if schedule_named(shape.schedule).split_backward:
         text = SplitBackward.cluster if cluster is None else msgspec.json.encode(cluster).decode()
         passes += [SplitBackwardLoops(text), SplitBackward(text)]
     if shape.num_replicas > 1:
         passes.append(ReplicateStages())
-    if shape.num_slices > 1:
-        passes.append(SliceTokens(shape.num_slices))
+    passes += [SliceTokens(shape.num_slices)] * sliced
     return _after(split_module, [*passes, *_SHARED])
 
 

@@ -39,6 +39,7 @@ from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.strip_shardings import StripShardings
 from shardc.passes.summarize_calls import SummarizeCalls
+from shardc.passes.unroll_layers import UnrollLayers
 from shardc.passes.widen_floats import WidenFloats
 
 NORMALIZE: tuple[Pass, ...] = (
@@ -88,7 +89,9 @@ NORMALIZE: tuple[Pass, ...] = (
 # split-microbatches (before stages, which are planned for one microbatch), plan-stages,
 # plan-residency (after stages, each of which keeps its own values, and before outline-stages,
 # which does what it says), outline-stages (before shardings, so that a stage is planned with all
-# uses of its parameters), split-backward-loops and split-backward (after it, because then it is
+# uses of its parameters), unroll-layers (only for schedules with slices; after it, because only
+# functions of a microbatch are cut into slices, and before the backward is split, which needs no
+# loops of its own then), split-backward-loops and split-backward (after it, because then it is
 # known what crosses stages; loops first, because a loop goes to one of the two functions whole;
 # only for schedules that run weight gradients apart), replicate-stages (after it, because both
 # copies are cut alike; only for schedules with two of them), slice-tokens (after it, because the
@@ -144,6 +147,7 @@ PASSES: dict[str, type[Pass]] = {
         PlanStages,
         PlanResidency,
         OutlineStages,
+        UnrollLayers,
         SplitBackwardLoops,
         SplitBackward,
         ReplicateStages,

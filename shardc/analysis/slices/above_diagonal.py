@@ -22,6 +22,7 @@ from shardc.analysis.slices.regions import (
     of_row,
     same,
 )
+from shardc.analysis.slices.stacked_rows import row_written
 from shardc.analysis.values.arithmetic import COMPARISONS
 from shardc.analysis.values.facts import Values
 from shardc.ir.tensor_types import shape_of
@@ -83,6 +84,9 @@ class Square:
         if name == "slice":
             found = of(0) if keeps_diagonal(op, dims) else None
             return found if isinstance(found, float) else None
+        if name == "dynamic_slice":
+            row = row_written(op, self._sources, self._values)
+            return None if row is None else self.fact(row, dims, region, depth + 1)
         if name in MOVED:
             moved = MOVED[name](op, dims)
             return None if moved is None else of(0, moved)

@@ -38,6 +38,8 @@ from shardc.rules.reducers import is_bitwise, reducer
 INF = float("inf")
 # What a reducer does not notice.
 _NEUTRAL = {"add": 0.0, "or": 0.0, "and": 1.0, "multiply": 1.0, "maximum": -INF, "minimum": INF}
+# Of a recurrence that was written out, these read and write one token.
+_BY_NUMBER = {"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"}
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,11 @@ class States:
             present = [any(factor in factors for factors in mapping) for mapping in rule.results]
             if any(present):
                 if not passes(op, rule, factor):
-                    return LooksAhead(op, "makes each token of several")
+                    single = op.name in _BY_NUMBER
+                    why = (
+                        "takes tokens by their number" if single else "makes each token of several"
+                    )
+                    return LooksAhead(op, why)
                 continue
             if role is Role.PAST and not self._unnoticed(op, rule, rows):
                 return LooksAhead(op, "takes in tokens that come later")

@@ -9,8 +9,8 @@ from math import prod
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.counted_loop import trip_count
-from shardc.ir.clone import clone_op
-from shardc.ir.walk import block_terminator, ops_of, walk
+from shardc.ir.walk import walk
+from shardc.rewrite.loops.unroll import unroll
 
 COLLECTIVES = frozenset(
     f"stablehlo.{name}"
@@ -49,18 +49,7 @@ def write_out(function: ir.Operation) -> None:
     while (loop := _outermost(function)) is not None:
         count = trip_count(loop)
         assert count is not None, "repeats_unknown comes first"
-        values = list(loop.operands)
-        block = loop.regions[1].blocks[0]
-        with ir.InsertionPoint(loop), loop.location:
-            for _ in range(count):
-                mapping = dict(zip(block.arguments, values, strict=True))
-                for op in ops_of(block)[:-1]:
-                    copy = clone_op(op, mapping)
-                    mapping.update(zip(op.results, copy.results, strict=True))
-                values = [mapping.get(v, v) for v in block_terminator(block).operands]
-        for result, value in zip(loop.results, values, strict=True):
-            result.replace_all_uses_with(value)
-        loop.erase()
+        unroll(loop, count)
     channel = 0
     for op in walk(function):
         if op.name in COLLECTIVES:

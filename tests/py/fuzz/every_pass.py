@@ -35,6 +35,7 @@ from shardc.passes.slice_tokens import SliceTokens
 from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
+from shardc.passes.unroll_layers import UnrollLayers
 from shardc.passes.widen_floats import WidenFloats
 from shardc.plan.layout import Mesh
 from tests.py.fuzz.random_solver import random_solver
@@ -85,6 +86,7 @@ def check_every_pass(
     yield from run(module, [wanted, PlanResidency((2,) * wanted.stages)])
     sliced = copy_module(module)
     run_passes(sliced, [OutlineStages(accumulate=True)])
+    yield from run(sliced, [UnrollLayers()])
     if _accepts(sliced, [SliceTokens(2)]):
         yield from run(sliced, [SliceTokens(2)])
     yield from run(module, [OutlineStages()])

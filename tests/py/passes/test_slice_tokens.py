@@ -20,6 +20,7 @@ from shardc.passes.pipeline import NORMALIZE
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.slice_tokens import SliceTokens
 from shardc.passes.split_microbatches import SplitMicrobatches
+from shardc.passes.unroll_layers import UnrollLayers
 from tests.py.passes.test_outline_stages import flat, relative_error
 
 ROWS, TOKENS, WIDTH = 4, 6, 4
@@ -114,8 +115,8 @@ def arguments() -> Any:
 def staged(step: Any, args: Any, microbatches: int = 2) -> Module:
     """Two stages of a step, in functions."""
     module = parse(jax.jit(step, donate_argnums=0).lower(*args).as_text())
-    split = SplitMicrobatches(microbatches)
-    run_passes(module, [*NORMALIZE, split, PlanStages(stages=2), OutlineStages(accumulate=True)])
+    stages = PlanStages(stages=2), OutlineStages(accumulate=True), UnrollLayers()
+    run_passes(module, [*NORMALIZE, SplitMicrobatches(microbatches), *stages])
     return module
 
 
@@ -147,8 +148,14 @@ def test_a_mask_that_is_made_once_per_step_is_read_where_it_is_made(
 
 
 def results_stay_the_same(layer: Any, microbatches: int, slices: int) -> None:
+    step_stays_the_same(step_of(layer), arguments, microbatches, slices)
+
+
+def step_stays_the_same(
+    step: Any, arguments_of: Callable[[], Any], microbatches: int, slices: int
+) -> None:
     with jax.enable_x64(True):
-        args, step = arguments(), step_of(layer)
+        args = arguments_of()
         expected = flat(jax.jit(step)(*args))
         module = staged(step, args, microbatches)
         run_passes(module, [SliceTokens(slices)])
@@ -299,7 +306,7 @@ def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
         (pooled, "needs the sum over all tokens"),
         (backwards, "'stablehlo.reverse' makes each token of several"),
         (shifted, "makes each token of several"),
-        (recurrent, "goes through all tokens in a loop"),
+        (recurrent, "takes tokens by their number"),
     ],
 )
 def test_what_looks_ahead_is_refused_with_the_op(layer: Any, said: str) -> None:

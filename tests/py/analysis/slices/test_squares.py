@@ -122,7 +122,7 @@ class Squares:
     def _move(self) -> None:
         pool = self._draw.choice((self._floats, self._bools))
         value = self._one(pool)
-        match self._draw.randrange(4):
+        match self._draw.randrange(5):
             case 0:
                 pool.append(lax.transpose(value, (0, 2, 1)))
             case 1:
@@ -132,8 +132,23 @@ class Squares:
                 row, key = (self._draw.choice((0, 0, 1)) for _ in range(2))
                 end = BATCH, row + N - 1, key + N - 1
                 self._cuts.append(lax.slice(value, (0, row, key), end))
+            case 3:
+                self._stack(pool)
             case _:
                 pool.append(lax.rev(value, (self._draw.choice((1, 2)),)))
+
+    def _stack(self, pool: list[jax.Array]) -> None:
+        """What a scan writes row by row, and one row of it; and a part that a part was put into."""
+        stack = lax.full((3, *SHAPE), 0, pool[0].dtype)
+        for row in self._draw.choices((0, 0, 1, 2), k=3):
+            stack = lax.dynamic_update_slice(stack, self._one(pool)[None], (row, 0, 0, 0))
+        read = lax.dynamic_slice(stack, (self._draw.choice((0, 1, 3)), 0, 0, 0), (1, *SHAPE))
+        pool.append(lax.reshape(read, SHAPE))
+        size = BATCH, N - 1, N - 1
+        part = lax.slice(self._one(pool), (0, 0, 0), size)
+        at, there = ((0, *(self._draw.choice((0, 0, 1)) for _ in range(2))) for _ in range(2))
+        put = lax.dynamic_update_slice(self._one(pool), part, at)
+        self._cuts.append(lax.dynamic_slice(put, there, size))
 
     def _convert(self) -> None:
         value = self._one(self._draw.choice((self._bools, self._integers)))
