@@ -22,6 +22,7 @@ from random import Random
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+DIFFERS = 3  # exit code of a child in which a pass changed what a program computes
 
 
 def names(options: argparse.Namespace) -> list[str]:
@@ -71,7 +72,7 @@ def run(programs: list[str], options: argparse.Namespace) -> int:
     jax.config.update("jax_enable_x64", True)
     from shardc.check.child import run_here
     from shardc.errors import ShardcError
-    from tests.py.fuzz.every_pass import check_every_pass
+    from tests.py.fuzz.every_pass import Refused, check_every_pass
 
     wrong = 0
     for name in programs:
@@ -80,7 +81,7 @@ def run(programs: list[str], options: argparse.Namespace) -> int:
         line: dict[str, Any] = {"program": Path(name).name}
         passes: collections.Counter[str] = collections.Counter()
         lacking: collections.Counter[str] = collections.Counter()
-        problems, skipped = [], []
+        problems, skipped, refused = [], [], {}
         reached: set[str] = set()
         try:
             module, batch = module_of(name)
@@ -92,6 +93,7 @@ def run(programs: list[str], options: argparse.Namespace) -> int:
                 lacking.update(check.lacking)
                 problems += [f"{check.name}: {text}" for text in check.differences]
                 skipped += [f"{check.name}: {text[:200]}" for text in check.not_compared]
+                refused |= {check.name: check.why[:200]} if isinstance(check, Refused) else {}
                 if options.verbose:
                     print(f"  {time.monotonic() - start_s:6.1f} s  {check}", flush=True)
                 reached.add(check.name)
@@ -104,6 +106,7 @@ def run(programs: list[str], options: argparse.Namespace) -> int:
         except Exception as error:  # noqa: BLE001 - told as a result; the other programs still run
             problems.append(f"{type(error).__name__}: {error}")
         line |= {"passes": dict(passes), "lacking": dict(lacking), "skipped": skipped}
+        line |= {"refusals": refused} if refused else {}
         line |= {"problems": problems, "seconds": round(time.monotonic() - start_s, 1)}
         wrong += len(problems)
         print(json.dumps(line), flush=True)
@@ -126,7 +129,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only is not None:
-        return int(run(options.only, options) > 0)
+        return DIFFERS if run(options.only, options) > 0 else 0
     failed, left = False, names(options)
     while left:
         chunk, left = left[: options.chunk], left[options.chunk :]
@@ -139,7 +142,7 @@ def main() -> int:
             [*command, "--only", *chunk], env=env, stderr=subprocess.PIPE, text=True, check=False
         )
         failed = failed or child.returncode != 0
-        if child.returncode not in (0, 1):  # the interpreter or XLA has ended the process
+        if child.returncode not in (0, DIFFERS):  # the interpreter or XLA has ended the process
             told = [text for text in child.stderr.splitlines() if text.startswith("program ")]
             last = told[-1].removeprefix("program ") if told else chunk[0]
             print(

@@ -5,12 +5,18 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.loops.carried_choices import (
+    carried_invariants,
+    carried_sources,
+    invariant_ops,
+    may_round,
+)
 from shardc.analysis.loops.same_values import BRANCHES, SameValues, is_identity
 from shardc.analysis.program.op_classes import chooses
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import is_float
-from shardc.ir.walk import CONTROL_FLOW, defining_op, functions, ops, ops_of
+from shardc.ir.walk import CONTROL_FLOW, defining_op, functions, ops, ops_of, walk
 from shardc.rewrite.loops.carried_values import drop_unused
 from shardc.rules.allowed_factors import BARRIER
 
@@ -28,8 +34,11 @@ class CompareOneCopy(Pass):
     device gives the copy the same bits. Where the way back is another function, it may have others:
     no element is the maximum. Here it is the maximum of the copy. The same holds of what is chosen
     in other ways (sorted, clamped, moved), of differences and quotients, of the bodies of loops
-    that read what other loops have stacked up, and of branches with the same choice. A second run
-    changes nothing.
+    that read what other loops have stacked up, and of branches with the same choice.
+
+    What a loop carries (the largest element so far) is not made again. Where it was chosen from
+    floats that are there twice, both users get the first copy; floats that the loop makes anew in
+    each iteration are made once, in front of it. A second run changes nothing.
 
         %m = max %x                                  %m = max %x
         %x' = (ops of %x) of barriers                %x' = (ops of %x) of barriers
@@ -42,6 +51,10 @@ class CompareOneCopy(Pass):
 
     def apply(self, module: ir.Operation) -> None:
         for function in functions(module):
+            nested = [op for op in walk(function) if op.name in CONTROL_FLOW]
+            loops = [op for op in nested if op.name == "stablehlo.while"]
+            for loop in reversed(loops):  # inner ones first
+                _hoist(loop)
             split = [op for op in ops(function) if op.name in CONTROL_FLOW]
             if len(split) < 2 and not any(op.name == BARRIER for op in ops(function)):
                 continue  # equal ops are one
@@ -50,9 +63,36 @@ class CompareOneCopy(Pass):
             meeting = [op for block in blocks for op in _meeting(block)]
             if meeting:
                 copies = SameValues(function)
+                _use_first(function, copies)
                 for op in meeting:
                     _meet(op, copies)
                 drop_unused(function)
+
+
+def _hoist(loop: ir.Operation) -> None:
+    """Moves floats that a loop makes in each iteration, and carries elements of, in front of it."""
+    needed = set(carried_invariants(loop))
+    if needed:
+        invariant = invariant_ops(loop.regions[1].blocks[0])
+        for op in reversed(invariant):
+            if op in needed:
+                needed.update(maker for value in inputs(op) if (maker := defining_op(value)))
+        for op in invariant:
+            if op in needed:
+                op.move_before(loop)
+
+
+def _use_first(function: ir.Operation, values: SameValues) -> None:
+    """Has users of floats that loops carry elements of use the first copy of these."""
+    copies: dict[ir.Operation, list[list[ir.Value]]] = {}
+    for op in filter(may_round, ops(function)):
+        equal = [values.copies[values.number[value]] for value in op.results]
+        if any(len(each) > 1 and each[0].owner == op for each in equal):
+            copies[op] = equal
+    for op in carried_sources(function, copies):
+        for first, *later in copies[op]:
+            for copy in later if first.owner == op else ():
+                copy.replace_all_uses_with(first)
 
 
 def _meeting(block: ir.Block) -> Iterator[ir.Operation]:
@@ -160,14 +200,14 @@ class _Chosen:
             return False
         block = value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block
         place = self._copies.order.get(self._at.results[0], 0)
-        return self._copies.order[value] < place and self._is_around(block)
+        return self._copies.order[value] < place and _is_around(block, self._at)
 
-    def _is_around(self, block: ir.Block) -> bool:
-        """Whether the comparison is in a block, or in a region of an op there."""
-        op: ir.Operation = self._at
-        while op.block != block and op.parent is not None and op.parent.name != "func.func":
-            op = op.parent.operation
-        return op.block == block
+
+def _is_around(block: ir.Block, op: ir.Operation) -> bool:
+    """Whether an op is in a block, or in a region of an op there."""
+    while op.block != block and op.parent is not None and op.parent.name != "func.func":
+        op = op.parent.operation
+    return op.block == block
 
 
 def _is_rounded(value: ir.Value) -> bool:

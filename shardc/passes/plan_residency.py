@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.stages.compared_values import compared_makers, torn_extremes
+from shardc.analysis.stages.compared_values import (
+    compared_makers,
+    kept_for_loops,
+    torn_extremes,
+)
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
     ACCUMULATE,
@@ -102,6 +106,7 @@ def _mark(chain: list[ir.Operation], held: int, compared: Collection[ir.Operatio
         and op not in compared
         and _is_repeatable(op)
     }
+    again -= kept_for_loops(chain, again)
     for op in again | torn_extremes(chain, again):
         op.attributes[RECOMPUTED] = ir.UnitAttr.get()
 

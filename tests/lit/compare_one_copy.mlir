@@ -148,3 +148,35 @@ func.func @complex_constants(%x: tensor<3xcomplex<f32>>) -> tensor<3xi1> {
   %9 = stablehlo.compare EQ, %7, %8 : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xi1>
   return %9 : tensor<3xi1>
 }
+
+// A loop carries the largest element so far of what it makes anew in each iteration: that is made
+// once, in front of it. What it only stacks up stays.
+// CHECK-LABEL: func.func @largest_so_far
+//       CHECK:   %[[SINE:.*]] = stablehlo.sine %arg0
+//  CHECK-NEXT:   stablehlo.while
+//   CHECK-NOT:   stablehlo.sine
+//       CHECK:   stablehlo.reduce(%[[SINE]] init: %{{.*}}) applies stablehlo.maximum
+//       CHECK:   stablehlo.cosine
+func.func @largest_so_far(%x: tensor<3xf32>, %rows: tensor<4x3xf32>) -> (tensor<f32>, tensor<4x3xf32>) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0:3 = stablehlo.while(%i = %zero, %top = %low, %stack = %rows) : tensor<i32>, tensor<f32>, tensor<4x3xf32>
+  cond {
+    %end = stablehlo.constant dense<4> : tensor<i32>
+    %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %sine = stablehlo.sine %x : tensor<3xf32>
+    %largest = stablehlo.reduce(%sine init: %low) applies stablehlo.maximum across dimensions = [0]
+      : (tensor<3xf32>, tensor<f32>) -> tensor<f32>
+    %more = stablehlo.maximum %top, %largest : tensor<f32>
+    %cosine = stablehlo.cosine %x : tensor<3xf32>
+    %row = stablehlo.reshape %cosine : (tensor<3xf32>) -> tensor<1x3xf32>
+    %written = stablehlo.dynamic_update_slice %stack, %row, %i, %zero
+      : (tensor<4x3xf32>, tensor<1x3xf32>, tensor<i32>, tensor<i32>) -> tensor<4x3xf32>
+    %next = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %next, %more, %written : tensor<i32>, tensor<f32>, tensor<4x3xf32>
+  }
+  return %0#1, %0#2 : tensor<f32>, tensor<4x3xf32>
+}

@@ -7,7 +7,11 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import heavy_flops, op_cost
 from shardc.analysis.program.fusion import is_fused
-from shardc.analysis.stages.compared_values import compared_makers, torn_extremes
+from shardc.analysis.stages.compared_values import (
+    compared_makers,
+    kept_for_loops,
+    torn_extremes,
+)
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import STAGE, VALUE, arg_attrs, function_kind, get_int, result_attrs
 from shardc.ir.clone import inputs
@@ -120,7 +124,8 @@ def one_time(
     """The values to keep so that no comparison mixes an original with a rematerialized copy.
 
     Adds to `kept` the results of `shared` ops that `late` ops compare with others: both sides are
-    originals. Removes maxima of rematerialized values: both sides are copies.
+    originals, and so are floats that a kept loop hands on. Removes maxima of rematerialized values:
+    both sides are copies.
     """
     found = set(kept)
     for op in late:
@@ -128,11 +133,13 @@ def one_time(
         if len(makers) > 1:
             found.update(value for each in shared if each in makers for value in each.results)
     while True:
-        torn = torn_extremes(shared, makers_of(wanted, found))
+        again = makers_of(wanted, found)
+        more = {value for op in kept_for_loops(shared, again) for value in op.results} - found
+        torn = torn_extremes(shared, again)
         less = {value for op in torn for value in op.results if value in found}
-        if not less:
+        if not more and not less:
             return found
-        found -= less
+        found = (found | more) - less
 
 
 def makers_of(values: Collection[ir.Value], given: Collection[ir.Value] = ()) -> set[ir.Operation]:

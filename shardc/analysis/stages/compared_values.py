@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.loops.handed_on import handed_on
 from shardc.analysis.program.def_use import Dataflow
 from shardc.analysis.program.op_classes import (
     CHEAP,
@@ -24,7 +25,7 @@ from shardc.ir.calls import CALL
 from shardc.ir.clone import inputs
 from shardc.ir.constants import splat
 from shardc.ir.tensor_types import is_float
-from shardc.ir.walk import defining_op, walk
+from shardc.ir.walk import CONTROL_FLOW, defining_op, walk
 
 # Where two values meet so that it matters whether they are equal to the last bit.
 MEETING = frozenset(("stablehlo.compare", "stablehlo.subtract", "stablehlo.divide"))
@@ -84,12 +85,37 @@ def torn_extremes(
     return found - set(again)
 
 
+def kept_for_loops(
+    chain: Collection[ir.Operation], again: Collection[ir.Operation]
+) -> set[ir.Operation]:
+    """Those of `again` whose floats a loop or branch hands on that is not made again itself.
+
+    They are to be kept: what the loop has chosen from them may meet them.
+
+    Args:
+        chain, again: as for `torn_extremes`.
+    """
+    if not any(op.name in CONTROL_FLOW and op not in again for op in chain):
+        return set()
+    found: set[ir.Operation] = set()
+    made: dict[ir.Value, frozenset[ir.Operation]] = {}  # by which of `again`
+    for op in chain:
+        own = frozenset([op] if op in again and not chooses(op) else [])
+        for result, handed in zip(op.results, handed_on(op, made, chooses), strict=True):
+            if is_float(result) and (own or handed):
+                made[result] = own | handed
+                if op.name in CONTROL_FLOW and op not in again:
+                    found |= handed
+    return found
+
+
 def compared_clones(flow: Dataflow, cloned: Collection[int]) -> set[int]:
     """Cloned ops whose floats meet what was chosen from another clone of them.
 
     On one device a chosen element (a maximum, a row) has the bits of its source. Clones are
     partitioned and compiled separately, and may differ in the last bits. Here an op that runs once
     chooses from a clone, and both reach, through elementwise ops and moves, an op of `MEETING`.
+    Loops and branches choose, and are passed through, where the ops in them do.
 
     Args:
         cloned: ops with a clone in every function that uses them.
@@ -98,46 +124,53 @@ def compared_clones(flow: Dataflow, cloned: Collection[int]) -> set[int]:
     if not sources:
         return set()
     met: set[int] = set()
-    # Value -> cloned op -> the first op on each way from there that runs once; -1: none does.
-    ways: dict[ir.Value, dict[int, set[int]]] = {}
+    # (cloned op, the first op on a way from there that runs once; -1: none does)
+    ways: dict[ir.Value, frozenset[tuple[int, int]]] = {}
+    on_ways: set[int] = set()  # ops with results that have some
     for i, op in enumerate(flow.ops):
-        if op.name in IDENTITIES:
-            ways |= {
-                result: ways.get(operand, {})
-                for operand, result in zip(op.operands, op.results, strict=True)
-            }
+        own = frozenset([(i, -1)] if i in sources else [])
+        if not own and on_ways.isdisjoint(flow.op_inputs[i]):
             continue
-        found: dict[int, set[int]] = {i: {-1}} if i in sources else {}
-        for value in inputs(op):
-            for source, firsts in ways.get(value, {}).items():
-                found.setdefault(source, set()).update(firsts)
-        torn = {s for s, firsts in found.items() if len(firsts) > 1 and firsts & sources[s]} - met
+        firsts: dict[int, set[int]] = {}
+        for source, first in frozenset().union(*(ways.get(value, ()) for value in inputs(op))):
+            firsts.setdefault(source, set()).add(first)
+        torn = {s for s, found in firsts.items() if len(found) > 1 and found & sources[s]} - met
         if torn and any(_meets(each) for each in (op, *walk(op))):
             met |= torn
-        if i not in cloned:
-            found = {s: {i if f < 0 else f for f in firsts} for s, firsts in found.items()}
-        if op.name in FUSED or chooses(op):
-            ways |= dict.fromkeys(op.results, found)
+        runs_once = i not in cloned and op.name not in IDENTITIES
+        for result, found in zip(op.results, handed_on(op, ways, _is_passed), strict=True):
+            if runs_once:
+                found = frozenset((s, i if first < 0 else first) for s, first in found)
+            if own or found:
+                ways[result] = own | found
+                on_ways.add(i)
     return met
+
+
+def _is_passed(op: ir.Operation) -> bool:
+    return op.name in FUSED or chooses(op)
 
 
 def _chosen_clones(flow: Dataflow, cloned: Collection[int]) -> dict[int, set[int]]:
     """Cloned ops that may round -> the ops that run once and choose from their floats."""
     sources: dict[int, set[int]] = {}
-    chosen: dict[ir.Value, set[int]] = {}  # floats -> the cloned ops whose elements they are
+    chosen: dict[ir.Value, frozenset[int]] = {}  # floats -> the cloned ops whose elements they are
+    given: set[int] = set()  # ops with such floats
     for i, op in enumerate(flow.ops):
-        if op.name in IDENTITIES:
-            for operand, result in zip(op.operands, op.results, strict=True):
-                chosen[result] = chosen.get(operand, set())
-        elif chooses(op):
-            found = set().union(*(chosen.get(value, ()) for value in inputs(op)))
-            if i in cloned:
-                chosen |= dict.fromkeys((r for r in op.results if is_float(r)), found)
+        handed = [frozenset[int]()] * len(op.results)
+        if not given.isdisjoint(flow.op_inputs[i]):
+            handed = handed_on(op, chosen, chooses)
+        rounds = not (chooses(op) or op.name in CHEAP or op.name in IDENTITIES)
+        own = frozenset([i] if i in cloned and rounds else [])
+        for result, found in zip(op.results, handed, strict=True):
+            if not (own or found) or not is_float(result):
+                continue
+            if i in cloned or op.name in IDENTITIES:
+                chosen[result] = own | found
+                given.add(i)
             else:
-                for source in found if any(map(is_float, op.results)) else ():
+                for source in found:
                     sources.setdefault(source, set()).add(i)
-        elif i in cloned and op.name not in CHEAP:
-            chosen |= {result: {i} for result in op.results if is_float(result)}
     return sources
 
 

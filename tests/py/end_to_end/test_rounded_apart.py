@@ -117,8 +117,17 @@ def test_a_checkpoint_that_keeps_the_maximum_compares_it_with_its_own_copy(
         assert difference(checked, plan._replace(split_backward=apart), sign) == "", plan
 
 
+def _larger(size: jax.Array) -> Callable[[Any, jax.Array], jax.Array]:
+    return lambda i, top: jnp.maximum(top, lax.dynamic_slice_in_dim(size, i, 1, 1))
+
+
+def largest_of_a_loop(size: jax.Array, *_: jax.Array) -> jax.Array:
+    return lax.fori_loop(0, WIDTH, _larger(size), jnp.full((ROWS, 1), -jnp.inf))
+
+
+@pytest.mark.parametrize("largest", [lambda z: z.max(1, keepdims=True), largest_of_a_loop])
 def test_a_maximum_that_is_kept_meets_no_copy_of_its_elements(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, largest: Callable[[jax.Array], jax.Array]
 ) -> None:
     """Wherever the forward pass is cut into what is kept and what is made again."""
     random = Random(0)
@@ -130,7 +139,7 @@ def test_a_maximum_that_is_kept_meets_no_copy_of_its_elements(
         tops = []
         for weight in params:
             z = jnp.tanh(x @ weight)
-            tops.append(lax.stop_gradient(z.max(1, keepdims=True)))
+            tops.append(lax.stop_gradient(largest(z)))
             x = jnp.where(z - tops[-1] < 0, jnp.sin(z), 0.5 * z)
         return jnp.mean(x**2) + jnp.mean(jnp.concatenate(tops, 1) ** 2 * x[:, :LAYERS])
 
@@ -139,6 +148,24 @@ def test_a_maximum_that_is_kept_meets_no_copy_of_its_elements(
     for seed in range(6):
         plan = Plan(1, 2, (2,), cut_loops=False, seed=seed, held=1, split_backward=bool(seed % 2))
         assert difference(checked, plan, -1) == ""
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_maximum_that_a_loop_carries_meets_no_copy_of_its_elements(sign: int) -> None:
+    """The way back makes them again, and the stages that share the loop each do."""
+
+    def loss(params: Params, x: jax.Array) -> jax.Array:
+        @jax.checkpoint
+        def layer(carry: Any, weight: jax.Array) -> Any:
+            h, top = carry
+            size, h = jnp.tanh(x), jnp.tanh(h @ weight)
+            h = jnp.where(size < top, jnp.sin(h), h)
+            return (h, jnp.maximum(top, size.max(1, keepdims=True))), None
+
+        start = x, jnp.full((ROWS, 1), -jnp.inf)
+        return jnp.mean(lax.scan(layer, start, jnp.stack(params * 2))[0][0] ** 2)
+
+    assert difference(_checked(loss), Plan(2, 2, (2,), cut_loops=True, seed=1), sign) == ""
 
 
 def test_what_is_computed_before_the_microbatches_is_not_computed_again_in_them() -> None:
@@ -153,29 +180,63 @@ def test_what_is_computed_before_the_microbatches_is_not_computed_again_in_them(
         assert difference(checked, Plan(1, 2, (2,), cut_loops=False, seed=1), sign) == ""
 
 
-def sorted_rows(size: jax.Array, _: jax.Array) -> jax.Array:
+def sorted_rows(size: jax.Array, *_: jax.Array) -> jax.Array:
     return jnp.sort(size, 1)[:, 2:3]
 
 
-def largest_in_windows(size: jax.Array, _: jax.Array) -> jax.Array:
+def largest_in_windows(size: jax.Array, *_: jax.Array) -> jax.Array:
     return lax.reduce_window(size, -jnp.inf, lax.max, (1, 2), (1, 1), "SAME")
 
 
-def larger_than_activations(size: jax.Array, h: jax.Array) -> jax.Array:
+def larger_than_activations(size: jax.Array, h: jax.Array, _: jax.Array) -> jax.Array:
     return jnp.maximum(size, 0.5 * h)
 
 
+def largest_of_loops_in_a_loop(size: jax.Array, *_: jax.Array) -> jax.Array:
+    def two(i: Any, top: jax.Array) -> jax.Array:
+        return lax.fori_loop(i, i + 2, _larger(size), top)
+
+    return lax.fori_loop(0, WIDTH - 1, two, jnp.full((ROWS, 1), -jnp.inf))
+
+
+def stacked_by_a_loop(size: jax.Array, *_: jax.Array) -> jax.Array:
+    """What is carried depends on what is carried beside it."""
+
+    def each(carry: Any, i: Any) -> Any:
+        top, before = carry
+        row = lax.dynamic_index_in_dim(size, i, 1, keepdims=False)
+        return (jnp.maximum(top, before), row), jnp.maximum(top, before)
+
+    low = jnp.full(ROWS, -jnp.inf)
+    return lax.scan(each, (low, low), jnp.arange(WIDTH))[1][-1][:, None]
+
+
+def largest_of_a_branch(size: jax.Array, _: jax.Array, weight: jax.Array) -> jax.Array:
+    return lax.cond(weight[0, 0] > -9, lambda: size.max(1), lambda: size.min(1))[:, None]
+
+
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("choose", [sorted_rows, largest_in_windows, larger_than_activations])
+@pytest.mark.parametrize(
+    "choose",
+    [
+        sorted_rows,
+        largest_in_windows,
+        larger_than_activations,
+        largest_of_a_loop,
+        largest_of_loops_in_a_loop,
+        stacked_by_a_loop,
+        largest_of_a_branch,
+    ],
+)
 def test_what_a_stage_chooses_from_its_clone_meets_no_clone_of_another(
-    choose: Callable[[jax.Array, jax.Array], jax.Array], sign: int
+    choose: Callable[..., jax.Array], sign: int
 ) -> None:
     """Each stage computes cheap functions of the batch by itself, unless that could be seen."""
 
     def loss(params: Params, x: jax.Array) -> jax.Array:
         size = jnp.tanh(x)
         h = jnp.tanh(x @ params[0])
-        top = lax.stop_gradient(choose(size, h))
+        top = lax.stop_gradient(choose(size, h, params[0]))
         h = jnp.tanh(h @ params[1])
         return jnp.mean(jnp.where(size < top, jnp.sin(h), h) ** 2)
 

@@ -1,6 +1,7 @@
 """A program through every pass there is, the module before and after each compared."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 from unittest import mock
@@ -45,6 +46,21 @@ CLUSTER_TEXT = msgspec.json.encode(CLUSTER).decode()
 Evaluate = Callable[[ir.Module, dict[str, list[Any]]], Outcome]
 
 
+@dataclass(frozen=True)
+class Refused(PassCheck):
+    """A pass that cannot be applied to the program, and why."""
+
+    why: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """Always "refused"."""
+        return "refused"
+
+    def __str__(self) -> str:
+        return f"{self.name}: refused: {self.why}"
+
+
 def check_every_pass(
     module: ir.Module,
     evaluate: Evaluate,
@@ -58,7 +74,8 @@ def check_every_pass(
 ) -> Iterator[PassCheck]:
     """Brings `module` all the way to programs of devices, in place, and says what each pass did.
 
-    Where microbatches or stages are refused, one takes their place.
+    Where microbatches or stages are refused, one takes their place. Passes that only some schedules
+    need are skipped where they refuse the program, and give a `Refused`.
 
     Args:
         batch: flat arguments that are the batch, and their dims; found by analysis if empty.
@@ -74,27 +91,28 @@ def check_every_pass(
                 else:
                     run_passes(target, list(group))
 
+    def unless_refused(target: ir.Module, each: Pass) -> Iterator[PassCheck]:
+        why = _refusal(target, each)
+        yield from [Refused(each.name, why=why)] if why else run(target, [each])
+
     yield from run(module, NORMALIZE)
     yield from run(copy_module(module), [WidenFloats()])
     yield from run(module, [FindBatch(*batch), FissionLoops(*batch)])
     yield from run(module, [CutLoops(compiler.even_loop_cuts(module, stages))])
     splits = SplitMicrobatches(microbatches, *batch), SplitMicrobatches(1)
-    split = splits[0] if _accepts(module, [splits[0]]) else splits[1]
+    split = splits[1] if _refusal(module, splits[0]) else splits[0]
     yield from run(module, [split])
     plans = PlanStages(stages=stages), PlanStages(stages=1)
-    wanted = plans[0] if _accepts(module, [plans[0]]) else plans[1]
+    wanted = plans[1] if _refusal(module, plans[0]) else plans[0]
     yield from run(module, [wanted, PlanResidency((2,) * wanted.stages)])
     sliced = copy_module(module)
     run_passes(sliced, [OutlineStages(accumulate=True)])
     yield from run(sliced, [UnrollLayers()])
-    if _accepts(sliced, [SliceTokens(2)]):
-        yield from run(sliced, [SliceTokens(2)])
+    yield from unless_refused(sliced, SliceTokens(2))
     yield from run(module, [OutlineStages()])
     yield from run(module, [SplitBackwardLoops(CLUSTER_TEXT)])
-    if _accepts(module, [SplitBackward(CLUSTER_TEXT)]):
-        yield from run(module, [SplitBackward(CLUSTER_TEXT)])
-    if _accepts(module, [ReplicateStages()]):
-        yield from run(copy_module(module), [ReplicateStages()])
+    yield from unless_refused(module, SplitBackward(CLUSTER_TEXT))
+    yield from unless_refused(copy_module(module), ReplicateStages())
     yield from run(module, [AccumulateInLoops(), ShareReshards()])
     meshes = tuple(
         Mesh((("x", 2), ("y", 2)), tuple(range(4 * s, 4 * s + 4))) for s in range(wanted.stages)
@@ -108,9 +126,10 @@ def check_every_pass(
     yield from run(module, LOCAL_LOWERING)
 
 
-def _accepts(module: ir.Module, passes: Sequence[Pass]) -> bool:
+def _refusal(module: ir.Module, each: Pass) -> str:
+    """Why a pass cannot be applied to the module; "" if it can."""
     try:
-        run_passes(copy_module(module), passes)
-    except (MicrobatchError, StageError):
-        return False
-    return True
+        run_passes(copy_module(module), [each])
+    except (MicrobatchError, StageError) as error:
+        return f"{error.code}: {error.message}"
+    return ""
