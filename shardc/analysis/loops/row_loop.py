@@ -150,7 +150,7 @@ def _row_dim(
 ) -> int | None:
     """The dim of which `op` accesses row `wanted[k]` in iteration k, with all other dims whole."""
     shape = shape_of(op.operands[0])
-    if len(wanted) > 1:
+    if len(wanted) != 1:
         dim = block_dim(shape, starts, sizes, wanted, values)
         return dim if dim is not None and sizes[dim] == 1 else None
     dim = shape.index(1) if 1 in shape and sizes == shape else None

@@ -74,6 +74,14 @@ def part_of_the_only_row(w: Any, x: Any) -> Any:
     return jax.lax.fori_loop(0, 1, body, jnp.zeros((1, 2, 4), x.dtype))
 
 
+def never_entered(w: Any, x: Any) -> Any:
+    def body(carry: Any) -> Any:
+        i, h = carry
+        return i + 1, jax.lax.dynamic_update_slice(h, (x @ w[0])[None], (i, 0, 0))
+
+    return jax.lax.while_loop(lambda carry: carry[0] < 0, body, (0, x[None]))[1]
+
+
 def found_in(fun: Callable[..., Any]) -> tuple[Module, RowLoop | None]:
     """The module must live as long as what was found in it."""
     module = import_function(fun, (STACK, X), {}).module
@@ -107,7 +115,15 @@ def test_what_a_scan_stacks_is_written_by_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "fun", [every_other, turned_around, as_carried, weights_shared, part_of_the_only_row]
+    "fun",
+    [
+        every_other,
+        turned_around,
+        as_carried,
+        weights_shared,
+        part_of_the_only_row,
+        never_entered,
+    ],
 )
 def test_other_loops_touch_no_rows_one_by_one(fun: Callable[..., Any]) -> None:
     module, found = found_in(fun)
