@@ -1,5 +1,6 @@
 """Shape, dtype and bytes of MLIR values."""
 
+import functools
 import math
 import re
 
@@ -57,6 +58,7 @@ def is_float(value: ir.Value) -> bool:
     return isinstance(type_.element_type, (ir.FloatType, ir.ComplexType))
 
 
+@functools.cache
 def itemsize(dtype: str) -> int:
     """Bytes of one element; sub-byte and unknown types count as one byte."""
     if dtype == "bool":

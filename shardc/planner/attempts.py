@@ -21,8 +21,9 @@ from shardc.plan.alternatives import Alternative
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.shape import PipelineShape
 from shardc.planner.candidate import Candidate, plan_exactly, says_more
-from shardc.planner.proposal import Proposal
+from shardc.planner.proposal import Found, Proposal
 from shardc.planner.request import print_request
+from shardc.planner.shapes import FAR, NEAR
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
 from shardc.schedule.registry import schedule_named
@@ -103,6 +104,16 @@ class Attempts:
         """Whether one more shape may be planned: within the budget of ops in the stages of all
         shapes, and within the time limit."""
         return self._ops + self._most_ops <= most_ops and self.has_time()
+
+    def is_beaten(self, found: Found) -> bool:
+        """Whether the best plan is probably faster than a shape: it is faster than its estimate,
+        and its own estimate is, too. A pipeline may still become faster than a single stage by
+        other schedules."""
+        assert self.best is not None
+        estimate_s, own_s = found.pipeline.step_time_s, self.best.proposal.step_time_s
+        if not own_s or self.best.shape.num_stages == 1 < len(found.pipeline.stages):
+            return estimate_s > FAR * self.best_s
+        return estimate_s > self.best_s and estimate_s > NEAR * own_s
 
     def has_time(self) -> bool:
         """Whether the remaining time covers the longest shape so far."""

@@ -9,18 +9,17 @@ from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import cut_dims
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.cost.submeshes import mesh_of, mesh_views, submesh_sizes
 from shardc.ir.attributes import RUNS, function_kind
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, functions, main_function
 from shardc.options import PlanOptions
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.layout import Mesh
 from shardc.planner.islands import IslandSearch
 from shardc.planner.layers import find_layers, layer_loops
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.stage_prices import StagePrices
+from shardc.planner.prices.views import stage_views
 from shardc.planner.proposal import Found, Proposal, by_use
 from shardc.planner.shapes import WANTED, ShapeSearch
 from shardc.planner.split_cache import Splits
@@ -122,10 +121,9 @@ def promising_shapes(
 
     def prices_on(equal: Cluster) -> StagePrices:
         costs = LayerCosts(splits, loop_cuts, layers, (reference, outlined), equal, options.seed)
-        views = _views(equal, options)
-        doubtful = frozenset(v for each in views.values() for v in each if _is_doubtful(v, equal))
+        views = stage_views(equal, options)
         limit = options.memory_limit_bytes or equal.device.memory_bytes
-        return StagePrices(costs, views, doubtful, equal, limit, FunctionKind.BACKWARD in kinds)
+        return StagePrices(costs, views, equal, limit, FunctionKind.BACKWARD in kinds)
 
     # Without microbatches a pipeline saves no time; with several sweeps, its first stage would run
     # all but the last of them alone before the others begin.
@@ -152,21 +150,3 @@ def _reference(
         if isinstance(splits.try_at(count, loop_cuts), Module):
             return count
     return counts[0]
-
-
-def _views(cluster: Cluster, options: PlanOptions) -> dict[int, list[Mesh]]:
-    """The meshes that a stage may have, by number of devices; none on an island smaller
-    than the requested mesh."""
-    if options.mesh != "auto":
-        size = math.prod(options.mesh)
-        if size > cluster.num_devices:
-            return {}
-        return {size: [mesh_of(options.mesh, range(size), options.mesh_axes)]}
-    return {size: mesh_views(cluster, 0, size) for size in submesh_sizes(cluster)}
-
-
-def _is_doubtful(view: Mesh, cluster: Cluster) -> bool:
-    """Whether a view has two axes inside a node, or an axis across nodes that is not a node."""
-    per_node = cluster.num_devices_per_node
-    inside = len(view.device_ids) <= per_node
-    return len(view.shape) > 1 if inside else view.shape[-1] != per_node

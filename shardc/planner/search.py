@@ -332,7 +332,7 @@ class Planner:
         for each in distinct(found, MOST_TRIED):
             better_s = self.tried.best_s
             if self.tried.best is not None:
-                slow = each.pipeline.step_time_s > FAR * better_s
+                slow = self.tried.is_beaten(each)
                 if slow or planned == MOST_PLANNED or not self.tried.may_plan_another(RANKED_OPS):
                     break
             proposal = promising.search.proposal(each)

@@ -20,7 +20,8 @@ from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import PipelineShape
-from shardc.planner.prices.stage_prices import StagePrices
+from shardc.planner.found_stages import FoundStages
+from shardc.planner.prices.stage_prices import CLEARLY, StagePrices
 from shardc.planner.proposal import Found, Key, Proposal, by_use, proposal_of
 from shardc.planner.split_cache import Splits
 from shardc.solver.interrupt import poll_between
@@ -199,8 +200,11 @@ class ShapeSearch:
         found = [Found(key, pipeline) for key, pipeline in shapes if pipeline is not None]
         return sorted(found, key=lambda each: each.pipeline.step_time_s)
 
-    def _line(self, sizes: tuple[int, ...], devices: int, key: Key) -> Line:
-        """The input of the dynamic program; not cached, because prices change."""
+    def _line(
+        self, sizes: tuple[int, ...], devices: int, key: Key, only: Mesh | None = None
+    ) -> Line:
+        """The input of the dynamic program, for stages on one view or any; not cached, because
+        prices change."""
         count, name = key.num_microbatches, key.schedule
         per_node = self.cluster.num_devices_per_node
         return Line(
@@ -208,7 +212,7 @@ class ShapeSearch:
             num_devices=devices,
             places=tuple(Place(size, 0, devices, per_node) for size in sizes),
             num_microbatches=count,
-            stage_s=lambda m, held: self.prices.stage_s(sizes[m], count, held),
+            stage_s=lambda m, held: self.prices.stage_s(sizes[m], count, held, only),
             send_s=lambda m, after, end: self.prices.send_s(
                 sizes[m], sizes[after], end != INSIDE, count
             ),
@@ -258,7 +262,7 @@ class ShapeSearch:
             return True
         if not self._may_ask(OPENING):
             return False
-        new = self.prices.open_doubtful(key.size, self._first(key))
+        new = self.prices.open_doubtful(key.size, self.prices.near(key.num_microbatches))
         if new:
             self._open_prices(key)
         return new
@@ -287,15 +291,21 @@ class ShapeSearch:
         line = self._line(self.prices.open_sizes(), self.cluster.num_devices, key)
         return plan_stages(line, num_stages=asked, below_s=below_s)
 
-    def _chosen(self, each: Found) -> list[Mesh]:
-        """The view of each stage."""
-        key, stages = each.key, each.pipeline.stages
-        return [
-            self.prices.view(size, key.num_microbatches, self._held(key, behind), first, last)
-            for behind, (first, last, size) in zip(
-                reversed(range(len(stages))), stages, strict=True
-            )
-        ]
+    def _stages(self, each: Found) -> FoundStages:
+        """Its stages: all on one view, unless they are clearly faster on several. Equal stages are
+        solved once."""
+        key, size = each.key, each.key.size
+        best = FoundStages(self.prices, key, each.pipeline)
+        if len(set(best.views)) == 1 or any(own != size for *_, own in each.pipeline.stages):
+            return best
+        most_s = CLEARLY * each.pipeline.step_time_s
+        for view in self.prices.open_views(size):
+            line = self._line((size,), key.num_stages * size, key, view)
+            pipeline = plan_stages(line, num_stages=key.num_stages)
+            if pipeline is not None and pipeline.step_time_s < most_s:
+                most_s = pipeline.step_time_s
+                best = FoundStages(self.prices, key, pipeline, view)
+        return best
 
     def judged(self, each: Found, name: str) -> Alternative:
         """It as an alternative, with its estimate; `name` is its proposer."""
@@ -303,43 +313,33 @@ class ShapeSearch:
             name,
             each.key.num_microbatches,
             each.key.schedule,
-            tuple(view.shape for view in self._chosen(each)),
+            tuple(view.shape for view in self._stages(each).views),
             tuple(last + 1 - first for first, last, _ in each.pipeline.stages),
             each.pipeline.step_time_s,
-        )
-
-    def _recompute(self, each: Found) -> tuple[int, ...]:
-        """Per stage, as in `PipelineShape`."""
-        key, stages = each.key, each.pipeline.stages
-        held = [self._held(key, len(stages) - 1 - stage) for stage in range(len(stages))]
-        count = key.num_microbatches
-        return tuple(
-            many if self.prices.makes_again(size, count, many, first, last) else 0
-            for many, (first, last, size) in zip(held, stages, strict=True)
         )
 
     def proposal(self, each: Found) -> Proposal | None:
         """The shape in the compiler's form; None if its stages do not begin at layers, or cannot
         be placed on the nodes."""
-        key, stages = each.key, each.pipeline.stages
+        found = self._stages(each)
+        stages = found.pipeline.stages
         try:
             firsts = place(self.cluster, [size for _, _, size in stages])
         except ClusterError:
             return None
         meshes = [
             mesh_of(view.shape, range(device, device + size), self.options.mesh_axes)
-            for (*_, size), device, view in zip(stages, firsts, self._chosen(each), strict=True)
+            for (*_, size), device, view in zip(stages, firsts, found.views, strict=True)
         ]
-        recompute = self._recompute(each)
         shape = PipelineShape(
-            key.num_microbatches,
+            each.key.num_microbatches,
             (),
             tuple(meshes),
-            key.schedule,
+            each.key.schedule,
             self.options.batch_args,
-            recompute=recompute if any(recompute) else (),
+            recompute=found.recompute if any(found.recompute) else (),
         )
-        return proposal_of(shape, each.pipeline, self.splits, self.prices.origin)
+        return proposal_of(shape, found.pipeline, self.splits, self.prices.origin)
 
 
 def _entry(

@@ -1,12 +1,13 @@
 """The ops of one stage function as nodes of the sharding problem."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.counted_loop import trip_count
 from shardc.analysis.program.op_work import op_works
-from shardc.analysis.shardings.problem_graph import FunctionFacts, Node, ProblemGraph
+from shardc.analysis.shardings.problem_graph import FunctionFacts, Node, ProblemGraph, ValueFacts
 from shardc.analysis.shardings.reshard_tables import Column, StrategyColumns
 from shardc.analysis.shardings.stage_problem import OpReduction
 from shardc.analysis.shardings.strategies import (
@@ -20,8 +21,6 @@ from shardc.analysis.shardings.strategies import (
 )
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import ASKED
-from shardc.ir.calls import facts_of, full_name
-from shardc.ir.tensor_types import dtype_of, num_bytes, num_elements, shape_of, sum_itemsize
 from shardc.ir.user_shardings import CONSTRAINT, UserSharding, read_user_sharding
 from shardc.ir.walk import (
     CONTROL_FLOW,
@@ -36,6 +35,21 @@ from shardc.plan.work import Work
 from shardc.rules.allowed_factors import BARRIER
 from shardc.rules.op_rule import OpRule
 from shardc.solver.interrupt import poll
+
+
+class Defined(NamedTuple):
+    """The definition of a value.
+
+    Attributes:
+        source: its node, and its position among the results of the node.
+        runs: of its defining op per step.
+        unreduced: whether it may be a partial sum.
+    """
+
+    source: tuple[int, int]
+    runs: int
+    unreduced: bool
+
 
 Options = tuple[tuple[Strategy, ...], ...]  # strategies of each node of an op
 
@@ -82,10 +96,8 @@ class FunctionNodes:
         self.in_place: list[tuple[int, int]] = []
         self._rules: Iterator[OpRule | None] = iter(facts.rules)
         self._live, self._traffic = facts.live, facts.traffic
-        self._source: dict[ir.Value, tuple[int, int]] = {}  # node, position among its results
-        self._returned: dict[ir.Value, int] = {}  # the node of a result
-        self._made: dict[ir.Value, int] = {}  # runs per step of its defining op
-        self._unreduced: dict[ir.Value, bool] = {}
+        self._returned: dict[int, int] = {}  # number of a returned value -> node of the result
+        self._defined: dict[int, Defined] = {}  # by the number of the value
 
     def run(self, arguments: Sequence[tuple[int, bool]], results: Sequence[int]) -> None:
         """Adds all nodes and edges.
@@ -95,35 +107,36 @@ class FunctionNodes:
             results: the node of each result.
         """
         for value, (node, unreduced) in zip(body(self.function).arguments, arguments, strict=True):
-            self._define(value, (node, 0), self.repeats, unreduced)
-        self._returned = dict(zip(terminator(self.function).operands, results, strict=True))
+            self._define(self.facts.value(value), (node, 0), self.repeats, unreduced)
+        returned = [self.facts.value(value) for value in terminator(self.function).operands]
+        numbers = (value.number for value in returned)
+        self._returned = dict(zip(numbers, results, strict=True))
         for op in ops(self.function):
             poll()
             self._add(op, self.repeats)
-        for result, node in zip(terminator(self.function).operands, results, strict=True):
+        for result, node in zip(returned, results, strict=True):
             self._connect(result, node, self.graph.nodes[node].results[0])
 
     def _define(
-        self, value: ir.Value, source: tuple[int, int], made: int, unreduced: bool = False
+        self, value: ValueFacts, source: tuple[int, int], runs: int, unreduced: bool = False
     ) -> None:
-        self._source[value], self._made[value] = source, made
-        self._unreduced[value] = unreduced
+        self._defined[value.number] = Defined(source, runs, unreduced)
 
-    def _connect(self, value: ir.Value, node: int, used: Column, time: int | None = None) -> None:
+    def _connect(self, value: ValueFacts, node: int, used: Column, time: int | None = None) -> None:
         """Adds the edge of a reshard. It is emitted in the block that defines the value, so it runs
         as often as the defining op.
 
         Args:
             time: position of the op that needs the value; None if the node itself holds it.
         """
-        if self._source[value][0] == node:
+        source, runs, _ = self._defined[value.number]
+        if source[0] == node:
             return
         needed = None
         if time is not None:
-            first, last = self._live.needed(value, time)
+            first, last = self.facts.needed(value, time)
             needed = self.start + first, self.start + last + 1
-        source = self._source[value]
-        self.graph.connect(source, (node, used), value, self._made[value], needed)
+        self.graph.connect(source, (node, used), value, runs, needed)
 
     def _add(self, op: ir.Operation, repeats: int, inside_condition: bool = False) -> None:
         time = len(self.nodes)
@@ -147,13 +160,14 @@ class FunctionNodes:
     def _op(
         self, op: ir.Operation, rule: OpRule | None, time: int, repeats: int
     ) -> tuple[tuple[int, ...], Options]:
-        flags = tuple(self._unreduced[operand] for operand in op.operands)
+        operands, results = self.facts.operands(op, time), self.facts.results(op, time)
+        flags = tuple(self._defined[operand.number].unreduced for operand in operands)
         facts = self.facts.of(op, time, rule, flags)
         cost, strategies = facts.cost, facts.splitting.on(self.graph.mesh)
         if ASKED in op.attributes:
             strategies = matching_request(op, strategies)
         columns = self.graph.reshards.columns(strategies)
-        num_result_bytes = _result_bytes(op.results, columns)
+        num_result_bytes = _result_bytes(results, columns)
         self.num_flops += cost.flops * repeats
         works = op_works(op, cost, self._traffic[time], strategies, self.graph.mesh)
         index = self.graph.add(
@@ -162,22 +176,22 @@ class FunctionNodes:
                 self._op_costs(works, strategies, num_result_bytes, repeats),
                 num_result_bytes if facts.is_held else [0] * len(strategies),
                 (self.start + time, self.start + facts.until + 1),
-                full_name(op),
+                facts.name,
                 cost.flops * repeats,
                 works,
                 repeats,
             )
         )
-        if (inner_facts := facts_of(op)) is not None and inner_facts.cost.inner_bytes:
-            inner = [inner_facts.cost.inner_bytes // strategy.num_shards for strategy in strategies]
+        if facts.inner_bytes:
+            inner = [facts.inner_bytes // strategy.num_shards for strategy in strategies]
             self.graph.add_workspace(index, inner, self.start + time)
         if any(strategy.reduce_axes for strategy in strategies):
-            result = op.results[0]
-            reduction = OpReduction(shape_of(result), dtype_of(result), repeats)
-            self.graph.op_reductions[index] = reduction
-        for position, operand in enumerate(op.operands):
-            self._connect(operand, index, columns.operands[position], time)
-        for position, result in enumerate(op.results):
+            self.graph.op_reductions[index] = OpReduction(
+                results[0].shape, results[0].dtype, repeats
+            )
+        for operand, used in zip(operands, columns.operands, strict=True):
+            self._connect(operand, index, used, time)
+        for position, result in enumerate(results):
             self._define(result, (index, position), repeats, facts.splitting.leaves_sums)
         return (index,), (strategies,)
 
@@ -185,9 +199,10 @@ class FunctionNodes:
         self, op: ir.Operation, time: int, repeats: int
     ) -> tuple[tuple[int, ...], Options]:
         nodes, chosen = [], []
-        for operand, result in zip(op.operands, op.results, strict=True):
-            unreduced = self._unreduced[operand]
-            strategies = identity_strategies(operand, self.graph.mesh, unreduced)
+        operands, results = self.facts.operands(op, time), self.facts.results(op, time)
+        for operand, result in zip(operands, results, strict=True):
+            unreduced = self._defined[operand.number].unreduced
+            strategies = identity_strategies(operand.value, self.graph.mesh, unreduced)
             index = self._pass_on(operand, strategies, time)
             self._define(result, (index, 0), repeats, unreduced)
             nodes.append(index)
@@ -198,14 +213,14 @@ class FunctionNodes:
         self, op: ir.Operation, time: int, repeats: int
     ) -> tuple[tuple[int, ...], Options]:
         """A constraint: the user's sharding, or any sharding if it is open or ignored."""
-        operand, result = op.operands[0], op.results[0]
+        (operand,), (result,) = self.facts.operands(op, time), self.facts.results(op, time)
         asked = read_user_sharding(op.attributes["sharding"])
         if where(op) in self.ignored:
             asked = UserSharding(((),) * len(asked.dims), (True,) * len(asked.dims))
-        sums = asked.asks_nothing and self._unreduced[operand]
-        strategies = user_strategies(operand, self.graph.mesh, asked)
+        sums = asked.asks_nothing and self._defined[operand.number].unreduced
+        strategies = user_strategies(operand.value, self.graph.mesh, asked)
         if asked.asks_nothing:
-            strategies = identity_strategies(operand, self.graph.mesh, sums)
+            strategies = identity_strategies(operand.value, self.graph.mesh, sums)
         index = self._pass_on(operand, strategies, time)
         self._define(result, (index, 0), repeats, sums)
         self.constraints.append(index)
@@ -216,35 +231,38 @@ class FunctionNodes:
         replicated, so that the condition needs no collectives."""
         condition, inside = (region.blocks[0] for region in op.regions)
         nodes, chosen = [], []
-        for operand, result, read in zip(op.operands, op.results, condition.arguments, strict=True):
+        operands, results = self.facts.operands(op, time), self.facts.results(op, time)
+        for operand, result, read in zip(operands, results, condition.arguments, strict=True):
             whole = next(iter(read.uses), None) is not None
-            sums = not whole and (self._unreduced[operand] or can_start_sums(operand))
-            strategies = identity_strategies(operand, self.graph.mesh, sums)
+            starts = self._defined[operand.number].unreduced or can_start_sums(operand.value)
+            sums = not whole and starts
+            strategies = identity_strategies(operand.value, self.graph.mesh, sums)
             if whole:
-                strategies = whole_strategy(operand)
-            live = max(self._live.end(time), self._live.last_use(result, time))
+                strategies = whole_strategy(operand.value)
+            live = max(self._live.end(time), self._live.last_use(result.value, time))
             index = self._carry(operand, strategies, (time, live), result)
             self._define(result, (index, 0), repeats, sums)
             nodes.append(index)
             chosen.append(strategies)
         trips = repeats * (trip_count(op) or 1)
         for block in (condition, inside):
-            for value, result, index in zip(block.arguments, op.results, nodes, strict=True):
-                self._define(value, (index, 0), trips, self._unreduced[result])
+            for value, result, index in zip(block.arguments, results, nodes, strict=True):
+                unreduced = self._defined[result.number].unreduced
+                self._define(self.facts.value(value), (index, 0), trips, unreduced)
             self._block(block, trips, block == condition)
         for handed_on, index in zip(block_terminator(inside).operands, nodes, strict=True):
-            self._connect(handed_on, index, self.graph.nodes[index].results[0])
+            self._connect(self.facts.value(handed_on), index, self.graph.nodes[index].results[0])
         return tuple(nodes), tuple(chosen)
 
     def _branch(self, op: ir.Operation, time: int, repeats: int) -> tuple[tuple[int, ...], Options]:
         """The predicate is replicated; a result has the same sharding in every branch."""
         choice = whole_strategy(op.operands[0], result=False)
-        nodes = [self._pass_on(op.operands[0], choice, time)]
+        nodes = [self._pass_on(self.facts.operands(op, time)[0], choice, time)]
         chosen = [choice]
-        for result in op.results:
-            strategies = result_strategies(result, self.graph.mesh)
+        for result in self.facts.results(op, time):
+            strategies = result_strategies(result.value, self.graph.mesh)
             columns = self.graph.reshards.columns(strategies)
-            live = max(self._live.end(time), self._live.last_use(result, time))
+            live = max(self._live.end(time), self._live.last_use(result.value, time))
             index = self.graph.add(
                 Node(
                     columns.results,
@@ -261,7 +279,8 @@ class FunctionNodes:
             for value, index in zip(
                 block_terminator(region.blocks[0]).operands, nodes[1:], strict=True
             ):
-                self._connect(value, index, self.graph.nodes[index].results[0])
+                result_column = self.graph.nodes[index].results[0]
+                self._connect(self.facts.value(value), index, result_column)
         return tuple(nodes), tuple(chosen)
 
     def _block(self, block: ir.Block, repeats: int, is_condition: bool = False) -> None:
@@ -269,7 +288,7 @@ class FunctionNodes:
             if each.operation.name != RETURN:
                 self._add(each.operation, repeats, is_condition)
 
-    def _pass_on(self, operand: ir.Value, strategies: tuple[Strategy, ...], time: int) -> int:
+    def _pass_on(self, operand: ValueFacts, strategies: tuple[Strategy, ...], time: int) -> int:
         """A node that forwards `operand` at no cost."""
         columns = self.graph.reshards.columns(strategies)
         nothing, now = len(strategies), self.start + time
@@ -281,16 +300,16 @@ class FunctionNodes:
 
     def _carry(
         self,
-        operand: ir.Value,
+        operand: ValueFacts,
         strategies: tuple[Strategy, ...],
         live: tuple[int, int],
-        result: ir.Value,
+        result: ValueFacts,
     ) -> int:
         """A node that holds `operand`, in place if possible, until it is forwarded as `result`."""
         columns = self.graph.reshards.columns(strategies)
         usages = _result_bytes([result], columns)
         interval = self.start + live[0], self.start + live[1] + 1
-        if self._returned.get(result) == (place := self._source[operand][0]):
+        if self._returned.get(result.number) == (place := self._defined[operand.number].source[0]):
             usages = [0] * len(strategies)
             self.in_place.append((len(self.graph.nodes), place))
         index = self.graph.add(Node(columns.results, [0.0] * len(strategies), usages, interval))
@@ -315,12 +334,11 @@ class FunctionNodes:
         return found
 
 
-def _result_bytes(results: Sequence[ir.Value], columns: StrategyColumns) -> list[int]:
+def _result_bytes(results: Sequence[ValueFacts], columns: StrategyColumns) -> list[int]:
     """Bytes of all results on one device, under each strategy."""
     totals = [0] * len(columns.strategies)
     for result, made, shards in zip(results, columns.results, columns.shards, strict=True):
-        whole = num_bytes(result)
-        partial = num_elements(result) * sum_itemsize(result)
+        whole, partial = result.num_bytes
         totals = [
             total + (partial if lies.unreduced else whole) // n
             for total, lies, n in zip(totals, made, shards, strict=True)

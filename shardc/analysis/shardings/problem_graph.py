@@ -1,5 +1,6 @@
 """The nodes and edges of a sharding problem under construction, and the facts behind them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,8 @@ from shardc.analysis.shardings.reshard_tables import Column, reshard_tables
 from shardc.analysis.shardings.stage_problem import EdgeReshard, OpReduction
 from shardc.analysis.shardings.strategies import Splitting, splitting
 from shardc.cost.model import CostModel
-from shardc.ir.tensor_types import dtype_of, itemsize, shape_of, sum_itemsize
+from shardc.ir.calls import facts_of, full_name
+from shardc.ir.tensor_types import dtype_of, itemsize, shape_of, sum_dtype
 from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import defining_op, functions, symbol, terminator
 from shardc.plan.layout import Mesh
@@ -49,6 +51,27 @@ class Node:
     num_flops: int = 0
     works: Sequence[Work] = ()
     repeats: int = 1
+
+
+class ValueFacts(NamedTuple):
+    """A value and its type.
+
+    Attributes:
+        number: of the value in its function.
+        itemsizes: bytes of an element, and of one that is a partial sum.
+    """
+
+    value: ir.Value
+    number: int
+    shape: tuple[int, ...]
+    dtype: str
+    itemsizes: tuple[int, int]
+
+    @property
+    def num_bytes(self) -> tuple[int, int]:
+        """Of the whole value, and of one of its partial sums; 0 if it is no tensor."""
+        elements = math.prod(self.shape) if self.dtype else 0
+        return elements * self.itemsizes[0], elements * self.itemsizes[1]
 
 
 class ProblemGraph:
@@ -85,7 +108,7 @@ class ProblemGraph:
         self,
         source: tuple[int, int],
         target: tuple[int, Column],
-        value: ir.Value,
+        value: ValueFacts,
         repeats: int,
         needed: tuple[int, int] | None = None,
     ) -> None:
@@ -99,13 +122,12 @@ class ProblemGraph:
         """
         node, position = source
         made, used = self.nodes[node].results[position], target[1]
-        shape = shape_of(value)
-        sizes = self.model.sent_itemsizes(itemsize(dtype_of(value)), sum_itemsize(value))
+        sizes = self.model.sent_itemsizes(*value.itemsizes)
         self.edges.append((node, target[0]))
-        self.tables.append(self.reshards.seconds(made, used, shape, sizes, repeats))
+        self.tables.append(self.reshards.seconds(made, used, value.shape, sizes, repeats))
         self.edge_reshards.append(
             EdgeReshard(
-                self.function, position, shape, dtype_of(value), made, used, repeats, needed
+                self.function, position, value.shape, value.dtype, made, used, repeats, needed
             )
         )
 
@@ -142,12 +164,16 @@ class OpFacts(NamedTuple):
         cost: of the whole op, unfused.
         is_held: whether its results take memory of their own.
         until: position of the last op that needs them.
+        name: `full_name`.
+        inner_bytes: peak bytes of live values inside a call.
     """
 
     splitting: Splitting
     cost: OpCost
     is_held: bool
     until: int
+    name: str
+    inner_bytes: int
 
 
 class FunctionFacts:
@@ -160,6 +186,10 @@ class FunctionFacts:
     def __init__(self, function: ir.Operation, rules: Sequence[OpRule | None]) -> None:
         self.function, self.rules = function, rules
         self._ops: dict[tuple[int, tuple[bool, ...]], OpFacts] = {}
+        self._values: dict[ir.Value, ValueFacts] = {}
+        self._operands: dict[int, tuple[ValueFacts, ...]] = {}
+        self._results: dict[int, tuple[ValueFacts, ...]] = {}
+        self._needed: dict[tuple[int, int], tuple[int, int]] = {}
 
     @cached_property
     def live(self) -> Liveness:
@@ -177,6 +207,35 @@ class FunctionFacts:
         returned = terminator(self.function).operands
         return {*returned, *map(_constrained, returned)}
 
+    def value(self, value: ir.Value) -> ValueFacts:
+        """The facts about a value of the function."""
+        if value not in self._values:
+            dtype = dtype_of(value)
+            sizes = itemsize(dtype), itemsize(sum_dtype(dtype))
+            self._values[value] = ValueFacts(
+                value, len(self._values), shape_of(value), dtype, sizes
+            )
+        return self._values[value]
+
+    def operands(self, op: ir.Operation, time: int) -> tuple[ValueFacts, ...]:
+        """The operands of the op at position `time`."""
+        if time not in self._operands:
+            self._operands[time] = tuple(map(self.value, op.operands))
+        return self._operands[time]
+
+    def results(self, op: ir.Operation, time: int) -> tuple[ValueFacts, ...]:
+        """The results of the op at position `time`."""
+        if time not in self._results:
+            self._results[time] = tuple(map(self.value, op.results))
+        return self._results[time]
+
+    def needed(self, value: ValueFacts, time: int) -> tuple[int, int]:
+        """As `Liveness.needed`."""
+        key = value.number, time
+        if key not in self._needed:
+            self._needed[key] = self.live.needed(value.value, time)
+        return self._needed[key]
+
     def of(
         self, op: ir.Operation, time: int, rule: OpRule | None, unreduced: tuple[bool, ...]
     ) -> OpFacts:
@@ -189,6 +248,8 @@ class FunctionFacts:
                 op_cost(op),
                 not (free or self._crossing.intersection(op.results)),
                 max((self.live.last_use(result, time) for result in op.results), default=time),
+                full_name(op),
+                called.cost.inner_bytes if (called := facts_of(op)) is not None else 0,
             )
         return self._ops[key]
 

@@ -9,8 +9,6 @@ cheapest way to meet a limit (Lagrange); its cost and memory are then arithmetic
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.stage_table import donated_arguments, named_user_shardings, next_states
 from shardc.analysis.shardings.memory_report import LayerMemory, held_values, layer_memory
@@ -20,6 +18,7 @@ from shardc.analysis.shardings.sharding_report import planned_reshards, stage_re
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.backend.extract import function_values
 from shardc.cluster import Cluster
+from shardc.cost.model import CostModel
 from shardc.ir.attributes import STAGE, get_int
 from shardc.ir.context import Module
 from shardc.ir.walk import functions
@@ -27,7 +26,7 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.planner.layers import Layers, outlined_samples
 from shardc.planner.split_cache import Splits
-from shardc.solver.problem.problem import Floats, Problem
+from shardc.solver.problem.problem import Problem
 from shardc.solver.solve import solve
 
 LESS_KEPT = 0.7  # recomputation is priced if layers then keep less than this share of the bytes
@@ -100,6 +99,18 @@ class Sends:
 
     ahead: tuple[int, ...]
     back: tuple[int, ...]
+
+    def seconds(
+        self, model: CostModel, source: Mesh, target: Mesh, ratio: float = 1.0
+    ) -> list[float]:
+        """Per sample, the seconds to send them from one mesh to another and back, for microbatches
+        `ratio` times as large."""
+        there, back_again = model.on(source), model.on(target)
+        return [
+            there.transfer_s(source, target, int(ahead * ratio))
+            + back_again.transfer_s(target, source, int(back * ratio))
+            for ahead, back in zip(self.ahead, self.back, strict=True)
+        ]
 
 
 class LayerCosts:
@@ -296,15 +307,3 @@ def _stashed_twice(outlined: Module, num_samples: int) -> list[set[str]]:
                 if spec.per_microbatch and first.setdefault(spec.value, each.stage) < each.stage:
                     found[each.stage].add(spec.value)
     return found
-
-
-def prefix_sums(rows: Sequence[float]) -> Floats:
-    """[i, j]: sum of rows i..j."""
-    sums = np.concatenate([[0.0], np.cumsum(rows)])
-    return np.asarray(sums[None, 1:] - sums[:-1, None])
-
-
-def range_maxima(rows: Sequence[float]) -> Floats:
-    """[i, j]: largest of rows i..j, for i <= j."""
-    table = np.tile(np.asarray(rows, np.float64), (len(rows), 1))
-    return np.maximum.accumulate(np.triu(table), axis=1)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from shardc.planner.prices.layer_costs import (
     LayerCost,
     LayerCosts,
     free_point,
-    prefix_sums,
-    range_maxima,
 )
+from shardc.planner.prices.ranges import mixed_s, seconds_and_peaks
+from shardc.planner.prices.views import Views
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 from shardc.solver.problem.problem import Floats, Ints
@@ -27,6 +27,7 @@ from shardc.solver.problem.problem import Floats, Ints
 NEAR = 2.0  # interpolated prices within this factor of a known number of microbatches are trusted
 ENOUGH = (1, 3)  # points after which no other is considered if layers fit
 MARGIN = 1.1  # of memory: within it, points that hold less are priced, too
+CLEARLY = 1.005  # views in doubt must be faster by this factor: prices are not closer
 COVERED = 0.75  # share of the layers whose kinds are priced to decide whether a view deserves more
 
 
@@ -35,29 +36,26 @@ class StagePrices:
 
     Args:
         views: for each number of devices that a stage may have.
-        doubtful: views that are priced only if others of their size occur in the best
-            pipelines.
         limit: bytes of a device.
     """
 
     def __init__(
         self,
         costs: LayerCosts,
-        views: dict[int, list[Mesh]],
-        doubtful: frozenset[Mesh],
+        views: Views,
         cluster: Cluster,
         limit: int,
         backward: bool,
     ) -> None:
         self.costs, self.cluster, self.limit = costs, cluster, limit
         self.backward = backward
-        self.sizes = tuple(sorted(views))
+        self.sizes = views.sizes
         self.num_layers = len(costs.layers.origins)
-        self._views, self._doubtful = views, doubtful
+        self._views = views
         self._samples = np.array(costs.layers.samples)
         # View, point -> kind -> microbatches.
         self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
-        self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
+        self._tables: dict[tuple[int, int, int, Mesh | None], tuple[Floats, Ints]] = {}
         self._of_points: dict[tuple[Mesh, int, int, int], tuple[Floats, Floats]] = {}
         self._sent: dict[tuple[int, int, bool, int, int], Floats] = {}
         self._ideal: dict[int, float] = {}  # kind -> seconds of a step on one device
@@ -93,22 +91,35 @@ class StagePrices:
 
     def is_open(self, size: int) -> bool:
         """Whether layers are priced on any view of a size."""
-        return any((view, 0) in self._priced for view in self._views[size])
+        return bool(self.open_views(size))
+
+    def open_views(self, size: int) -> list[Mesh]:
+        """The views of a size on which layers are priced."""
+        return [view for view in self._views.of(size) if (view, 0) in self._priced]
 
     def open_size(self, size: int, count: int) -> None:
-        """Prices the layers on the views of a size."""
-        clear = [view for view in self._views[size] if view not in self._doubtful]
-        self._open(clear or self._views[size], size, count)
+        """Prices the layers on the views of a size that are not in doubt."""
+        for view in self._views.first(size):
+            self._ask(view, count, 0, self._main)
 
     def open_doubtful(self, size: int, count: int) -> bool:
-        """Also prices the layers on the doubtful views of a size; whether there were any."""
-        views = [view for view in self._views[size] if (view, 0) not in self._priced]
-        self._open(views, size, count)
-        return bool(views)
+        """Also prices the layers on the views of a size that are in doubt; whether there were any.
+        A view is left out as long as one with the same axes in another order is no faster."""
+        new = False
+        for view in self._views.of(size):
+            known = self.open_views(size)
+            alike = [other for other in known if self._views.are_alike(view, other)]
+            wanted = not alike or any(self._leads(other, known, count) for other in alike)
+            if view not in known and wanted:
+                self._ask(view, count, 0, self._main)
+                new = True
+        return new
 
-    def _open(self, views: list[Mesh], size: int, count: int) -> None:
-        for view in views:
-            self._ask(view, count, 0, self._main)
+    def _leads(self, view: Mesh, known: Sequence[Mesh], count: int) -> bool:
+        """Whether layers are clearly faster on a view than on those of other axes."""
+        others = [other for other in known if not self._views.are_alike(view, other)]
+        others_s = [self._all_s(other, count) for other in others]
+        return CLEARLY * self._all_s(view, count) < min(others_s, default=math.inf)
 
     def open_prices(self, size: int, count: int, held: int | None) -> bool:
         """Prices layers at points at which they hold less, on views on which an equal share of
@@ -120,10 +131,10 @@ class StagePrices:
                 equal share is no measure, because no stages of the layers fit: every point.
         """
         new = False
-        for view in self._views[size]:
-            if (view, 0) not in self._priced or self._fits(view, count, size, 0, held):
+        for view in self.open_views(size):
+            if self._fits(view, count, size, 0, held):
                 continue
-            near = self._counts_known(count)
+            near = self.near(count)
             for point in range(1, len(POINTS)):
                 if POINTS[point].again and not (self.backward and self.costs.keeps_less(near)):
                     break
@@ -200,9 +211,13 @@ class StagePrices:
         return bool(MARGIN * peak <= self.limit)
 
     def _cost(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
-        """The cost of a layer: exact, or inter- or extrapolated; split evenly if none is known."""
+        """The cost of a layer: exact, or inter- or extrapolated. If none is known, as on another
+        view of as many devices, or split evenly."""
         counts = self._priced[view, point].get(sample)
         if not counts:
+            for other in self.open_views(len(view.device_ids)):
+                if self._priced.get((other, point), {}).get(sample):
+                    return self._cost(other, count, point, sample)
             even_s = self._ideal[sample] / count / len(view.device_ids)
             return LayerCost(even_s, 0.0, 0.0, 0.0, LayerMemory(0.0, 0.0, 0.0, 0.0))
         if count in counts:
@@ -217,14 +232,15 @@ class StagePrices:
 
     def least_s(self, size: int, count: int) -> float:
         """A lower bound on the seconds of a microbatch through all layers on that many devices."""
-        known = [
-            sum(c.forward_s + c.backward_s + c.once_s / count for c in self._all(view, count, 0))
-            for view in self._views[size]
-            if (view, 0) in self._priced
-        ]
+        known = self.open_views(size)
         if known:
-            return min(known)
+            return min(self._all_s(view, count) for view in known)
         return sum(self._ideal[int(s)] for s in self._samples) / count / size
+
+    def _all_s(self, view: Mesh, count: int) -> float:
+        """Seconds of a microbatch through all layers, if memory is no limit."""
+        costs = self._all(view, count, 0)
+        return sum(c.forward_s + c.backward_s + c.once_s / count for c in costs)
 
     def _all(self, view: Mesh, count: int, point: int) -> list[LayerCost]:
         kinds = {kind: self._cost(view, count, point, kind) for kind in self.costs.layers.kinds}
@@ -232,34 +248,47 @@ class StagePrices:
 
     # ---- stages ----
 
-    def stage_s(self, size: int, count: int, held: int) -> Floats:
+    def stage_s(self, size: int, count: int, held: int, only: Mesh | None = None) -> Floats:
         """[first, last layer]: seconds of a microbatch, forward and backward, plus its share of
-        per-step work; inf if a stage with `held` microbatches in flight does not fit."""
-        return self._table(size, count, held)[0]
+        per-step work; inf if a stage with `held` microbatches in flight does not fit.
 
-    def view(self, size: int, count: int, held: int, first: int, last: int) -> Mesh:
+        Args:
+            only: the view; None: each stage has its best.
+        """
+        return self._table(size, count, held, only)[0]
+
+    def view(
+        self, size: int, count: int, held: int, first: int, last: int, only: Mesh | None = None
+    ) -> Mesh:
         """The view on which a stage is fastest."""
-        return self._choice(size, count, held, first, last)[0]
+        return self._choice(size, count, held, first, last, only)[0]
 
-    def makes_again(self, size: int, count: int, held: int, first: int, last: int) -> bool:
+    def makes_again(
+        self, size: int, count: int, held: int, first: int, last: int, only: Mesh | None = None
+    ) -> bool:
         """Whether the fastest way to run a stage recomputes forward values."""
-        return POINTS[self._choice(size, count, held, first, last)[1]].again
+        return POINTS[self._choice(size, count, held, first, last, only)[1]].again
 
     def is_fastest(self, size: int, count: int, held: int, first: int, last: int) -> bool:
         """Whether a stage uses the point at which layers are fastest."""
         return self._choice(size, count, held, first, last)[1] == 0
 
-    def _choice(self, size: int, count: int, held: int, first: int, last: int) -> tuple[Mesh, int]:
-        number = int(self._table(size, count, held)[1][first, last])
+    def _choice(
+        self, size: int, count: int, held: int, first: int, last: int, only: Mesh | None = None
+    ) -> tuple[Mesh, int]:
+        number = int(self._table(size, count, held, only)[1][first, last])
         view, point = divmod(number, len(POINTS))
-        return self._views[size][view], point
+        return self._views.of(size)[view], point
 
-    def _table(self, size: int, count: int, held: int) -> tuple[Floats, Ints]:
-        key = size, count, held
+    def _table(self, size: int, count: int, held: int, only: Mesh | None) -> tuple[Floats, Ints]:
+        key = size, count, held, only
         if key not in self._tables:
             best = np.full((self.num_layers, self.num_layers), np.inf)
             which = np.zeros(best.shape, np.int64)
-            for number, view in enumerate(self._views[size]):
+            for number, view in enumerate(self._views.of(size)):
+                if only not in (None, view):
+                    continue
+                clearly = CLEARLY if view in self._views.doubtful else 1.0
                 looser: tuple[bool, Floats, Floats] | None = None
                 for point in range(len(POINTS)):
                     if (view, point) not in self._priced:
@@ -268,9 +297,11 @@ class StagePrices:
                     seconds = np.where(peak <= self.limit, all_s, np.inf)
                     again = POINTS[point].again
                     if looser is not None and looser[0] == again:
-                        seconds = np.minimum(seconds, self._mixed_s(*looser[1:], seconds, peak))
+                        seconds = np.minimum(
+                            seconds, mixed_s(self.limit, *looser[1:], seconds, peak)
+                        )
                     looser = again, all_s, peak
-                    better = seconds < best
+                    better = clearly * seconds < best
                     best = np.where(better, seconds, best)
                     which[better] = number * len(POINTS) + point
             best[np.tril_indices(self.num_layers, -1)] = np.inf
@@ -282,29 +313,8 @@ class StagePrices:
         key = view, count, point, held
         if key not in self._of_points:
             costs = self._all(view, count, point)
-            memory = [c.memory for c in costs]
-            state = prefix_sums([m.state_bytes for m in memory])
-            received = np.array([m.received_bytes for m in memory])
-            stash = held * (prefix_sums([m.stash_bytes for m in memory]) + received[:, None])
-            body = range_maxima([m.body_bytes for m in memory])
-            update = range_maxima([m.update_bytes for m in memory])
-            following = prefix_sums([m.next_bytes for m in memory])
-            self._of_points[key] = (
-                prefix_sums([c.forward_s + c.backward_s + c.once_s / count for c in costs]),
-                state + np.maximum(stash + body, following + update),
-            )
+            self._of_points[key] = seconds_and_peaks(costs, count, held)
         return self._of_points[key]
-
-    def _mixed_s(
-        self, looser_s: Floats, looser_peak: Floats, seconds: Floats, peak: Floats
-    ) -> Floats:
-        """Seconds of stages in which as many layers as possible use the previous, faster point, and
-        the others the one that fits; inf if that does not fit. Peaks interpolate linearly, because
-        they are sums and maxima over layers."""
-        apart = np.maximum(looser_peak - peak, 1.0)
-        share = np.clip((self.limit - peak) / apart, 0.0, 1.0)
-        fits = np.isfinite(seconds)
-        return np.where(fits, share * looser_s + (1 - share) * np.where(fits, seconds, 0.0), np.inf)
 
     def send_s(self, size: int, after: int, crosses: bool, count: int) -> Floats:
         """Per last layer of a stage, the seconds to send a microbatch to the next stage, on
@@ -313,7 +323,7 @@ class StagePrices:
         Args:
             crosses: the stage ends where a node ends.
         """
-        known = self._counts_known(count)
+        known = self.near(count)
         key = size, after, crosses, count, known
         if key not in self._sent:
             per_node = self.cluster.num_devices_per_node
@@ -328,20 +338,11 @@ class StagePrices:
 
     def sent_s(self, count: int, model: CostModel, source: Mesh, target: Mesh) -> Floats:
         """`send_s` between two meshes of any cluster."""
-        known = self._counts_known(count)
-        return self._between_s(model, source, target, known, known / count)
-
-    def _between_s(self, model: CostModel, a: Mesh, b: Mesh, known: int, ratio: float) -> Floats:
-        sends = self.costs.sends(known)
-        there, back_again = model.on(a), model.on(b)
-        each = [
-            there.transfer_s(a, b, int(ahead * ratio))
-            + back_again.transfer_s(b, a, int(back * ratio))
-            for ahead, back in zip(sends.ahead, sends.back, strict=True)
-        ]
+        known = self.near(count)
+        each = self.costs.sends(known).seconds(model, source, target, known / count)
         return np.array([each[sample] for sample in self.costs.layers.behind])
 
-    def _counts_known(self, count: int) -> int:
+    def near(self, count: int) -> int:
         """The nearest number of microbatches for which stage functions exist."""
         found = {n for kinds in self._priced.values() for counts in kinds.values() for n in counts}
         return min(found, key=lambda known: abs(math.log(known / count)), default=count)

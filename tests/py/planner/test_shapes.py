@@ -17,6 +17,7 @@ from shardc.plan.layout import Mesh
 from shardc.planner.layers import Layers
 from shardc.planner.prices.layer_costs import POINTS, LayerCost, Sends, tie_breaker
 from shardc.planner.prices.stage_prices import StagePrices
+from shardc.planner.prices.views import Views
 from shardc.planner.shapes import ShapeSearch
 from shardc.solver.problem.problem import Problem
 
@@ -88,7 +89,7 @@ def cluster(nodes: int, per_node: int) -> Cluster:
 def search(costs: MadeUp, machine: Cluster, counts: list[int]) -> ShapeSearch:
     views = {size: mesh_views(machine, 0, size) for size in submesh_sizes(machine)}
     made_up: Any = costs
-    prices = StagePrices(made_up, views, frozenset(), machine, GB, True)
+    prices = StagePrices(made_up, Views(views, frozenset(), machine), machine, GB, True)
     nothing: Any = SimpleNamespace()
     return ShapeSearch(
         prices,

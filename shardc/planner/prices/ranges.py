@@ -1,0 +1,46 @@
+"""The seconds and the memory of all ranges of layers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shardc.planner.prices.layer_costs import LayerCost
+from shardc.solver.problem.problem import Floats
+
+
+def prefix_sums(rows: Sequence[float]) -> Floats:
+    """[i, j]: sum of rows i..j."""
+    sums = np.concatenate([[0.0], np.cumsum(rows)])
+    return np.asarray(sums[None, 1:] - sums[:-1, None])
+
+
+def range_maxima(rows: Sequence[float]) -> Floats:
+    """[i, j]: largest of rows i..j, for i <= j."""
+    table = np.tile(np.asarray(rows, np.float64), (len(rows), 1))
+    return np.maximum.accumulate(np.triu(table), axis=1)
+
+
+def seconds_and_peaks(costs: Sequence[LayerCost], count: int, held: int) -> tuple[Floats, Floats]:
+    """[first, last layer]: seconds of one of `count` microbatches, and peak bytes with `held` of
+    them in flight."""
+    memory = [c.memory for c in costs]
+    state = prefix_sums([m.state_bytes for m in memory])
+    received = np.array([m.received_bytes for m in memory])
+    stash = held * (prefix_sums([m.stash_bytes for m in memory]) + received[:, None])
+    body = range_maxima([m.body_bytes for m in memory])
+    update = range_maxima([m.update_bytes for m in memory])
+    following = prefix_sums([m.next_bytes for m in memory])
+    seconds = prefix_sums([c.forward_s + c.backward_s + c.once_s / count for c in costs])
+    return seconds, state + np.maximum(stash + body, following + update)
+
+
+def mixed_s(
+    limit: int, looser_s: Floats, looser_peak: Floats, seconds: Floats, peak: Floats
+) -> Floats:
+    """Seconds of stages in which as many layers as possible use a faster point, and the others one
+    that fits; inf if that does not fit. Peaks interpolate linearly, because they are sums and
+    maxima over layers."""
+    apart = np.maximum(looser_peak - peak, 1.0)
+    share = np.clip((limit - peak) / apart, 0.0, 1.0)
+    fits = np.isfinite(seconds)
+    return np.where(fits, share * looser_s + (1 - share) * np.where(fits, seconds, 0.0), np.inf)
