@@ -11,9 +11,9 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import microbatches_of
+from shardc.analysis.shardings.known_problems import StageProblems
 from shardc.analysis.shardings.memory_report import memory_at_peak
 from shardc.analysis.shardings.planned_reshards import held_bytes
-from shardc.analysis.shardings.sharding_problem import StageProblems
 from shardc.analysis.shardings.sharding_report import planned_reshards, stage_report
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.cluster import Cluster

@@ -2,9 +2,10 @@
 
 import hashlib
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
-from shardc.solver.problem.problem import Problem, Solution
+from shardc.solver.problem.problem import Problem, Solution, most_peak
 from shardc.solver.solve import solve
 
 MOST_KNOWN = 64
@@ -19,6 +20,7 @@ def solve_once(problem: Problem, *, time_limit_s: float, **asked: Any) -> Soluti
     Args:
         asked: arguments of `solve`; everything else the answer depends on.
     """
+    problem = _without_idle_limit(problem)
     key = _digest(problem, asked)
     found = _known.get(key)
     if found is None:
@@ -30,6 +32,14 @@ def solve_once(problem: Problem, *, time_limit_s: float, **asked: Any) -> Soluti
     if len(_known) > MOST_KNOWN:
         _known.popitem(last=False)
     return found
+
+
+def _without_idle_limit(problem: Problem) -> Problem:
+    """The problem without its limit of memory, if no choice exceeds it: schedules that hold more
+    or fewer microbatches then share an answer."""
+    if problem.usage_limit is None or most_peak(problem) > problem.usage_limit:
+        return problem
+    return replace(problem, usages=(), intervals=(), usage_limit=None, more_intervals={})
 
 
 def _digest(problem: Problem, asked: dict[str, Any]) -> bytes:

@@ -16,7 +16,14 @@ _STARTS = re.compile(r"  [^ }]")  # the first line of an op of the function itse
 
 
 def equal_stages(module: ir.Operation, count: int, in_order: bool = False) -> list[int]:
-    """For each stage the first stage with the same text up to renaming of values.
+    """For each stage the first stage with the same text; arguments as in `stage_texts`."""
+    first: dict[str, int] = {}
+    texts = stage_texts(module, count, in_order)
+    return [first.setdefault(text, stage) for stage, text in enumerate(texts)]
+
+
+def stage_texts(module: ir.Operation, count: int, in_order: bool = False) -> list[str]:
+    """The text of each stage with its values renamed: equal for equal stages.
 
     Args:
         in_order: the ops must stand in the same order, too; otherwise the order matters only if
@@ -28,7 +35,6 @@ def equal_stages(module: ir.Operation, count: int, in_order: bool = False) -> li
     for function in functions(module):
         text = str(function.get_asm(enable_debug_info=False))
         texts[get_int(function, STAGE) or 0].append(text if in_order else ordered(text))
-    first: dict[str, int] = {}
     found = []
     for stage in range(count):
         text, ids = _renumbered(_PLACES.sub("", "\n".join(texts[stage])))
@@ -38,7 +44,7 @@ def equal_stages(module: ir.Operation, count: int, in_order: bool = False) -> li
             for value in [quoted.strip('"')]
             for of in [same.get(value, "")]
         ]
-        found.append(first.setdefault(f"{text}{facts}", stage))
+        found.append(f"{text}{facts}")
     return found
 
 

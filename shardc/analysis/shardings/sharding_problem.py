@@ -11,27 +11,20 @@ from types import MappingProxyType
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.equal_stages import equal_stages
 from shardc.analysis.program.stage_table import (
     NamedUserSharding,
-    arrivals,
-    donated_arguments,
-    named_user_shardings,
-    next_states,
 )
 from shardc.analysis.shardings.function_nodes import FunctionNodes
 from shardc.analysis.shardings.problem_graph import (
     FunctionFacts,
     Node,
     ProblemGraph,
-    function_facts,
 )
 from shardc.analysis.shardings.reshard_tables import Column
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.analysis.shardings.strategies import value_shardings
 from shardc.cluster import Cluster
 from shardc.cost.arrivals import Arrival
-from shardc.cost.links import axis_links
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import (
     ASKED,
@@ -119,8 +112,8 @@ class ProblemBuilder:
     def build(self, usage_limit: int | None) -> StageProblem:
         """The problem under a limit of bytes per device (None: no limit)."""
         times = self._times()
-        args = {symbol(f): _args(f) for f in self.functions}
-        results = {symbol(f): _results(f) for f in self.functions}
+        args = {symbol(f): function_args(f) for f in self.functions}
+        results = {symbol(f): function_results(f) for f in self.functions}
         self._add_values(times)
         added = {
             symbol(f): self._add_function(f, times[symbol(f)], args[symbol(f)], results[symbol(f)])
@@ -266,75 +259,15 @@ class ProblemBuilder:
             name
             for function in self.functions
             if function_kind(function) is FunctionKind.UPDATE
-            for name in _args(function)
+            for name in function_args(function)
         }
 
 
-class StageProblems:
-    """Builds the problems of a module's stages, those of equal stages on equal meshes once.
-
-    Args:
-        count: number of stages.
-        ignored, late_sums: as in `ProblemBuilder`.
-    """
-
-    def __init__(
-        self,
-        module: ir.Operation,
-        count: int,
-        cluster: Cluster,
-        ignored: frozenset[str] = frozenset(),
-        late_sums: Sequence[str] = (),
-    ) -> None:
-        self.cluster, self.ignored, self.late_sums = cluster, ignored, late_sums
-        self.facts = function_facts(module)
-        self.same, self.donated = next_states(module), donated_arguments(module)
-        self.asked, self.arrivals = named_user_shardings(module), arrivals(module)
-        # What a user asks of one stage, or where its arguments are, is not seen in its text.
-        shared = count > 1 and not (self.asked or self.arrivals or ignored)
-        self._first = equal_stages(module, count, in_order=True) if shared else [*range(count)]
-        self._built: dict[tuple[object, ...], StageProblem] = {}
-
-    def build(
-        self,
-        stage: int,
-        functions: Sequence[ir.Operation],
-        mesh: Mesh,
-        num_microbatches: int,
-        stashes: int,
-        usage_limit: int,
-    ) -> StageProblem:
-        """The problem of a stage; arguments as in `ProblemBuilder`."""
-        home, _ = self.cluster.home(mesh.device_ids)
-        links = tuple(axis_links(self.cluster, mesh).items())
-        runs = num_microbatches, stashes > 0, usage_limit
-        key = self._first[stage], mesh.axes, links, home.name, runs
-        if key not in self._built:
-            self._built[key] = ProblemBuilder(
-                functions,
-                self.facts,
-                mesh,
-                self.cluster,
-                num_microbatches,
-                stashes,
-                self.same,
-                self.donated,
-                self.asked,
-                self.ignored,
-                self.arrivals,
-                self.late_sums,
-            ).build(usage_limit)
-            return self._built[key]
-        return self._built[key].of_equal(
-            [(symbol(f), _args(f), _results(f)) for f in functions], stashes
-        )
-
-
-def _args(function: ir.Operation) -> tuple[str, ...]:
+def function_args(function: ir.Operation) -> tuple[str, ...]:
     """Value id of each argument."""
     return tuple(str(ir.StringAttr(each[VALUE]).value) for each in arg_attrs(function))
 
 
-def _results(function: ir.Operation) -> tuple[str, ...]:
+def function_results(function: ir.Operation) -> tuple[str, ...]:
     """Value id of each result."""
     return tuple(str(ir.StringAttr(each[VALUE]).value) for each in result_attrs(function))

@@ -95,6 +95,11 @@ def least_peak(problem: Problem) -> int:
     return _peak(problem, [int(usage.min()) for usage in problem.usages])
 
 
+def most_peak(problem: Problem) -> int:
+    """Peak bytes if each node holds its maximum: no choice has a higher peak."""
+    return _peak(problem, [int(usage.max()) for usage in problem.usages])
+
+
 def _peak(problem: Problem, held: Sequence[int]) -> int:
     """The most bytes live at one time, if node v holds `held[v]` while it is live."""
     changes: dict[int, int] = {}
