@@ -18,7 +18,7 @@ from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason, unev
 from shardc.analysis.loops.stacked_layers import even_cuts, stacked_layers
 from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.program.stage_table import result_values
-from shardc.analysis.shardings.planned_shardings import function_sharding
+from shardc.analysis.roles.planned_shardings import function_sharding
 from shardc.analysis.stages.stage_cuts import Origin, origins_at, positions_of
 from shardc.backend.extract import argument_specs, function_values, result_specs, stage_programs
 from shardc.cluster import Cluster
