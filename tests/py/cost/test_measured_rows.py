@@ -1,9 +1,11 @@
 """Files of measured runs: what a row says, and what is said of one that cannot be."""
 
 import importlib
+import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROW = {
@@ -104,3 +106,44 @@ def test_scores_are_among_runs_of_one_model_devices_and_batch(measured):
     assert (found["num_pairs"], found["num_runs"]) == (3, 4)
     assert found["pairs_in_order"] == pytest.approx(2 / 3)
     assert found["mean_regret"] == 1.0  # the first is chosen, the second is twice as fast
+
+
+@pytest.fixture(scope="module")
+def alpa(measured):
+    """benchmarks/alpa.py, beside it."""
+    return importlib.import_module("alpa")
+
+
+def test_published_plans_use_every_device_and_layer(alpa):
+    for row in alpa.rows():
+        spread = [
+            (math.prod(stage.mesh), stage) for stage in row.stages for _ in range(stage.times)
+        ]
+        assert sum(size for size, _ in spread) == row.devices, row
+        layers = [stage.layers for _, stage in spread]
+        whole = row.sizes["layers"] // 2 if row.model == "moe" else sum(row.sizes["blocks"])
+        assert layers == [None] or sum(layers) == whole, row
+
+
+def test_pairs_are_of_systems_on_one_model_whose_times_differ(alpa):
+    def row(system, predicted, actual, devices=8):
+        sizes = {"model": "moe", "devices": devices, "system": system}
+        return sizes | {"predicted_s": predicted, "measured_s": actual}
+
+    rows = [row("a", 2.0, 1.0), row("b", 1.0, 1.2), row("c", 3.0, 1.05), row("d", 1.0, 9.0, 4)]
+    pairs = alpa.in_order(rows)
+    assert [(fast["system"], slow["system"], right) for fast, slow, right in pairs] == [
+        ("a", "b", False),
+        ("c", "b", False),
+    ]
+
+
+def test_a_token_has_a_place_with_at_most_two_experts(measured):
+    models = importlib.import_module("alpa_models")
+    gates = np.random.default_rng(0).dirichlet(np.ones(4), (2, 16)).astype(np.float32)
+    weights = np.asarray(models.top2(gates, places=8))
+    assert weights.shape == (2, 16, 4, 8)
+    assert ((weights > 0).sum((2, 3)) <= 2).all()
+    assert ((weights > 0).sum(1) <= 1).all()  # one token in each place
+    kept = weights.sum((2, 3))
+    np.testing.assert_allclose(kept[kept > 0], 1, rtol=1e-5)
