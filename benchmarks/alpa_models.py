@@ -141,7 +141,9 @@ def experts_step(of: Experts) -> Step:
 
 
 def top2(gates: jax.Array, places: int) -> jax.Array:
-    """The weight of each place of each expert for each token.
+    """The weight of each place of each expert for each token, by the products of GShard's algorithm.
+
+    Source: Lepikhin et al., arXiv:2006.16668, algorithm 1, as Alpa's model has it.
 
     Args:
         gates: [group, token, expert], shares that add up to 1.
@@ -156,15 +158,15 @@ def top2(gates: jax.Array, places: int) -> jax.Array:
         return (place * kept).sum(-1), kept
 
     def weighed(weight: jax.Array, place: jax.Array, kept: jax.Array) -> jax.Array:
-        at = (weight[..., None] * kept)[..., None]
-        return at * jax.nn.one_hot(place, places, dtype=gates.dtype)[:, :, None]
+        at = jax.nn.one_hot(place, places, dtype=gates.dtype)
+        return jnp.einsum("gse,gsc->gsec", weight[..., None] * kept, at)
 
     e = gates.shape[-1]
     first = jax.nn.one_hot(gates.argmax(-1), e, dtype=jnp.int32)
     second = jax.nn.one_hot((gates * (1 - first)).argmax(-1), e, dtype=jnp.int32)
     place1, kept1 = placed(first, jnp.zeros_like(first[:, 0]))
     place2, kept2 = placed(second, kept1.sum(1))
-    weights = [(gates * kept).sum(-1) for kept in (kept1, kept2)]
+    weights = [jnp.einsum("gse,gse->gs", gates, kept) for kept in (kept1, kept2)]
     total = jnp.maximum(weights[0] + weights[1], 1e-6)
     return weighed(weights[0] / total, place1, kept1) + weighed(weights[1] / total, place2, kept2)
 
