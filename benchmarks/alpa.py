@@ -96,7 +96,7 @@ def predicted_s(row: Row, cluster: Cluster) -> float:
             names = ("tokens", "targets") if row.model == "moe" else ("images", "labels")
             shardings |= {"*params*": "-", **dict.fromkeys(names, every)}
         if stage.fixed == "channels":
-            values = {"*/block/add": "-,?,?,?"}
+            values = {"*block*/add": "-,?,?,?"}
         one = StageSpec(stage.layers, axes, shardings=shardings, values=values)
         stages += [one] * stage.times
     plan = shardc.StagesSpec(1, tuple(stages), microbatches=row.microbatches)
