@@ -141,7 +141,7 @@ def experts_step(of: Experts) -> Step:
 
 
 def top2(gates: jax.Array, places: int) -> jax.Array:
-    """The weight of each place of each expert for each token, by the products of GShard's algorithm.
+    """The weight of each place of each expert for each token, by GShard's products.
 
     Source: Lepikhin et al., arXiv:2006.16668, algorithm 1, as Alpa's model has it.
 
