@@ -11,12 +11,12 @@ from shardc.analysis.loops.carried_choices import (
     invariant_ops,
     may_round,
 )
-from shardc.analysis.loops.same_values import BRANCHES, SameValues, is_identity
+from shardc.analysis.loops.same_values import SameValues, is_identity
 from shardc.analysis.program.op_classes import chooses
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import is_float
-from shardc.ir.walk import CONTROL_FLOW, defining_op, functions, ops, ops_of, walk
+from shardc.ir.walk import CONTROL_FLOW, body, defining_op, functions, ops, ops_of, walk
 from shardc.rewrite.loops.carried_values import drop_unused
 from shardc.rules.allowed_factors import BARRIER
 
@@ -58,9 +58,7 @@ class CompareOneCopy(Pass):
             split = [op for op in ops(function) if op.name in CONTROL_FLOW]
             if len(split) < 2 and not any(op.name == BARRIER for op in ops(function)):
                 continue  # equal ops are one
-            blocks = [function.regions[0].blocks[0]]
-            blocks += [op.regions[1].blocks[0] for op in split if op.name == "stablehlo.while"]
-            meeting = [op for block in blocks for op in _meeting(block)]
+            meeting = list(_meeting(body(function)))
             if meeting:
                 copies = SameValues(function)
                 _use_first(function, copies)
@@ -96,11 +94,11 @@ def _use_first(function: ir.Operation, values: SameValues) -> None:
 
 
 def _meeting(block: ir.Block) -> Iterator[ir.Operation]:
-    """The ops of a block, and of branches in it, where floats meet."""
+    """The ops of a block, and of loops and branches in it, where floats meet."""
     for op in ops_of(block):
         if op.name in _MEETING and is_float(op.operands[0]):
             yield op
-        for region in op.regions if op.name in BRANCHES else ():
+        for region in op.regions if op.name in CONTROL_FLOW else ():
             yield from _meeting(region.blocks[0])
 
 

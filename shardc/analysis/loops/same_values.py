@@ -5,6 +5,7 @@ from rows that another loop has stacked up. One device would give a copy the sam
 functions need not, as each is split and compiled by itself.
 """
 
+import itertools
 from collections import ChainMap
 from collections.abc import Hashable, MutableMapping
 from typing import NamedTuple
@@ -79,48 +80,65 @@ class SameValues:
         self.order: dict[ir.Value, int] = {}
         self.written: dict[ir.Value, ir.Value] = {}
         self.copies: dict[int, list[ir.Value]] = {}
+        self._places = itertools.count()
         self._numbers: dict[Hashable, int] = {}
         self._stacks: dict[int, _Written] = {}
         self._given: dict[ir.Value, _Given] = {}
+        self._branched: dict[int, _Given] = {}  # the same, by the number of a value
         self._whole: dict[int, tuple[int, ir.Type]] = {}  # of reshaped values what they were
         for p, argument in enumerate(body(function).arguments):
             self._name(argument, ("argument", p))
         for op in ops_of(body(function)):
             self._visit(op)
-            found = row_loop(op) if op.name == "stablehlo.while" else None
-            if found is not None:
-                self._enter(found)
 
     def behind(self, value: ir.Value, at: ir.Operation) -> ir.Value:
         """What a value is where `at` stands: what another loop has written, or what the branch has
         given that was chosen like one around `at`."""
-        chosen = {}
-        inner, outer = at, at.parent
-        while outer is not None and (around := outer.operation).name != "func.func":
-            if around.name in BRANCHES:
-                number = [inner.block == region.blocks[0] for region in around.regions].index(True)
-                chosen[self._choice(around)] = number
-            inner, outer = around, around.parent
+        chosen = self._chosen(at)
         while True:
             given = self._given.get(value)
             if value in self.written:
                 value = self.written[value]
-            elif given is not None and given.choice in chosen and given.choice[0] is not None:
+            elif given is not None and given.choice in chosen:
                 value = given.by_branch[chosen[given.choice]]
             else:
                 return value
 
+    def _chosen(self, at: ir.Operation) -> dict[tuple[int | None, int], int]:
+        """The branches around `at`: by what chooses each, its number."""
+        chosen = {}
+        inner, outer = at, at.parent
+        while outer is not None and (around := outer.operation).name != "func.func":
+            if around.name in BRANCHES and (choice := self._choice(around))[0] is not None:
+                number = [inner.block == region.blocks[0] for region in around.regions].index(True)
+                chosen[choice] = number
+            inner, outer = around, around.parent
+        return chosen
+
     def _visit(self, op: ir.Operation) -> None:
-        """Numbers the results of an op, and what is in its branches."""
+        """Numbers the results of an op, and what is in its branches or in a counting loop."""
         self._number(op)
-        if op.name not in BRANCHES:
+        if op.name in BRANCHES:
+            blocks = [region.blocks[0] for region in op.regions]
+            for each in (each for block in blocks for each in ops_of(block)[:-1]):
+                self._visit(each)
+            given = zip(*(block_terminator(block).operands for block in blocks), strict=True)
+            for result, values in zip(op.results, given, strict=True):
+                self._given[result] = _Given(self._choice(op), list(values))
+                self._branched[self.number[result]] = self._given[result]
+        elif op.name == "stablehlo.while" and (found := row_loop(op)) is not None:
+            self._enter(found)
+        else:
             return
-        blocks = [region.blocks[0] for region in op.regions]
-        for each in (each for block in blocks for each in ops_of(block)[:-1]):
-            self._visit(each)
-        given = zip(*(block_terminator(block).operands for block in blocks), strict=True)
-        for result, values in zip(op.results, given, strict=True):
-            self._given[result] = _Given(self._choice(op), list(values))
+        for result in op.results:  # what is inside cannot use it
+            self.order[result] = next(self._places)
+
+    def _given_here(self, number: int, at: ir.Operation) -> int:
+        """The number of what a branch has given that was chosen like one around `at`."""
+        chosen = self._chosen(at) if number in self._branched else {}
+        while (given := self._branched.get(number)) is not None and given.choice in chosen:
+            number = self.number[given.by_branch[chosen[given.choice]]]
+        return number
 
     def _choice(self, op: ir.Operation) -> tuple[int | None, int]:
         """Ops with equal ones choose alike; an index out of bounds takes the last branch."""
@@ -143,7 +161,7 @@ class SameValues:
             self._stacks[stack] = _Written(update.operands[1], dim, found.counted.trips)
 
     def _read(self, row: ir.Value, stack: ir.Value, found: RowLoop) -> None:
-        dim, number = found.reads[row], self.number[stack]
+        dim, number = found.reads[row], self._given_here(self.number[stack], found.loop)
         source = self._stacks.get(number)
         if source is None or (source.dim, source.trips) != (dim, found.counted.trips):
             self._name(row, ("row", number, dim))
@@ -155,7 +173,7 @@ class SameValues:
         if is_identity(op):
             for operand, result in zip(op.operands, op.results, strict=True):
                 self.number[result] = self.number[operand]
-                self.order[result] = len(self.order)
+                self.order[result] = next(self._places)
         elif _reshapes(op):
             number, type_ = self.number[op.operands[0]], op.results[0].type
             whole = self._whole.setdefault(number, (number, op.operands[0].type))
@@ -166,7 +184,7 @@ class SameValues:
                 self._whole[self.number[op.results[0]]] = whole
         elif any(must_run_once(each) for each in (op, *walk(op))):
             for result in op.results:
-                self._name(result, ("once", len(self.order)))
+                self._name(result, ("once", len(self.number)))
         else:
             key = self._key(op, self.number, 0)
             for n, result in enumerate(op.results):
@@ -176,7 +194,7 @@ class SameValues:
         self._set(value, self._numbers.setdefault(key, len(self._numbers)))
 
     def _set(self, value: ir.Value, number: int) -> None:
-        self.number[value], self.order[value] = number, len(self.order)
+        self.number[value], self.order[value] = number, next(self._places)
         self.copies.setdefault(number, []).append(value)
 
     def _key(

@@ -56,6 +56,21 @@ def _branched(layer: Callable[[jax.Array, jax.Array], jax.Array]) -> Loss:
     return loss
 
 
+def _grouped(layer: Callable[[jax.Array, jax.Array], jax.Array]) -> Loss:
+    """Loops in branches of a loop."""
+
+    def loss(params: Params, x: jax.Array) -> jax.Array:
+        def twice(h: jax.Array, weight: jax.Array) -> jax.Array:
+            return lax.scan(lambda h, _: (layer(h, weight), None), h, length=2)[0]
+
+        def group(h: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+            return lax.cond(weight[0, 0] > -9.0, twice, lambda h, _: h, h, weight), None
+
+        return jnp.mean(lax.scan(group, x, jnp.stack(params))[0] ** 2)
+
+    return loss
+
+
 @_keeping(lax.reduce_max_p)
 def pooled(h: jax.Array, weight: jax.Array) -> jax.Array:
     """The gradient of a maximum asks which elements are equal to it."""
@@ -104,7 +119,7 @@ def _checked(loss: Loss) -> Checked:
     return Checked(Step("", step, (params, draw.normal(size=(ROWS, WIDTH)), np.arange(ROWS))))
 
 
-@pytest.mark.parametrize("through", [_layers, _scanned, _branched])
+@pytest.mark.parametrize("through", [_layers, _scanned, _branched, _grouped])
 @pytest.mark.parametrize(
     "layer", [pooled, clipped, above_the_third, below_the_largest, known_before]
 )
@@ -113,7 +128,7 @@ def test_a_checkpoint_that_keeps_the_maximum_compares_it_with_its_own_copy(
 ) -> None:
     checked = _checked(through(layer))
     for plan, sign in PLANS:
-        apart = plan.split_backward and through is not _branched  # a branch is not split
+        apart = plan.split_backward and through in (_layers, _scanned)  # a branch is not split
         assert difference(checked, plan._replace(split_backward=apart), sign) == "", plan
 
 
