@@ -64,9 +64,9 @@ class SameValues:
 
     In the body of a loop that touches row after row of stacks, a value stands for what it is where
     row r is touched; in a loop inside it, where its own row is touched in that round. So a row that
-    one loop reads is what another has written there. In a branch, a
-    value stands for what it is where the branch is chosen: there, ops with the same choice have
-    given what the same branch of theirs gives.
+    one loop reads is what another has written there. In a branch, a value stands for what it is
+    where the branch is chosen: there, ops with the same choice have given what the same branch of
+    theirs gives.
 
     Attributes:
         number: of each value of the function, and of those in the bodies of its counting loops and
