@@ -254,6 +254,4 @@ _ELEMENTWISE: dict[str, Callable[..., Bounds]] = {
     "exponential": _exponential,
     "sqrt": _root,
     "rsqrt": _inverse_root,
-    "floor": lambda a: Bounds(*(math.floor(x) if math.isfinite(x) else x for x in a)),
-    "ceil": lambda a: Bounds(*(math.ceil(x) if math.isfinite(x) else x for x in a)),
 }
