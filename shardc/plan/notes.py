@@ -13,7 +13,9 @@ class NoteCode(StrEnum):
 
     INTERRUPTED = "interrupted"
     NOT_ALL_PRICED = "not-all-priced"
-    FEWER = "fewer"  # what: stages or microbatches, count, reason; asked: the requested number
+    FEWER = (
+        "fewer"  # what: stages, microbatches or slices, count, reason; asked: the requested number
+    )
     BY_HAND = "by-hand"  # name: of the given plan
     LEFT_OUT = "left-out"  # shape, message, help
     SEVERAL_RUNS = "several-runs"  # why
@@ -37,7 +39,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def _fewer(what: str, count: int, reason: str, asked: int | None = None) -> str:
-    one = {"stages": "stage", "microbatches": "microbatch"}
+    one = {"stages": "stage", "microbatches": "microbatch", "slices": "slice"}
     planned = f"{count} {what if count > 1 else one[what]}"
     return f"{planned}{'' if asked is None else f' instead of {asked}'}: {reason}"
 

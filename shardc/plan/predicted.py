@@ -26,6 +26,7 @@ class JudgedSchedule(msgspec.Struct, frozen=True):
         is_planned: both come from programs made for this schedule; otherwise they are estimates
             from the programs of the pipeline's first schedule.
         refusal: why it cannot be used; "" if it can.
+        slices: token slices of each microbatch.
     """
 
     name: str
@@ -34,6 +35,7 @@ class JudgedSchedule(msgspec.Struct, frozen=True):
     peak_bytes: int = 0
     is_planned: bool = False
     refusal: str = ""
+    slices: int = 1
 
 
 class Replicated(msgspec.Struct, frozen=True):

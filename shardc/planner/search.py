@@ -109,9 +109,9 @@ class Planner:
         self.tried = Attempts(module, self.splits, cluster, self.options, self.progress)
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
         self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
-        self.asked_chunks = options.chunks
-        if options.schedule == "auto":  # the search uses one stage per device group
-            self.options = msgspec.structs.replace(self.options, chunks="auto")
+        self.asked_chunks, self.asked_slices = options.chunks, options.slices
+        if options.schedule == "auto":  # the search uses one stage per device group, whole
+            self.options = msgspec.structs.replace(self.options, chunks="auto", slices="auto")
         self.chunks = num_chunks(self.schedule, self.options)
         self.base = self.schedule if is_plain(self.schedule, self.options) else "1f1b"
         self.schedules = list(AUTO) if options.schedule == "auto" else [self.base]
@@ -138,8 +138,8 @@ class Planner:
             if best is not None and best.gap > FINAL[0]:
                 self.tried.plan(best.proposal, *FINAL)
             if self.options.schedule == "auto":
-                chunks = self.asked_chunks
-                self.weighed = choose_schedule(self.tried, self.splits, chunks, self.limit)
+                asked = self.asked_chunks, self.asked_slices, self.limit, self.unmet
+                self.weighed = choose_schedule(self.tried, self.splits, *asked)
             poll_between()
         except KeyboardInterrupt:
             if self.tried.best is None:

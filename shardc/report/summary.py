@@ -142,6 +142,7 @@ def _schedule_table(schedules: Sequence[JudgedSchedule]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("schedule")
     table.add_column("chunks", justify="right")
+    table.add_column("slices", justify="right")
     table.add_column("step", justify="right")
     table.add_column("peak/device", justify="right")
     table.add_column("")
@@ -151,6 +152,7 @@ def _schedule_table(schedules: Sequence[JudgedSchedule]) -> Table:
         table.add_row(
             each.name,
             str(each.chunks),
+            str(each.slices),
             f"{about}{seconds(each.step_time_s)}" if known else "",
             f"{about}{size(each.peak_bytes)}" if known else "",
             each.refusal,

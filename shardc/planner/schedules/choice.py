@@ -5,12 +5,14 @@ other family that runs on the winning shape, plans the best ones as they will ru
 shortest step.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
 
 from shardc.options import Auto
+from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
 from shardc.planner.attempts import FINAL_EFFORT_S, FINAL_GAP, Attempts
 from shardc.planner.candidate import Candidate
@@ -25,10 +27,17 @@ CHUNKS = 2  # of a family that supports any number
 
 
 def choose_schedule(
-    tried: Attempts, splits: Splits, chunks: int | Auto, limit_bytes: int
+    tried: Attempts,
+    splits: Splits,
+    chunks: int | Auto,
+    slices: int | Auto,
+    limit_bytes: int,
+    unmet: list[Note],
 ) -> tuple[JudgedSchedule, ...]:
     """Plans the best pipeline so far with the schedules that are best for it; `tried` keeps the
-    best plan. With a number of `chunks`, only schedules with that many stages per group count.
+    best plan. With a number of `chunks`, only schedules with that many stages per group count; with
+    one of `slices`, those that cut sequences into as many, or none that does for 1; a note is added
+    to `unmet` if none of these can.
 
     Returns:
         Every schedule considered, shortest step first: all that run, except those
@@ -42,15 +51,20 @@ def choose_schedule(
         return ()
     first = base.shape.schedule, 1
     estimate_s = estimates.of(built_in()[first[0]], 1).step_time_s
-    judged = {}
-    for family, count in _ways(chunks):
+    judged: dict[tuple[str, int], JudgedSchedule] = {}
+    ways = sorted(_ways(chunks, slices), key=lambda way: way[2])
+    must = first not in [(family.name, count) for family, count, _ in ways]
+    for family, count, parts in ways:
         if family.searches(replace(estimates.work, chunks=count)):
             continue
-        found = estimates.of(family, count, WORTH * estimate_s, limit_bytes)
+        below_s = WORTH * estimate_s
+        if parts > 1:  # after the others: their analysis is worth its time if they win alone
+            others = [each.step_time_s for each in judged.values() if not each.refusal]
+            below_s = math.inf if must else WORTH * min([estimate_s, *others])
+        found = estimates.of(family, count, below_s, limit_bytes, parts)
         if found.peak_bytes > limit_bytes:
             found = msgspec.structs.replace(found, refusal="does not fit into memory")
         judged[family.name, count] = found
-    must = first not in judged
     if not must:
         judged[first] = _planned(base)
     ranked = sorted(judged.values(), key=_rank)
@@ -63,15 +77,19 @@ def choose_schedule(
             judged[each.name, each.chunks] = _planned(planned)
             if must:
                 tried.best, must = planned, False
+    if must and slices not in ("auto", 1) and ranked:
+        data: Data = {"what": "slices", "count": 1, "asked": slices, "reason": ranked[0].refusal}
+        unmet.append(Note(NoteCode.FEWER, data))
     return tuple(sorted(judged.values(), key=_rank))
 
 
-def _ways(chunks: int | Auto) -> Iterator[tuple[ScheduleFamily, int]]:
-    """Every family that runs, with its number of chunks."""
+def _ways(chunks: int | Auto, slices: int | Auto) -> Iterator[tuple[ScheduleFamily, int, int]]:
+    """Every family that runs, with its number of chunks and of slices."""
     for family in built_in().values():
         own = family.chunks[0] if family.chunks else CHUNKS if chunks == "auto" else chunks
-        if not family.slices and chunks in ("auto", own):
-            yield family, own
+        parts = family.num_slices(None if slices == "auto" or not family.slices else slices)
+        if chunks in ("auto", own) and slices in ("auto", parts) and (parts > 1) is family.slices:
+            yield family, own, parts
 
 
 def _rank(each: JudgedSchedule) -> tuple[bool, float, int, str]:
@@ -80,4 +98,11 @@ def _rank(each: JudgedSchedule) -> tuple[bool, float, int, str]:
 
 def _planned(found: Candidate) -> JudgedSchedule:
     shape, peak = found.shape, found.peak_bytes
-    return JudgedSchedule(shape.schedule, shape.num_chunks, found.seconds, peak, is_planned=True)
+    return JudgedSchedule(
+        shape.schedule,
+        shape.num_chunks,
+        found.seconds,
+        peak,
+        is_planned=True,
+        slices=shape.num_slices,
+    )

@@ -10,6 +10,7 @@ from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.compiler import outline_shape, work_of
 from shardc.cost.model import CostModel
+from shardc.errors import StageError
 from shardc.options import PlanOptions
 from shardc.plan.predicted import JudgedSchedule
 from shardc.planner.candidate import Candidate
@@ -36,6 +37,7 @@ from shardc.schedule.work import Work
 MANY_ROUNDS = 12  # microbatches per device group from which on not all are simulated
 FULL_ROUNDS = (4, 6)  # microbatches per device group with which a pipeline fills and drains
 UNCHUNKED = "1f1b"  # a schedule whose stages are cut one per group
+SLOWER = "not faster, so it was not asked whether sequences can be cut"
 
 
 class Estimates:
@@ -58,6 +60,7 @@ class Estimates:
             stage_times(report, mesh, self.work, self._model)
             for report, mesh in zip(base.reports, shape.meshes, strict=True)
         ]
+        self._whole: dict[int, str] = {}  # slices -> why there are none
         self._held = schedule_named(shape.schedule).in_flight(self.work)
 
     def of(
@@ -66,10 +69,13 @@ class Estimates:
         chunks: int,
         below_s: float = math.inf,
         limit_bytes: float = math.inf,
+        slices: int = 1,
     ) -> JudgedSchedule:
         """The step and the memory of a schedule, or why it cannot be used.
 
         Args:
+            slices: token slices of each microbatch, where the family cuts them. They are taken to
+                be equal; what a slice reads again of earlier ones is not counted.
             below_s, limit_bytes: a schedule with a longer step or more memory is useless: if even
                 chunks of equal work exceed these, the program is not cut into chunks.
         """
@@ -78,6 +84,7 @@ class Estimates:
             chunks=chunks,
             split_backward=family.split_backward,
             replicas=family.replicas,
+            slices=slices,
         )
         refused = family.refuses(work)
         if refused:
@@ -93,7 +100,27 @@ class Estimates:
         cut = self._cuts[chunks]
         if isinstance(cut, str):
             return JudgedSchedule(family.name, chunks, refusal=cut)
-        return self._judged(family, work, cut)
+        found = self._judged(family, work, cut)
+        if slices == 1 or found.refusal:
+            return found
+        why = SLOWER
+        if found.step_time_s < below_s and found.peak_bytes <= limit_bytes:
+            why = self._unsliced(family, slices)
+        return msgspec.structs.replace(found, slices=slices, refusal=why)
+
+    def _unsliced(self, family: ScheduleFamily, slices: int) -> str:
+        """Why sequences cannot be cut into slices; "" if they can."""
+        if slices not in self._whole:
+            shape = msgspec.structs.replace(
+                self._base.shape, schedule=family.name, num_slices=slices
+            )
+            try:
+                outline_shape(self._splits.of(shape), shape, self._model.cluster)
+            except StageError as error:
+                self._whole[slices] = error.message
+            else:
+                self._whole[slices] = ""
+        return self._whole[slices]
 
     def _judged(self, family: ScheduleFamily, work: Work, cut: Cut) -> JudgedSchedule:
         chunks = work.chunks
@@ -134,9 +161,9 @@ class Estimates:
         seconds = self._seconds(cut, graph, work)
         result = simulate(
             schedule,
-            self._with_bytes(cut, graph),
+            self._with_bytes(cut, graph, work.slices),
             lambda task: seconds[task.place(work.num_stages), task.kind],
-            lambda need: self._send_s(cut, need),
+            lambda need: self._send_s(cut, need, work.slices),
             overlap=self._model.cluster.device.timing.transfers_overlap,
         )
         return float(result.makespan_s), [float(most) for most in result.peak_activations], graph
@@ -179,7 +206,7 @@ class Estimates:
                 whole = base.flops.get((group, FORWARD if kind == FORWARD else WHOLE_BACKWARD), 0.0)
                 flops = cut.flops.get((stage, of_kind), 0.0)
                 busy_s = max(float(known_s) - self._action_s, 0.0)
-                takes_s = busy_s * flops / whole if whole else busy_s / chunks
+                takes_s = (busy_s * flops / whole if whole else busy_s / chunks) / work.slices
                 found[place, kind] = takes_s + self._action_s if takes_s else 0.0
             found[place, WHOLE_BACKWARD] = found[place, BACKWARD] + found[place, WEIGHT]
             found[place, PROLOGUE] = 0.0 if replica else float(times.prologue_s) / chunks
@@ -204,13 +231,14 @@ class Estimates:
             busy[group] = busy.get(group, 0.0) + seconds
         return found, max(busy.values(), default=0.0)
 
-    def _with_bytes(self, cut: Cut, graph: TaskGraph) -> TaskGraph:
-        """`graph`, with buffers as large as the stash of a stage for one microbatch, per device."""
+    def _with_bytes(self, cut: Cut, graph: TaskGraph, slices: int) -> TaskGraph:
+        """`graph`, with buffers as large as the stash of a stage for one microbatch or slice of it,
+        per device."""
         base = self._cuts[1]
         assert isinstance(base, Cut)
 
         def num_bytes(maker: Task, group: int) -> float:
-            report, own = self._base.reports[group], cut.stashed.get(maker.stage, 0)
+            report, own = self._base.reports[group], cut.stashed.get(maker.stage, 0) / slices
             known = base.stashed.get(group, 0) * self._held[group]
             return own * report.memory.stash / known if known else 0.0
 
@@ -219,13 +247,13 @@ class Estimates:
         )
         return replace(graph, buffers=buffers)
 
-    def _send_s(self, cut: Cut, need: Need) -> float:
+    def _send_s(self, cut: Cut, need: Need, slices: int) -> float:
         kind = FORWARD if need.task.kind == FORWARD else WHOLE_BACKWARD
         sent = cut.sent.get((need.task.stage, kind), 0)
         meshes = self._base.shape.meshes
-        return self._model.transfer_s(meshes[need.source], meshes[need.target], sent)
+        return self._model.transfer_s(meshes[need.source], meshes[need.target], sent // slices)
 
     def proposal(self, judged: JudgedSchedule) -> Proposal:
         """The pipeline with a schedule, in the compiler's form."""
-        options = PlanOptions(chunks=judged.chunks)
+        options = PlanOptions(chunks=judged.chunks, slices=judged.slices)
         return with_schedule(self._base.proposal, self._splits, judged.name, options)

@@ -4,6 +4,7 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+import jax
 import pytest
 
 import shardc
@@ -15,8 +16,11 @@ from shardc.schedule.family import ScheduleFamily
 from shardc.schedule.registry import built_in
 from shardc.schedule.simulate import simulate
 from shardc.schedule.work import Work
+from tests.py.passes.test_slice_tokens import arguments, attention, infinite, step_of
 from tests.py.programs import build
 from tests.py.table import CLUSTER
+
+SLICED = {name for name, family in built_in().items() if family.slices}
 
 
 @functools.cache
@@ -47,10 +51,11 @@ def test_the_plan_has_the_least_step_of_all_that_were_planned() -> None:
 
 def test_every_family_that_runs_is_weighed_and_reported() -> None:
     found = plan()
-    names = {name for name, family in built_in().items() if not family.slices}
-    assert {each.name for each in found.schedules} == names - {"optimal"}
+    names = set(built_in()) - {"optimal"}
+    assert {each.name for each in found.schedules} == names
+    assert {each.name for each in found.schedules if each.slices > 1} == SLICED
     text = explain(found)
-    assert all(name in text for name in names - {"optimal"})
+    assert all(name in text for name in names)
     assert all(each.step_time_s > 0 for each in found.schedules if not each.refusal)
 
 
@@ -78,6 +83,28 @@ def test_chunks_are_as_asked_for() -> None:
     with pytest.raises(ScheduleError, match="runs 1 chunk per device, not 2") as caught:
         plan(schedule="1f1b", chunks=2)
     assert caught.value.code == "SHARDC-242"
+
+
+def test_slices_that_cannot_be_had_are_not_met_with_the_reason() -> None:
+    with pytest.warns(shardc.RequestWarning, match="1 slice instead of 2: the sequences cannot be"):
+        found = plan(slices=2)
+    assert found.num_slices == 1 and found.unmet
+    assert {each.name for each in found.schedules if each.slices > 1} == SLICED
+    assert all("needs the sum over all tokens" in each.refusal for each in found.schedules)
+
+
+def test_slices_are_weighed_like_other_schedules() -> None:
+    """A single microbatch of long sequences: what is cut into slices fills most of the bubble."""
+    with jax.enable_x64(True):
+        args, step = arguments(), step_of(attention(infinite))
+        options = {"cluster": CLUSTER, "stages": 2, "microbatches": 1, "mesh": (1,)}
+        found = shardc.jit(step, slices=3, **options).lower(*args).plan().plan
+        named = {"schedule": found.schedule, "slices": 3}
+        exact = shardc.jit(step, **options, **named).lower(*args).plan().plan
+    assert found.num_slices == 3 and {each.name for each in found.schedules} == SLICED
+    assert found.predicted.step_time_s == exact.predicted.step_time_s
+    estimates = [each for each in found.schedules if not each.is_planned]
+    assert not any(each.refusal for each in estimates)
 
 
 def test_a_schedule_that_is_named_is_not_weighed() -> None:
