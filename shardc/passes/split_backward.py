@@ -70,10 +70,10 @@ class SplitBackward(Pass):
 
 
 def _check_gains(parts: dict[ir.Operation, BackwardSplit]) -> None:
-    """Refuses a program none of whose stages has a product that can wait while another does not."""
+    """Refuses a program whose weight gradients all stand in front of what stages send back."""
     if has_weight_products(parts.values()):
         return
-    split = next(split for split in parts.values() if split.urgent)
+    split = next(split for split in parts.values() if split.tied)
     last = max(split.urgent, key=heavy_flops)
     raise StageError(
         f"no weight gradient can be computed apart from the gradient that a stage sends back:"

@@ -67,3 +67,27 @@ func.func @stage1_backward(%w: tensor<4x4xf32> {shardc.value = "arg0"},
   %back = stablehlo.dot_general %g, %w, contracting_dims = [1] x [1] : (tensor<8x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>
   return %sum, %back : tensor<4x4xf32>, tensor<8x4xf32>
 }
+
+// -----
+
+// A stage without weights: all of its products are awaited, and none of them would have to wait.
+// CHECK-LABEL: func.func @stage0_weight
+// CHECK-LABEL: func.func @stage1_backward
+//       CHECK:   stablehlo.dot_general
+//   CHECK-NOT:   @stage1_weight
+func.func @stage0_backward(%x: tensor<8x4xf32> {shardc.per_microbatch, shardc.value = "v0"},
+    %g: tensor<8x4xf32> {shardc.per_microbatch, shardc.value = "v2"},
+    %acc: tensor<4x4xf32> {shardc.value = "acc0"})
+    -> (tensor<4x4xf32> {shardc.value = "acc0"})
+    attributes {shardc.kind = "backward", shardc.round = 0 : i64, shardc.stage = 0 : i64} {
+  %dw = stablehlo.dot_general %x, %g, contracting_dims = [0] x [0] : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
+  %sum = stablehlo.add %acc, %dw : tensor<4x4xf32>
+  return %sum : tensor<4x4xf32>
+}
+func.func @stage1_backward(%w: tensor<4x4xf32> {shardc.value = "arg0"},
+    %x: tensor<8x4xf32> {shardc.per_microbatch, shardc.value = "v1"})
+    -> (tensor<8x4xf32> {shardc.per_microbatch, shardc.value = "v2"})
+    attributes {shardc.kind = "backward", shardc.round = 0 : i64, shardc.stage = 1 : i64} {
+  %back = stablehlo.dot_general %x, %w, contracting_dims = [1] x [1] : (tensor<8x4xf32>, tensor<4x4xf32>) -> tensor<8x4xf32>
+  return %back : tensor<8x4xf32>
+}

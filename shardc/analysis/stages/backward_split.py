@@ -33,6 +33,7 @@ class BackwardSplit:
         rest: the ops of the other results, including urgent ops that are recomputed.
         urgent_results, rest_results: positions among the results of the function.
         kept: results of urgent ops that the rest reads.
+        tied: whether results that no other stage awaits need a product of the urgent part.
     """
 
     urgent: list[ir.Operation]
@@ -40,6 +41,7 @@ class BackwardSplit:
     urgent_results: list[int]
     rest_results: list[int]
     kept: list[ir.Value]
+    tied: bool
 
 
 def backward_splits(
@@ -58,10 +60,11 @@ def backward_splits(
 
 
 def has_weight_products(splits: Iterable[BackwardSplit]) -> bool:
-    """Whether some product can be delayed on a stage with urgent ops: otherwise splitting the
-    backward gains nothing. True if no stage has urgent ops."""
+    """Whether some product can be delayed on a stage with urgent ops, or none would have to be:
+    such stages have no weights. Otherwise splitting the backward gains nothing."""
     behind = [split for split in splits if split.urgent]
-    return not behind or any(heavy_flops(op) for split in behind for op in split.rest)
+    delayed = any(heavy_flops(op) for split in behind for op in split.rest)
+    return delayed or not any(split.tied for split in behind)
 
 
 def awaited_results(function: ir.Operation, others: Sequence[ir.Operation]) -> set[int]:
@@ -98,6 +101,7 @@ def split_backward(
     first = [r for r, value in enumerate(returned) if r in awaited or defining_op(value) in urgent]
     later = sorted(set(range(len(returned))) - set(first))
     late = makers_of([returned[r] for r in later])
+    others = makers_of([value for r, value in enumerate(returned) if r not in awaited])
     shared = [op for op in ops(function) if op in urgent and op in late]
     wanted = {value for op in late - urgent for value in inputs(op)}
     wanted.update(returned[r] for r in later)
@@ -112,6 +116,7 @@ def split_backward(
         first,
         later,
         [value for op in shared for value in op.results if value in kept and value in read],
+        any(heavy_flops(op) for op in others & urgent),
     )
 
 
