@@ -87,6 +87,7 @@ def jit(
             one with the shortest simulated step among those that fit.
         chunks: stages per device group, for schedules that leave it open; "auto".
         slices: parts of each sequence, for schedules that cut them (terapipe, seq1f1b); "auto": 2.
+            With schedule="auto", a number above 1 leaves the choice among these schedules.
         mesh: shape of every stage's mesh, such as (2, 4); with names, {"data": 2, "model": 4} or a
             JAX mesh, of which only the axes count; "auto".
         shardings: pattern -> PartitionSpec or NamedSharding of every matching argument, such as

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import free_number
+from shardc.analysis.slices.lengths import slice_edges
 from shardc.analysis.slices.needed_rows import token_slices
 from shardc.analysis.slices.recipes import TokenSlices
 from shardc.analysis.slices.stage_values import StageValues
@@ -35,7 +36,7 @@ class SliceTokens(Pass):
     token needs a later one, as `shardc.analysis.slices` proves. A second run changes nothing.
 
     Options:
-        slices: how many, as equal as they can be.
+        slices: how many. Later ones get fewer tokens, as their queries meet more keys.
     """
 
     name = "shardc-slice-tokens"
@@ -55,7 +56,7 @@ class SliceTokens(Pass):
                 code="SHARDC-165",
             )
         ids = PartIds(free_number(functions(module)), StageValues(module).sources)
-        parts = spans(found.length, self.slices)
+        parts = spans(slice_edges(found, self.slices))
         for function, how in found.functions.items():
             for number in range(self.slices):
                 with ir.InsertionPoint(function):

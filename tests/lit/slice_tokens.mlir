@@ -1,32 +1,33 @@
 // RUN: shardc-opt %s --passes=shardc-slice-tokens{slices=2} | filecheck %s
 // RUN: shardc-opt %s --passes=shardc-slice-tokens{slices=2},shardc-slice-tokens{slices=2} | filecheck %s
 
-// One head of causal attention over 8 tokens. The first slice sees its own 4 keys.
+// One head of causal attention over 8 tokens. The first slice sees its own 5 keys, 25 pairs; 3 queries of the second
+// see all 8, which are 24.
 //       CHECK: module attributes {
 //  CHECK-SAME:   shardc.num_slices = 2 : i64
 // CHECK-LABEL: func.func @stage0_forward_0
-//  CHECK-SAME:   -> (tensor<4x2xf32> {shardc.per_microbatch, shardc.value = "[[X0:v[0-9]+]]"})
-//       CHECK:   slice %arg0 [0:4, 0:2]
+//  CHECK-SAME:   -> (tensor<5x2xf32> {shardc.per_microbatch, shardc.value = "[[X0:v[0-9]+]]"})
+//       CHECK:   slice %arg0 [0:5, 0:2]
 // CHECK-LABEL: func.func @stage0_forward_1
-//       CHECK:   slice %arg0 [4:8, 0:2]
+//       CHECK:   slice %arg0 [5:8, 0:2]
 // CHECK-LABEL: func.func @stage1_forward_0
-//  CHECK-SAME:   (%[[X:arg[0-9]+]]: tensor<4x2xf32> {shardc.per_microbatch, shardc.value = "[[X0]]"}
-//       CHECK:   dot_general {{.*}} -> tensor<4x4xf32>
+//  CHECK-SAME:   (%[[X:arg[0-9]+]]: tensor<5x2xf32> {shardc.per_microbatch, shardc.value = "[[X0]]"}
+//       CHECK:   dot_general {{.*}} -> tensor<5x5xf32>
 
-// The second has 4 queries and all 8 keys, those of the first slice before its own.
+// The second has 3 queries and all 8 keys, those of the first slice before its own.
 // CHECK-LABEL: func.func @stage1_forward_1
-//       CHECK:   %[[ALL:.*]] = stablehlo.concatenate %{{.*}}, %{{.*}}, dim = 0 : (tensor<4x2xf32>, tensor<4x2xf32>) -> tensor<8x2xf32>
-//       CHECK:   dot_general %{{.*}}, %[[ALL]], {{.*}} -> tensor<4x8xf32>
+//       CHECK:   %[[ALL:.*]] = stablehlo.concatenate %{{.*}}, %{{.*}}, dim = 0 : (tensor<5x2xf32>, tensor<3x2xf32>) -> tensor<8x2xf32>
+//       CHECK:   dot_general %{{.*}}, %[[ALL]], {{.*}} -> tensor<3x8xf32>
 
 // It runs backward first: of the gradients of 8 keys its own are done, the others go on.
 // CHECK-LABEL: func.func @stage1_backward_0
-//  CHECK-SAME:   %[[REST:arg[0-9]+]]: tensor<4x2xf32> {shardc.per_microbatch, shardc.value = "[[ID:v[0-9]+]]"}
-//       CHECK:   stablehlo.add %{{.*}}, %[[REST]] : tensor<4x2xf32>
+//  CHECK-SAME:   %[[REST:arg[0-9]+]]: tensor<5x2xf32> {shardc.per_microbatch, shardc.value = "[[ID:v[0-9]+]]"}
+//       CHECK:   stablehlo.add %{{.*}}, %[[REST]] : tensor<5x2xf32>
 // CHECK-LABEL: func.func @stage1_backward_1
-//  CHECK-SAME:   -> (tensor<4x2xf32> {shardc.per_microbatch, shardc.value = "[[ID]]"}
+//  CHECK-SAME:   -> (tensor<5x2xf32> {shardc.per_microbatch, shardc.value = "[[ID]]"}
 //       CHECK:   %[[SUM:.*]] = stablehlo.dot_general {{.*}} -> tensor<8x2xf32>
-//       CHECK:   stablehlo.slice %[[SUM]] [0:4, 0:2]
-//       CHECK:   stablehlo.slice %[[SUM]] [4:8, 0:2]
+//       CHECK:   stablehlo.slice %[[SUM]] [0:5, 0:2]
+//       CHECK:   stablehlo.slice %[[SUM]] [5:8, 0:2]
 module attributes {shardc.num_microbatches = 2 : i64, shardc.num_stages = 2 : i64, shardc.results = [],
     shardc.result_types = [], shardc.result_stages = [], shardc.arguments = [{name = "x"}]} {
   func.func @stage0_forward(%x: tensor<8x2xf32> {shardc.value = "arg0"})

@@ -35,9 +35,8 @@ class Span:
         ]
 
 
-def spans(length: int, count: int) -> list[Span]:
-    """`count` slices of a sequence, as equal as they can be."""
-    edges = [i * length // count for i in range(count + 1)]
+def spans(edges: Sequence[int]) -> list[Span]:
+    """The slices of a sequence that begin at `edges`; the last of these is its length."""
     return [Span(first, end) for first, end in itertools.pairwise(edges)]
 
 

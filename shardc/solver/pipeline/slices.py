@@ -5,6 +5,7 @@ at the pace of its slowest slice.
 Source: Li et al., "TeraPipe", ICML 2021 (arXiv 2102.07988), section 3.3.
 """
 
+import bisect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ def slice_lengths(
     """The lengths, in blocks, that minimise sum(t) + (num_groups - 1) * max(t), and that time.
 
     For each candidate of the slowest slice, a dynamic program over the blocks finds the least sum;
-    candidates that cannot win are skipped.
+    candidates that allow no slices, or cannot win even with the least sum of all, are skipped.
 
     Args:
         num_blocks: at least 1; a slice is one block or more.
@@ -29,14 +30,22 @@ def slice_lengths(
     assert num_slices is None or 1 <= num_slices <= num_blocks
     spans = [(i, j) for i in range(num_blocks) for j in range(i + 1, num_blocks + 1)]
     times = {span: time(*span) for span in spans}
+    slowest_of = sorted(set(times.values()))
+    possible = bisect.bisect_left(
+        slowest_of,
+        True,
+        key=lambda slowest: _least_sum(num_blocks, times, slowest, num_slices) is not None,
+    )
+    any_sum = _least_sum(num_blocks, times, slowest_of[-1], num_slices)
+    assert any_sum is not None, "there are as many slices as blocks at most"
     best: tuple[float, tuple[int, ...]] = (math.inf, ())
-    for slowest in sorted(set(times.values())):
-        if (num_groups - 1) * slowest >= best[0]:
+    for slowest in slowest_of[possible:]:
+        if any_sum[0] + (num_groups - 1) * slowest > best[0]:
             break
         found = _least_sum(num_blocks, times, slowest, num_slices)
-        if found is not None:
-            total, lengths = found
-            best = min(best, (total + (num_groups - 1) * slowest, lengths))
+        assert found is not None, "more time is no hindrance"
+        total, lengths = found
+        best = min(best, (total + (num_groups - 1) * slowest, lengths))
     return best[1], best[0]
 
 
@@ -44,17 +53,16 @@ def _least_sum(
     num_blocks: int, times: dict[tuple[int, int], float], slowest: float, num_slices: int | None
 ) -> tuple[float, tuple[int, ...]] | None:
     """The least sum of slices that each take at most `slowest`."""
-    # state: (blocks done, slices used, or 0 if their number is free)
-    known: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {(0, 0): (0.0, ())}
+    # Of the blocks done: slices used, or 0 if their number is free -> the sum, the lengths.
+    known: list[dict[int, tuple[float, tuple[int, ...]]]] = [{} for _ in range(num_blocks + 1)]
+    known[0][0] = 0.0, ()
     for end in range(1, num_blocks + 1):
         for start in range(end):
             if times[start, end] > slowest:
                 continue
-            for (done, used), (total, lengths) in list(known.items()):
-                if done != start:
-                    continue
-                key = end, 0 if num_slices is None else used + 1
+            for used, (total, lengths) in known[start].items():
+                count = 0 if num_slices is None else used + 1
                 new = total + times[start, end], (*lengths, end - start)
-                if key not in known or new < known[key]:
-                    known[key] = new
-    return known.get((num_blocks, num_slices or 0))
+                if count not in known[end] or new < known[end][count]:
+                    known[end][count] = new
+    return known[num_blocks].get(num_slices or 0)
