@@ -142,7 +142,6 @@ def _schedule_table(schedules: Sequence[JudgedSchedule]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("schedule")
     table.add_column("chunks", justify="right")
-    table.add_column("slices", justify="right")
     table.add_column("step", justify="right")
     table.add_column("peak/device", justify="right")
     table.add_column("")
@@ -150,9 +149,8 @@ def _schedule_table(schedules: Sequence[JudgedSchedule]) -> Table:
         about = "" if each.is_planned else "~"
         known = each.step_time_s > 0.0
         table.add_row(
-            each.name,
+            each.name if each.slices == 1 else f"{each.name}, {each.slices} slices",
             str(each.chunks),
-            str(each.slices),
             f"{about}{seconds(each.step_time_s)}" if known else "",
             f"{about}{size(each.peak_bytes)}" if known else "",
             each.refusal,
