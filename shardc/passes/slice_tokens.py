@@ -6,7 +6,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import free_number
 from shardc.analysis.slices.lengths import slice_edges
-from shardc.analysis.slices.needed_rows import token_slices
+from shardc.analysis.slices.needed_rows import hindrance, token_slices
 from shardc.analysis.slices.recipes import TokenSlices
 from shardc.analysis.slices.stage_values import StageValues
 from shardc.analysis.slices.token_slices import LooksAhead
@@ -47,14 +47,9 @@ class SliceTokens(Pass):
         if get_int(module, NUM_SLICES) is not None:
             return
         found = token_slices(module)
-        if not isinstance(found, TokenSlices):
-            raise _refusal(found)
-        if self.slices > found.length:
-            raise StageError(
-                f"sequences of {found.length} tokens cannot be cut into {self.slices} slices",
-                help=f"ask for at most {found.length} slices",
-                code="SHARDC-165",
-            )
+        why = hindrance(found, self.slices)
+        if why or not isinstance(found, TokenSlices):
+            raise _refusal(found, why)
         ids = PartIds(free_number(functions(module)), StageValues(module).sources)
         parts = spans(slice_edges(found, self.slices))
         for function, how in found.functions.items():
@@ -66,17 +61,9 @@ class SliceTokens(Pass):
         module.attributes[NUM_SLICES] = int_attr(self.slices)
 
 
-def _refusal(found: LooksAhead | None) -> StageError:
-    if found is None:
-        return StageError(
-            "the first stage hands nothing on that has a dim of tokens, so there is nothing to"
-            " cut into slices",
-            help=HELP,
-            code="SHARDC-165",
-        )
-    return StageError(
-        f"the sequences cannot be cut into slices: '{found.op.name}' {found.why}",
-        where=where(found.op),
-        help=HELP,
-        code="SHARDC-165",
-    )
+def _refusal(found: TokenSlices | LooksAhead | None, why: str) -> StageError:
+    if isinstance(found, TokenSlices):
+        ways_out = f"ask for at most {found.length} slices"
+        return StageError(why, help=ways_out, code="SHARDC-165")
+    place = None if found is None else where(found.op)
+    return StageError(why, where=place, help=HELP, code="SHARDC-165")

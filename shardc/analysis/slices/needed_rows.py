@@ -47,6 +47,21 @@ def token_slices(module: ir.Operation) -> TokenSlices | LooksAhead | None:
     return first
 
 
+def hindrance(found: TokenSlices | LooksAhead | None, count: int) -> str:
+    """Why sequences cannot be cut into `count` slices, of what `token_slices` found; "" if they
+    can."""
+    if found is None:
+        return (
+            "the first stage hands nothing on that has a dim of tokens, so there is nothing to"
+            " cut into slices"
+        )
+    if isinstance(found, LooksAhead):
+        return f"the sequences cannot be cut into slices: '{found.op.name}' {found.why}"
+    if count > found.length:
+        return f"sequences of {found.length} tokens cannot be cut into {count} slices"
+    return ""
+
+
 def _slices(values: StageValues, states: States, length: int) -> TokenSlices | LooksAhead:
     found = {}
     for function in values.functions:

@@ -8,6 +8,7 @@ import msgspec
 
 from shardc.analysis.program.equal_stages import equal_stages
 from shardc.analysis.program.flops import op_cost
+from shardc.analysis.slices.needed_rows import hindrance, token_slices
 from shardc.analysis.stages.backward_split import backward_splits, has_weight_products
 from shardc.backend.extract import function_values
 from shardc.cost.model import CostModel
@@ -28,9 +29,14 @@ from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import functions, ops, walk
+from shardc.passes.outline_stages import OutlineStages
+from shardc.passes.plan_residency import PlanResidency
+from shardc.passes.plan_stages import PlanStages
 from shardc.passes.split_backward_loops import SplitBackwardLoops
+from shardc.passes.unroll_layers import UnrollLayers
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.program_graph import ProgramValues
+from shardc.plan.shape import PipelineShape
 from shardc.plan.value_id import is_computed
 from shardc.schedule.tasks import BACKWARD, FORWARD, WEIGHT, WHOLE_BACKWARD
 
@@ -72,6 +78,15 @@ class Cut:
             {stage: self.stashed.get(stage % groups, 0) // chunks for stage in of},
             self.splits,
         )
+
+
+def no_slices(split_module: Module, shape: PipelineShape, slices: int) -> str:
+    """Why the sequences of a shape's stages cannot be cut into slices; "" if they can."""
+    module = copy_module(split_module)
+    stages = PlanStages(len(shape.cuts) + 1, shape.cuts), PlanResidency(shape.recompute)
+    run_passes(module, [*stages, OutlineStages(accumulate=True), UnrollLayers()])
+    with module.context:
+        return hindrance(token_slices(module.operation), slices)
 
 
 def cut_of(module: Module, model: CostModel) -> Cut:

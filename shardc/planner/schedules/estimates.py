@@ -10,12 +10,11 @@ from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.compiler import outline_shape, work_of
 from shardc.cost.model import CostModel
-from shardc.errors import StageError
 from shardc.options import PlanOptions
 from shardc.plan.predicted import JudgedSchedule
 from shardc.planner.candidate import Candidate
 from shardc.planner.proposal import Proposal, with_schedule
-from shardc.planner.schedules.cuts import Cut, cut_of
+from shardc.planner.schedules.cuts import Cut, cut_of, no_slices
 from shardc.planner.split_cache import Splits
 from shardc.planner.step_time import stage_times
 from shardc.schedule.family import ScheduleFamily
@@ -105,21 +104,14 @@ class Estimates:
             return found
         why = SLOWER
         if found.step_time_s < below_s and found.peak_bytes <= limit_bytes:
-            why = self._unsliced(family, slices)
+            why = self._unsliced(slices)
         return msgspec.structs.replace(found, slices=slices, refusal=why)
 
-    def _unsliced(self, family: ScheduleFamily, slices: int) -> str:
+    def _unsliced(self, slices: int) -> str:
         """Why sequences cannot be cut into slices; "" if they can."""
         if slices not in self._whole:
-            shape = msgspec.structs.replace(
-                self._base.shape, schedule=family.name, num_slices=slices
-            )
-            try:
-                outline_shape(self._splits.of(shape), shape, self._model.cluster)
-            except StageError as error:
-                self._whole[slices] = error.message
-            else:
-                self._whole[slices] = ""
+            shape = self._base.shape
+            self._whole[slices] = no_slices(self._splits.of(shape), shape, slices)
         return self._whole[slices]
 
     def _judged(self, family: ScheduleFamily, work: Work, cut: Cut) -> JudgedSchedule:
