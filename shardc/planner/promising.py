@@ -47,9 +47,9 @@ class Promising:
 def microbatch_counts(
     module: Module, splits: Splits, loop_cuts: tuple[int, ...], cluster: Cluster
 ) -> list[int] | MicrobatchRefusal:
-    """All numbers of microbatches up to `MOST` that divide the batch, ascending; the refusal if
+    """All possible numbers of microbatches up to `MOST`, ascending; the refusal if
     neither a usual number nor any of `PRIMES` can split it."""
-    counts = [n for n in divisors(splits.batch_rows) if n <= MOST]
+    counts = [n for n in divisors(splits.batch_parts) if n <= MOST]
     usual = by_use(counts[1:], cluster)[:1]
     if usual and isinstance(splits.try_at(usual[0], loop_cuts), Module):
         return counts

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import msgspec
 
+from shardc.analysis.batch.batch_split import batch_analysis
 from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import first_batch
 from shardc.analysis.stages.stage_cuts import Origin
@@ -39,11 +40,21 @@ class Splits:
             return first_batch(main_function(self._marked.operation))
 
     @property
-    def batch_rows(self) -> int:
-        """The number of which microbatches are divisors, before any cut; 1 without a batch."""
+    def batch_parts(self) -> int:
+        """What every possible number of microbatches divides; 1 without a batch.
+
+        Fewer than there are rows if a loop takes the batch in pieces. All rows if the step cannot
+        be split as it is written: the fission of loops may mend that.
+        """
+        examples = self.examples
+        if not examples:
+            return 1
         with self._marked.context:
+            facts = batch_analysis(self._marked.operation)
+            if facts.obstacle is None:
+                return facts.parts
             arguments = body(main_function(self._marked.operation)).arguments
-            return math.gcd(*(shape_of(arguments[a])[d] for a, d in self.examples.items())) or 1
+            return math.gcd(*(shape_of(arguments[a])[d] for a, d in examples.items()))
 
     @property
     def counts(self) -> set[int]:

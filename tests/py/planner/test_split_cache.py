@@ -60,3 +60,20 @@ def test_what_no_number_of_microbatches_can_do_is_found_out_once(
         with pytest.raises(MicrobatchError, match="it cannot be cut"):
             splits.whole(count)
     assert found == analysed
+
+
+def test_a_batch_that_the_step_takes_in_pieces_has_as_many_parts() -> None:
+    def accumulated(weights: jax.Array, x: jax.Array) -> jax.Array:
+        def piece(total: jax.Array, rows: jax.Array) -> tuple[jax.Array, None]:
+            return total + jax.grad(lambda w: jnp.mean(jnp.tanh(rows @ w) ** 2))(weights), None
+
+        pieces = x.reshape(4, 16, 8)
+        return weights - jax.lax.scan(piece, jnp.zeros_like(weights), pieces)[0] / 4
+
+    shapes = jax.ShapeDtypeStruct((8, 8), np.float32), jax.ShapeDtypeStruct((64, 8), "float32")
+    module = import_function(accumulated, shapes, {}, donate_argnums=0).module
+    prepare(module)
+    splits = Splits(module, None)
+    assert splits.batch_parts == 4
+    assert splits.refusal(4) is None
+    assert splits.refusal(8) is not None
