@@ -84,8 +84,10 @@ def predicted_s(row: Row, cluster: Cluster) -> float:
         step, arguments = experts_step(Experts(**sizes))
     else:
         step, arguments = wide_resnet_step(WideResNet(**sizes | {"blocks": tuple(sizes["blocks"])}))
+    alike = [stage for stage in row.stages for _ in range(stage.times)]
+    batch = ("tokens", "targets") if row.model == "moe" else ("images", "labels")
     stages = []
-    for stage in row.stages:
+    for number, stage in enumerate(alike):
         axes = dict(zip("xy", stage.mesh, strict=False))
         shardings, values = {}, {}
         if stage.fixed in ("batch", "experts"):
@@ -93,12 +95,12 @@ def predicted_s(row: Row, cluster: Cluster) -> float:
             last = "xy"[len(axes) - 1]
             if stage.fixed == "experts":
                 shardings |= {f"*params.routed.{name}": f"-,{last}" for name in ("first", "second")}
-            names = ("tokens", "targets") if row.model == "moe" else ("images", "labels")
-            shardings |= {"*params*": "-", **dict.fromkeys(names, every)}
+            shardings["*params*"] = "-"
+            read = (number == 0, number == len(alike) - 1)  # which of the batch the stage reads
+            shardings |= {name: every for name, here in zip(batch, read, strict=True) if here}
         if stage.fixed == "channels":
             values = {"*block*/add": "-,?,?,?"}
-        one = StageSpec(stage.layers, axes, shardings=shardings, values=values)
-        stages += [one] * stage.times
+        stages.append(StageSpec(stage.layers, axes, shardings=shardings, values=values))
     plan = shardc.StagesSpec(1, tuple(stages), microbatches=row.microbatches)
     lowered = shardc.jit(
         step,
