@@ -110,7 +110,9 @@ class StageProblem:
             values |= zip(self.function_args[own], args, strict=True)
             values |= zip(self.function_results[own], results, strict=True)
         usages = [
-            usage // self.stashes * stashes if node in self.copied else usage
+            usage // self.stashes * stashes
+            if node in self.copied and stashes != self.stashes
+            else usage
             for node, usage in enumerate(self.problem.usages)
         ]
 

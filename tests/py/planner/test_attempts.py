@@ -1,4 +1,7 @@
-"""A program of which no plan fits is told what fills the devices, and what helps."""
+"""What is planned exactly; a program of which no plan fits is told what fills the devices."""
+
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +9,7 @@ import pytest
 
 import shardc
 from shardc.errors import InfeasibleError
+from shardc.planner.attempts import Attempts
 from tests.py.programs import build
 
 
@@ -30,3 +34,29 @@ def test_a_state_that_is_too_large_asks_for_devices() -> None:
 def test_activations_that_are_too_large_ask_for_recomputation() -> None:
     error = refusal(9000)
     assert "jax.checkpoint" in str(error.help) and "smaller batch" in str(error.help)
+
+
+@pytest.mark.parametrize(
+    ("estimate_s", "best", "stages", "beaten"),
+    [
+        pytest.param(75.2, (74.6, 72.2, 2), 4, True, id="slower than the best and its estimate"),
+        pytest.param(74.7, (74.6, 72.2, 2), 4, False, id="estimates are that close"),
+        pytest.param(31.0, (30.9, 32.1, 2), 1, False, id="faster than the best"),
+        pytest.param(104.0, (99.0, 100.0, 1), 2, False, id="a pipeline has other schedules"),
+        pytest.param(106.0, (99.0, 100.0, 1), 2, True, id="too slow for these, too"),
+    ],
+)
+def test_shapes_that_the_best_plan_beats(
+    estimate_s: float, best: tuple[float, float, int], stages: int, beaten: bool
+) -> None:
+    own_s, seconds, count = best
+    tried: Any = SimpleNamespace(
+        best=SimpleNamespace(
+            proposal=SimpleNamespace(step_time_s=own_s), shape=SimpleNamespace(num_stages=count)
+        ),
+        best_s=seconds,
+    )
+    found: Any = SimpleNamespace(
+        pipeline=SimpleNamespace(step_time_s=estimate_s, stages=[()] * stages)
+    )
+    assert Attempts.is_beaten(tried, found) == beaten

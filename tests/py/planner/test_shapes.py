@@ -17,7 +17,8 @@ from shardc.plan.layout import Mesh
 from shardc.planner.layers import Layers
 from shardc.planner.prices.layer_costs import POINTS, LayerCost, Sends, tie_breaker
 from shardc.planner.prices.stage_prices import StagePrices
-from shardc.planner.prices.views import Views
+from shardc.planner.prices.views import Views, stage_views
+from shardc.planner.proposal import Found, Key
 from shardc.planner.shapes import ShapeSearch
 from shardc.solver.problem.problem import Problem
 
@@ -47,6 +48,7 @@ class MadeUp:
     asked: set[Any] = field(default_factory=set)
     refused: tuple[int, ...] = ()
     stash: float = 0.0
+    slower_on: dict[tuple[int, ...], float] = field(default_factory=dict)  # by the view's shape
 
     @property
     def layers(self) -> Layers:
@@ -61,7 +63,7 @@ class MadeUp:
         price, again = (0.0, 0.1, 1.0).index(POINTS[point].price), POINTS[point].again
         size = len(view.device_ids)
         seconds = self.work_s / count / size + self.latency_s + self.talk_s * (size - 1) / count
-        slower = 1.0 + 0.1 * price
+        slower = (1.0 + 0.1 * price) * self.slower_on.get(view.shape, 1.0)
         made = self.stash / size / count
         kept, body = (0.1 * made, made) if again else (made, 0.0)
         memory = LayerMemory(self.state / size / 2**price, kept, body, 0.0)
@@ -101,6 +103,58 @@ def search(costs: MadeUp, machine: Cluster, counts: list[int]) -> ShapeSearch:
         ["gpipe", "1f1b"],
         lambda: 0.0,
     )
+
+
+@pytest.mark.parametrize(
+    ("faster", "chosen", "priced"),
+    [
+        pytest.param(0.996, (8,), {(8,), (2, 4)}, id="prices are not that close"),
+        pytest.param(0.99, (2, 4), {(8,), (2, 4), (4, 2)}, id="clearly"),
+    ],
+)
+def test_a_view_in_doubt_must_be_clearly_faster(
+    faster: float, chosen: tuple[int, ...], priced: set[tuple[int, ...]]
+) -> None:
+    """Its axes in another order are priced only if it is."""
+    machine = cluster(nodes=1, per_node=8)
+    costs: Any = MadeUp(slower_on={(2, 4): faster})
+    views = stage_views(machine, PlanOptions())
+    assert [view.shape for view in views.first(8)] == [(8,)]
+    prices = StagePrices(costs, views, machine, GB, True)
+    prices.open_size(8, 4)
+    while prices.open_doubtful(8, 4):
+        pass
+    assert prices.view(8, 4, 1, 0, 3).shape == chosen
+    assert {view.shape for view, *_ in costs.asked} == priced
+
+
+@pytest.mark.parametrize(("faster", "count"), [(0.98, 1), (0.8, 2)])
+def test_stages_share_a_view_unless_two_are_clearly_faster(faster: float, count: int) -> None:
+    """The first stages hold more, and only the second view has room for them."""
+    found = search(MadeUp(), cluster(nodes=1, per_node=4), [4])
+    small, large = found.prices._views.of(2)[0], Mesh((("x", 1), ("y", 2)), (0, 1))
+    found.prices._views._views[2] = [small, large]
+    for view in (small, large):
+        found.prices._ask(view, 4, 0)
+    key = Key(2, 2, 4, "1f1b")
+
+    def table(size: int, microbatches: int, held: int, only: Mesh | None) -> Any:
+        shape, own = (4, 4), np.arange(1, 5)[None] - np.arange(4)[:, None]
+        on_small = np.where(own > 0, own * faster, np.inf) if held == 1 else np.full(shape, np.inf)
+        on_large = np.where(own > 0, 1.0 * own, np.inf)
+        if only is not None:
+            return (
+                (on_small, np.zeros(shape, int))
+                if only == small
+                else (on_large, np.full(shape, len(POINTS)))
+            )
+        which = np.where(on_small < on_large, 0, len(POINTS))
+        return np.minimum(on_small, on_large), which
+
+    found.prices._table = table  # type: ignore[method-assign]
+    pipeline = found._best(key)
+    assert pipeline is not None
+    assert len(set(found._stages(Found(key, pipeline)).views)) == count
 
 
 def best_of_all(costs: MadeUp, machine: Cluster, counts: list[int]) -> float:
