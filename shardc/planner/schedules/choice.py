@@ -77,8 +77,10 @@ def choose_schedule(
             judged[each.name, each.chunks] = _planned(planned)
             if must:
                 tried.best, must = planned, False
-    if must and slices not in ("auto", 1) and ranked:
-        data: Data = {"what": "slices", "count": 1, "asked": slices, "reason": ranked[0].refusal}
+    if must and slices not in ("auto", 1):
+        why = "no schedule has as many slices, the chunks asked for, and fits into memory"
+        why = next((each.refusal for each in ranked if each.refusal), why)
+        data: Data = {"what": "slices", "count": 1, "asked": slices, "reason": why}
         unmet.append(Note(NoteCode.FEWER, data))
     return tuple(sorted(judged.values(), key=_rank))
 
