@@ -50,6 +50,7 @@ class _Written(NamedTuple):
     row: ir.Value
     dim: int
     trips: int
+    depth: int
 
 
 class _Given(NamedTuple):
@@ -64,9 +65,10 @@ class SameValues:
 
     In the body of a loop that touches row after row of stacks, a value stands for what it is where
     row r is touched; in a loop inside it, where its own row is touched in that round. So a row that
-    one loop reads is what another has written there. In a branch, a value stands for what it is
-    where the branch is chosen: there, ops with the same choice have given what the same branch of
-    theirs gives.
+    one loop reads is what another has written there, if as many loops are around it: a loop and one
+    inside it touch two rows of a stack at a time. In a branch, a value stands for what it is where
+    the branch is chosen: there, ops with the same choice have given what the same branch of theirs
+    gives.
 
     Attributes:
         number: of each value of the function, and of those in the bodies of its counting loops and
@@ -82,6 +84,7 @@ class SameValues:
         self.written: dict[ir.Value, ir.Value] = {}
         self.copies: dict[int, list[ir.Value]] = {}
         self._places = itertools.count()
+        self._depth = 0  # loops around what is being numbered
         self._numbers: dict[Hashable, int] = {}
         self._stacks: dict[int, _Written] = {}
         self._given: dict[ir.Value, _Given] = {}
@@ -148,8 +151,9 @@ class SameValues:
     def _enter(self, found: RowLoop) -> None:
         """Numbers what is in the body of a loop."""
         loop = self.number[found.loop.results[0]]
+        self._depth += 1
         for p, argument in enumerate(found.body.arguments):
-            self._name(argument, ("carried", loop, p))
+            self._name(argument, ("carried", self._depth, loop, p))
         for op in ops_of(found.body):
             if len(op.results) == 1 and op.results[0] in found.reads:
                 self._read(op.results[0], op.operands[0], found)
@@ -159,13 +163,16 @@ class SameValues:
             update = defining_op(block_terminator(found.body).operands[p])
             assert update is not None, "a carried stack is updated by an op"
             stack = self.number[found.loop.results[p]]
-            self._stacks[stack] = _Written(update.operands[1], dim, found.counted.trips)
+            row = update.operands[1]
+            self._stacks[stack] = _Written(row, dim, found.counted.trips, self._depth)
+        self._depth -= 1
 
     def _read(self, row: ir.Value, stack: ir.Value, found: RowLoop) -> None:
         dim, number = found.reads[row], self._given_here(self.number[stack], found.loop)
         source = self._stacks.get(number)
-        if source is None or (source.dim, source.trips) != (dim, found.counted.trips):
-            self._name(row, ("row", number, dim))
+        wanted = dim, found.counted.trips, self._depth
+        if source is None or (source.dim, source.trips, source.depth) != wanted:
+            self._name(row, ("row", self._depth, number, dim))
             return
         self.written[row] = source.row
         self._set(row, self.number[source.row])

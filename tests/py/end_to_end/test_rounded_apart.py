@@ -272,3 +272,36 @@ def test_rows_that_a_stage_looks_up_in_its_clone_meet_no_clone_of_another(sign: 
         return jnp.mean(jnp.where(hit, jnp.sin(h), h) ** 2)
 
     assert difference(_checked(loss), Plan(2, 2, (2,), cut_loops=False, seed=1), sign) == ""
+
+
+def every_pair(rows: jax.Array) -> jax.Array:
+    return _over_pairs(rows, rows, jnp.tanh)
+
+
+def every_pair_with_stacked_rows(rows: jax.Array) -> jax.Array:
+    """The inner loop reads what another one has made of what the outer one reads."""
+    stacked = lax.scan(lambda _, row: (None, jnp.tanh(row)), None, rows)[1]
+    return _over_pairs(rows, stacked, lambda row: row)
+
+
+def _over_pairs(
+    rows: jax.Array, others: jax.Array, made: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
+    def outer(total: jax.Array, row: jax.Array) -> tuple[jax.Array, None]:
+        mine = jnp.tanh(row)
+
+        def inner(total: jax.Array, other: jax.Array) -> tuple[jax.Array, None]:
+            return total + jnp.sum(jax.nn.relu(mine - made(other))), None
+
+        return lax.scan(inner, total, others)[0], None
+
+    return lax.scan(outer, jnp.zeros((), rows.dtype), rows)[0]
+
+
+@pytest.mark.parametrize("loss", [every_pair, every_pair_with_stacked_rows])
+def test_a_loop_and_one_inside_it_touch_two_rows_at_a_time(
+    loss: Callable[[jax.Array], jax.Array],
+) -> None:
+    """Rows of one stack in two loops are no copies of each other."""
+    checked = _checked(lambda params, x: loss(jnp.sin(x @ params[0])))
+    assert checked.normalised_differs() == ""
