@@ -210,7 +210,7 @@ class Planner:
 
     def _even(self, count: int) -> list[Proposal]:
         """Stages of even work: the requested number, or as many as possible."""
-        for _ in range(2):
+        while True:
             assert isinstance(self.options.stages, int)
             pieces = self.options.stages * self.chunks
             module, loop_cuts = self.splits.in_even_parts(count, pieces)
@@ -223,10 +223,10 @@ class Planner:
             if too_few is not None:
                 self._take_fewer("microbatches", 1, too_few)
                 return self._even(1)
+            assert even.most < self.options.stages, "each refusal leaves fewer stages"
             self._take_fewer("stages", even.most, even)
             if even.most == 1:
                 return self._whole_proposals(count, whole_views(self.cluster, self.options))
-        raise AssertionError("there are as many stages as there are layers")
 
     def _plan_each(self, proposals: Sequence[Proposal]) -> None:
         """Plans shapes unless estimated to be slower than the best, while there is time."""

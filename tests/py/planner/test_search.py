@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.errors import RequestWarning
 from shardc.planner.promising import MOST
 from tests.py.programs import build
 from tests.py.table import CLUSTER
@@ -58,3 +59,22 @@ def test_a_batch_of_millions_is_planned_like_any_other() -> None:
     w, x = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((8, 8), (1 << 24, 8)))
     plan = shardc.jit(step, cluster=CLUSTER).lower(w, x).plan().plan
     assert 1 <= plan.num_microbatches <= MOST
+
+
+def test_fewer_stages_may_have_fewer_layers_still() -> None:
+    """Of the work of this step a fifth is the update's: loops are cut into fewer parts than stages
+    are asked for, and into fewer again for as many stages as there are parts."""
+
+    def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def loss(w: jax.Array) -> jax.Array:
+            return jnp.mean(jax.lax.scan(lambda h, row: (jnp.tanh(h @ row), None), x, w)[0] ** 2)
+
+        value, new = jax.value_and_grad(loss)(w)
+        for _ in range(30):
+            new = jnp.sin(new) + w
+        return new, value
+
+    wrapped = shardc.jit(step, cluster=CLUSTER, stages=4, microbatches=2)
+    with pytest.warns(RequestWarning):
+        planned = wrapped.lower(jnp.ones((8, 8, 8)), jnp.ones((16, 8))).plan()
+    assert planned.plan.num_stages == 2
