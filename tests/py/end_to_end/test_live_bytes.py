@@ -123,7 +123,7 @@ def test_the_measured_peak_of_each_group_is_the_checkers(name: str) -> None:
     checked_peaks(name, 2, 4)
 
 
-@pytest.mark.parametrize(("name", "slices", "devices"), [("seq1f1b", 3, 1), ("terapipe", 2, 2)])
+@pytest.mark.parametrize(("name", "slices", "devices"), [("seq1f1b", 4, 1), ("terapipe", 2, 2)])
 def test_token_slices_run_in_their_order_and_hold_what_the_checker_says(
     name: str, slices: int, devices: int
 ) -> None:
