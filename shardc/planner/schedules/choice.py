@@ -21,7 +21,8 @@ from shardc.planner.split_cache import Splits
 from shardc.schedule.family import ScheduleFamily
 from shardc.schedule.registry import built_in
 
-MOST_PLANNED = 2  # schedules to plan exactly, among those estimated to be faster
+MOST_PLANNED = 2  # schedules to plan exactly, among those estimated to be faster; ties count once
+MOST_TIED = 4  # with ties
 WORTH = 0.98  # a schedule must be estimated faster by this factor: estimates are not closer
 CHUNKS = 2  # of a family that supports any number
 
@@ -68,9 +69,9 @@ def choose_schedule(
     if not must:
         judged[first] = _planned(base)
     ranked = sorted(judged.values(), key=_rank)
-    for number, each in enumerate(ranked[:MOST_PLANNED]):
+    for number, each in enumerate(_most_promising(ranked)):
         slow = each.step_time_s >= WORTH * estimate_s and not must
-        if each.is_planned or each.refusal or slow or (number and not tried.has_time()):
+        if each.is_planned or slow or (number and not tried.has_time()):
             break
         planned = tried.plan(estimates.proposal(each), FINAL_GAP, FINAL_EFFORT_S)
         if isinstance(planned, Candidate):
@@ -94,8 +95,20 @@ def _ways(chunks: int | Auto, slices: int | Auto) -> Iterator[tuple[ScheduleFami
             yield family, own, parts
 
 
+def _most_promising(ranked: list[JudgedSchedule]) -> list[JudgedSchedule]:
+    """Those with the shortest estimates. Those of ties differ when they are planned, which is cheap
+    for all but the first: they share the problems of their stages."""
+    able = [each for each in ranked if not each.refusal]
+    shortest = sorted({_rounded(each.step_time_s) for each in able})[:MOST_PLANNED]
+    return [each for each in able if _rounded(each.step_time_s) in shortest][:MOST_TIED]
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.9g}")
+
+
 def _rank(each: JudgedSchedule) -> tuple[bool, float, int, str]:
-    return bool(each.refusal), each.step_time_s, each.chunks, each.name
+    return bool(each.refusal), _rounded(each.step_time_s), each.chunks, each.name
 
 
 def _planned(found: Candidate) -> JudgedSchedule:
