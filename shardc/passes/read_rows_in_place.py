@@ -31,8 +31,9 @@ class ReadRowsInPlace(Pass):
 
     def apply(self, module: ir.Operation) -> None:
         for function in all_functions(module):
-            for loop in list(walk(function)):
-                if loop.name == "stablehlo.while" and SHARDING not in loop.attributes:
+            loops = [op for op in walk(function) if op.name == "stablehlo.while"]
+            for loop in loops:  # reads are erased, loops are not
+                if SHARDING not in loop.attributes:
                     for op in list(walk(loop)):
                         if op.name == "stablehlo.dynamic_slice":
                             _read_in_place(op, loop)
