@@ -11,6 +11,7 @@ import msgspec
 
 from shardc import compiler
 from shardc.analysis.program.stage_table import maker_of
+from shardc.analysis.shardings.known_problems import remembered
 from shardc.api import plan_cache
 from shardc.api.compiled import Compiled
 from shardc.api.processes.agreed import agreed_plan, check_built_for_several, check_programs
@@ -72,7 +73,8 @@ def find_plan(
     if use_cache and (kept := plan_cache.load(digest)) is not None:
         return kept
     request = print_request(cluster, options)
-    with shown_progress("planning"), stoppable(signals), bugs_while("planning", prepared, request):
+    bugs = bugs_while("planning", prepared, request)
+    with shown_progress("planning"), stoppable(signals), bugs, remembered():
         plan = plan_program(prepared, cluster, options, say)
     plan = msgspec.structs.replace(plan, fingerprint=digest)
     if use_cache and NoteCode.INTERRUPTED not in {note.code for note in plan.notes}:

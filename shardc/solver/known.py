@@ -27,8 +27,8 @@ def solve_once(problem: Problem, *, time_limit_s: float, **asked: Any) -> Soluti
         found = solve(problem, time_limit_s=time_limit_s, **asked)
         if found.cut_short:
             return found
-        _known[key] = found
-    _known.move_to_end(key)
+    _known.pop(key, None)  # the last of the order, whatever other threads plan meanwhile
+    _known[key] = found
     if len(_known) > MOST_KNOWN:
         _known.popitem(last=False)
     return found

@@ -2,7 +2,9 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property
 
@@ -30,17 +32,32 @@ from shardc.plan.layout import Mesh
 
 MOST_KNOWN = 8
 
-_known: OrderedDict[tuple[object, ...], StageProblem] = OrderedDict()
+type Known = OrderedDict[tuple[object, ...], StageProblem]
+
+_shared: ContextVar[Known | None] = ContextVar("known_problems", default=None)
+
+
+@contextmanager
+def remembered() -> Iterator[None]:
+    """Inside, modules that are planned one after the other share problems; they take much memory,
+    so none outlives this."""
+    token = _shared.set(OrderedDict())
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
 
 class StageProblems:
     """Builds the problems of a module's stages, those of equal stages on equal meshes once.
 
-    Schedules share stages, so problems are remembered for the next modules.
+    Schedules share stages, so inside `remembered` those of earlier modules count.
 
     Args:
         count: number of stages.
         ignored, late_sums: as in `ProblemBuilder`.
+    Attributes:
+        known: the remembered problems.
     """
 
     def __init__(
@@ -55,6 +72,8 @@ class StageProblems:
         self.ignored, self.late_sums = ignored, tuple(late_sums)
         self.same, self.donated = next_states(module), donated_arguments(module)
         self.asked, self.arrivals = named_user_shardings(module), arrivals(module)
+        shared = _shared.get()
+        self.known: Known = OrderedDict() if shared is None else shared
         # What a user asks of one stage, or where its arguments are, is not seen in its text.
         self._texts: list[bytes] = []
         if count > 1 and not (self.asked or self.arrivals or ignored):
@@ -83,14 +102,14 @@ class StageProblems:
         links = tuple(axis_links(self.cluster, mesh).items())
         runs = num_microbatches, stashes > 0
         key = self._texts[stage], mesh.axes, links, device, runs, self.late_sums
-        if key not in _known:
-            _known[key] = self._build(*asked)
-            if len(_known) > MOST_KNOWN:
-                _known.popitem(last=False)
-            return _known[key]
-        _known.move_to_end(key)
+        if key not in self.known:
+            self.known[key] = built = self._build(*asked)
+            if len(self.known) > MOST_KNOWN:
+                self.known.popitem(last=False)
+            return built
+        self.known.move_to_end(key)
         names = [(symbol(f), function_args(f), function_results(f)) for f in functions]
-        found = _known[key].of_equal(names, stashes)
+        found = self.known[key].of_equal(names, stashes)
         problem = replace(found.problem, usage_limit=usage_limit)
         return replace(found, problem=problem, state=frozenset(self.same.values()))
 

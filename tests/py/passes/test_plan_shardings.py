@@ -1,6 +1,5 @@
 """What a stage holds stays within the limit, what its reshards hold included."""
 
-from collections import OrderedDict
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,8 +10,7 @@ import numpy as np
 import pytest
 from jax.extend.mlir import ir
 
-from shardc.analysis.shardings import known_problems
-from shardc.analysis.shardings.known_problems import StageProblems
+from shardc.analysis.shardings.known_problems import StageProblems, remembered
 from shardc.ir.attributes import STAGE, STAGE_REPORTS, get_int
 from shardc.ir.context import parse
 from shardc.ir.copy import copy_module
@@ -113,20 +111,19 @@ def eight_stages():
     return module
 
 
-def test_the_problem_of_an_equal_stage_is_the_one_that_would_be_built(monkeypatch, eight_stages):
+def test_the_problem_of_an_equal_stage_is_the_one_that_would_be_built(eight_stages):
     machine = cluster(flops_per_s=1e9, num_devices=16)
-    with eight_stages.context:
+    with eight_stages.context, remembered():
         own = {stage: [] for stage in range(8)}
         for function in functions(eight_stages.operation):
             own[get_int(function, STAGE)].append(function)
-        known = OrderedDict()
+        known = StageProblems(eight_stages.operation, 8, machine).known
         for stage, theirs in own.items():
             asked = theirs, meshes(eight_stages.operation)[f"stage{stage}"], 8, 8 - stage, 1 << 30
-            monkeypatch.setattr(known_problems, "_known", known)
             # A module of its own each time: problems are shared by schedules, too.
             found = StageProblems(eight_stages.operation, 8, machine).build(stage, *asked)
-            monkeypatch.setattr(known_problems, "_known", OrderedDict())
-            built = StageProblems(eight_stages.operation, 8, machine).build(stage, *asked)
+            with remembered():
+                built = StageProblems(eight_stages.operation, 8, machine).build(stage, *asked)
             for field in ("costs", "edge_costs", "usages"):
                 pairs = zip(
                     getattr(found.problem, field), getattr(built.problem, field), strict=True
@@ -136,6 +133,7 @@ def test_the_problem_of_an_equal_stage_is_the_one_that_would_be_built(monkeypatc
             assert found.problem.intervals == built.problem.intervals
             assert replace(found, problem=None) == replace(built, problem=None)
     assert len(known) == 3
+    assert not StageProblems(eight_stages.operation, 8, machine).known, "problems outlive planning"
 
 
 def test_equal_stages_under_a_limit_are_solved_twice_at_most(monkeypatch, eight_stages):
