@@ -24,6 +24,7 @@ from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 from shardc.solver.pipeline.stages import Pipeline
 
+MOST_FINER = 6  # doublings of the parts of loops, to find as many layers as there are stages
 PER_ROOT = 16  # initial guess of microbatches, per square root of the number of devices
 
 
@@ -72,15 +73,14 @@ def whole_views(cluster: Cluster, options: PlanOptions) -> list[Mesh]:
 
 
 def even_proposals(
-    split_module: Module,
+    splits: Splits,
     cluster: Cluster,
     options: PlanOptions,
     num_microbatches: int,
     schedule: str,
-    loop_cuts: tuple[int, ...],
 ) -> list[Proposal] | StageRefusal:
     """Stages of equal FLOPs on equal submeshes, one proposal per view of the submesh, with loops
-    over layers cut at `loop_cuts` in the module; or why there are fewer stages.
+    over layers cut where a stage begins, if possible; or why there are fewer stages.
 
     Raises:
         ScheduleError: SHARDC-242, the schedule does not support the number of chunks, or there are
@@ -95,9 +95,10 @@ def even_proposals(
         size = max(n for n in submesh_sizes(cluster) if n * count <= cluster.num_devices)
         views = mesh_views(cluster, 0, size)
     chunks = num_chunks(schedule, options)
-    cuts = _even_cuts(split_module, schedule, count, chunks)
-    if isinstance(cuts, StageRefusal):
-        return cuts
+    even = _even_cuts(splits, num_microbatches, schedule, count, chunks)
+    if isinstance(even, StageRefusal):
+        return even
+    module, loop_cuts, cuts = even
     firsts = place(cluster, [size] * count)
     proposals = []
     for view in views:
@@ -114,11 +115,11 @@ def even_proposals(
             num_slices=num_slices(schedule, options) if count > 1 else 1,
         )
         layers = tuple((stage,) for stage in range(count * chunks))
-        proposals.append(Proposal(shape, 0.0, layers))
+        proposals.append(_with_fewer_loop_cuts(module, splits, Proposal(shape, 0.0, layers)))
     return proposals
 
 
-def with_fewer_loop_cuts(split_module: Module, splits: Splits, proposal: Proposal) -> Proposal:
+def _with_fewer_loop_cuts(split_module: Module, splits: Splits, proposal: Proposal) -> Proposal:
     """The same stages with loops cut only where a stage begins, if that is possible."""
     begins = origins(split_module, proposal.shape.cuts)
     known = [each for each in begins if each is not None]
@@ -214,24 +215,37 @@ def with_schedule(
     )
     if chunks == 1:
         return replace(proposal, shape=shape)
-    stages = groups * chunks
-    module, loop_cuts = splits.in_even_parts(shape.num_microbatches, stages)
-    cuts = _even_cuts(module, schedule, groups, chunks)
-    assert not isinstance(cuts, StageRefusal), "a pipeline that was found has layers"
+    even = _even_cuts(splits, shape.num_microbatches, schedule, groups, chunks)
+    assert not isinstance(even, StageRefusal), "a pipeline that was found has layers"
+    _, loop_cuts, cuts = even
     cut = msgspec.structs.replace(shape, cuts=cuts, loop_cuts=loop_cuts)
-    return Proposal(cut, 0.0, tuple((stage,) for stage in range(stages)))
+    return Proposal(cut, 0.0, tuple((stage,) for stage in range(groups * chunks)))
 
 
 def _even_cuts(
-    split_module: Module, schedule: str, groups: int, chunks: int
-) -> tuple[int, ...] | StageRefusal:
-    """The starts of stages of even work, `chunks` per device group."""
-    positions = layer_positions(split_module.operation, exactly=groups * chunks)
-    if not isinstance(positions, StageRefusal):
-        return positions[1:]
-    if chunks == 1 or positions.most == 1:
-        return positions
-    layers, most = positions.most, positions.most // chunks
+    splits: Splits, count: int, schedule: str, groups: int, chunks: int
+) -> tuple[Module, tuple[int, ...], tuple[int, ...]] | StageRefusal:
+    """A module in `count` microbatches, the cuts of its loops, and the starts of stages of even
+    work in it, `chunks` per device group.
+
+    Loops get as many parts as their share of the work asks for, and more where that leaves too few
+    layers: a small loop beside a large vocabulary.
+    """
+    stages, refusal, tried = groups * chunks, None, []
+    for finer in range(MOST_FINER):
+        module, loop_cuts = splits.in_even_parts(count, stages << finer)
+        if loop_cuts in tried:
+            continue
+        tried.append(loop_cuts)
+        positions = layer_positions(module.operation, exactly=stages)
+        if not isinstance(positions, StageRefusal):
+            return module, loop_cuts, positions[1:]
+        if refusal is None or positions.most > refusal.most:
+            refusal = positions
+    assert refusal is not None
+    if chunks == 1 or refusal.most == 1:
+        return refusal
+    layers, most = refusal.most, refusal.most // chunks
     other = "a schedule with one stage per device group, such as 1f1b"
     raise ScheduleError(
         f"'{schedule}' runs {chunks} stages on each of {groups} device groups, but the forward"

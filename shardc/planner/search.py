@@ -36,7 +36,6 @@ from shardc.planner.proposal import (
     is_plain,
     num_chunks,
     whole_views,
-    with_fewer_loop_cuts,
     with_schedule,
 )
 from shardc.planner.record.account import recorded
@@ -212,13 +211,9 @@ class Planner:
         """Stages of even work: the requested number, or as many as possible."""
         while True:
             assert isinstance(self.options.stages, int)
-            pieces = self.options.stages * self.chunks
-            module, loop_cuts = self.splits.in_even_parts(count, pieces)
-            even = even_proposals(
-                module, self.cluster, self.options, count, self.schedule, loop_cuts
-            )
+            even = even_proposals(self.splits, self.cluster, self.options, count, self.schedule)
             if not isinstance(even, StageRefusal):
-                return [with_fewer_loop_cuts(module, self.splits, each) for each in even]
+                return even
             too_few = too_few_layers(self.splits, self.options, even.most)
             if too_few is not None:
                 self._take_fewer("microbatches", 1, too_few)

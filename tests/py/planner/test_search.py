@@ -1,5 +1,6 @@
 """What the planner makes of requests that leave something to it."""
 
+import warnings
 from collections.abc import Callable
 
 import jax
@@ -61,9 +62,12 @@ def test_a_batch_of_millions_is_planned_like_any_other() -> None:
     assert 1 <= plan.num_microbatches <= MOST
 
 
-def test_fewer_stages_may_have_fewer_layers_still() -> None:
-    """Of the work of this step a fifth is the update's: loops are cut into fewer parts than stages
-    are asked for, and into fewer again for as many stages as there are parts."""
+@pytest.mark.parametrize(("layers", "stages"), [(8, 4), (3, 3)])
+def test_loops_with_a_small_share_of_the_work_are_cut_into_as_many_stages_as_asked(
+    layers: int, stages: int
+) -> None:
+    """A fifth of the work of this step is the update's: by their share, loops get fewer parts than
+    there are stages."""
 
     def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         def loss(w: jax.Array) -> jax.Array:
@@ -75,6 +79,8 @@ def test_fewer_stages_may_have_fewer_layers_still() -> None:
         return new, value
 
     wrapped = shardc.jit(step, cluster=CLUSTER, stages=4, microbatches=2)
-    with pytest.warns(RequestWarning):
-        planned = wrapped.lower(jnp.ones((8, 8, 8)), jnp.ones((16, 8))).plan()
-    assert planned.plan.num_stages == 2
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", RequestWarning)
+        planned = wrapped.lower(jnp.ones((layers, 8, 8)), jnp.ones((16, 8))).plan()
+    assert planned.plan.num_stages == stages
+    assert any(isinstance(each.message, RequestWarning) for each in said) is (stages < 4)
