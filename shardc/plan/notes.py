@@ -13,9 +13,7 @@ class NoteCode(StrEnum):
 
     INTERRUPTED = "interrupted"
     NOT_ALL_PRICED = "not-all-priced"
-    FEWER = (
-        "fewer"  # what: stages, microbatches or slices, count, reason; asked: the requested number
-    )
+    FEWER = "fewer"  # what: stages, microbatches or slices; count, reason; asked: if requested
     BY_HAND = "by-hand"  # name: of the given plan
     LEFT_OUT = "left-out"  # shape, message, help
     SEVERAL_RUNS = "several-runs"  # why

@@ -94,44 +94,37 @@ class StageProblems:
         usage_limit: int,
     ) -> StageProblem:
         """The problem of a stage; arguments as in `ProblemBuilder`."""
-        asked = functions, mesh, num_microbatches, stashes, usage_limit
+
+        def built() -> StageProblem:
+            return ProblemBuilder(
+                functions,
+                self._facts,
+                mesh,
+                self.cluster,
+                num_microbatches,
+                stashes,
+                self.same,
+                self.donated,
+                self.asked,
+                self.ignored,
+                self.arrivals,
+                self.late_sums,
+            ).build(usage_limit)
+
         if not self._texts:
-            return self._build(*asked)
+            return built()
         home, _ = self.cluster.home(mesh.device_ids)
         device = msgspec.json.encode(home.device)
         links = tuple(axis_links(self.cluster, mesh).items())
         runs = num_microbatches, stashes > 0
         key = self._texts[stage], mesh.axes, links, device, runs, self.late_sums
         if key not in self.known:
-            self.known[key] = built = self._build(*asked)
+            self.known[key] = first = built()
             if len(self.known) > MOST_KNOWN:
                 self.known.popitem(last=False)
-            return built
+            return first
         self.known.move_to_end(key)
         names = [(symbol(f), function_args(f), function_results(f)) for f in functions]
         found = self.known[key].of_equal(names, stashes)
         problem = replace(found.problem, usage_limit=usage_limit)
         return replace(found, problem=problem, state=frozenset(self.same.values()))
-
-    def _build(
-        self,
-        functions: Sequence[ir.Operation],
-        mesh: Mesh,
-        num_microbatches: int,
-        stashes: int,
-        usage_limit: int,
-    ) -> StageProblem:
-        return ProblemBuilder(
-            functions,
-            self._facts,
-            mesh,
-            self.cluster,
-            num_microbatches,
-            stashes,
-            self.same,
-            self.donated,
-            self.asked,
-            self.ignored,
-            self.arrivals,
-            self.late_sums,
-        ).build(usage_limit)

@@ -11,9 +11,7 @@ from types import MappingProxyType
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import (
-    NamedUserSharding,
-)
+from shardc.analysis.program.stage_table import NamedUserSharding
 from shardc.analysis.shardings.function_nodes import FunctionNodes
 from shardc.analysis.shardings.problem_graph import (
     FunctionFacts,

@@ -129,7 +129,9 @@ def test_a_view_in_doubt_must_be_clearly_faster(
 
 
 @pytest.mark.parametrize(("faster", "count"), [(0.98, 1), (0.8, 2)])
-def test_stages_share_a_view_unless_two_are_clearly_faster(faster: float, count: int) -> None:
+def test_stages_share_a_view_unless_two_are_clearly_faster(
+    monkeypatch: pytest.MonkeyPatch, faster: float, count: int
+) -> None:
     """The first stages hold more, and only the second view has room for them."""
     found = search(MadeUp(), cluster(nodes=1, per_node=4), [4])
     small, large = found.prices._views.of(2)[0], Mesh((("x", 1), ("y", 2)), (0, 1))
@@ -151,7 +153,7 @@ def test_stages_share_a_view_unless_two_are_clearly_faster(faster: float, count:
         which = np.where(on_small < on_large, 0, len(POINTS))
         return np.minimum(on_small, on_large), which
 
-    found.prices._table = table  # type: ignore[method-assign]
+    monkeypatch.setattr(found.prices, "_table", table)
     pipeline = found._best(key)
     assert pipeline is not None
     assert len(set(found._stages(Found(key, pipeline)).views)) == count
