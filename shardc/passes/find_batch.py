@@ -15,10 +15,11 @@ from shardc.ir.walk import main_function
 class FindBatch(Pass):
     """Marks the arguments that hold a batch with `shardc.batch_axis = [batch, dim, parts]`.
 
-    Microbatches cut batch 0; other batches meet it only in sums, and are cut too if the number of
-    microbatches divides their `parts`. The pieces of an argument (rows for cut loops) keep the
-    mark, and `shardc-split-microbatches` does not search again. A step without a batch, or with
-    marks, is left alone.
+    Microbatches cut batch 0. Every possible number of them divides its `parts`, which are 0 if the
+    step as it is written cannot be split, or if the dims were given, so nothing was analysed. Other
+    batches meet it only in sums, and are cut too if that number divides their `parts`. The pieces
+    of an argument (rows for cut loops) keep the mark, and `shardc-split-microbatches` does not
+    search again. A step without a batch, or with marks, is left alone.
 
     Attributes:
         batch_args: positions of the batch arguments; empty: found by analysis.
@@ -38,9 +39,10 @@ class FindBatch(Pass):
         if self.batch_dims:
             batches = [(with_dims(module, self.batch_args, self.batch_dims), 0)]
         else:
-            found = batch_analysis(module, self.batch_args or None).partition
-            if found is not None:
-                batches = [(found.flow.batch_args, 0), *found.others]
+            facts = batch_analysis(module, self.batch_args or None)
+            if (found := facts.partition) is not None:
+                parts = facts.parts if facts.obstacle is None else 0
+                batches = [(found.flow.batch_args, parts), *found.others]
         for number, (dims, parts) in enumerate(batches):
             for a, dim in dims.items():
                 attrs[a][BATCH_AXIS] = ir.DenseI64ArrayAttr.get([number, dim, parts])

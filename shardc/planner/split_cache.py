@@ -6,9 +6,8 @@ from functools import cached_property
 
 import msgspec
 
-from shardc.analysis.batch.batch_split import batch_analysis
 from shardc.analysis.batch.refusal import MicrobatchRefusal
-from shardc.analysis.program.arguments import first_batch
+from shardc.analysis.program.arguments import first_batch, first_batch_parts
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.compiler import even_loop_cuts, find, find_batch, try_split
 from shardc.ir.context import Module
@@ -50,11 +49,10 @@ class Splits:
         if not examples:
             return 1
         with self._marked.context:
-            facts = batch_analysis(self._marked.operation)
-            if facts.obstacle is None:
-                return facts.parts
-            arguments = body(main_function(self._marked.operation)).arguments
-            return math.gcd(*(shape_of(arguments[a])[d] for a, d in examples.items()))
+            main = main_function(self._marked.operation)
+            arguments = body(main).arguments
+            rows = math.gcd(*(shape_of(arguments[a])[d] for a, d in examples.items()))
+            return first_batch_parts(main) or rows
 
     @property
     def counts(self) -> set[int]:

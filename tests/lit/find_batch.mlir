@@ -5,8 +5,8 @@
 // product contracts, those of %w its features.
 // CHECK-LABEL: func.func public @rows_of_examples_and_labels
 //  CHECK-SAME:   %arg0: tensor<3x5xf32> {tf.aliasing_output = 0 : i32}
-//  CHECK-SAME:   %arg1: tensor<8x3xf32> {shardc.batch_axis = array<i64: 0, 0, 0>}
-//  CHECK-SAME:   %arg2: tensor<8x5xf32> {shardc.batch_axis = array<i64: 0, 0, 0>}
+//  CHECK-SAME:   %arg1: tensor<8x3xf32> {shardc.batch_axis = array<i64: 0, 0, 8>}
+//  CHECK-SAME:   %arg2: tensor<8x5xf32> {shardc.batch_axis = array<i64: 0, 0, 8>}
 module {
   func.func public @rows_of_examples_and_labels(
       %w: tensor<3x5xf32> {tf.aliasing_output = 0 : i32}, %x: tensor<8x3xf32>, %y: tensor<8x5xf32>)
@@ -25,7 +25,7 @@ module {
 // Labelled and unlabelled examples only meet in the sum of two gradients: the second batch is cut as
 // well where the number of microbatches divides its four rows.
 // CHECK-LABEL: func.func public @two_batches
-//  CHECK-SAME:   %arg1: tensor<8x3xf32> {shardc.batch_axis = array<i64: 0, 0, 0>}
+//  CHECK-SAME:   %arg1: tensor<8x3xf32> {shardc.batch_axis = array<i64: 0, 0, 8>}
 //  CHECK-SAME:   %arg2: tensor<4x3xf32> {shardc.batch_axis = array<i64: 1, 0, 4>}
 module {
   func.func public @two_batches(

@@ -134,12 +134,23 @@ def first_batch(marked: ir.Operation) -> dict[int, int]:
     Args:
         marked: @main with the marks of `shardc-find-batch`.
     """
+    return {n: dim for n, (batch, dim, _) in _batch_marks(marked).items() if batch == 0}
+
+
+def first_batch_parts(marked: ir.Operation) -> int:
+    """What every possible number of microbatches divides, as marked; 0 if that is not known."""
+    return max(
+        (parts for batch, _, parts in _batch_marks(marked).values() if batch == 0), default=0
+    )
+
+
+def _batch_marks(marked: ir.Operation) -> dict[int, tuple[int, int, int]]:
+    """Argument -> its batch, the dim of it, and the parts that batch has."""
     found = {}
     for n, attrs in enumerate(arg_attrs(marked)):
         if BATCH_AXIS in attrs:
-            batch, dim, _ = ir.DenseI64ArrayAttr(attrs[BATCH_AXIS])
-            if batch == 0:
-                found[n] = int(dim)
+            batch, dim, parts = ir.DenseI64ArrayAttr(attrs[BATCH_AXIS])
+            found[n] = int(batch), int(dim), int(parts)
     return found
 
 
