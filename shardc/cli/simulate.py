@@ -63,7 +63,7 @@ TIMES = {
     default="0",
     help="Part of F that is attention, quadratic in the sequence: sets the lengths of slices.",
 )
-@click.option("--time-limit", type=float, default=60.0, help="Seconds that optimal may search.")
+@click.option("--time-limit", type=float, default=45.0, help="Seconds that optimal may search.")
 @click.option("--forward-only", is_flag=True, help="Simulate a pipeline without backward.")
 @click.option(
     "--trace",
@@ -128,6 +128,8 @@ def command(
         data = _json(result, [list(lane) for lane in print_lanes(planned.schedule)])
         if planned.lower_bound is not None:
             data["lower_bound"] = float(planned.lower_bound)
+            work = planned.work
+            data |= {"chunks": work.chunks, "slices": work.slices, "replicas": work.replicas}
         print_json(data)
         return
     click.echo(grid(result))
@@ -137,6 +139,11 @@ def command(
     peaks = " ".join(f"{float(peak):g}" for peak in result.peak_activations)
     click.echo(f"peak activations  {peaks} (microbatches per device)")
     if planned.lower_bound is not None:
+        work = planned.work
+        click.echo(
+            f"placement         {work.chunks} stages per device, {work.replicas} copies of each,"
+            f" {work.slices} slices per microbatch"
+        )
         click.echo(f"span              {float(result.span_s):g}")
         click.echo(f"lower bound       {float(planned.lower_bound):g} (of any span)")
 

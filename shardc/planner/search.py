@@ -49,7 +49,7 @@ from shardc.planner.request import (
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import FAR, WANTED
 from shardc.planner.split_cache import Splits
-from shardc.schedule.registry import AUTO
+from shardc.schedule.registry import AUTO, schedule_named
 from shardc.solver.interrupt import finish, poll_between
 from shardc.solver.solve import LimitError
 
@@ -107,13 +107,15 @@ class Planner:
         self.splits = Splits(module, options.batch_args)
         self.tried = Attempts(module, self.splits, cluster, self.options, self.progress)
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
-        self.schedule = "1f1b" if options.schedule == "auto" else options.schedule
+        self.orders = options.schedule != "auto" and schedule_named(options.schedule).any_placement
+        self.chooses = options.schedule == "auto" or self.orders
+        self.schedule = "1f1b" if self.chooses else options.schedule
         self.asked_chunks, self.asked_slices = options.chunks, options.slices
-        if options.schedule == "auto":  # the search uses one stage per device group, whole
+        if self.chooses:  # the search uses one stage per device group, whole
             self.options = msgspec.structs.replace(self.options, chunks="auto", slices="auto")
         self.chunks = num_chunks(self.schedule, self.options)
         self.base = self.schedule if is_plain(self.schedule, self.options) else "1f1b"
-        self.schedules = list(AUTO) if options.schedule == "auto" else [self.base]
+        self.schedules = list(AUTO) if self.chooses else [self.base]
 
     def run(self) -> Plan:
         """The best plan; raises like `plan_program`."""
@@ -136,8 +138,8 @@ class Planner:
             best = self.tried.best if self.tried.may_plan_another(most_ops) else None
             if best is not None and best.gap > FINAL[0]:
                 self.tried.plan(best.proposal, *FINAL)
-            if self.options.schedule == "auto":
-                asked = self.asked_chunks, self.asked_slices, self.limit, self.unmet
+            if self.chooses:
+                asked = self.asked_chunks, self.asked_slices, self.limit, self.unmet, self.orders
                 self.weighed = choose_schedule(self.tried, self.splits, *asked)
             poll_between()
         except KeyboardInterrupt:

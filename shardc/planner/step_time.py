@@ -23,6 +23,8 @@ from shardc.schedule.tasks import Need, Schedule, TaskGraph
 from shardc.schedule.times import Times, durations
 from shardc.schedule.work import Work
 
+ORDER_S = 10.0  # to search for an order
+
 
 class Copies(NamedTuple):
     """The weights sent to second copies of stages in each step: bytes and seconds."""
@@ -85,10 +87,10 @@ def step_time(
         for report, mesh in zip(reports, shape.meshes, strict=True)
     ]
     first = _simulated(module, shape, family.generate(work), family, work, times, cluster)
-    own = family.generate(work, _costs(times))
+    planned = family.in_flight(work)
+    own = family.generate(work, _costs(times, planned))
     if own == first.schedule or any(
-        more > planned
-        for more, planned in zip(most_held(own, work), family.in_flight(work), strict=True)
+        more > most for more, most in zip(most_held(own, work), planned, strict=True)
     ):
         return first
     second = _simulated(module, shape, own, family, work, times, cluster)
@@ -170,12 +172,11 @@ def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -
     )
 
 
-def _costs(times: Sequence[Times]) -> Costs:
+def _costs(times: Sequence[Times], held: tuple[int, ...]) -> Costs:
     """The costs an order may depend on: the mean over the stages, which it assumes to be equal."""
-    return Costs(
-        Times(
-            fmean(each.forward_s for each in times),
-            fmean(each.backward_s for each in times),
-            fmean(each.weight_s for each in times),
-        )
+    mean = Times(
+        fmean(each.forward_s for each in times),
+        fmean(each.backward_s for each in times),
+        fmean(each.weight_s for each in times),
     )
+    return Costs(mean, time_limit_s=ORDER_S, most_held=held, barrier=True)

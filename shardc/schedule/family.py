@@ -38,6 +38,9 @@ class Costs:
         time_limit_s: for a family that searches.
         attention_share: part of a microbatch's time that grows with the square of its length; later
             slices then get fewer tokens.
+        most_held: per stage, the microbatches whose activations it may hold (respected by the
+            families that search); (): no limit.
+        barrier: the next step starts when all groups have ended: the makespan counts, not the span.
     """
 
     times: Times = field(default_factory=Times)
@@ -45,6 +48,8 @@ class Costs:
     max_activations: Amount | None = None
     time_limit_s: float = 60.0
     attention_share: Amount = 0
+    most_held: tuple[int, ...] = ()
+    barrier: bool = False
 
 
 Lanes = Sequence[Sequence[Task]]
@@ -65,6 +70,7 @@ class ScheduleFamily:
         place: (work) -> per replica the device group of each stage.
         refuses: (work) -> why it does not support the counts and what to do, or None.
         searches: (work) -> whether its order takes seconds to find.
+        any_placement: it takes the placement of whichever other family is best.
         about: one line for people.
     """
 
@@ -77,6 +83,7 @@ class ScheduleFamily:
     place: Callable[[Work], Placement] = looped
     refuses: Callable[[Work], tuple[str, str] | None] = lambda work: None
     searches: Callable[[Work], bool] = lambda work: False
+    any_placement: bool = False
     about: str = ""
 
     def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:
@@ -135,7 +142,7 @@ class ScheduleFamily:
             prologue=False,
             update_rounds=0,
         )
-        lanes = _ordered(self, full, costs or Costs())
+        lanes = _ordered(self, full, costs or Costs(time_limit_s=0))
         if not work.backward:
             lanes = [[task for task in lane if task.kind == FORWARD] for lane in lanes]
         return Schedule(framed(lanes, work, self.place(work)))

@@ -32,6 +32,19 @@ def built_in() -> dict[str, ScheduleFamily]:
     return found
 
 
+@cache
+def best_orders() -> dict[str, ScheduleFamily]:
+    """For each built-in family that does not search itself, by its name: the best order on its
+    placement, called `optimal:NAME`."""
+    from shardc.schedule.families.optimal import best_order_on
+
+    return {
+        name: best_order_on(family)
+        for name, family in built_in().items()
+        if not family.any_placement
+    }
+
+
 def names() -> list[str]:
     """All schedules, user-defined ones last."""
     return [*built_in(), *(name for name in _own if name not in built_in())]
@@ -58,6 +71,8 @@ def schedule_named(name: str) -> ScheduleFamily:
     if _is_file(name):
         return family_of_file(name)
     found = _own.get(name) or built_in().get(name)
+    if found is None:
+        found = next((each for each in best_orders().values() if each.name == name), None)
     if found is None:
         meant = get_close_matches(name, names(), n=1)
         raise ScheduleError(

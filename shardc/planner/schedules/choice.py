@@ -2,7 +2,7 @@
 
 The search over shapes uses gpipe and 1f1b (`shardc.planner.shapes`). This module estimates every
 other family that runs on the winning shape, plans the best ones as they will run, and keeps the
-shortest step.
+shortest step. For `optimal` it then searches for a better order on the placement of the best.
 """
 
 import math
@@ -19,10 +19,11 @@ from shardc.planner.candidate import Candidate
 from shardc.planner.schedules.estimates import Estimates
 from shardc.planner.split_cache import Splits
 from shardc.schedule.family import ScheduleFamily
-from shardc.schedule.registry import built_in
+from shardc.schedule.registry import best_orders, built_in
 
 MOST_PLANNED = 2  # schedules to plan exactly, among those estimated to be faster; ties count once
 MOST_TIED = 4  # with ties
+NEAR, MOST_NEAR = 1.1, 12  # for `optimal`: all estimated to take at most so much longer are planned
 WORTH = 0.98  # a schedule must be estimated faster by this factor: estimates are not closer
 CHUNKS = 2  # of a family that supports any number
 
@@ -34,11 +35,13 @@ def choose_schedule(
     slices: int | Auto,
     limit_bytes: int,
     unmet: list[Note],
+    reorder: bool = False,
 ) -> tuple[JudgedSchedule, ...]:
     """Plans the best pipeline so far with the schedules that are best for it; `tried` keeps the
     best plan. With a number of `chunks`, only schedules with that many stages per group count; with
     one of `slices`, those that cut sequences into as many, or none that does for 1; a note is added
-    to `unmet` if none of these can.
+    to `unmet` if none of these can. With `reorder` all that may be the best are planned, and then
+    the best order on the placement of the best.
 
     Returns:
         Every schedule considered, shortest step first: all that run, except those
@@ -69,15 +72,22 @@ def choose_schedule(
     if not must:
         judged[first] = _planned(base)
     ranked = sorted(judged.values(), key=_rank)
-    for number, each in enumerate(_most_promising(ranked)):
-        slow = each.step_time_s >= WORTH * estimate_s and not must
-        if each.is_planned or slow or (number and not tried.has_time()):
+    for number, each in enumerate(_near(ranked) if reorder else _most_promising(ranked)):
+        slow = each.step_time_s >= WORTH * estimate_s and not must and not reorder
+        if slow or (number and not tried.has_time()):
+            break
+        if each.is_planned:
+            if reorder:
+                continue
             break
         planned = tried.plan(estimates.proposal(each), FINAL_GAP, FINAL_EFFORT_S)
         if isinstance(planned, Candidate):
             judged[each.name, each.chunks] = _planned(planned)
             if must:
                 tried.best, must = planned, False
+    if reorder and not must:
+        better = _reordered(tried, estimates)
+        judged[better.name, better.chunks] = better
     if must and slices not in ("auto", 1):
         why = "no schedule has as many slices, the chunks asked for, and fits into memory"
         why = next((each.refusal for each in ranked if each.refusal), why)
@@ -89,6 +99,8 @@ def choose_schedule(
 def _ways(chunks: int | Auto, slices: int | Auto) -> Iterator[tuple[ScheduleFamily, int, int]]:
     """Every family that runs, with its number of chunks and of slices."""
     for family in built_in().values():
+        if family.any_placement:
+            continue
         own = family.chunks[0] if family.chunks else CHUNKS if chunks == "auto" else chunks
         parts = family.num_slices(None if slices == "auto" or not family.slices else slices)
         if chunks in ("auto", own) and slices in ("auto", parts) and (parts > 1) is family.slices:
@@ -101,6 +113,25 @@ def _most_promising(ranked: list[JudgedSchedule]) -> list[JudgedSchedule]:
     able = [each for each in ranked if not each.refusal]
     shortest = sorted({_rounded(each.step_time_s) for each in able})[:MOST_PLANNED]
     return [each for each in able if _rounded(each.step_time_s) in shortest][:MOST_TIED]
+
+
+def _near(ranked: list[JudgedSchedule]) -> list[JudgedSchedule]:
+    able = [each for each in ranked if not each.refusal]
+    return [each for each in able if each.step_time_s <= NEAR * able[0].step_time_s][:MOST_NEAR]
+
+
+def _reordered(tried: Attempts, estimates: Estimates) -> JudgedSchedule:
+    """The best order on the placement of the best plan; `tried` keeps it if it is faster."""
+    assert tried.best is not None
+    shape = tried.best.shape
+    family = best_orders()[shape.schedule]
+    found = estimates.of(family, shape.num_chunks, slices=shape.num_slices)
+    if found.refusal:
+        return found
+    planned = tried.plan(estimates.proposal(found), FINAL_GAP, FINAL_EFFORT_S)
+    if isinstance(planned, Candidate):
+        return _planned(planned)
+    return msgspec.structs.replace(found, refusal="does not fit into memory")
 
 
 def _rounded(seconds: float) -> float:

@@ -1,36 +1,30 @@
 """The optimal order: the best known one, improved by CP-SAT, with a proven lower bound.
 
 It minimises the span: the longest time from a group's first start to its last end, which is the
-step time if the next step starts without a barrier. There is one stage per group, or two as a V.
+step time if the next step starts without a barrier. With a barrier it minimises the makespan.
 """
 
-import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from shardc.errors import InfeasibleError
 from shardc.schedule.check import peaks
-from shardc.schedule.families import one_f_one_b, two_bp, v_shaped, zero_bubble
-from shardc.schedule.family import Costs, Lanes, Planned, ScheduleFamily, framed
-from shardc.schedule.orders.fill import Filling, fill_weights
+from shardc.schedule.family import Costs, Lanes, Planned, ScheduleFamily, framed, most_held, sliced
+from shardc.schedule.orders.known import known_orders
 from shardc.schedule.placement import looped, zigzag
-from shardc.schedule.simulate import Simulation, simulate
-from shardc.schedule.tasks import BACKWARD, FORWARD, Amount, Schedule, Task, common_scale, scaled
+from shardc.schedule.registry import built_in
+from shardc.schedule.simulate import lengths, simulate
+from shardc.schedule.tasks import ONCE_PER_STEP, Amount, Schedule, Task, common_scale, scaled
 from shardc.schedule.times import durations
 from shardc.schedule.work import Placement, Work
 from shardc.solver.pipeline.orders import OrderProblem, shortest_order
 
-SLOPES = (1, Fraction(5, 4), Fraction(3, 2), Fraction(7, 4), 2, Fraction(9, 4), Fraction(5, 2), 3)
-"""Warm-up lengths tried first: forwards before the first backward, per later stage."""
-FILLINGS = (
-    Filling(),
-    Filling(level=True),
-    Filling(patience=1),
-    Filling(patience=1, level=True),
-    Filling(by_kind=True),
-)
-"""Ways tried first to put weight gradients into gaps."""
+MOST_IMPROVED = 2  # placements on which the search improves the best known order
+
+Length = tuple[Amount, Amount]
+"""Span and makespan; with a barrier, makespan and span."""
 
 
 def place(work: Work) -> Placement:
@@ -39,23 +33,28 @@ def place(work: Work) -> Placement:
 
 @dataclass(frozen=True)
 class Optimal(ScheduleFamily):
-    """A family that searches for its order."""
+    """A family that searches for its order, and for the placement of its stages."""
 
     def plan(
         self, base: Work, costs: Costs, chunks: int | None = None, slices: int | None = None
     ) -> Planned:
-        """The best order found; without `chunks`, among one stage per group and two.
+        """The best order found, on the placement of any family.
 
+        Args:
+            chunks: only placements with so many stages per group, and one copy of each.
+            slices: only placements with so many token slices; None: those that families
+                have by default, or with `chunks` whole sequences.
         Raises:
-            ScheduleError: SHARDC-242, the family does not support the counts.
+            ScheduleError: SHARDC-242, there is no such placement.
             InfeasibleError: SHARDC-220, no order fits into the allowed activations.
         """
-        found: list[tuple[Amount, Amount, int, Planned]] = []
-        for count in (1, 2) if chunks is None else (chunks,):
-            work = self.work(base, count, slices)
-            known = _best_known(work, costs)
+        self.num_chunks(chunks)
+        start_s = time.monotonic()
+        found: list[tuple[Length, int, Planned]] = []
+        for number, (work, families) in enumerate(self._placements(base, chunks, slices)):
+            known = _best_known(work, families[0].place(work), families, costs)
             if known is not None:
-                found.append((known[1].span_s, known[1].makespan_s, count, known[0]))
+                found.append((_length(known, costs), number, known))
         if not found:
             raise InfeasibleError(
                 f"no order holds at most {float(costs.max_activations or 0):g} microbatches'"
@@ -63,93 +62,127 @@ class Optimal(ScheduleFamily):
                 help="allow at least 1, or use more stages",
                 code="SHARDC-220",
             )
+        found.sort(key=lambda each: each[:2])
+        best = found[0][2]
         if not base.backward:
-            return min(found)[3]
-        planned = [_improved(each[3], costs, costs.time_limit_s / len(found)) for each in found]
-        return min(planned, key=lambda each: _simulated(each, costs).span_s)
+            return best
+        left_s = costs.time_limit_s - (time.monotonic() - start_s)
+        tried = found[:MOST_IMPROVED]
+        for number, (_, _, known) in enumerate(tried):
+            if number and _length(best, costs)[0] == best.lower_bound:
+                break
+            improved = _improved(known, costs, left_s / len(tried))
+            if not number or _length(improved, costs) < _length(best, costs):
+                best = improved
+        return best
+
+    def num_slices(self, asked: int | None = None) -> int:
+        """Token slices of each microbatch; whole sequences if nothing is asked."""
+        return asked or 1
+
+    def _placements(
+        self, base: Work, chunks: int | None, slices: int | None
+    ) -> list[tuple[Work, list[ScheduleFamily]]]:
+        """The work of each placement and the families that have it; simple ones first."""
+        if slices is None and chunks is not None:
+            slices = 1
+        found: dict[tuple[Work, Placement], list[ScheduleFamily]] = {}
+        for family in built_in().values():
+            if family.any_placement or (chunks is not None and family.replicas > 1):
+                continue
+            if (slices is not None and family.slices != (slices > 1)) or (
+                chunks is not None and family.chunks and chunks not in family.chunks
+            ):
+                continue
+            work = replace(
+                base,
+                chunks=family.num_chunks(chunks),
+                slices=family.num_slices(slices),
+                replicas=family.replicas,
+                split_backward=base.backward,
+            )
+            if not family.refuses(work):
+                found.setdefault((work, family.place(work)), []).append(family)
+        ways = [(work, families) for (work, _), families in found.items()]
+        return sorted(ways, key=lambda way: (way[0].replicas, way[0].slices, way[0].chunks))
 
 
 def order(work: Work, costs: Costs) -> Lanes:
-    """The lanes of the best order, without P and U."""
-    planned = FAMILIES[0].plan(work, costs, work.chunks)
-    once = ("P", "U")
-    return [[t for t in lane if t.kind not in once] for lane in planned.schedule.lanes]
+    """The lanes of the best order with one copy of each stage, without P and U."""
+    return _lanes(FAMILIES[0].plan(work, costs, work.chunks, work.slices))
 
 
-def _best_known(work: Work, costs: Costs) -> tuple[Planned, Simulation] | None:
-    """The shortest order that fits, among the families and some greedy orders."""
-    best = None
-    for lanes in _known(work, costs):
-        schedule = Schedule(framed(lanes, work, place(work)))
-        planned = Planned(work, schedule, work.graph(place(work)))
-        most = costs.max_activations
-        if most is not None and max(peaks(schedule, planned.graph)) > most:
-            continue
-        result = _simulated(planned, costs)
-        key = (result.span_s, result.makespan_s)
-        if best is None or key < (best[1].span_s, best[1].makespan_s):
-            best = planned, result
-    return best
+def best_order_on(family: ScheduleFamily) -> ScheduleFamily:
+    """The family that searches for the best order on the placement of another, within its
+    memory."""
+
+    def order(work: Work, costs: Costs) -> Lanes:
+        own = replace(work, split_backward=family.split_backward)
+        schedule = family.generate(own)
+        within = replace(costs, max_activations=max(peaks(schedule, family.graph(own, schedule))))
+        placement = family.place(work)
+        known = _best_known(work, placement, [family], within)
+        if known is None:  # none holds as little on each stage
+            return order(work, Costs(time_limit_s=0))
+        improved = _improved(known, within, costs.time_limit_s)
+        return _lanes(improved if _fits(improved, within) else known)
+
+    return replace(
+        family,
+        name=f"optimal:{family.name}",
+        order=order,
+        split_backward=True,
+        searches=lambda work: True,
+        about=f"the best order found on the placement of {family.name}",
+    )
 
 
-def _known(work: Work, costs: Costs) -> Iterator[Lanes]:
-    """Lanes of F, B and W for the placement of `work`."""
-    full = replace(work, backward=True, split_backward=True, prologue=False, update_rounds=0)
-    if not work.backward:
-        for family in v_shaped.FAMILIES if work.chunks == 2 else one_f_one_b.FAMILIES:
-            if not family.slices:
-                yield [[t for t in lane if t.kind == FORWARD] for lane in family.order(full, costs)]
-        return
-    if work.chunks == 2:
-        for family in v_shaped.FAMILIES:
-            if family.split_backward:
-                yield family.order(full, costs)
-            else:  # with a split backward, W follows B at once, or fills gaps
-                yield _with_weights(family.order(replace(full, split_backward=False), costs))
-        return
-    for family in (*zero_bubble.FAMILIES, *two_bp.FAMILIES[:1]):
-        yield family.order(full, costs)
-    for family in one_f_one_b.FAMILIES:
-        if not family.slices:
-            yield _with_weights(family.order(replace(full, split_backward=False), costs))
-    for ahead in _warm_ups(full, costs):
-        for filling in FILLINGS:
-            lanes = fill_weights(full, place(full), ahead, costs, costs.max_activations, filling)
-            if lanes is not None:
-                yield lanes
+def _lanes(planned: Planned) -> Lanes:
+    return [[t for t in lane if t.kind not in ONCE_PER_STEP] for lane in planned.schedule.lanes]
 
 
-def _warm_ups(work: Work, costs: Costs) -> Iterator[Lanes]:
-    """Orders of F and B with longer and longer warm-ups."""
-    times = costs.times
-    # Per later stage, the forwards that fit until the first backward comes back from it.
-    filled = (times.forward_s + times.backward_s + 2 * costs.transfer_s) / (times.forward_s or 1)
-    for slope in (*SLOPES, filled):
-        for more in (0, 1):
-
-            def warm_up(stage: int, work: Work, slope: Amount = slope, more: int = more) -> int:
-                behind = work.num_stages - 1 - stage
-                return math.ceil(slope * behind) + more if behind else more
-
-            yield one_f_one_b.alternating(warm_up)(work, costs)
-    # Backwards first; forwards whenever there is room.
-    yield [
-        [Task(stage, kind, k) for kind in (BACKWARD, FORWARD) for k in work.microbatches()]
-        for stage in range(work.num_stages)
-    ]
+def _best_known(
+    work: Work, placement: Placement, families: list[ScheduleFamily], costs: Costs
+) -> Planned | None:
+    """The shortest order that fits, among those of families and some greedy ones."""
+    shares: tuple[Amount, ...] = ()
+    if work.slices > 1 and costs.attention_share:
+        tokens, shares = sliced(work, costs.attention_share)
+        work = replace(work, slice_tokens=tokens)
+    graph = work.graph(placement)
+    best: tuple[Length, Planned] | None = None
+    for schedule in _schedules(work, placement, families, costs):
+        planned = Planned(work, schedule, graph, slice_shares=shares)
+        length = _length(planned, costs)
+        if (best is None or length < best[0]) and _fits(planned, costs):
+            best = length, planned
+    return None if best is None else best[1]
 
 
-def _with_weights(lanes: Lanes) -> Lanes:
-    return [[each for task in lane for each in _split(task)] for lane in lanes]
+def _schedules(
+    work: Work, placement: Placement, families: list[ScheduleFamily], costs: Costs
+) -> Iterator[Schedule]:
+    seen = set()
+    for lanes in known_orders(work, placement, families, costs):
+        whole = framed(lanes, work, placement)
+        if whole not in seen:
+            seen.add(whole)
+            yield Schedule(whole)
 
 
-def _split(task: Task) -> tuple[Task, ...]:
-    return (task, task._replace(kind="W")) if task.kind == BACKWARD else (task,)
+def _fits(planned: Planned, costs: Costs) -> bool:
+    if costs.most_held:
+        held = zip(most_held(planned.schedule, planned.work), costs.most_held, strict=True)
+        if any(own > most for own, most in held):
+            return False
+    most = costs.max_activations
+    return most is None or max(peaks(planned.schedule, planned.graph)) <= most
 
 
-def _simulated(planned: Planned, costs: Costs) -> Simulation:
-    of = durations(planned.work, costs.times)
-    return simulate(planned.schedule, planned.graph, of, costs.transfer_s)
+def _length(planned: Planned, costs: Costs) -> Length:
+    of = durations(planned.work, costs.times, planned.slice_shares)
+    span, makespan = lengths(planned.schedule, planned.graph, of, costs.transfer_s)
+    return (makespan, span) if costs.barrier else (span, makespan)
 
 
 def _improved(planned: Planned, costs: Costs, time_limit_s: float) -> Planned:
@@ -157,14 +190,15 @@ def _improved(planned: Planned, costs: Costs, time_limit_s: float) -> Planned:
     graph, work = planned.graph, planned.work
     tasks = list(graph.tasks)
     index = {task: i for i, task in enumerate(tasks)}
-    duration = durations(work, costs.times)
+    duration = durations(work, costs.times, planned.slice_shares)
     takes = [duration(task) for task in tasks]
     scale = common_scale([*takes, costs.transfer_s])
     room = common_scale([*(b.num_bytes for b in graph.buffers), costs.max_activations or 0])
-    chains: dict[tuple[int, str], list[int]] = {}
+    chains: dict[tuple[int, str, int, int], list[int]] = {}
     for task in tasks:
-        if task.kind not in ("P", "U"):
-            chains.setdefault((task.stage, task.kind), []).append(index[task])
+        if task.kind not in ONCE_PER_STEP:
+            key = task.stage, task.kind, task.replica, task.slice
+            chains.setdefault(key, []).append(index[task])
     problem = OrderProblem(
         lane_of=tuple(graph.group(task) for task in tasks),
         duration=tuple(int(scaled(time, scale)) for time in takes),
@@ -187,15 +221,17 @@ def _improved(planned: Planned, costs: Costs, time_limit_s: float) -> Planned:
         if costs.max_activations is None
         else int(scaled(costs.max_activations, room)),
         alike=tuple(map(tuple, chains.values())),
+        from_zero=costs.barrier,
     )
-    known = {t.action: t.start_s for t in _simulated(planned, costs).timeline}
+    result = simulate(planned.schedule, graph, duration, costs.transfer_s)
+    known = {t.action: t.start_s for t in result.timeline}
     starts = [int(scaled(known[task], scale)) for task in tasks]
     solution = shortest_order(problem, starts, time_limit_s=time_limit_s)
     lanes: list[list[tuple[int, int, Task]]] = [[] for _ in range(graph.num_groups)]
     for i, task in enumerate(tasks):
         lanes[graph.group(task)].append((solution.starts[i], i, task))
     schedule = Schedule(tuple(tuple(task for *_, task in sorted(lane)) for lane in lanes))
-    return Planned(work, schedule, graph, Fraction(solution.lower_bound, scale))
+    return replace(planned, schedule=schedule, lower_bound=Fraction(solution.lower_bound, scale))
 
 
 FAMILIES = (
@@ -206,6 +242,7 @@ FAMILIES = (
         chunks=(1, 2),
         place=place,
         searches=lambda work: True,
+        any_placement=True,
         about="the shortest span that is found in time, with a bound",
     ),
 )

@@ -23,6 +23,7 @@ class OrderProblem:
         capacity: room of each lane; None: no limit.
         alike: interchangeable tasks of one lane, which may as well run in this order (the same
             work on consecutive microbatches).
+        from_zero: a lane's span begins at time 0, not with its first task.
     """
 
     lane_of: tuple[int, ...]
@@ -31,6 +32,7 @@ class OrderProblem:
     buffers: tuple[tuple[int, int, int, int], ...]
     capacity: int | None
     alike: tuple[tuple[int, ...], ...]
+    from_zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,12 @@ class OrderSolution:
 
 
 def span_of(problem: OrderProblem, starts: Sequence[int]) -> int:
-    """The longest time from a lane's first start to its last end."""
+    """The longest time from a lane's first start, or from 0, to its last end."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for lane, start, duration in zip(problem.lane_of, starts, problem.duration, strict=True):
-        first[lane] = min(first.get(lane, start), start)
+        begin = 0 if problem.from_zero else start
+        first[lane] = min(first.get(lane, begin), begin)
         last[lane] = max(last.get(lane, 0), start + duration)
     return max((last[lane] - first[lane] for lane in first), default=0)
 
@@ -96,11 +99,12 @@ def shortest_order(
         # A lane runs one task at a time.
         model.add_no_overlap([tasks[i] for i in own])
         # The span is that of the longest lane.
-        first = model.new_int_var(0, horizon, f"first{lane}")
+        first = model.new_int_var(0, 0 if problem.from_zero else horizon, f"first{lane}")
         last = model.new_int_var(0, horizon, f"last{lane}")
         heads = [chain[0] for chain in problem.alike if problem.lane_of[chain[0]] == lane] or own
         tails = [chain[-1] for chain in problem.alike if problem.lane_of[chain[0]] == lane] or own
-        model.add_min_equality(first, [starts[i] for i in heads])
+        if not problem.from_zero:
+            model.add_min_equality(first, [starts[i] for i in heads])
         model.add_max_equality(last, [starts[i] + problem.duration[i] for i in tails])
         model.add(last - first <= span)
         _keep_room(model, problem, lane, starts, horizon)

@@ -107,6 +107,22 @@ def test_slices_are_weighed_like_other_schedules() -> None:
     assert not any(each.refusal for each in estimates)
 
 
+def test_optimal_is_no_slower_than_any_family_and_runs() -> None:
+    """It plans all that may be the best, and then the best order on the placement of that."""
+    program = build("mlp")
+    options: dict[str, Any] = {"cluster": CLUSTER, "stages": 4, "microbatches": 8, "mesh": (1,)}
+    planned = shardc.jit(program.step, schedule="optimal", **options).lower(*program.args).plan()
+    weighed = planned.plan.schedules
+    assert planned.plan.predicted.step_time_s == min(
+        each.step_time_s for each in weighed if not each.refusal
+    )
+    ordered = [each for each in weighed if each.name.startswith("optimal:")]
+    assert [each.is_planned for each in ordered] == [True]
+    assert planned.plan.num_replicas == 2
+    named = shardc.jit(program.step, schedule=ordered[0].name, **options)
+    assert named.lower(*program.args).plan().plan.schedule == ordered[0].name
+
+
 def test_a_schedule_that_is_named_is_not_weighed() -> None:
     assert plan(schedule="1f1b").schedules == ()
 

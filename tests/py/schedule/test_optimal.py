@@ -8,8 +8,12 @@ from click.testing import CliRunner
 
 from shardc.cli import main
 from shardc.errors import InfeasibleError
-from shardc.schedule.registry import built_in
-from shardc.schedule.times import Times
+from shardc.schedule.check import check
+from shardc.schedule.family import Costs
+from shardc.schedule.registry import best_orders, built_in
+from shardc.schedule.simulate import lengths
+from shardc.schedule.times import Times, durations
+from shardc.schedule.work import Work
 from tests.py.schedule.simulated import run
 
 # Qi et al., "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241), tables 5 and 9: stages,
@@ -103,22 +107,54 @@ def test_optimal_equals_brute_force(p: int, m: int, limit: int, times: Times) ->
     assert found.result.span_s == expected == found.planned.lower_bound
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("limit", [None, 4, 3])
-@pytest.mark.parametrize("transfer", [0, Fr(1, 4)])
+@pytest.mark.parametrize(
+    ("p", "m", "limit", "transfer"),
+    [
+        (2, 4, None, 0),
+        (2, 4, 2, Fr(1, 4)),
+        (4, 8, None, Fr(1, 4)),
+        (4, 8, 4, 0),
+        pytest.param(4, 8, 3, Fr(1, 4), marks=pytest.mark.slow),
+        pytest.param(8, 24, None, 0, marks=pytest.mark.slow),
+        pytest.param(8, 24, 6, Fr(1, 4), marks=pytest.mark.slow),
+    ],
+)
 def test_optimal_is_never_above_a_family_with_as_much_memory(
-    limit: int | None, transfer: Fr
+    p: int, m: int, limit: int | None, transfer: Fr
 ) -> None:
+    """Whatever the family's placement: chunks, copies and slices."""
     times = Times(3, 4, 2)
-    best = run("optimal", 4, 8, times=times, transfer=transfer, limit=limit, time_limit_s=1)
+    best = run("optimal", p, m, times=times, transfer=transfer, limit=limit, time_limit_s=0)
     assert best.planned.lower_bound is not None
     assert best.busy <= best.planned.lower_bound <= best.result.span_s
-    for name in built_in():
-        if name == "optimal" or name in ("zeropp", "terapipe", "seq1f1b") or name.startswith("2bp"):
+    compared = set()
+    for name, family in built_in().items():
+        if not (family.any_placement or family.refuses(family.work(Work(p, m)))):
+            other = run(name, p, m, times=times, transfer=transfer)
+            if limit is None or max(other.peaks) <= limit:
+                assert best.result.span_s <= other.result.span_s, name
+                compared.add(name)
+    assert {"1f1b", "chimera", "seq1f1b", "zb-v"} <= compared or limit is not None
+
+
+def test_a_number_of_chunks_asks_for_one_copy_of_whole_sequences() -> None:
+    assert run("optimal", 4, 8, time_limit_s=0).planned.work.replicas == 2
+    for chunks in (1, 2):
+        work = run("optimal", 4, 8, chunks=chunks, time_limit_s=0).planned.work
+        assert (work.chunks, work.replicas, work.slices) == (chunks, 1, 1)
+
+
+def test_the_best_order_on_a_placement_holds_no_more_than_the_family() -> None:
+    times, base = Times(3, 4, 2), Work(4, 8, prologue=False, update_rounds=0)
+    for name, family in best_orders().items():
+        work = built_in()[name].work(base)
+        if work.num_stages * work.num_microbatches > 64:
             continue
-        other = run(name, 4, 8, times=times, transfer=transfer)
-        if other.planned.work.replicas == 1 and (limit is None or max(other.peaks) <= limit):
-            assert best.result.span_s <= other.result.span_s, name
+        of = run(name, 4, 8, times=times)
+        found = family.plan(base, Costs(times, time_limit_s=0))
+        check(found.schedule, found.graph, [max(of.peaks)] * 4)
+        span, _ = lengths(found.schedule, found.graph, durations(found.work, times))
+        assert span <= of.result.span_s, name
 
 
 @pytest.mark.slow
@@ -184,3 +220,4 @@ def test_the_command_prints_the_bound() -> None:
     result = CliRunner().invoke(main, [*arguments, "--time-limit", "2"])
     assert result.exit_code == 0
     assert "lower bound       12 (of any span)" in result.stdout
+    assert "stages per device, 2 copies of each" in result.stdout
