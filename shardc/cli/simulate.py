@@ -96,8 +96,9 @@ def command(
     """
     given = _parse_times(times)
     limit = None if max_activations is None else _number("--max-activations", max_activations)
+    amounts: dict[str, Any] = {TIMES[letter]: number for letter, number in given.items()}
     costs = Costs(
-        times=Times(**{TIMES[letter]: number for letter, number in given.items()}),
+        times=Times(**amounts),
         transfer_s=_number("--transfer", transfer),
         max_activations=limit,
         time_limit_s=time_limit,

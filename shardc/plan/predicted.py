@@ -133,6 +133,8 @@ class StageReport(msgspec.Struct, frozen=True):
         communication_s: per step, of reshards and of reductions over devices.
         asked: by kind of function, as in `seconds`: the work behind these seconds, one entry for
             each number of times that work is done in a call.
+        slices: by kind of function that is cut into token slices, the share of each slice in its
+            seconds.
     """
 
     seconds: dict[FunctionKind, float]
@@ -150,3 +152,4 @@ class StageReport(msgspec.Struct, frozen=True):
     folded_objective: float | None = None
     communication_s: float = 0.0
     asked: dict[FunctionKind, tuple[Asked, ...]] = {}
+    slices: dict[FunctionKind, tuple[float, ...]] = {}

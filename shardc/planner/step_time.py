@@ -151,7 +151,8 @@ def _copies(module: Module, shape: PipelineShape, model: CostModel) -> Copies:
 
 def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -> Times:
     """Times of a whole device group, of which a chunk takes its share: those of its functions plus
-    host time; part of the gradient reduction may be hidden behind the last backward."""
+    host time, slice by slice; part of the gradient reduction may be hidden behind the last
+    backward."""
     timing = model.device.timing
     seconds = {
         kind: s + timing.action_s * (work.slices if kind.per_microbatch else 1)
@@ -163,12 +164,22 @@ def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -
         hidden_s = timing.gradient_overlap * sent_s
         seconds[FunctionKind.UPDATE] -= min(hidden_s, seconds.get(FunctionKind.BACKWARD, 0.0))
     kinds = {kind: s * work.chunks for kind, s in seconds.items()}
+    slices = {
+        kind: tuple(
+            (share * report.seconds[kind] + timing.action_s) / seconds[kind] for share in shares
+        )
+        for kind, shares in report.slices.items()
+        if seconds[kind]
+    }
     return Times(
         forward_s=kinds.get(FunctionKind.FORWARD, 0.0),
         backward_s=kinds.get(FunctionKind.BACKWARD, 0.0),
         weight_s=kinds.get(FunctionKind.WEIGHT, 0.0),
         prologue_s=kinds.get(FunctionKind.BEFORE, 0.0),
         update_s=kinds.get(FunctionKind.UPDATE, 0.0) / max(work.update_rounds, 1),
+        forward_slices=slices.get(FunctionKind.FORWARD, ()),
+        backward_slices=slices.get(FunctionKind.BACKWARD, ()),
+        weight_slices=slices.get(FunctionKind.WEIGHT, ()),
     )
 
 

@@ -29,6 +29,8 @@ class Times:
         weight_s: weight-gradient backward; in a schedule that does not split it, B takes both.
         prologue_s: P.
         update_s: each round of U.
+        forward_slices, backward_slices, weight_slices: share of each token slice in F, B and W;
+            () = equal parts.
     """
 
     forward_s: Amount = 1
@@ -36,22 +38,31 @@ class Times:
     weight_s: Amount = 1
     prologue_s: Amount = 0
     update_s: Amount = 0
+    forward_slices: tuple[Amount, ...] = ()
+    backward_slices: tuple[Amount, ...] = ()
+    weight_slices: tuple[Amount, ...] = ()
 
-    def of(self, kind: str, work: Work) -> Amount:
+    def of(self, kind: str, work: Work, slice_: int = 0) -> Amount:
         """Seconds of one task of `kind`."""
+
+        def part(seconds: Amount, shares: tuple[Amount, ...]) -> Amount:
+            share = work.share
+            return seconds * (share * work.slices * shares[slice_] if shares else share)
+
         match kind:
             case "P":
                 return self.prologue_s * work.share * work.slices
             case "U":
                 return self.update_s * work.share * work.slices
             case "F":
-                return self.forward_s * work.share
+                return part(self.forward_s, self.forward_slices)
             case "W":
-                return self.weight_s * work.share
+                return part(self.weight_s, self.weight_slices)
             case "B" if work.split_backward:
-                return self.backward_s * work.share
+                return part(self.backward_s, self.backward_slices)
             case _:
-                return (self.backward_s + self.weight_s) * work.share
+                own = part(self.backward_s, self.backward_slices)
+                return own + part(self.weight_s, self.weight_slices)
 
 
 def durations(
@@ -62,7 +73,8 @@ def durations(
     Args:
         times: of every stage, or one per stage and copy (each for the group's whole share, so
             a chunk of it takes 1 / chunks).
-        slice_shares: share of each slice in a microbatch's time; () = equal parts.
+        slice_shares: share of each slice in a microbatch's time, where `times` have none; () =
+            equal parts.
     """
     places = work.num_stages * work.replicas
     per_stage = [times] * places if isinstance(times, Times) else list(times)
@@ -73,7 +85,7 @@ def durations(
         place = task.place(work.num_stages)
         key = (place, task.kind, task.slice)
         if key not in known:
-            found = per_stage[place].of(task.kind, work)
+            found = per_stage[place].of(task.kind, work, task.slice)
             if slice_shares and task.kind in (FORWARD, BACKWARD, WEIGHT, WHOLE_BACKWARD):
                 found = found * work.slices * slice_shares[task.slice]
             known[key] = found

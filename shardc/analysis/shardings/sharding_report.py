@@ -46,10 +46,16 @@ def stage_report(
         seconds[first] = seconds.get(first, 0.0) + cost
     buffers = found.buffers()
     memory = memory_at_peak(built, choice, buffers)
-    by_kind: dict[FunctionKind, float] = {}
-    for name, total in seconds.items():
-        kind = built.function_kinds[name]
-        by_kind[kind] = by_kind.get(kind, 0.0) + total / built.function_repeats[name]
+    calls: dict[FunctionKind, list[float]] = {}  # in the order of the functions: slice by slice
+    for name, kind in built.function_kinds.items():
+        if name in seconds:
+            calls.setdefault(kind, []).append(seconds[name] / built.function_repeats[name])
+    by_kind = {kind: sum(each) for kind, each in calls.items()}
+    slices = {
+        kind: tuple(each / by_kind[kind] for each in own)
+        for kind, own in calls.items()
+        if kind.per_microbatch and len(own) > 1 and by_kind[kind]
+    }
     if returned_s:
         update = FunctionKind.UPDATE
         by_kind[update] = by_kind.get(update, 0.0) + returned_s
@@ -73,6 +79,7 @@ def stage_report(
         folded_objective=solution.folded_objective,
         communication_s=communication_s,
         asked=asked,
+        slices=slices,
     )
 
 

@@ -10,11 +10,14 @@ import pytest
 import shardc
 from shardc.errors import ScheduleError
 from shardc.plan.decisions import Plan
+from shardc.planner import step_time
 from shardc.planner.schedules.estimates import FULL_ROUNDS
+from shardc.planner.step_time import stage_times
 from shardc.report.summary import explain
 from shardc.schedule.family import ScheduleFamily
 from shardc.schedule.registry import built_in
 from shardc.schedule.simulate import simulate
+from shardc.schedule.times import Times
 from shardc.schedule.work import Work
 from tests.py.passes.test_slice_tokens import arguments, attention, infinite, step_of
 from tests.py.programs import build
@@ -93,14 +96,24 @@ def test_slices_that_cannot_be_had_are_not_met_with_the_reason() -> None:
     assert all("needs the sum over all tokens" in each.refusal for each in found.schedules)
 
 
-def test_slices_are_weighed_like_other_schedules() -> None:
+def test_slices_are_weighed_like_other_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single microbatch of long sequences: what is cut into slices fills most of the bubble."""
+    timed: list[Times] = []
+
+    def remembered(*given: Any) -> Times:
+        timed.append(stage_times(*given))
+        return timed[-1]
+
+    monkeypatch.setattr(step_time, "stage_times", remembered)
     with jax.enable_x64(True):
         args, step = arguments(), step_of(attention(infinite))
         options = {"cluster": CLUSTER, "stages": 2, "microbatches": 1, "mesh": (1,)}
         found = shardc.jit(step, slices=3, **options).lower(*args).plan().plan
         named = {"schedule": found.schedule, "slices": 3}
         exact = shardc.jit(step, **options, **named).lower(*args).plan().plan
+    first = timed[-2]  # of the last plan's two stages: each slice takes the time of its programs
+    assert sum(first.forward_slices) == pytest.approx(1) and len(first.forward_slices) == 3
+    assert len(set(first.forward_slices)) > 1
     assert found.num_slices == 3 and {each.name for each in found.schedules} == SLICED
     assert found.predicted.step_time_s == exact.predicted.step_time_s
     estimates = [each for each in found.schedules if not each.is_planned]

@@ -7,8 +7,8 @@ import pytest
 from shardc.errors import ScheduleError
 from shardc.schedule.family import Costs
 from shardc.schedule.registry import built_in, schedule_named
-from shardc.schedule.tasks import Amount
-from shardc.schedule.times import Times
+from shardc.schedule.tasks import Amount, Task
+from shardc.schedule.times import Times, durations
 from shardc.schedule.work import Work
 from tests.py.schedule.simulated import half, run
 
@@ -261,3 +261,11 @@ def test_unknown_names_and_impossible_counts_are_refused() -> None:
         with pytest.raises(ScheduleError) as caught:
             Work(**({"num_groups": 1, "num_microbatches": 1} | counts))
         assert caught.value.code == "SHARDC-242"
+
+
+def test_a_slice_takes_its_share_of_each_kind() -> None:
+    work = Work(2, 3, slices=2, split_backward=True)
+    times = Times(8, 4, 4, forward_slices=(Fr(1, 4), Fr(3, 4)), weight_slices=(half(1), half(1)))
+    of = durations(work, times)
+    taken = {kind: [of(Task(1, kind, 0, j)) for j in (0, 1)] for kind in "FBWX"}
+    assert taken == {"F": [2, 6], "B": [2, 2], "W": [2, 2], "X": [4, 4]}
