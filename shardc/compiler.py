@@ -36,6 +36,7 @@ from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
+from shardc.passes.join_pieces import JoinPieces, has_joined
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE, XLA_LOWERING
 from shardc.passes.plan_residency import PlanResidency
@@ -92,8 +93,6 @@ def try_split(
 
     Args:
         loop_cuts: where loops over layers are cut first, as in `PipelineShape`.
-    Returns:
-        A refusal if the batch cannot be split this way.
     Raises:
         MicrobatchError: SHARDC-141, `batch_args` names an argument that does not exist.
     """
@@ -102,8 +101,11 @@ def try_split(
     cut_loops = CutLoops(tuple(loop_cuts))
     split_batch = SplitMicrobatches(num_microbatches, *batch)
     answer = _split_at(_after(found, [cut_loops]), split_batch)
-    if isinstance(answer, Module) or answer.hindrance is not RefusalReason.WHOLE_BATCH:
+    if isinstance(answer, Module) or answer.hindrance is RefusalReason.NO_BATCH:
         return answer
+    if answer.hindrance is RefusalReason.INDIVISIBLE:
+        joined = _after(found, [cut_loops, JoinPieces(num_microbatches, *batch)])
+        return _split_at(joined, split_batch) if has_joined(joined.operation) else answer
     apart = _after(found, [FissionLoops(*batch)])
     if FISSIONS not in apart.operation.attributes:
         return answer
@@ -274,8 +276,6 @@ def shardings_of(sharded: Module) -> dict[str, FunctionSharding]:
 def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
     """The sharded module of a plan, from the prepared module it was made for, without solving.
 
-    Args:
-        dump: called with a name and the module after each step.
     Raises:
         PlanError: SHARDC-200, the plan was made for another program.
     """

@@ -15,6 +15,7 @@ NUM_SLICES = "shardc.num_slices"  # module: int, token slices of each microbatch
 CLUSTER = "shardc.cluster"  # module: data, the Cluster that the plan is for
 STAGE_REPORTS = "shardc.stage_reports"  # module: data, a StageReport per stage
 LOOKUPS = "shardc.lookups"  # module: number of one-hot products replaced by lookups
+JOINED = "shardc.joined"  # module: number of loops whose pieces of the batch were joined
 FISSIONS = "shardc.fissions"  # module: number of loops that fission has split
 ROW_CONFLICTS = "shardc.row_conflicts"  # module: stacks with rows along two dims
 HOST_CALLS = "shardc.host_calls"  # module: [array<i64: number of a callback, results it takes>]

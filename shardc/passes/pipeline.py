@@ -20,6 +20,7 @@ from shardc.passes.hide_loop_ends import HideLoopEnds
 from shardc.passes.hoist_host_calls import HoistHostCalls
 from shardc.passes.inline_calls import InlineCalls
 from shardc.passes.insert_reshards import InsertReshards
+from shardc.passes.join_pieces import JoinPieces
 from shardc.passes.legalize_chlo import LegalizeChlo
 from shardc.passes.localize import Localize
 from shardc.passes.look_up_rows import LookUpRows
@@ -85,6 +86,8 @@ NORMALIZE: tuple[Pass, ...] = (
 # microbatches and wherever loops are cut), fission-loops (only where microbatches are refused
 # without it, for a loop
 # that needs sums over the batch on its way; before loops are cut, so that both of the two are),
+# join-pieces (only where there are more microbatches than a loop has pieces; before loops are cut,
+# so that those inside are),
 # cut-loops (before microbatches, which then accumulate each stage's rows by themselves),
 # split-microbatches (before stages, which are planned for one microbatch), plan-stages,
 # plan-residency (after stages, each of which keeps its own values, and before outline-stages,
@@ -142,6 +145,7 @@ PASSES: dict[str, type[Pass]] = {
         SummarizeCalls,
         FindBatch,
         FissionLoops,
+        JoinPieces,
         CutLoops,
         SplitMicrobatches,
         PlanStages,

@@ -6,13 +6,17 @@ from functools import cached_property
 
 import msgspec
 
+from shardc.analysis.batch.batch_split import batch_analysis
 from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import first_batch, first_batch_parts
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.compiler import even_loop_cuts, find, find_batch, try_split
 from shardc.ir.context import Module
+from shardc.ir.copy import copy_module
+from shardc.ir.pass_manager import run_passes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function
+from shardc.passes.join_pieces import JoinPieces, has_joined
 from shardc.plan.shape import PipelineShape
 
 
@@ -42,8 +46,8 @@ class Splits:
     def batch_parts(self) -> int:
         """What every possible number of microbatches divides; 1 without a batch.
 
-        Fewer than there are rows if a loop takes the batch in pieces. All rows if the step cannot
-        be split as it is written: the fission of loops may mend that.
+        Fewer than there are rows if a loop takes the batch in pieces that cannot be joined. All
+        rows if the step cannot be split as it is written: the fission of loops may mend that.
         """
         examples = self.examples
         if not examples:
@@ -52,7 +56,16 @@ class Splits:
             main = main_function(self._marked.operation)
             arguments = body(main).arguments
             rows = math.gcd(*(shape_of(arguments[a])[d] for a, d in examples.items()))
-            return first_batch_parts(main) or rows
+            parts = first_batch_parts(main) or rows
+        return parts if parts == rows else max(parts, self._joined_parts)
+
+    @cached_property
+    def _joined_parts(self) -> int:
+        """`batch_parts` once all pieces are joined; 1 if there are none."""
+        joined = copy_module(self._marked)
+        run_passes(joined, [JoinPieces()])
+        with joined.context:
+            return batch_analysis(joined.operation).parts if has_joined(joined.operation) else 1
 
     @property
     def counts(self) -> set[int]:

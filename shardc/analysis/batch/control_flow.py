@@ -241,16 +241,22 @@ def _run_block(block: ir.Block, loop: RegionFlow, zeros: set[ir.Value]) -> list[
         states = [loop.states[v] for v in op.operands]
         if op.name == "stablehlo.return":
             return states
-        results = _transfer(op, states, loop, zeros)
+        results = transfer(op, states, loop, zeros)
         if results is None:
             return None
         loop.states.update(zip(op.results, results, strict=True))
     return None
 
 
-def _transfer(
+def transfer(
     op: ir.Operation, states: list[State], loop: RegionFlow, zeros: set[ir.Value]
 ) -> list[State] | None:
+    """States of the results of an op inside a loop or branch; None if it cannot work on parts.
+
+    Args:
+        states: of its operands.
+        zeros: values of the loop that are still zero and may become partial sums.
+    """
     count = len(op.results)
     if op.name in IDENTITIES:
         return states

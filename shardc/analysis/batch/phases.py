@@ -9,7 +9,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 
-from shardc.analysis.batch.batch_state import Cut, FactorCut, Kind, from_factor, may_cut, to_factor
+from shardc.analysis.batch.batch_state import (
+    Cut,
+    FactorCut,
+    Kind,
+    from_factor,
+    may_cut,
+    most_parts,
+    to_factor,
+)
 from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.phase_plan import (
     AFTER,
@@ -211,6 +219,8 @@ class _Planner:
         factor = to_factor(rule, rule.results[0], cut)
         if factor is None or rule.kinds[factor.factor] is not FactorKind.PASS_THROUGH:
             return None
+        if most_parts(rule, factor) % max(self.flow.parts, 1):
+            return None  # fewer equal parts than there may be microbatches
         return factor if may_cut(op, rule, factor) is Kind.VARYING else None
 
     @cached_property

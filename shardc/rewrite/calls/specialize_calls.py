@@ -81,7 +81,7 @@ class _Fitter:
         function.attributes[_WHOLE] = str_attr(symbol(whole))
         values: dict[ir.Value, ir.Value] = {}
         values.update(zip(body(whole).arguments, new.arguments, strict=True))
-        fill_with_parts(new, ops_of(body(whole)), values, _Parts(shares))
+        fill_with_parts(ir.InsertionPoint(new), ops_of(body(whole)), values, _Parts(shares))
         self.functions[name] = function
         self.waiting.append(function)
         return name

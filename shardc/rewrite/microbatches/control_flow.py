@@ -50,18 +50,18 @@ def make_local_control_flow(
         new = new_region.blocks.append(*types, arg_locs=[a.location for a in old.arguments])
         values: dict[ir.Value, ir.Value] = dict(captured)
         values.update(zip(old.arguments, new.arguments, strict=True))
-        fill_with_parts(new, ops_of(old), values, parts)
+        fill_with_parts(ir.InsertionPoint(new), ops_of(old), values, parts)
         _drop_unused(new)
     return local
 
 
 def fill_with_parts(
-    block: ir.Block,
+    point: ir.InsertionPoint,
     ops: Sequence[ir.Operation],
     values: dict[ir.Value, ir.Value],
     parts: Parts,
 ) -> None:
-    """Appends copies of `ops` at the shapes of a part to a block.
+    """Writes copies of `ops` at the shapes of a part.
 
     Args:
         values: what stands for the values that the ops use; their results are added.
@@ -71,8 +71,8 @@ def fill_with_parts(
         for position, operand in enumerate(op.operands):
             cut = parts.cut_of(op, position)
             value = values.get(operand, operand)
-            used.append(parts.cut(value, cut, ir.InsertionPoint(block)) if cut else value)
-        with ir.InsertionPoint(block), op.location:
+            used.append(parts.cut(value, cut, point) if cut else value)
+        with point, op.location:
             if op.name in CONTROL_FLOW:
                 made = make_local_control_flow(op, used, values, parts)
             else:

@@ -91,8 +91,17 @@ def arguments(dtype: str = "float64") -> Any:
     return params, normal(BATCH, WIDTH), random.integers(0, CLASSES, BATCH).astype("int32")
 
 
-@pytest.mark.parametrize("microbatches", [2, 4])
-@pytest.mark.parametrize("step", [accumulated, with_noise, vocabulary_in_blocks])
+@pytest.mark.parametrize(
+    ("step", "microbatches"),
+    [
+        (accumulated, 2),
+        (accumulated, 16),
+        (with_noise, 2),
+        (with_noise, 4),
+        (vocabulary_in_blocks, 2),
+        (vocabulary_in_blocks, 8),
+    ],
+)
 def test_results_equal_those_of_the_whole_loop(step: Step, microbatches: int) -> None:
     with jax.enable_x64(True):
         expected = jax.jit(step)(*arguments())
@@ -105,10 +114,11 @@ def test_results_equal_those_of_the_whole_loop(step: Step, microbatches: int) ->
         np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-14)
 
 
-def test_an_iteration_per_microbatch_is_cut_into_stages() -> None:
+@pytest.mark.parametrize("microbatches", [BLOCKS, 2 * BLOCKS])
+def test_microbatches_no_larger_than_a_block_are_cut_into_stages(microbatches: int) -> None:
     with jax.enable_x64(True):
         expected = jax.jit(accumulated)(*arguments())
-        wrapped = shardc.jit(accumulated, donate_argnums=0, stages=2, microbatches=BLOCKS)
+        wrapped = shardc.jit(accumulated, donate_argnums=0, stages=2, microbatches=microbatches)
         args = arguments()
         planned = wrapped.lower(*args).plan()
         assert planned.plan.num_stages == 2

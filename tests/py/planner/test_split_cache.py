@@ -1,5 +1,7 @@
 """A shape that was found between pieces of loops is cut only where its stages begin."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,10 +64,23 @@ def test_what_no_number_of_microbatches_can_do_is_found_out_once(
     assert found == analysed
 
 
-def test_a_batch_that_the_step_takes_in_pieces_has_as_many_parts() -> None:
+def mean(losses: jax.Array, _: jax.Array) -> jax.Array:
+    return jnp.mean(losses)
+
+
+def mean_of_some(losses: jax.Array, rows: jax.Array) -> jax.Array:
+    """Not linear in sums over the rows: it divides by one."""
+    mask = rows > 0
+    return jnp.sum(losses * mask) / jnp.sum(mask)
+
+
+@pytest.mark.parametrize(("loss", "parts"), [(mean, 64), (mean_of_some, 4)])
+def test_pieces_of_the_batch_limit_it_only_where_their_rows_meet(
+    loss: Callable[[jax.Array, jax.Array], jax.Array], parts: int
+) -> None:
     def accumulated(weights: jax.Array, x: jax.Array) -> jax.Array:
         def piece(total: jax.Array, rows: jax.Array) -> tuple[jax.Array, None]:
-            return total + jax.grad(lambda w: jnp.mean(jnp.tanh(rows @ w) ** 2))(weights), None
+            return total + jax.grad(lambda w: loss(jnp.tanh(rows @ w) ** 2, rows))(weights), None
 
         pieces = x.reshape(4, 16, 8)
         return weights - jax.lax.scan(piece, jnp.zeros_like(weights), pieces)[0] / 4
@@ -74,6 +89,6 @@ def test_a_batch_that_the_step_takes_in_pieces_has_as_many_parts() -> None:
     module = import_function(accumulated, shapes, {}, donate_argnums=0).module
     prepare(module)
     splits = Splits(module, None)
-    assert splits.batch_parts == 4
+    assert splits.batch_parts == parts
     assert splits.refusal(4) is None
-    assert splits.refusal(8) is not None
+    assert (splits.refusal(8) is None) == (parts == 64)
