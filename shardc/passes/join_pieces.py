@@ -10,10 +10,11 @@ from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.strip_mining import StripMining
 from shardc.ir.attributes import JOINED, ORIGIN, get_int, int_attr
 from shardc.ir.pass_manager import Pass
-from shardc.ir.walk import defining_op, main_function, ops
+from shardc.ir.walk import defining_op, main_function, ops, ops_of
 from shardc.rewrite.loops.carried_values import drop_unused
+from shardc.rewrite.loops.divide_pieces import divide_pieces, most_parts
 from shardc.rewrite.loops.join_pieces import join_pieces
-from shardc.rewrite.loops.joined_pieces import JoinedPieces, joined_pieces
+from shardc.rewrite.loops.joined_pieces import joined_pieces
 
 MOST_LOOPS = 16  # maximum number of loops to join; each takes an analysis of the whole step
 
@@ -27,6 +28,9 @@ class JoinPieces(Pass):
     divide these, the rows of all pieces are joined, and `shardc-split-microbatches` takes them
     apart again. What an iteration adds to a sum is then added by all rows at once: results differ
     by the order of additions only.
+
+    Inside another loop, the pieces are divided instead: the loop gets as many iterations as there
+    are microbatches.
 
     A loop is left alone if its iterations are not linear in sums over their rows (a mean over the
     tokens that a mask leaves, batch normalisation), or use their number for more than finding their
@@ -53,10 +57,10 @@ class JoinPieces(Pass):
             facts = batch_analysis(module, self.batch_args or None, self.batch_dims or None)
             if facts.flow is None or facts.obstacle is not None:
                 return
-            found = next(_joinable(facts.flow, self.microbatches), None)
-            if found is None:
+            if not any(
+                _mend(loop, m, facts.flow, self.microbatches) for loop, m in _loops(facts.flow)
+            ):
                 return
-            _join(found, function)
             drop_unused(function)
             module.attributes[JOINED] = int_attr(number)
 
@@ -66,26 +70,33 @@ def has_joined(module: ir.Operation) -> bool:
     return JOINED in module.attributes
 
 
-def _join(found: JoinedPieces, function: ir.Operation) -> None:
-    """Joins the pieces; the first op in place of a loop that has an origin takes it over."""
-    if ORIGIN not in found.loop.attributes:
-        join_pieces(found)
-        return
-    origin, position = found.loop.attributes[ORIGIN], ops(function).index(found.loop)
+def _mend(loop: ir.Operation, mining: StripMining, flow: BatchFlow, microbatches: int) -> bool:
+    """Joins or divides the pieces of a loop whose iterations these microbatches cannot share out,
+    if possible; returns whether it did."""
+    trips = mining.counted.trips
+    if microbatches and trips % microbatches == 0:
+        return False
+    found = joined_pieces(loop, mining, flow.program.inner_rules)
+    if found is None:
+        return False
+    if loop.parent is not None and loop.parent.name != "func.func":
+        # A sum that it rounds would be rounded inside another loop, which then waits for it.
+        most = most_parts(found)
+        parts = microbatches // trips if microbatches else most
+        fits = parts > 1 and most % parts == 0 and microbatches in (0, trips * parts)
+        if fits:
+            divide_pieces(found, parts)
+        return fits
+    origin, block = loop.attributes.get(ORIGIN, None), loop.block
+    position = ops_of(block).index(loop)
     join_pieces(found)
-    ops(function)[position].attributes[ORIGIN] = origin
+    if origin is not None:  # the first op in place of the loop takes it over
+        ops_of(block)[position].attributes[ORIGIN] = origin
+    return True
 
 
-def _joinable(flow: BatchFlow, microbatches: int) -> Iterator[JoinedPieces]:
-    """The loops that these microbatches cannot share out, and whose pieces can be joined."""
-    for loop, mining in _strip_mined(flow):
-        if not microbatches or mining.counted.trips % microbatches:
-            found = joined_pieces(loop, mining, flow.program.inner_rules)
-            if found is not None:
-                yield found
-
-
-def _strip_mined(flow: BatchFlow) -> Iterator[tuple[ir.Operation, StripMining]]:
+def _loops(flow: BatchFlow) -> Iterator[tuple[ir.Operation, StripMining]]:
+    """The loops over pieces of the batch, nested ones included."""
     for inside in flow.loops.values():
         for result, mining in inside.strip_mined.items():
             loop = defining_op(result)

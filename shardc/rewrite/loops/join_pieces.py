@@ -1,6 +1,7 @@
 """Joining pieces: a loop over pieces of the batch becomes its body, on the rows of all pieces."""
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from math import prod
 
 from jax.extend.mlir import ir
@@ -23,7 +24,7 @@ Values = dict[ir.Value, ir.Value]
 def join_pieces(found: JoinedPieces) -> None:
     """Replaces the loop by one run of its body on the rows of all pieces."""
     loop, body = found.loop, found.body
-    point, parts = ir.InsertionPoint(loop), _Grown(found)
+    point, parts = ir.InsertionPoint(loop), Resized(found, Fraction(found.pieces))
     values: Values = dict(zip(body.arguments, loop.operands, strict=True))
     handed = block_terminator(body).operands
     ends = {defining_op(handed[p]) for p in (*found.sums, *found.writes)}
@@ -36,7 +37,7 @@ def join_pieces(found: JoinedPieces) -> None:
                 in_blocks = shape_of(whole)[rows.dim] > shape_of(op.results[0])[rows.dim]
                 values[op.results[0]] = whole if in_blocks else _merged(whole, rows.dim - 1)
         elif op.name in IDENTITIES:
-            _copy_barrier(op, values, found, point)
+            copy_barrier(op, values, found, point)
         elif found.counted.isdisjoint(op.results):
             _copy(op, values, found, parts, point)
     with point, loop.location:
@@ -57,7 +58,7 @@ def _copy(
     op: ir.Operation,
     values: Values,
     found: JoinedPieces,
-    parts: "_Grown",
+    parts: "Resized",
     point: ir.InsertionPoint,
 ) -> None:
     """A copy of an op of the body on all rows; adds its results to `values`."""
@@ -71,9 +72,10 @@ def _copy(
     values.update(usual)
 
 
-def _copy_barrier(
+def copy_barrier(
     op: ir.Operation, values: Values, found: JoinedPieces, point: ir.InsertionPoint
 ) -> None:
+    """A copy of a barrier of the body without what depends on the number of the iteration."""
     kept = [p for p, operand in enumerate(op.operands) if operand not in found.counted]
     new = [values.get(op.operands[p], op.operands[p]) for p in kept]
     if not new:
@@ -168,31 +170,36 @@ def _is_light(op: ir.Operation, dim: int) -> bool:
     return whole and (op.name in FUSED or op.name in ("stablehlo.slice", "stablehlo.pad"))
 
 
-class _Grown:
-    """The values of the body at the size of all pieces: see `Parts`."""
+class Resized:
+    """The values of the body with other numbers of rows: see `Parts`.
 
-    def __init__(self, found: JoinedPieces) -> None:
-        self.found = found
+    Args:
+        times: rows per row of a piece.
+    """
+
+    def __init__(self, found: JoinedPieces, times: Fraction) -> None:
+        self.found, self.times = found, times
 
     def type_of(self, value: ir.Value) -> ir.Type:
         cut = self.found.state(value).cut
         if cut is None:
             return value.type
         shape = list(shape_of(value))
-        shape[cut.dim] *= self.found.pieces
+        shape[cut.dim] = int(shape[cut.dim] * self.times)
         return with_shape(value, shape)
 
     def cut_of(self, op: ir.Operation, position: int) -> Cut | None:
         return inner_cut(self.found.flow, op, position)
 
     def cut(self, value: ir.Value, cut: Cut, point: ir.InsertionPoint) -> ir.Value:
-        """The same rows for every piece."""
+        """The same rows for every piece, however many there are of an even value."""
         shape = list(shape_of(value))
-        size, pieces = shape[cut.dim], self.found.pieces
-        grown = [*shape[: cut.dim], size * pieces, *shape[cut.dim + 1 :]]
+        size, pieces = shape[cut.dim], int(self.times)
+        grown = [*shape[: cut.dim], int(size * self.times), *shape[cut.dim + 1 :]]
         with point, value.location:
-            if _is_even(value, cut.dim):
+            if is_even(value, cut.dim):
                 return _widened(value, cut.dim, grown[cut.dim])
+            assert pieces > 0, "only even values have fewer rows"
             rows = [*shape[: cut.dim], cut.outer, size // cut.outer, *shape[cut.dim + 1 :]]
             seen = _reshaped(value, rows)
             wide = [*rows[: cut.dim + 1], pieces, *rows[cut.dim + 1 :]]
@@ -208,7 +215,7 @@ class _Grown:
         return None
 
 
-def _is_even(value: ir.Value, dim: int) -> bool:
+def is_even(value: ir.Value, dim: int) -> bool:
     """Whether a value is known to be the same everywhere along `dim`."""
     op = defining_op(value)
     if op is None:
@@ -217,7 +224,7 @@ def _is_even(value: ir.Value, dim: int) -> bool:
         kept = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
         return dim not in kept or shape_of(op.operands[0])[kept.index(dim)] == 1
     if op.name in FUSED:
-        return all(not shape_of(v) or _is_even(v, dim) for v in op.operands)
+        return all(not shape_of(v) or is_even(v, dim) for v in op.operands)
     return op.name == "stablehlo.constant" and splat(op.results[0]) is not None
 
 

@@ -17,6 +17,7 @@ from shardc.ir.constants import is_zero
 from shardc.ir.effects import must_run_once
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import block_terminator, defining_op, ops_of, walk
+from shardc.rules.partial_sums import element_type
 from shardc.rules.reducers import reducer
 
 PARTIAL = State(Kind.PARTIAL)
@@ -155,6 +156,9 @@ def _step(found: JoinedPieces, op: ir.Operation) -> bool:
         found.counted.update(op.results)
         found.flow.states.update((result, INVARIANT) for result in op.results)
         return all(found.state(v) == INVARIANT for v in inputs(op))
+    if op.name == "stablehlo.convert" and states == [PARTIAL] and _rounds(op):
+        found.flow.states[op.results[0]] = PARTIAL
+        return True
     if op.name in _ADDITIONS and set(states) == {PARTIAL, INVARIANT}:
         whole = states.index(INVARIANT)
         if not is_zero(op.operands[whole]):
@@ -166,6 +170,12 @@ def _step(found: JoinedPieces, op: ir.Operation) -> bool:
         return False
     found.flow.states.update(zip(op.results, results, strict=True))
     return True
+
+
+def _rounds(op: ir.Operation) -> bool:
+    """Whether a conversion only rounds, to a type with the range of the other: so that more rows
+    or fewer are added up before it is a question of rounding."""
+    return (element_type(op.operands[0]), element_type(op.results[0])) == ("f32", "bf16")
 
 
 def _ends_agree(found: JoinedPieces, behind: int) -> bool:
