@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardc.api.signature import printed_plan
 from shardc.api.state.abstract import PlacedSignature, Places, place_of_value
 from shardc.api.telling.told import Told
 from shardc.api.telling.tracing import note_step
@@ -71,10 +70,7 @@ class Compiled(PlacedSignature, Told):
         self._take_types(imported)
 
     def __repr__(self) -> str:
-        return (
-            f"<shardc.Compiled {self._signature()}; {printed_plan(self.plan)};"
-            f" {len(self.programs)} programs>"
-        )
+        return f"<shardc.Compiled {self._signature()}; {self.plan}; {len(self.programs)} programs>"
 
     def _take_types(self, imported: Imported) -> None:
         PlacedSignature.__init__(self, imported)

@@ -17,7 +17,6 @@ from shardc.api.call_types import key_of_call, program_of
 from shardc.api.compiled import Compiled
 from shardc.api.processes.feeding import is_fed
 from shardc.api.request import check_asked_devices, resolve_devices
-from shardc.api.signature import printed_plan
 from shardc.api.stages import Lowered
 from shardc.backend.programs import lowering_platform
 from shardc.cluster import Cluster
@@ -106,7 +105,7 @@ class ShardedFunction:
 
     def __repr__(self) -> str:
         name = getattr(self._fun, "__qualname__", None) or repr(self._fun)
-        plans = [printed_plan(each.plan) for each in self._compiled.values()]
+        plans = [str(each.plan) for each in self._compiled.values()]
         return f"<shardc.jit of {name}; {'; '.join(plans) or 'not planned'}>"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

@@ -6,7 +6,6 @@ import jax
 
 from shardc.importer.program import Imported
 from shardc.ir.walk import symbol
-from shardc.plan.decisions import Plan
 
 
 class Signature:
@@ -36,23 +35,5 @@ class Signature:
         module = self._imported.module
         with module.context:
             name = symbol(module.operation).removeprefix("jit_")
-        return (
-            f"{name}: {_count(len(self._imported.arguments), 'array')} in,"
-            f" {len(self._imported.results)} out"
-        )
-
-
-def printed_plan(plan: Plan) -> str:
-    """`2 stages of 4 devices, 8 microbatches (1f1b), predicted 1.3 ms and 15.8 MiB per device`."""
-    sizes = [len(stage.mesh.device_ids) for stage in plan.stages]
-    devices = "+".join(map(str, sizes)) if len(set(sizes)) > 1 else str(sizes[0])
-    return (
-        f"{_count(plan.num_stages, 'stage')} of {devices} devices,"
-        f" {_count(plan.num_microbatches, 'microbatch', 'es')} ({plan.schedule}), predicted"
-        f" {1e3 * plan.predicted.step_time_s:.3g} ms and"
-        f" {plan.predicted.peak_bytes_per_device / 2**20:.3g} MiB per device"
-    )
-
-
-def _count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number} {noun}{plural * (number != 1)}"
+        taken = len(self._imported.arguments)
+        return f"{name}: {taken} array{'s' * (taken != 1)} in, {len(self._imported.results)} out"

@@ -23,7 +23,7 @@ from shardc.api.request import (
     warn_of_silent_calls,
     warn_of_unmet,
 )
-from shardc.api.signature import Signature, printed_plan
+from shardc.api.signature import Signature
 from shardc.api.state.abstract import PlacedSignature, Places, places_of
 from shardc.api.telling.told import Predicts
 from shardc.backend.stage_text import program_text
@@ -223,7 +223,7 @@ class Planned(PlacedSignature, Predicts):
         self._compiler_options = compiler_options
 
     def __repr__(self) -> str:
-        return f"<shardc.Planned {self._signature()}; {printed_plan(self.plan)}>"
+        return f"<shardc.Planned {self._signature()}; {self.plan}>"
 
     @functools.cached_property
     def executable(self) -> Executable:

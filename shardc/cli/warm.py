@@ -8,7 +8,6 @@ import jax
 from shardc import compiler
 from shardc.api import plan_cache
 from shardc.api.function import ShardedFunction
-from shardc.api.signature import printed_plan
 from shardc.api.stages import plan_as_given
 from shardc.backend.programs import compile_programs
 from shardc.cli import SIGNALS
@@ -58,7 +57,7 @@ def command(
     if output_format == "json":
         print_json({"plan": str(file), "programs": count, "programs_kept_in": kept})
         return
-    click.echo(f"plan: {printed_plan(plan)}, cached as {file}")
+    click.echo(f"plan: {plan}, cached as {file}")
     if kept:
         click.echo(f"programs: {count} compiled, cached in {kept}")
     else:

@@ -63,7 +63,9 @@ def test_all_three_have_what_jax_stages_has() -> None:
         assert each.as_text()
         assert "step: 4 arrays in, 4 out" in repr(each)
     assert "not planned, for 'local' of 8 devices with stages=1" in repr(lowered)
-    assert "1 stage of 8 devices, 1 microbatch (" in repr(planned)
+    for each in (planned, planned.plan):
+        assert "1 stage of 8 devices, 1 microbatch (" in repr(each)
+        assert len(repr(each)) < 200
     assert "MiB per device" in repr(planned) and "programs" in repr(compiled)
     # Four products of 16 x 8 by 8 x 8, and the gradient by the input that is not needed is not.
     assert 5 * 2 * 16 * 8 * 8 <= lowered.cost_analysis()["flops"] <= 1.5 * 5 * 2 * 16 * 8 * 8
