@@ -11,10 +11,11 @@ from jax.sharding import NamedSharding
 
 from shardc.plan.executable import Executable
 from shardc.plan.value_id import is_argument, value_id
+from shardc.runtime.arguments.donated_once import DonatedOnce
+from shardc.runtime.arguments.placement import ArgumentPlacer
 from shardc.runtime.interrupts import deferred_interrupt
 from shardc.runtime.nan_checks import wanted_checks
 from shardc.runtime.operations import Checks, Environment, Trace, operations
-from shardc.runtime.placement import ArgumentPlacer
 from shardc.runtime.processes.arrays import is_here, nowhere_here, put
 from shardc.runtime.processes.between import Between
 from shardc.runtime.processes.job import is_several, this_job
@@ -120,6 +121,9 @@ class Interpreter:
             self._placer = ArgumentPlacer(*places)
         else:
             self._placer = JobPlacer(*places, between, job.agreement())
+        self._donated_once = DonatedOnce(
+            [each for each in executable.arguments if each.piece is None]
+        )
         self._turn = threading.Lock()
         self.last_trace = Trace()
         self.unreturned_results: list[jax.Array] | None = None
@@ -171,7 +175,9 @@ class Interpreter:
     ) -> list[jax.Array]:
         arguments = self._stacks.take_apart(given)
         env = self._template.copy()
-        for slot, array in zip(self._primary, self._placer.place(arguments), strict=True):
+        placed = self._placer.place(arguments)
+        self._donated_once.check(given)
+        for slot, array in zip(self._primary, placed, strict=True):
             if slot is not None:
                 env[slot] = array
         for slots, zeros in self._zeros:
@@ -190,6 +196,7 @@ class Interpreter:
                 results = self._stacks.put_together(self._finish(env, arguments))
                 self._delete_donated(arguments)
                 self._stacks.delete_donated(given)
+                self._donated_once.returned(given, results)
             except BaseException as error:
                 error.add_note("shardc: the updates had begun: donated arguments may be gone")
                 raise

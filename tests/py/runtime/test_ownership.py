@@ -2,13 +2,16 @@
 
 import threading
 import time
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardc.runtime.placement import check_donated_once
+from shardc.errors import InputError
+from shardc.runtime.arguments import donated_once
+from shardc.runtime.arguments.donated_once import DonatedOnce, check_donated_once
 from tests.py.runtime.toy_step import toy_inputs, toy_numpy
 
 PLACES = {
@@ -129,3 +132,49 @@ def test_other_threads_run_while_an_array_that_is_not_ready_is_looked_at():
     stop.set()
     thread.join()
     assert sum(start_s < each < end_s for each in beats) >= 3, end_s - start_s
+
+
+class Given(NamedTuple):
+    """An argument."""
+
+    name: str
+    donated: bool
+
+
+def another_view(value):
+    pieces = [shard.data for shard in value.addressable_shards]
+    return jax.make_array_from_single_device_arrays(value.shape, value.sharding, pieces)
+
+
+# state, state, teacher, batch -> what a user may pass to the step after
+ALIASES = {
+    "of two results": lambda a, b, t: [a, another_view(a), t],
+    "of a result and an argument": lambda a, b, t: [a, b, another_view(b)],
+    "of an older argument": lambda a, b, t: [t, b, another_view(t)],
+    "itself": lambda a, b, t: [a, a, t],
+}
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_a_view_of_what_a_step_returned_is_not_donated_with_it(name):
+    donated = DonatedOnce([Given("a", True), Given("b", True), Given("t", False)])
+    given = [jnp.full((4,), float(i)) for i in range(3)]
+    donated.check(given)
+    results = [jnp.ones(4), jnp.zeros(4)]
+    donated.returned(given, results)
+    donated.check([*results, given[2]])
+    with pytest.raises(InputError, match="SHARDC-264"):
+        donated.check(ALIASES[name](*results, given[2]))
+
+
+def test_no_address_is_read_of_results_and_of_what_is_older_or_has_another_type(monkeypatch):
+    donated = DonatedOnce([Given("a", True), Given("t", False), Given("x", False)])
+    state, teacher = jnp.ones(4), jnp.ones(4)
+    for _ in range(2):
+        donated.check([state, teacher, jnp.ones(8)])
+        donated.returned([state, teacher, jnp.ones(8)], [state := jnp.ones(4)])
+    monkeypatch.setattr(donated_once, "_buffers", None)
+    donated.check([state, teacher, jnp.ones(8)])
+    donated.check([state, teacher, np.ones(4)])
+    with pytest.raises(TypeError):
+        donated.check([state, teacher, jnp.ones(4)])

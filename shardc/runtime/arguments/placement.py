@@ -1,7 +1,7 @@
 """Places the user's arguments where the step reads them; arrays already there are not copied."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -9,6 +9,7 @@ from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 
 from shardc.errors import InputError
 from shardc.plan.executable import ArgumentSpec
+from shardc.runtime.arguments.donated_once import UserArgument, check_donated_once
 from shardc.runtime.transfers import Transfers
 
 
@@ -42,15 +43,6 @@ def checked_array(argument: ArgumentSpec, value: Any) -> Any:
     return value
 
 
-class UserArgument(Protocol):
-    """The properties of a flat argument that are known before compilation."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def donated(self) -> bool: ...
-
-
 def check_usable(arguments: Sequence[UserArgument], values: Sequence[Any]) -> None:
     """Refuses arguments that no step takes, before any time is spent.
 
@@ -65,29 +57,6 @@ def check_usable(arguments: Sequence[UserArgument], values: Sequence[Any]) -> No
             if not jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
                 arrays[i] = value
     check_donated_once(arguments, arrays)
-
-
-def check_donated_once(
-    arguments: Sequence[UserArgument], values: Sequence[Any], *, by_identity: bool = False
-) -> None:
-    """Refuses donated buffers that are passed twice (SHARDC-264).
-
-    Args:
-        by_identity: distinct arrays have distinct buffers, so comparing the arrays is enough.
-    """
-    first: dict[Any, int] = {}
-    for i, value in enumerate(values):
-        if not isinstance(value, jax.Array):
-            continue
-        for key in [id(value)] if by_identity else _buffers(value):
-            j = first.setdefault(key, i)
-            if j != i and (arguments[i].donated or arguments[j].donated):
-                raise InputError(
-                    f"the same array is passed as argument '{arguments[j].name}' and as argument"
-                    f" '{arguments[i].name}', and it is donated",
-                    help="pass a copy for one of them, or do not donate",
-                    code="SHARDC-264",
-                )
 
 
 def _is_gone(name: str) -> InputError:
@@ -128,14 +97,13 @@ class ArgumentPlacer:
         )
         # The last sharding object that was accepted: usually the same object arrives again.
         self._accepted: list[Sharding | None] = [None] * len(self._arguments)
-        self._donated = tuple(i for i, argument in enumerate(arguments) if argument.donated)
 
     def place(self, values: Sequence[Any]) -> list[jax.Array | None]:
         """One array per argument, None for arguments that no program reads.
 
         Raises:
             InputError: SHARDC-262, an argument is gone; 263, it has another shape or dtype than
-                the step was compiled for; 264, a donated array is passed twice.
+                the step was compiled for.
         """
         if len(values) != len(self._arguments):
             raise InputError(
@@ -144,7 +112,6 @@ class ArgumentPlacer:
             )
         placed: list[jax.Array | None] = []
         waiting: list[tuple[int, Any, NamedSharding]] = []
-        known = [self._accepted[i] for i in self._donated]
         for i, value in enumerate(values):
             own = checked_array(self._arguments[i], value)
             target = self._shardings[i]
@@ -160,7 +127,6 @@ class ArgumentPlacer:
                 placed.append(None)
             else:
                 placed.append(self._bring(i, own, target))
-        self._check_donated_once(values, known)
         if waiting:
             copies = self._put(
                 [value for _, value, _ in waiting], [target for _, _, target in waiting]
@@ -190,23 +156,6 @@ class ArgumentPlacer:
             value = self._transfers.reshape(value, shape, target)
         return self._transfers.find(value.sharding, target, shape, value.dtype.name)(value)
 
-    def _check_donated_once(self, values: Sequence[Any], known: Sequence[Sharding | None]) -> None:
-        """Refuses donated buffers that are passed twice.
-
-        If all donated arrays have the shardings of an earlier call, they come from it, each in a
-        buffer of its own, so only the same array can occur twice.
-
-        Args:
-            known: for each donated argument, its sharding in an earlier call.
-        """
-        if not self._donated:
-            return
-        returned = all(
-            isinstance(values[i], jax.Array) and values[i].sharding is sharding
-            for i, sharding in zip(self._donated, known, strict=True)
-        )
-        check_donated_once(self._arguments, values, by_identity=returned)
-
 
 def _is_cut_on_host(value: Any, target: NamedSharding) -> bool:
     """Whether an array is ready in host memory, and each device gets a part of it.
@@ -217,15 +166,3 @@ def _is_cut_on_host(value: Any, target: NamedSharding) -> bool:
         return False
     on_host = {device.platform for device in value.devices()} == {"cpu"}
     return on_host and bool(value.is_ready())
-
-
-def _buffers(value: jax.Array) -> list[tuple[jax.Device, int]]:
-    """The memory of an array's elements: two arrays may share it, such as an array and its
-    `jax.device_put`.
-
-    Waits for the array first: reading a pointer waits, too, but holds the interpreter's lock, and
-    no thread could end the process if another one never sends the array.
-    """
-    value.block_until_ready()
-    pieces = [shard.data for shard in value.addressable_shards if shard.data.size]
-    return [(piece.device, piece.unsafe_buffer_pointer()) for piece in pieces]

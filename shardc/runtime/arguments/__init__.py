@@ -1,0 +1,1 @@
+"""What a step is given: placed where programs read it, each donated buffer once."""
