@@ -61,13 +61,18 @@ def integer(type_: ir.Type, value: int) -> ir.Value:
 
 
 def zeros(type_: ir.Type) -> ir.Value:
-    """A zero constant of a tensor type: floats, integers or complex numbers."""
+    """A zero constant of a tensor type: floats, integers, booleans or complex numbers."""
+    return filled(type_, 0)
+
+
+def filled(type_: ir.Type, value: int) -> ir.Value:
+    """A splat of a small integer in any tensor type."""
     element = ir.RankedTensorType(type_).element_type
-    text = "0"
+    text = f"{value}.0"
     if isinstance(element, ir.ComplexType):
-        text = "(0.0, 0.0)"
-    elif not isinstance(element, ir.IntegerType):
-        text = "0.0"
+        text = f"({value}.0, 0.0)"
+    elif isinstance(element, ir.IntegerType):
+        text = str(bool(value)).lower() if element.width == 1 else str(value)
     return stablehlo.ConstantOp(ir.Attribute.parse(f"dense<{text}> : {type_}")).result
 
 

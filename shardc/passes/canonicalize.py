@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.ir.attributes import get_int
-from shardc.ir.constants import is_complex, zeros
+from shardc.ir.attributes import SHARDING, get_int
+from shardc.ir.constants import filled, is_complex, splat, zeros
 from shardc.ir.pass_manager import Pass, run_registered
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, walk
+from shardc.rules.reducers import reducer
 
 PURE = ("stablehlo.", "chlo.")
 KEPT = {  # constants, and ops that may have side effects
@@ -24,12 +25,21 @@ KEPT = {  # constants, and ops that may have side effects
 PRODUCTS = {"stablehlo.dot_general", "stablehlo.convolution"}
 FILLED = {"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.pad"}
 """If the first half of their operands is empty, the second half fills the results."""
+NEUTRAL = {"add": 0, "multiply": 1, "xor": 0}
+"""Reducers of which a start that is counted twice would show, and what they may start from."""
 
 
 @dataclass(frozen=True)
 class Canonicalize(Pass):
-    """Folds ops on empty tensors into constants, drops conversions of a type to itself, then runs
-    MLIR's `canonicalize`, which erases dead ops and hoists constants out of loops and branches.
+    """Folds ops on empty tensors into constants, drops conversions of a type to itself, starts sums
+    and products from 0 and 1, then runs MLIR's `canonicalize`, which erases dead ops and hoists
+    constants out of loops and branches.
+
+        reduce(%x init: %start) applies add
+    becomes
+        add %start, reduce(%x init: 0) applies add
+
+    XLA counts the start once per piece if it reduces a concatenation, such as an all-to-all makes.
 
     The StableHLO in the wheel folds nothing else. XLA as of jaxlib 0.11.2 aborts the process on
     most ops with an empty operand inside `shard_map`. A second run changes nothing.
@@ -39,14 +49,37 @@ class Canonicalize(Pass):
     never_refuses = "simplifying a valid module cannot fail"
 
     def apply(self, module: ir.Operation) -> None:
-        for op in [op for op in walk(module) if _converts_nothing(op) or _has_empty(op)]:
+        found = [op for op in walk(module) if _converts_nothing(op) or _has_empty(op)]
+        for op in reversed(found):  # what stands in an op goes with it
             if op.name == "func.func":
                 _without_empty_arguments(op)
             elif _converts_nothing(op):
                 op.results[0].replace_all_uses_with(op.operands[0])
             else:
                 _without_empty(op)
+        for op in [op for op in walk(module) if _starts_otherwise(op)]:
+            _start_from_neutral(op)
         run_registered(module, "canonicalize")
+
+
+def _starts_otherwise(op: ir.Operation) -> bool:
+    if op.name != "stablehlo.reduce" or len(op.results) != 1 or SHARDING in op.attributes:
+        return False
+    neutral = NEUTRAL.get(reducer(op) or "")
+    return neutral is not None and splat(op.operands[1]) != neutral
+
+
+def _start_from_neutral(op: ir.Operation) -> None:
+    """Takes the start of a reduction out, and combines it with the result."""
+    name, start, result = str(reducer(op)), op.operands[1], op.results[0]
+    with ir.InsertionPoint(op), op.location:
+        op.operands[1] = filled(start.type, NEUTRAL[name])
+    with ir.InsertionPoint.after(op), op.location:
+        everywhere = stablehlo.broadcast_in_dim(result.type, start, [])
+        whole = ir.Operation.create(
+            f"stablehlo.{name}", results=[result.type], operands=[everywhere, result]
+        )
+    result.replace_all_uses_except(whole.results[0], whole)
 
 
 def _converts_nothing(op: ir.Operation) -> bool:

@@ -33,8 +33,9 @@ class DropCollectives(Pass):
             for name in _COUNTS
         )
         for function in functions(module):
-            for op in list(walk(function)):
-                if op.name not in (*_GROUPED, *_POSITIONS, _PERMUTE) or _is_manual(op):
+            named = (*_GROUPED, *_POSITIONS, _PERMUTE)
+            for op in [op for op in walk(function) if op.name in named]:
+                if _is_manual(op):
                     continue
                 if not (alone if op.name in _POSITIONS else _is_of_one(op)):
                     raise ImportFileError(

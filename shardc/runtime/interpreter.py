@@ -175,11 +175,10 @@ class Interpreter:
     ) -> list[jax.Array]:
         arguments = self._stacks.take_apart(given)
         env = self._template.copy()
-        placed = self._placer.place(arguments)
-        self._donated_once.check(given)
-        for slot, array in zip(self._primary, placed, strict=True):
+        for slot, array in zip(self._primary, self._placer.place(arguments), strict=True):
             if slot is not None:
                 env[slot] = array
+        self._donated_once.check(given)
         for slots, zeros in self._zeros:
             for slot, zero in zip(slots, zeros(), strict=True):
                 env[slot] = zero

@@ -79,3 +79,41 @@ func.func @same_type(%a: tensor<f32>) -> tensor<f32> {
   %0 = stablehlo.convert %a : tensor<f32>
   return %0 : tensor<f32>
 }
+
+// What stands in an op that goes is looked at before it.
+// CHECK-LABEL: func.func @reducer_that_converts
+//  CHECK-NEXT:   %[[ZERO:.*]] = stablehlo.constant dense<0.000000e+00> : tensor<f32>
+//  CHECK-NEXT:   %[[FILLED:.*]] = stablehlo.broadcast_in_dim %[[ZERO]], dims = []
+//  CHECK-NEXT:   return %[[FILLED]]
+func.func @reducer_that_converts(%x: tensor<0x4xf32>) -> tensor<4xf32> {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %r = "stablehlo.reduce"(%x, %z) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.convert %a : tensor<f32>
+    %s = stablehlo.add %c, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) : (tensor<0x4xf32>, tensor<f32>) -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
+// A product starts from 1, a sum from 0. Where counting the start twice changes nothing, it stays.
+// CHECK-LABEL: func.func @starts
+//   CHECK-DAG:   %[[NONE:.*]] = stablehlo.constant dense<0> : tensor<i32>
+//   CHECK-DAG:   %[[ONE:.*]] = stablehlo.constant dense<1.000000e+00> : tensor<f32>
+//       CHECK:   %[[PRODUCT:.*]] = stablehlo.reduce(%arg0 init: %[[ONE]]) applies stablehlo.multiply
+//       CHECK:   %[[START:.*]] = stablehlo.broadcast_in_dim %arg2, dims = [] : (tensor<f32>) -> tensor<3xf32>
+//       CHECK:   stablehlo.multiply %[[START]], %[[PRODUCT]]
+//       CHECK:   %[[SUM:.*]] = stablehlo.reduce(%arg1 init: %[[NONE]]) applies stablehlo.add
+//       CHECK:   stablehlo.add %{{.*}}, %[[SUM]]
+//       CHECK:   stablehlo.reduce(%arg0 init: %arg2) applies stablehlo.maximum
+func.func @starts(%x: tensor<4x3xf32>, %n: tensor<4xi32>, %s: tensor<f32>)
+    -> (tensor<3xf32>, tensor<i32>, tensor<3xf32>) {
+  %seven = stablehlo.constant dense<7> : tensor<i32>
+  %0 = stablehlo.reduce(%x init: %s) applies stablehlo.multiply across dimensions = [0]
+    : (tensor<4x3xf32>, tensor<f32>) -> tensor<3xf32>
+  %1 = stablehlo.reduce(%n init: %seven) applies stablehlo.add across dimensions = [0]
+    : (tensor<4xi32>, tensor<i32>) -> tensor<i32>
+  %2 = stablehlo.reduce(%x init: %s) applies stablehlo.maximum across dimensions = [0]
+    : (tensor<4x3xf32>, tensor<f32>) -> tensor<3xf32>
+  return %0, %1, %2 : tensor<3xf32>, tensor<i32>, tensor<3xf32>
+}
