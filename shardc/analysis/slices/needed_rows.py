@@ -5,6 +5,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.slices.factors import on_rows
 from shardc.analysis.slices.recipes import (
     Added,
+    Carry,
     Finish,
     FunctionSlices,
     Given,
@@ -124,7 +125,7 @@ class _Needed:
         needed: list[tuple[ir.Value, Roles]] = []
         if isinstance(recipe, Same):
             needed = [(op.operands[recipe.position], roles)]
-        elif isinstance(recipe, Make | Finish):
+        elif isinstance(recipe, Make | Finish | Carry):
             inside = captures(op) if len(op.regions) else []
             needed = [*zip(op.operands, recipe.operands, strict=True)]
             needed += [(value, whole(value)) for value in inside]
@@ -183,6 +184,8 @@ class _Needed:
         results = tuple(self._natural(result) for result in op.results)
         if rows is None:
             return Make(tuple(whole(operand) for operand in op.operands), results)
+        if rows.carried is not None:
+            return Carry(rows.operands, rows.carried)
         if rows.finished is None:
             return Make(rows.operands, results)
         return Finish(rows.operands, rows.finished)

@@ -6,6 +6,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.slices.roles import Roles
 from shardc.ir.tensor_types import shape_of
+from shardc.rules.running_sums import Running
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,15 @@ class Finish:
 
 
 @dataclass(frozen=True)
+class Carry:
+    """By the op, a running sum along `along`, on rows of its operands. The sum to which the slices
+    run so far have come is added to each of its rows, and goes on to the next slice."""
+
+    operands: tuple[Roles, ...]
+    along: Running
+
+
+@dataclass(frozen=True)
 class Take:
     """It is an argument, on these rows."""
 
@@ -53,7 +63,7 @@ class Same:
     position: int
 
 
-Recipe = Take | Same | Make | Narrow | Join | Finish
+Recipe = Take | Same | Make | Narrow | Join | Finish | Carry
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from shardc.rules.allowed_factors import BARRIER
 from shardc.rules.op_rule import OpRule
 from shardc.rules.partial_sums import keeps_partial
 from shardc.rules.reducers import is_bitwise, reducer
+from shardc.rules.running_sums import Running, running
 
 INF = float("inf")
 # What a reducer does not notice.
@@ -56,10 +57,12 @@ class OpRows:
 
     Attributes:
         finished: the dim of the result that later slices add to; None where none do.
+        carried: how rows are added up to which the slices before have come; None where none are.
     """
 
     operands: tuple[Roles, ...]
     finished: int | None = None
+    carried: Running | None = None
 
 
 class States:
@@ -166,6 +169,9 @@ class States:
     def _cut(
         self, op: ir.Operation, rule: OpRule | None, given: Sequence[State], backward: bool
     ) -> LooksAhead | None:
+        along = running(op)
+        if along is not None and given[0].dim(Role.OWN) == along.dim and not given[1].roles:
+            return self._carried(op, along, given[0], backward)
         if rule is None or len(rule.operands) != len(op.operands):
             return LooksAhead(op, "has no rule that says which rows need which")
         factors: dict[int, set[Role]] = {}
@@ -181,6 +187,17 @@ class States:
         if wanted is None:
             return LooksAhead(op, "lets every token meet every other in an unknown order")
         return self._made(op, rule, wanted, backward)
+
+    def _carried(
+        self, op: ir.Operation, along: Running, given: State, backward: bool
+    ) -> LooksAhead | None:
+        """A running sum whose slices run in the order in which it adds up."""
+        if Role.PAST in given.roles or along.reverse is not backward:
+            late = "come later" if along.reverse else "run later in a backward pass"
+            return LooksAhead(op, f"takes in tokens that {late}")
+        self.rows[op] = OpRows((given.roles, ()), carried=along)
+        self.states[op.results[0]] = given
+        return None
 
     def _roles(
         self, op: ir.Operation, rule: OpRule, factors: Mapping[int, set[Role]]

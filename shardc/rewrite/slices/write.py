@@ -7,6 +7,7 @@ from jax.extend.mlir.dialects import func, stablehlo
 
 from shardc.analysis.slices.recipes import (
     Added,
+    Carry,
     Finish,
     FunctionSlices,
     Join,
@@ -40,7 +41,9 @@ from shardc.plan.value_id import computed_id
 from shardc.rewrite.calls.signature import update_type
 from shardc.rewrite.local.local_ops import make_local
 from shardc.rewrite.microbatches.ops import with_shape
+from shardc.rewrite.slices.carries import added_to_rows, running_sum
 from shardc.rewrite.slices.rows import Span, added_at, cut_out, index, joined, rows_along
+from shardc.rules.running_sums import Running
 
 Attributes = dict[str, ir.Attribute]
 
@@ -64,6 +67,10 @@ class PartIds:
     def rest(self, value: ir.Value, slice_: int) -> str:
         """Of what a slice and those after it add to the rows of `value` of the slices before."""
         return self._id(value, "rest", slice_)
+
+    def carry(self, value: ir.Value, slice_: int) -> str:
+        """Of the running sum `value` to which the slices have come that run before a slice."""
+        return self._id(value, "carry", slice_)
 
     def _id(self, value: ir.Value, what: str, slice_: int) -> str:
         key = self._sources.get(value, value), what, slice_
@@ -141,6 +148,8 @@ class SliceWriter:
                     self._make(_maker(value), operands, results)
                 case Finish(operands, dim):
                     self._made[value, roles] = self._finished(value, operands, dim)
+                case Carry(operands, along):
+                    self._made[value, roles] = self._carried(value, operands, along)
 
     def _make(self, op: ir.Operation, operands: Sequence[Roles], results: Sequence[Roles]) -> None:
         given = [self._made[each] for each in zip(op.operands, operands, strict=True)]
@@ -173,6 +182,25 @@ class SliceWriter:
         done = rows_along(total, dim, self._span.first, self._span.end)
         own = with_shape(value, shape_of(done))
         return done if done.type == own else stablehlo.ConvertOp(own, done).result
+
+    def _carried(self, value: ir.Value, operands: Sequence[Roles], along: Running) -> ir.Value:
+        """The slice's own rows of a running sum, begun where the slice that ran before ended."""
+        op = _maker(value)
+        given = [self._made[each] for each in zip(op.operands, operands, strict=True)]
+        own = running_sum(op, given, along)
+        shape = list(shape_of(own))
+        last = len(self._spans) - 1
+        begins, ends = (last, 0) if along.reverse else (0, last)
+        if self._slice != begins:
+            edge = with_shape(own, [1 if d == along.dim else n for d, n in enumerate(shape)])
+            attrs = self._per_microbatch(self._ids.carry(value, self._slice))
+            own = added_to_rows(op, self._take(edge, attrs), own)
+        if self._slice != ends:
+            first = 0 if along.reverse else shape[along.dim] - 1
+            reached = rows_along(own, along.dim, first, first + 1)
+            after = self._slice + (-1 if along.reverse else 1)
+            self._results.append((reached, self._per_microbatch(self._ids.carry(value, after))))
+        return own
 
     def _narrowed(self, value: ir.Value, source: Roles, roles: Roles) -> ir.Value:
         sizes = shape_of(value)

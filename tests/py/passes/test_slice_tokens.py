@@ -90,6 +90,12 @@ def with_positions(w: jax.Array, x: jax.Array) -> jax.Array:
     return jnp.tanh(x @ w + jnp.sin(angle.astype(x.dtype)))
 
 
+def running(w: jax.Array, x: jax.Array) -> jax.Array:
+    """Running sums and maxima of the tokens, which attention meets as well."""
+    x = x + jnp.cumsum(jnp.tanh(x @ w), axis=1) / 10
+    return attention(infinite)(w, x - 0.1 * jax.lax.cummax(jax.lax.stop_gradient(x), axis=1))
+
+
 def step_of(layer: Any) -> Any:
     """Gradient descent on a table and two layers, and the tokens' own results."""
 
@@ -137,6 +143,10 @@ def staged(step: Any, args: Any, microbatches: int = 2) -> Module:
 )
 def test_results_stay_the_same(layer: Any, microbatches: int, slices: int) -> None:
     results_stay_the_same(layer, microbatches, slices)
+
+
+def test_running_sums_go_on_from_slice_to_slice() -> None:
+    results_stay_the_same(running, 1, 3)
 
 
 def test_a_mask_that_is_made_once_per_step_is_read_where_it_is_made(
@@ -273,6 +283,16 @@ def shifted(w: jax.Array, x: jax.Array) -> jax.Array:
     return x + jnp.roll(x @ w, -1, axis=1)
 
 
+def from_the_end(w: jax.Array, x: jax.Array) -> jax.Array:
+    return x + jax.lax.cumsum(x @ w, axis=1, reverse=True)
+
+
+@jax.checkpoint
+def summed_again(w: jax.Array, x: jax.Array) -> jax.Array:
+    """The backward, which begins at the end, sums up the tokens once more."""
+    return x + jnp.tanh(jnp.cumsum(x @ w, axis=1))
+
+
 def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
     def cell(h: jax.Array, each: jax.Array) -> Any:
         return jnp.tanh(h @ w + each), h
@@ -306,6 +326,8 @@ def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
         (pooled, "needs the sum over all tokens"),
         (backwards, "'stablehlo.reverse' makes each token of several"),
         (shifted, "makes each token of several"),
+        (from_the_end, "'stablehlo.reduce_window' takes in tokens that come later"),
+        (summed_again, "takes in tokens that run later in a backward pass"),
         (recurrent, "takes tokens by their number"),
     ],
 )
