@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -149,17 +149,23 @@ class PlanShardings(Pass):
         made: dict[int, StageReport] = {}
         deadline_s = time.monotonic() + self.time_limit
         digests = {stage: _digest(built) for stage, built in problems.items()}
-        known: dict[tuple[str, int], list[tuple[StageProblem, Solution]]] = {}
+        known: dict[str, list[tuple[StageProblem, Solution]]] = {}
         # From the end: the last stages hold the least, and what fits there may fit further ahead.
         for stage, built in reversed(problems.items()):
             mesh = placed[f"stage{stage}"]
             room = _room(stage, problems, placed, held, limits[stage])
             built = replace(built, problem=replace(built.problem, usage_limit=room))
-            alike = known.setdefault((digests[stage], room), [])
+            alike = known.setdefault(digests[stage], [])
+            waiting = [each for each in problems if each not in solutions]
+            if not alike and len(_beside(stage, problems, placed)) > 1:
+                # What each has beside others differs: an answer that needs no limit serves all.
+                free = replace(built, problem=replace(built.problem, usage_limit=None))
+                nothing = np.zeros(0, np.int64)
+                share_s = _share_s(deadline_s, waiting, digests)
+                alike.append((free, self._cheapest(free.problem, nothing, share_s)))
             solution = self._known(built, alike, mesh, cluster, room)
             # Of several equal stages the second to be solved is the one that holds the most: what
             # fits there fits those between, and that one sets the pace of them.
-            waiting = [each for each in problems if each not in solutions]
             most = [
                 each
                 for each in waiting
@@ -170,8 +176,7 @@ class PlanShardings(Pass):
                     break
                 whole = problems[each].problem
                 tried = replace(problems[each], problem=replace(whole, usage_limit=room))
-                left_s = max(deadline_s - time.monotonic(), 0.0)
-                share_s = left_s / len({digests[other] for other in waiting})
+                share_s = _share_s(deadline_s, waiting, digests)
                 try:
                     found = self._solved(tried, placed[f"stage{each}"], cluster, room, share_s)
                 except LimitError as error:
@@ -194,8 +199,9 @@ class PlanShardings(Pass):
     ) -> Solution | None:
         """The cheapest solution of an equal stage that fits here, if it is close to the optimum.
 
-        No choice of this stage costs less than the bound of one that holds no more, as what fits
-        here fits there; the solution of that one is as close as was asked for.
+        No choice of this stage costs less than the bound of one that holds no more under a limit
+        that is no lower, as what fits here fits there; the solution of that one is as close as was
+        asked for.
         """
         bound, close = -math.inf, False
         fitting: list[Solution] = []
@@ -204,10 +210,12 @@ class PlanShardings(Pass):
             fits = memory_at_peak(built, solution.choice, buffers).total <= limit
             if fits:
                 fitting.append(solution)
-            if all(
+            most = other.problem.usage_limit
+            holds_less = all(
                 (theirs <= own).all()
                 for theirs, own in zip(other.problem.usages, built.problem.usages, strict=True)
-            ):
+            )
+            if most is None or (limit <= most and holds_less):
                 bound, close = max(bound, solution.lower_bound), close or fits
         best = min(fitting, key=lambda each: each.objective, default=None)
         if best is None or not (close or best.objective * (1.0 - 2.0 * self.gap) <= bound):
@@ -286,6 +294,12 @@ def _beside(stage: int, stages: Iterable[int], placed: dict[str, Mesh]) -> list[
     """Of `stages` those on the devices of one of them, itself included."""
     devices = placed[f"stage{stage}"].device_ids
     return [each for each in stages if placed[f"stage{each}"].device_ids == devices]
+
+
+def _share_s(deadline_s: float, waiting: Sequence[int], digests: dict[int, str]) -> float:
+    """Seconds for one of the distinct problems that are left."""
+    left_s = max(deadline_s - time.monotonic(), 0.0)
+    return left_s / len({digests[each] for each in waiting})
 
 
 def _room(

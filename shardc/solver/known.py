@@ -35,9 +35,9 @@ def solve_once(problem: Problem, *, time_limit_s: float, **asked: Any) -> Soluti
 
 
 def _without_idle_limit(problem: Problem) -> Problem:
-    """The problem without its limit of memory, if no choice exceeds it: schedules that hold more
-    or fewer microbatches then share an answer."""
-    if problem.usage_limit is None or most_peak(problem) > problem.usage_limit:
+    """The problem without its limit of memory and what is held, if no choice exceeds the limit or
+    there is none: schedules that hold more or fewer microbatches then share an answer."""
+    if problem.usage_limit is not None and most_peak(problem) > problem.usage_limit:
         return problem
     return replace(problem, usages=(), intervals=(), usage_limit=None, more_intervals={})
 

@@ -1,16 +1,19 @@
-"""Which stages compute the same, whatever their values are called."""
+"""Which stages cost the same, whatever their values are called and rows of stacks they read."""
 
 import re
 from collections.abc import Iterator, Sequence
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.analysis.program.stage_table import donated_arguments, named_user_shardings, next_states
 from shardc.ir.attributes import STAGE, get_int
-from shardc.ir.walk import functions
+from shardc.ir.walk import functions, walk
 
 _ID = re.compile(r'"(v|acc|arg)(\d+)"')
 _PLACES = re.compile(r"shardc\.(origin|stage) = [^,}]*(?:: [^,}]*)?|@?stage\d+(?:_|\b)")
+# An integer that a loop counts from or to, or a row of a stack; 0 and 1 may mean more to an op.
+_ROW = re.compile(r"dense<(-?(?:\d{2,}|[2-9]))>(?= : tensor<u?i(?:32|64)>)")
 _NAME = re.compile(r"%[\w$.-]+")
 _STARTS = re.compile(r"  [^ }]")  # the first line of an op of the function itself
 
@@ -23,7 +26,8 @@ def equal_stages(module: ir.Operation, count: int, in_order: bool = False) -> li
 
 
 def stage_texts(module: ir.Operation, count: int, in_order: bool = False) -> list[str]:
-    """The text of each stage with its values renamed: equal for equal stages.
+    """The text of each stage with its values renamed, and without the rows that it works on: equal
+    for equal stages. Of a loop it tells how often it runs, not from where to where.
 
     Args:
         in_order: the ops must stand in the same order, too; otherwise the order matters only if
@@ -32,19 +36,22 @@ def stage_texts(module: ir.Operation, count: int, in_order: bool = False) -> lis
     asked = {value: each.asked for value, each in named_user_shardings(module).items()}
     same, donated = next_states(module), donated_arguments(module)
     texts: dict[int, list[str]] = {stage: [] for stage in range(count)}
+    trips: dict[int, list[int | None]] = {stage: [] for stage in range(count)}
     for function in functions(module):
         text = str(function.get_asm(enable_debug_info=False))
-        texts[get_int(function, STAGE) or 0].append(text if in_order else ordered(text))
+        stage = get_int(function, STAGE) or 0
+        texts[stage].append(text if in_order else ordered(text))
+        trips[stage] += [trip_count(op) for op in walk(function) if op.name == "stablehlo.while"]
     found = []
     for stage in range(count):
-        text, ids = _renumbered(_PLACES.sub("", "\n".join(texts[stage])))
+        text, ids = _renumbered(_PLACES.sub("", _ROW.sub("dense<row>", "\n".join(texts[stage]))))
         facts = [
             (number, ids.get(f'"{of}"'), of in donated, value in donated, asked.get(value))
             for quoted, number in ids.items()
             for value in [quoted.strip('"')]
             for of in [same.get(value, "")]
         ]
-        found.append(f"{text}{facts}")
+        found.append(f"{text}{facts}{trips[stage]}")
     return found
 
 

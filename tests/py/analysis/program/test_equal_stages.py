@@ -38,6 +38,34 @@ def test_operands_may_not_change_places():
         assert equal_stages(module.operation, 2) == [0, 1]
 
 
+LOOP = """
+  func.func @stage{stage}_forward(%x: tensor<4xf32> {{shardc.value = "v{stage}"}})
+      -> (tensor<4xf32> {{shardc.value = "v{next}"}}) attributes {{shardc.stage = {stage} : i64}} {{
+    %start = stablehlo.constant dense<{first}> : tensor<i32>
+    %end = stablehlo.constant dense<{last}> : tensor<i32>
+    %0:2 = stablehlo.while(%i = %start, %y = %x) : tensor<i32>, tensor<4xf32>
+     cond {{
+      %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    }} do {{
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %k = stablehlo.add %i, %one : tensor<i32>
+      %z = stablehlo.tanh %y : tensor<4xf32>
+      stablehlo.return %k, %z : tensor<i32>, tensor<4xf32>
+    }}
+    return %0#1 : tensor<4xf32>
+  }}
+"""
+
+
+def test_it_matters_how_often_a_loop_runs_not_over_which_rows():
+    rows = [(0, 2), (2, 4), (4, 6), (6, 9)]
+    stages = [LOOP.format(stage=n, next=n + 1, first=a, last=b) for n, (a, b) in enumerate(rows)]
+    module = parse("module {" + "".join(stages) + "}")
+    with module.context:
+        assert equal_stages(module.operation, 4) == [0, 1, 1, 3]
+
+
 def test_ops_with_regions_stay_whole_and_unused_ops_are_kept():
     text = """func.func @f(%arg0: tensor<i32>) -> tensor<i32> {
   %unused = stablehlo.negate %arg0 : tensor<i32>
