@@ -15,8 +15,6 @@ from dataclasses import replace
 import msgspec
 
 from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason, uneven_parts
-from shardc.analysis.loops.stacked_layers import even_cuts, stacked_layers
-from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.program.stage_table import result_values
 from shardc.analysis.roles.planned_shardings import function_sharding
 from shardc.analysis.stages.stage_cuts import Origin, origins_at, positions_of
@@ -71,13 +69,19 @@ def prepare(module: Module) -> None:
     run_passes(module, NORMALIZE)
 
 
-def find_batch(module: Module, batch_args: Sequence[int], batch_dims: Sequence[int]) -> Module:
+def find_batch(
+    module: Module, batch_args: Sequence[int], batch_dims: Sequence[int], stages: int = 1
+) -> Module:
     """A copy of a prepared module with its batches marked, for any number of microbatches.
+
+    Several stages share the layers inside a loop that accumulates gradients: its pieces are joined.
 
     Raises:
         MicrobatchError: SHARDC-141, `batch_args` names an argument that does not exist.
     """
-    return _after(module, [FindBatch(tuple(batch_args), tuple(batch_dims))])
+    batch = tuple(batch_args), tuple(batch_dims)
+    joined = [JoinPieces(0, *batch, heaviest=True)] * (stages > 1)
+    return _after(module, [FindBatch(*batch), *joined])
 
 
 def try_split(
@@ -119,13 +123,15 @@ def split(
     batch_args: Sequence[int] | None,
     batch_dims: Sequence[int] = (),
     loop_cuts: Sequence[int] = (),
+    stages: int = 1,
 ) -> Module:
-    """Like `try_split`, for callers without an alternative number of microbatches.
+    """Like `try_split` of a step with its batch found, for callers without an alternative.
 
     Raises:
         MicrobatchError: SHARDC-140, SHARDC-141, SHARDC-142, the batch cannot be split this way.
     """
-    found = try_split(module, num_microbatches, batch_args, batch_dims, loop_cuts)
+    marked = find_batch(module, batch_args or (), batch_dims, stages)
+    found = try_split(marked, num_microbatches, batch_args, batch_dims, loop_cuts)
     if isinstance(found, MicrobatchRefusal):
         raise found.error()
     return found
@@ -141,13 +147,6 @@ def _split_at(module: Module, split_batch: SplitMicrobatches) -> Module | Microb
     run_passes(module, [replace(split_batch, step=step)])
     with module.context:
         return uneven_parts(module.operation, numbers) or module
-
-
-def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:
-    """Where to cut the loops over layers of a prepared module into parts of even work."""
-    with module.context:
-        state = state_arguments(main_function(module.operation))
-        return even_cuts(stacked_layers(module.operation, state), pieces)
 
 
 def origins(split_module: Module, cuts: Sequence[int]) -> list[Origin | None]:
@@ -280,10 +279,10 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
         PlanError: SHARDC-200, the plan was made for another program.
     """
     try:
-        split_module = split(
-            module, plan.num_microbatches, plan.batch_arguments, plan.batch_dims, plan.loop_cuts
-        )
-        cut_module = cut(split_module, PipelineShape.of(plan), plan.cluster)
+        shape, batch = PipelineShape.of(plan), (plan.batch_arguments, plan.batch_dims)
+        count, stages = shape.num_microbatches, shape.num_stages
+        split_module = split(module, count, *batch, shape.loop_cuts, stages)
+        cut_module = cut(split_module, shape, plan.cluster)
     except (MicrobatchError, StageError) as error:
         raise PlanError(
             f"this plan was made for another program: it cuts the batch and the stages in ways that"

@@ -8,9 +8,11 @@ from jax.extend.mlir import ir
 from shardc.analysis.batch.batch_split import batch_analysis
 from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.strip_mining import StripMining
+from shardc.analysis.program.arguments import first_batch, first_batch_parts
 from shardc.ir.attributes import JOINED, ORIGIN, get_int, int_attr
 from shardc.ir.pass_manager import Pass
-from shardc.ir.walk import defining_op, main_function, ops, ops_of
+from shardc.ir.tensor_types import shape_of
+from shardc.ir.walk import body, defining_op, main_function, ops, ops_of
 from shardc.rewrite.loops.carried_values import drop_unused
 from shardc.rewrite.loops.divide_pieces import divide_pieces, most_parts
 from shardc.rewrite.loops.join_pieces import join_pieces
@@ -36,10 +38,14 @@ class JoinPieces(Pass):
     tokens that a mask leaves, batch normalisation), or use their number for more than finding their
     rows (random numbers of their own).
 
+    A pipeline has the pieces of a loop joined that accumulates gradients: its stages are parts of
+    the body.
+
     Attributes:
         microbatches: loops whose iterations it divides are left alone; 0: none are.
         batch_args: positions of the batch arguments; empty: found by analysis.
         batch_dims: the batch dim of each of `batch_args`; empty: found by analysis.
+        heaviest: only a loop with most of the work, on pieces of the batch as the step receives it.
     """
 
     name = "shardc-join-pieces"
@@ -47,19 +53,20 @@ class JoinPieces(Pass):
     microbatches: int = 0
     batch_args: tuple[int, ...] = ()
     batch_dims: tuple[int, ...] = ()
+    heaviest: bool = False
 
     def apply(self, module: ir.Operation) -> None:
         function = main_function(module)
-        if not any(op.name == "stablehlo.while" for op in ops(function)):
+        if not any(op.name == "stablehlo.while" for op in ops(function)) or _all_rows(function):
             return
         done = get_int(module, JOINED) or 0
         for number in range(done + 1, MOST_LOOPS + 1):
             facts = batch_analysis(module, self.batch_args or None, self.batch_dims or None)
             if facts.flow is None or facts.obstacle is not None:
                 return
-            if not any(
-                _mend(loop, m, facts.flow, self.microbatches) for loop, m in _loops(facts.flow)
-            ):
+            flow = facts.flow
+            loops = _heaviest(flow) if self.heaviest else _loops(flow)
+            if not any(_mend(*each, flow, self.microbatches) for each in loops):
                 return
             drop_unused(function)
             module.attributes[JOINED] = int_attr(number)
@@ -68,6 +75,12 @@ class JoinPieces(Pass):
 def has_joined(module: ir.Operation) -> bool:
     """Whether the pass has joined the pieces of a loop."""
     return JOINED in module.attributes
+
+
+def _all_rows(function: ir.Operation) -> bool:
+    """Whether no loop takes pieces of the batch, according to its marks."""
+    arguments, parts = body(function).arguments, first_batch_parts(function)
+    return any(shape_of(arguments[a])[d] == parts for a, d in first_batch(function).items())
 
 
 def _mend(loop: ir.Operation, mining: StripMining, flow: BatchFlow, microbatches: int) -> bool:
@@ -102,3 +115,13 @@ def _loops(flow: BatchFlow) -> Iterator[tuple[ir.Operation, StripMining]]:
             loop = defining_op(result)
             assert loop is not None, "a loop has results"
             yield loop, mining
+
+
+def _heaviest(flow: BatchFlow) -> Iterator[tuple[ir.Operation, StripMining]]:
+    """The loop over pieces of the batch that most FLOPs are in, unless they come from heavy ops."""
+    graph, heavy = flow.program.graph, flow.program.heavy_flops
+    for i, inside in flow.loops.items():
+        mining = inside.strip_mining_of(graph.ops[i])
+        fresh = not any(flow.behind_heavy[u] for u in graph.uses[i] if flow.states[u].varies)
+        if mining and fresh and 2 * heavy[i] > sum(heavy):
+            yield graph.ops[i], mining

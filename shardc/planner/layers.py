@@ -8,7 +8,7 @@ only four kinds of them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.analysis.loops.stacked_layers import stacked_layers
+from shardc.analysis.loops.stacked_layers import even_cuts, stacked_layers
 from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.program.equal_stages import equal_stages
 from shardc.analysis.stages.layers import layer_positions
@@ -53,6 +53,13 @@ def layer_loops(module: Module, least_share: float) -> list[tuple[int, int]]:
         and not group.independent
         and group.flops >= least_share * max(flow.flops, 1)
     ]
+
+
+def even_loop_cuts(module: Module, pieces: int) -> tuple[int, ...]:
+    """Where to cut the loops over layers of a prepared module into parts of even work."""
+    with module.context:
+        state = state_arguments(main_function(module.operation))
+        return even_cuts(stacked_layers(module.operation, state), pieces)
 
 
 def find_layers(

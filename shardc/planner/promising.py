@@ -90,7 +90,7 @@ def promising_shapes(
         wanted: as in `ShapeSearch`.
         note: receives the refusal if the batch cannot be split.
     """
-    loops = layer_loops(module, LEAST_SHARE)
+    loops = layer_loops(splits.module, LEAST_SHARE)
     loop_cuts = tuple(cut for first, _ in loops for cut in (first + 1, first + 2))
     counts = [1]
     if options.microbatches != "auto":

@@ -104,7 +104,7 @@ class Planner:
         self.promising: Promising | None = None
         self.weighed: tuple[JudgedSchedule, ...] = ()
         self.unmet: list[Note] = []
-        self.splits = Splits(module, options.batch_args)
+        self.splits = Splits(module, options.batch_args, pipelines=options.stages != 1)
         self.tried = Attempts(module, self.splits, cluster, self.options, self.progress)
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
         self.orders = options.schedule != "auto" and schedule_named(options.schedule).any_placement

@@ -10,7 +10,7 @@ from shardc.analysis.batch.batch_split import batch_analysis
 from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import first_batch, first_batch_parts
 from shardc.analysis.stages.stage_cuts import Origin
-from shardc.compiler import even_loop_cuts, find, find_batch, try_split
+from shardc.compiler import find, find_batch, try_split
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
@@ -18,29 +18,48 @@ from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function
 from shardc.passes.join_pieces import JoinPieces, has_joined
 from shardc.plan.shape import PipelineShape
+from shardc.planner.layers import even_loop_cuts
 
 
 class Splits:
-    """Makes each split of a program once; arguments as in `shardc.compiler.split`."""
+    """Makes each split of a program once; arguments as in `shardc.compiler.split`.
+
+    Args:
+        pipelines: whether several stages are possible. The splits are then those for several, and
+            `of` a shape with one stage makes another where these differ.
+    """
 
     def __init__(
-        self, module: Module, batch_args: Sequence[int] | None, batch_dims: Sequence[int] = ()
+        self,
+        module: Module,
+        batch_args: Sequence[int] | None,
+        batch_dims: Sequence[int] = (),
+        *,
+        pipelines: bool = True,
     ) -> None:
-        self._module, self._batch = module, (tuple(batch_args or ()), tuple(batch_dims))
+        self._original, self._stages = module, 1 + pipelines
+        self._batch = tuple(batch_args or ()), tuple(batch_dims)
         self._made: dict[tuple[int, tuple[int, ...]], Module] = {}
         # By loop cuts: a refusal of every number of microbatches.
         self._refused: dict[tuple[int, ...], MicrobatchRefusal] = {}
 
     @cached_property
-    def _marked(self) -> Module:
-        """The program with its batches marked, which do not depend on the microbatches."""
-        return find_batch(self._module, *self._batch)
+    def module(self) -> Module:
+        """The program that is split: `find_batch` of the original."""
+        return find_batch(self._original, *self._batch, self._stages)
+
+    @cached_property
+    def _alone(self) -> "Splits":
+        """The splits for one stage."""
+        if not has_joined(self.module.operation):
+            return self
+        return Splits(self._original, *self._batch, pipelines=False)
 
     @property
     def examples(self) -> dict[int, int]:
         """The user's arguments that hold the batch -> the dim of the examples."""
-        with self._marked.context:
-            return first_batch(main_function(self._marked.operation))
+        with self.module.context:
+            return first_batch(main_function(self.module.operation))
 
     @property
     def batch_parts(self) -> int:
@@ -52,8 +71,8 @@ class Splits:
         examples = self.examples
         if not examples:
             return 1
-        with self._marked.context:
-            main = main_function(self._marked.operation)
+        with self.module.context:
+            main = main_function(self.module.operation)
             arguments = body(main).arguments
             rows = math.gcd(*(shape_of(arguments[a])[d] for a, d in examples.items()))
             parts = first_batch_parts(main) or rows
@@ -62,7 +81,7 @@ class Splits:
     @cached_property
     def _joined_parts(self) -> int:
         """`batch_parts` once all pieces are joined; 1 if there are none."""
-        joined = copy_module(self._marked)
+        joined = copy_module(self.module)
         run_passes(joined, [JoinPieces()])
         with joined.context:
             return batch_analysis(joined.operation).parts if has_joined(joined.operation) else 1
@@ -91,7 +110,7 @@ class Splits:
     def in_even_parts(self, count: int, pieces: int) -> tuple[Module, tuple[int, ...]]:
         """`count` microbatches, with loops over layers cut into about `pieces` parts of even work,
         and the cuts; no loop is cut if the batch could not be split then."""
-        loop_cuts = even_loop_cuts(self._module, pieces)
+        loop_cuts = even_loop_cuts(self.module, pieces)
         found = self.try_at(count, loop_cuts)
         if isinstance(found, MicrobatchRefusal):
             return self.whole(count), ()
@@ -112,7 +131,8 @@ class Splits:
 
     def of(self, shape: PipelineShape) -> Module:
         """The module in which the cuts of `shape` are positions."""
-        return self.cut_at(shape.num_microbatches, shape.loop_cuts)
+        splits = self if shape.num_stages > 1 else self._alone
+        return splits.cut_at(shape.num_microbatches, shape.loop_cuts if splits is self else ())
 
     def try_at(self, count: int, loop_cuts: tuple[int, ...]) -> Module | MicrobatchRefusal:
         """`count` microbatches with loops cut at `loop_cuts`, or the refusal."""
@@ -121,7 +141,7 @@ class Splits:
             return self._made[key]
         if count > 1 and loop_cuts in self._refused:
             return self._refused[loop_cuts]
-        found = try_split(self._marked, count, *self._batch, loop_cuts)
+        found = try_split(self.module, count, *self._batch, loop_cuts)
         if not isinstance(found, MicrobatchRefusal):
             self._made[key] = found
         elif not found.others:

@@ -26,7 +26,8 @@ def asked_prices(
     """
     count, shape = plan.num_microbatches, PipelineShape.of(plan)
     proposal = Proposal(shape, 0.0, tuple(stage.layers for stage in plan.stages))
-    split_module = split(module, count, plan.batch_arguments, plan.batch_dims, plan.loop_cuts)
+    batch = plan.batch_arguments, plan.batch_dims
+    split_module = split(module, count, *batch, plan.loop_cuts, shape.num_stages)
     outlined = outline_shape(split_module, shape, cluster)
 
     def step_s(ignored: Sequence[str]) -> float:

@@ -25,7 +25,7 @@ def stages_of(module: Module, splits: Splits, spec: StagesSpec) -> tuple[Begins,
     if stages == 1 and counted is None:
         return [], ((),)
     total, firsts = (stages, tuple(range(stages))) if counted is None else counted
-    loops = layer_loops(module, LEAST_SHARE)
+    loops = layer_loops(splits.module, LEAST_SHARE)
     if counted is not None and loops:
         loop_cuts = tuple(cut for first, _ in loops for cut in (first + 1, first + 2))
         found = find_layers(splits.cut_at(count, loop_cuts), loops)

@@ -39,6 +39,7 @@ from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.unroll_layers import UnrollLayers
 from shardc.passes.widen_floats import WidenFloats
 from shardc.plan.layout import Mesh
+from shardc.planner.layers import even_loop_cuts
 from tests.py.fuzz.random_solver import random_solver
 from tests.py.table import CLUSTER
 
@@ -98,7 +99,7 @@ def check_every_pass(
     yield from run(module, NORMALIZE)
     yield from run(copy_module(module), [WidenFloats()])
     yield from run(module, [FindBatch(*batch), FissionLoops(*batch)])
-    yield from run(module, [CutLoops(compiler.even_loop_cuts(module, stages))])
+    yield from run(module, [CutLoops(even_loop_cuts(module, stages))])
     splits = SplitMicrobatches(microbatches, *batch), SplitMicrobatches(1)
     split = splits[1] if _refusal(module, splits[0]) else splits[0]
     yield from run(module, [split])

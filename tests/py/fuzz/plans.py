@@ -38,6 +38,7 @@ from shardc.passes.share_reshards import ShareReshards
 from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.plan.layout import Mesh
+from shardc.planner.layers import even_loop_cuts
 from tests.py.fuzz.kinds import step_of
 from tests.py.fuzz.layers import Step
 from tests.py.fuzz.random_solver import random_solver
@@ -188,7 +189,7 @@ class Checked:
 
     def _split(self, plan: Plan) -> ir.Module:
         """The split module that several plans begin with; a refusal is remembered, too."""
-        cuts = compiler.even_loop_cuts(self.prepared, plan.stages) if plan.cut_loops else ()
+        cuts = even_loop_cuts(self.prepared, plan.stages) if plan.cut_loops else ()
         key = plan.microbatches, cuts
         if key not in self._splits:
             batch = (self.num_state, self.num_state + 1), (0, 0)

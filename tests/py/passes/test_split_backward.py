@@ -14,6 +14,7 @@ from shardc.ir.walk import functions, ops
 from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.plan.function_kind import FunctionKind
+from shardc.planner.layers import even_loop_cuts
 from tests.py import programs
 from tests.py.passes.test_outline_stages import flat, outlined, relative_error
 from tests.py.pipeline_reference import run_pipeline
@@ -67,7 +68,7 @@ def test_the_loop_of_a_scan_falls_apart_and_no_product_is_computed_twice():
     program = scanned_gpt(6, batch=8)
     module = parse(jax.jit(program.step, donate_argnums=0).lower(*program.args).as_text())
     compiler.prepare(module)
-    split = compiler.split(module, 2, None, (), compiler.even_loop_cuts(module, 3))
+    split = compiler.split(module, 2, None, (), even_loop_cuts(module, 3))
     with split.context:
         positions = layer_positions(split.operation, exactly=3)
     outlined = compiler.outline(split, positions[1:])

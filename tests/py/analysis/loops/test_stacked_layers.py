@@ -6,10 +6,11 @@ import numpy as np
 
 from shardc.analysis.loops.stacked_layers import stacked_layers
 from shardc.analysis.program.arguments import state_arguments
-from shardc.compiler import even_loop_cuts, prepare, split
+from shardc.compiler import prepare, split
 from shardc.importer.from_jax import import_function
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function
+from shardc.planner.layers import even_loop_cuts
 
 LAYERS = HEADS = 4  # so that a gradient by layers and a parameter by heads have one shape
 
