@@ -1,6 +1,6 @@
 """Join the pieces into which a program's own loop takes the batch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
@@ -9,6 +9,7 @@ from shardc.analysis.batch.batch_split import batch_analysis
 from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.strip_mining import StripMining
 from shardc.analysis.program.arguments import first_batch, first_batch_parts
+from shardc.analysis.program.counted_loop import trip_count
 from shardc.ir.attributes import JOINED, ORIGIN, get_int, int_attr
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
@@ -57,7 +58,7 @@ class JoinPieces(Pass):
 
     def apply(self, module: ir.Operation) -> None:
         function = main_function(module)
-        if not any(op.name == "stablehlo.while" for op in ops(function)) or _all_rows(function):
+        if _all_rows(function, [op for op in ops(function) if op.name == "stablehlo.while"]):
             return
         done = get_int(module, JOINED) or 0
         for number in range(done + 1, MOST_LOOPS + 1):
@@ -77,10 +78,11 @@ def has_joined(module: ir.Operation) -> bool:
     return JOINED in module.attributes
 
 
-def _all_rows(function: ir.Operation) -> bool:
-    """Whether no loop takes pieces of the batch, according to its marks."""
+def _all_rows(function: ir.Operation, loops: Sequence[ir.Operation]) -> bool:
+    """Whether none of these loops takes pieces of the batch, according to its marks."""
     arguments, parts = body(function).arguments, first_batch_parts(function)
-    return any(shape_of(arguments[a])[d] == parts for a, d in first_batch(function).items())
+    whole = [shape_of(arguments[a])[d] == parts for a, d in first_batch(function).items()]
+    return not loops or (any(whole) and all(trip_count(loop) != parts for loop in loops))
 
 
 def _mend(loop: ir.Operation, mining: StripMining, flow: BatchFlow, microbatches: int) -> bool:

@@ -144,15 +144,46 @@ def test_results_equal_those_of_the_whole_loop(step: Step, microbatches: int) ->
         np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("microbatches", [BLOCKS, 2 * BLOCKS])
-def test_microbatches_no_larger_than_a_block_are_cut_into_stages(microbatches: int) -> None:
+def layers_inside(params: Any, x: jax.Array) -> Any:
+    """Gradient accumulation over scanned layers, with an invariant term in every block's loss."""
+
+    def loss(params: Any, x: jax.Array) -> jax.Array:
+        layer = jax.checkpoint(lambda h, w: (h + jnp.tanh(h @ w), None))
+        h, _ = jax.lax.scan(layer, x @ params["in"], params["layers"])
+        return jnp.mean((h @ params["out"]) ** 2) + 0.01 * jnp.sum(params["out"] ** 2)
+
+    def one(total: Any, block: Any) -> Any:
+        value, gradients = jax.value_and_grad(loss)(params, block)
+        return jax.tree.map(jnp.add, total, gradients), value
+
+    gradients, values = jax.lax.scan(one, jax.tree.map(jnp.zeros_like, params), *in_blocks(x))
+    return updated(params, gradients), values.mean()
+
+
+@pytest.mark.parametrize(
+    ("stages", "microbatches", "schedule"), [(2, 2, "gpipe"), (4, 4, "1f1b"), (4, 16, "zb-h1")]
+)
+def test_stages_share_the_layers_inside(stages: int, microbatches: int, schedule: str) -> None:
+    def given() -> Any:
+        params, x, _ = arguments()
+        return {**params, "layers": np.stack([params["in"]] * 4)}, x
+
     with jax.enable_x64(True):
-        expected = jax.jit(accumulated)(*arguments())
-        wrapped = shardc.jit(accumulated, donate_argnums=0, stages=2, microbatches=microbatches)
-        args = arguments()
-        planned = wrapped.lower(*args).plan()
+        expected = jax.jit(layers_inside)(*given())
+        asked = {"stages": stages, "microbatches": microbatches, "schedule": schedule}
+        wrapped = shardc.jit(layers_inside, donate_argnums=0, **asked)
+        plan = wrapped.lower(*given()).plan().plan
+        assert (plan.num_stages, plan.num_microbatches) == (stages, microbatches)
+        again = shardc.jit(layers_inside, donate_argnums=0, plan=plan)
+        for run in (wrapped, again)[: 2 if stages == 2 else 1]:
+            got = run(*given())
+            for own, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+                np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-14)
+
+
+def test_blocks_leave_no_loop_in_a_stage() -> None:
+    with jax.enable_x64(True):
+        wrapped = shardc.jit(accumulated, donate_argnums=0, stages=2, microbatches=2)
+        planned = wrapped.lower(*arguments()).plan()
         assert planned.plan.num_stages == 2
         assert not any("stablehlo.while" in program_text(p) for p in planned.executable.programs)
-        got = wrapped(*args)
-    for own, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-14)
