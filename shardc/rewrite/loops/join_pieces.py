@@ -13,7 +13,7 @@ from shardc.analysis.program.op_classes import FUSED, IDENTITIES
 from shardc.ir.constants import is_complex, is_zero, splat
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import block_terminator, defining_op, ops_of
-from shardc.rewrite.local.local_ops import make_local
+from shardc.rewrite.local.local_ops import EDGES, make_local
 from shardc.rewrite.loops.joined_pieces import JoinedPieces
 from shardc.rewrite.microbatches.control_flow import fill_with_parts
 from shardc.rewrite.microbatches.ops import create, with_shape
@@ -167,7 +167,10 @@ def _is_light(op: ir.Operation, dim: int) -> bool:
         return inside.isdisjoint(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
     if op.name == "stablehlo.constant":
         return splat(op.results[0]) is not None
-    return whole and (op.name in FUSED or op.name in ("stablehlo.slice", "stablehlo.pad"))
+    if op.name == "stablehlo.pad":
+        edges = [list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in EDGES[op.name]]
+        return whole and not any(each[d] for each in edges for d in inside)
+    return whole and (op.name in FUSED or op.name == "stablehlo.slice")
 
 
 class Resized:
