@@ -37,7 +37,9 @@ def serve(path: str) -> None:
     import threading
 
     from shardc.runtime.processes import roll_call
+    from tests.py.erased_ops import refuse_erased_ops
 
+    refuse_erased_ops()
     for module in ("shardc.cli", "shardc.cli.opt", "shardc.cli.plan", "shardc.cli.run"):
         importlib.import_module(module)
     importlib.import_module("filecheck.main")
