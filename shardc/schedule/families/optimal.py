@@ -51,17 +51,12 @@ class Optimal(ScheduleFamily):
         self.num_chunks(chunks)
         start_s = time.monotonic()
         found: list[tuple[Length, int, Planned]] = []
-        for number, (work, families) in enumerate(self._placements(base, chunks, slices)):
+        for number, (work, families) in enumerate(self.placements(base, chunks, slices)):
             known = _best_known(work, families[0].place(work), families, costs)
             if known is not None:
                 found.append((_length(known, costs), number, known))
         if not found:
-            raise InfeasibleError(
-                f"no order holds at most {float(costs.max_activations or 0):g} microbatches'"
-                " activations on every device",
-                help="allow at least 1, or use more stages",
-                code="SHARDC-220",
-            )
+            raise _too_little(costs)
         found.sort(key=lambda each: each[:2])
         best = found[0][2]
         if not base.backward:
@@ -80,7 +75,7 @@ class Optimal(ScheduleFamily):
         """Token slices of each microbatch; whole sequences if nothing is asked."""
         return asked or 1
 
-    def _placements(
+    def placements(
         self, base: Work, chunks: int | None, slices: int | None
     ) -> list[tuple[Work, list[ScheduleFamily]]]:
         """The work of each placement and the families that have it; simple ones first."""
@@ -108,8 +103,18 @@ class Optimal(ScheduleFamily):
 
 
 def order(work: Work, costs: Costs) -> Lanes:
-    """The lanes of the best order with one copy of each stage, without P and U."""
-    return _lanes(FAMILIES[0].plan(work, costs, work.chunks, work.slices))
+    """The lanes of the best order on `place(work)`, without P and U."""
+    placement = place(work)
+    families = [
+        family
+        for own, each in FAMILIES[0].placements(work, work.chunks, work.slices)
+        for family in each
+        if family.place(own) == placement
+    ]
+    known = _best_known(work, placement, families, costs)
+    if known is None:
+        raise _too_little(costs)
+    return _lanes(_improved(known, costs, costs.time_limit_s))
 
 
 def best_order_on(family: ScheduleFamily) -> ScheduleFamily:
@@ -134,6 +139,15 @@ def best_order_on(family: ScheduleFamily) -> ScheduleFamily:
         split_backward=True,
         searches=lambda work: True,
         about=f"the best order found on the placement of {family.name}",
+    )
+
+
+def _too_little(costs: Costs) -> InfeasibleError:
+    return InfeasibleError(
+        f"no order holds at most {float(costs.max_activations or 0):g} microbatches'"
+        " activations on every device",
+        help="allow at least 1, or use more stages",
+        code="SHARDC-220",
     )
 
 

@@ -144,6 +144,16 @@ def test_a_number_of_chunks_asks_for_one_copy_of_whole_sequences() -> None:
         assert (work.chunks, work.replicas, work.slices) == (chunks, 1, 1)
 
 
+@pytest.mark.parametrize("times", [Times(), Times(3, 4, 2), Times(1, 2, 3)])
+def test_two_chunks_without_a_copy_lie_as_a_v(times: Times) -> None:
+    """A plan made by hand knows the placement before there is an order."""
+    family = built_in()["optimal"]
+    work = family.work(Work(4, 8), 2)
+    for transfer in (0, Fr(1, 4)):
+        schedule = family.generate(work, Costs(times, transfer, time_limit_s=0))
+        check(schedule, family.graph(work, schedule))
+
+
 def test_the_best_order_on_a_placement_holds_no_more_than_the_family() -> None:
     times, base = Times(3, 4, 2), Work(4, 8, prologue=False, update_rounds=0)
     for name, family in best_orders().items():
