@@ -65,6 +65,8 @@ class Canonicalize(Pass):
 def _starts_otherwise(op: ir.Operation) -> bool:
     if op.name != "stablehlo.reduce" or len(op.results) != 1 or SHARDING in op.attributes:
         return False
+    if is_complex(op.results[0]):  # the bindings cannot create a complex constant
+        return False
     neutral = NEUTRAL.get(reducer(op) or "")
     return neutral is not None and splat(op.operands[1]) != neutral
 

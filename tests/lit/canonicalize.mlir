@@ -117,3 +117,13 @@ func.func @starts(%x: tensor<4x3xf32>, %n: tensor<4xi32>, %s: tensor<f32>)
     : (tensor<4x3xf32>, tensor<f32>) -> tensor<3xf32>
   return %0, %1, %2 : tensor<3xf32>, tensor<i32>, tensor<3xf32>
 }
+
+// The bindings cannot make the 0 that it would start from.
+// CHECK-LABEL: func.func @complex_start
+//  CHECK-NEXT:   %[[SUM:.*]] = stablehlo.reduce(%arg0 init: %arg1) applies stablehlo.add
+//  CHECK-NEXT:   return %[[SUM]]
+func.func @complex_start(%x: tensor<4xcomplex<f32>>, %s: tensor<complex<f32>>) -> tensor<complex<f32>> {
+  %0 = stablehlo.reduce(%x init: %s) applies stablehlo.add across dimensions = [0]
+    : (tensor<4xcomplex<f32>>, tensor<complex<f32>>) -> tensor<complex<f32>>
+  return %0 : tensor<complex<f32>>
+}
