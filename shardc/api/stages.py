@@ -48,7 +48,6 @@ from shardc.report.summary import explain
 from shardc.report.words import in_words
 from shardc.runtime.context_mesh import no_context_mesh
 from shardc.runtime.processes.job import is_several
-from shardc.solver.few_collections import few_collections
 from shardc.solver.interrupt import stoppable
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def find_plan(
         return kept
     request = print_request(cluster, options)
     bugs = bugs_while("planning", prepared, request)
-    with shown_progress("planning"), stoppable(signals), bugs, remembered(), few_collections():
+    with shown_progress("planning"), stoppable(signals), bugs, remembered():
         plan = plan_program(prepared, cluster, options, say)
     plan = msgspec.structs.replace(plan, fingerprint=digest)
     if use_cache and NoteCode.INTERRUPTED not in {note.code for note in plan.notes}:
