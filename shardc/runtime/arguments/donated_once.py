@@ -60,15 +60,17 @@ class DonatedOnce:
         if not self._is_needed:
             return
         arrays = {i: value for i, value in enumerate(values) if isinstance(value, jax.Array)}
-        donated = [i for i in arrays if self._arguments[i].donated]
         first: dict[Any, int] = {}
+        if len(set(map(id, arrays.values()))) < len(arrays):
+            for i, value in arrays.items():
+                _check(self._arguments, first, i, [id(value)])
+        known = {i: self._of(value) for i, value in arrays.items()}
+        donated = [i for i in arrays if self._arguments[i].donated]
         oldest = self._steps
-        for i, value in arrays.items():
-            _check(self._arguments, first, i, [id(value)])
         for i in donated:
-            known = self._of(arrays[i])
-            oldest = min(oldest, known.since if known is not None and known.is_result else -1)
-        doubtful = {i for i, value in arrays.items() if not self._has_its_own(value, i, oldest)}
+            found = known[i]
+            oldest = min(oldest, found.since if found is not None and found.is_result else -1)
+        doubtful = {i for i, found in known.items() if not self._has_its_own(found, i, oldest)}
         if not doubtful:
             return
         alike: dict[Any, list[int]] = {}
@@ -92,9 +94,8 @@ class DonatedOnce:
         for result in results:
             self._known[id(result)] = _Known(weakref.ref(result), self._steps, True)
 
-    def _has_its_own(self, value: jax.Array, i: int, oldest: int) -> bool:
-        """Whether no donated array but `value` itself may have its buffer."""
-        known = self._of(value)
+    def _has_its_own(self, known: _Known | None, i: int, oldest: int) -> bool:
+        """Whether no donated array but the argument itself may have its buffer."""
         if known is None or (self._arguments[i].donated and not known.is_result):
             return False
         return oldest >= 0 and (known.is_result or known.since <= oldest)
