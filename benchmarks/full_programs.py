@@ -1,12 +1,12 @@
 """Plan public programs at their full sizes for a large cluster and write docs/full_programs.md.
 
     python benchmarks/full_programs.py DIR [--pattern '*.full.mlir*'] [--cluster h100-64]
-        [--time-limit 60] [--timeout 900] [--results FILE] [-o FILE]
+        [--time-limit S] [--timeout 1800] [--results FILE] [-o FILE]
 
 Every file of DIR (plain or gzipped) that the pattern names is planned by `shardc plan`, a process
 of its own, with its own choice of stages, microbatches and mesh; none of the devices is needed. The
-rows of other programs stay. Times are those of the whole command, by the clock and of the
-processor: on a busy machine the second is what says something.
+rows of other programs stay, with their dates. Times are those of the whole command, by the clock
+and of the processor: on a busy machine the second is what says something.
 """
 
 import argparse
@@ -27,13 +27,15 @@ DOES_NOT_FIT = 3  # exit code of the command
 Result = dict[str, Any]
 
 
-def plan(path: Path, cluster: str, time_limit_s: float, timeout_s: float) -> Result:
+def plan(path: Path, cluster: str, time_limit_s: float | None, timeout_s: float) -> Result:
     """One row: what planning one file took, and what came of it."""
     command = [sys.executable, "-c", "from shardc.cli import main; raise SystemExit(main())"]
     command += ["plan", str(path), "--cluster", cluster, "--no-cache", "--format", "json"]
-    command += ["--time-limit", f"{time_limit_s:g}"]
+    if time_limit_s is not None:
+        command += ["--time-limit", f"{time_limit_s:g}"]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    row: Result = {"program": path.name.split(".")[0]}
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    row: Result = {"program": path.name.split(".")[0], "date": date}
     start_s = time.perf_counter()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
@@ -85,20 +87,19 @@ def table(report: Result) -> str:
     lines = [
         "# Full-size programs",
         "",
-        f"Written by `benchmarks/full_programs.py` on {machine['date']}: `shardc plan` of public"
-        " StableHLO files for the cluster",
-        f"`{report['cluster']}`, planned without its devices, with a time limit of"
-        f" {report['time_limit_s']:g} s, on {machine['cores']} {machine['processor']} cores.",
-        "`load` is the number of processes competing for these cores: the time limit is by the"
-        " clock, so a busy machine tries",
-        "fewer shapes. Ops are those of the planned stage functions, `sharded` is the share of the"
-        " FLOPs in ops that are",
-        "split over devices, `gap` bounds how far the shardings are from the best ones for the"
-        " shape.",
+        "Written by `benchmarks/full_programs.py`: `shardc plan` of public StableHLO files for the"
+        " cluster",
+        f"`{report['cluster']}`, planned without its devices, on {machine['cores']}"
+        f" {machine['processor']} cores. `load` is the number of processes",
+        "competing for these cores. Ops are those of the planned stage functions, `sharded` is the"
+        " share of the FLOPs in ops",
+        "that are split over devices, `gap` bounds how far the shardings are from the best ones for"
+        " the shape. Each row is",
+        "of the tree and cost model of its date.",
         "",
         "| program | ops | seconds | of CPU | load | RSS | meshes x microbatches | step"
-        " | per device | sharded | gap |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        " | per device | sharded | gap | date |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in report["programs"]:
         head = (
@@ -106,13 +107,14 @@ def table(report: Result) -> str:
             f" | {row['cpu_s']:.0f} | {row['load_average']:.0f} | {row['peak_gib']:.1f} GiB |"
         )
         if row["outcome"] != "planned":
-            lines.append(f"{head} {row['outcome']} | | | | |")
+            lines.append(f"{head} {row['outcome']} | | | | | {row['date']} |")
             continue
         meshes = list(dict.fromkeys(row["meshes"]))
         shape = f"{len(row['meshes'])} of {', '.join(meshes)}, {row['microbatches']}"
         lines.append(
             f"{head} {shape} | {1e3 * row['step_time_s']:.4g} ms | {row['device_gib']:.1f} GiB"
-            f" | {row['sharded_flops']:.2%} | {row['gap']:.2%} |"
+            f" | {row['sharded_flops']:.2%} | {row['gap']:.2%}"
+            f" | {row['date']} |"
         )
     lines += ["", "What is replicated, and other notes:", ""]
     for row in report["programs"]:
@@ -125,39 +127,33 @@ def main() -> int:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--pattern", default="*.full.mlir*")
     parser.add_argument("--cluster", default="h100-64")
-    parser.add_argument("--time-limit", type=float, default=60.0, help="of one planning, seconds")
-    parser.add_argument("--timeout", type=float, default=900.0, help="seconds for one command")
+    parser.add_argument("--time-limit", type=float, help="of one planning, seconds")
+    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one command")
     results = ROOT / "benchmarks" / "results" / "full_programs.json"
     parser.add_argument("--results", type=Path, default=results)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs" / "full_programs.md")
     options = parser.parse_args()
-    report: Result = {
-        "machine": {
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "processor": platform.machine(),
-            "cores": os.cpu_count(),
-        },
-        "cluster": options.cluster,
-        "time_limit_s": options.time_limit,
-        "programs": [],
-    }
-    paths = sorted(options.directory.glob(options.pattern))
-    if options.results.exists():  # of other programs, where the pattern is of a few
-        again = {path.name.split(".")[0] for path in paths}
-        known = json.loads(options.results.read_text())["programs"]
-        report["programs"] = [row for row in known if row["program"] not in again]
+    machine = {"processor": platform.machine(), "cores": os.cpu_count()}
+    failed = False
     with tempfile.TemporaryDirectory() as scratch:
-        for path in paths:
+        for path in sorted(options.directory.glob(options.pattern)):
             file = Path(scratch) / path.name.removesuffix(".gz")
             data = path.read_bytes()
             file.write_bytes(gzip.decompress(data) if path.suffix == ".gz" else data)
             row = plan(file, options.cluster, options.time_limit, options.timeout)
-            report["programs"].append(row)
-            report["programs"].sort(key=lambda row: row["program"])
+            failed |= row["outcome"].startswith("FAILS")
             print(json.dumps({k: v for k, v in row.items() if k != "notes"}), flush=True)
+            rows = [each for each in _known(options.results) if each["program"] != row["program"]]
+            rows = sorted([*rows, row], key=lambda each: each["program"])
+            report = {"machine": machine, "cluster": options.cluster, "programs": rows}
             options.results.write_text(json.dumps(report, indent=1) + "\n")
             options.output.write_text(table(report))
-    return int(any(row["outcome"].startswith("FAILS") for row in report["programs"]))
+    return int(failed)
+
+
+def _known(results: Path) -> list[Result]:
+    rows: list[Result] = json.loads(results.read_text())["programs"] if results.exists() else []
+    return rows
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
+from shardc.passes.join_pieces import JoinPieces
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE
 from shardc.passes.plan_residency import PlanResidency
@@ -99,6 +100,7 @@ def check_every_pass(
     yield from run(module, NORMALIZE)
     yield from run(copy_module(module), [WidenFloats()])
     yield from run(module, [FindBatch(*batch), FissionLoops(*batch)])
+    yield from run(copy_module(module), [JoinPieces(0, *batch)])
     yield from run(module, [CutLoops(even_loop_cuts(module, stages))])
     splits = SplitMicrobatches(microbatches, *batch), SplitMicrobatches(1)
     split = splits[1] if _refusal(module, splits[0]) else splits[0]
