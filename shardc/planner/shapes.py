@@ -32,6 +32,7 @@ NEAR, FAR = 1.005, 1.05  # a shape estimated slower than the best by this factor
 WORTH = 0.97  # unequal stages must be estimated faster by this factor: estimates are not closer
 WORK = 20_000_000  # of pricing, for one search; see `LayerCosts.work`
 OPENING = 0.7  # share of the budget for unexplored views; the rest settles the best shapes
+NEED = 3.0  # the same for points that hold less, while no shape was found that fits
 
 
 class ShapeSearch:
@@ -98,8 +99,7 @@ class ShapeSearch:
                 if self.prices.is_open(key.size):
                     heapq.heappush(queue, _entry(self._least_s(key), number, key, 0))
                 continue
-            # While no shape was found, points that hold less are priced whatever the budget.
-            may_open = self._may_ask(OPENING) or not (found or unsure)
+            may_open = self._may_ask(OPENING if found or unsure else NEED)
             if rounds == 0 and may_open:
                 self._open_prices(key)
             pipeline = self._best_that_fits(key, may_open)
@@ -136,7 +136,7 @@ class ShapeSearch:
 
     def _may_ask(self, share: float = 1.0) -> bool:
         """Whether less than this share of the budget is spent."""
-        return self.prices.work < share * WORK and self._spent() < 1.0
+        return self.prices.work < share * WORK and self._spent() < max(1.0, share)
 
     def _open(self, key: Key) -> None:
         """Prices the layers on views of a shape's size, if the budget allows."""

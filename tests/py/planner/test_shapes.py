@@ -14,6 +14,7 @@ from shardc.cluster import Cluster, Device, Level
 from shardc.cost.submeshes import mesh_views, submesh_sizes
 from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
+from shardc.planner import shapes
 from shardc.planner.layers import Layers
 from shardc.planner.prices.layer_costs import POINTS, LayerCost, Sends, tie_breaker
 from shardc.planner.prices.stage_prices import StagePrices
@@ -235,6 +236,19 @@ def test_of_choices_that_take_equally_long_the_smaller_one_is_priced(
 
 def test_no_shape_is_found_where_nothing_fits() -> None:
     assert search(MadeUp(state=100.0 * GB), cluster(1, 4), [2]).run() == []
+
+
+def test_where_nothing_fits_the_search_ends_with_its_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(StagePrices, "open_prices", lambda self, *args: asked.append(self.work))
+    assert search(MadeUp(state=100.0 * GB), cluster(1, 4), [2]).run() == []
+    assert asked
+    asked.clear()
+    monkeypatch.setattr(shapes, "WORK", 0)
+    assert search(MadeUp(state=100.0 * GB), cluster(1, 4), [2]).run() == []
+    assert not asked
 
 
 def test_microbatches_into_which_the_program_cannot_be_cut_are_left_out() -> None:
