@@ -73,7 +73,7 @@ class PlanStages(Pass):
                 forward = {i for i, phase in enumerate(facts.phase) if phase == "body"}
             cuts = [flow.ops.index(op) for op in cut_ops]
             assigned = assign_stages(flow, facts, forward, aliases, cuts)
-            if not _split_shared_gradient(flow, facts, assigned):
+            if not _split_shared_gradients(flow, facts, assigned):
                 break
         _write(main, flow, facts, assigned)
         module.attributes[NUM_STAGES] = int_attr(len(cut_ops) + 1)
@@ -110,19 +110,30 @@ class PlanStages(Pass):
         return list(self.cuts)
 
 
-def _split_shared_gradient(flow: Dataflow, facts: StepFacts, assigned: StageAssignment) -> bool:
-    """Moves one accumulation before a linear op that adds gradients of several stages.
+def _split_shared_gradients(flow: Dataflow, facts: StepFacts, assigned: StageAssignment) -> bool:
+    """Moves each accumulation before the linear ops that add gradients of several stages.
 
     False if there is none: every accumulation then sums values of one stage.
     """
-    for i in facts.accumulates:
-        if get_str(flow.ops[i], KIND) == "sum" and i not in assigned.forward:
-            for source in flow.op_inputs[i]:
-                if _adds_up_stages(flow, facts, assigned, source, set()):
-                    parts = _partial_operands(flow, facts, assigned, source)
-                    _accumulate_operands(flow.ops[i], flow.ops[source], parts)
-                    return True
-    return False
+    waiting = [
+        (flow.ops[i], list(flow.op_inputs[i]))
+        for i in facts.accumulates
+        if get_str(flow.ops[i], KIND) == "sum" and i not in assigned.forward
+    ]
+    found = False
+    while waiting:
+        accumulate, sources = waiting.pop()
+        for source in sources:
+            if _adds_up_stages(flow, facts, assigned, source, set()):
+                parts = _partial_operands(flow, facts, assigned, source)
+                made = _accumulate_operands(accumulate, flow.ops[source], parts)
+                waiting += [
+                    (one, [j for j in flow.op_inputs[source] if operand in flow.ops[j].results])
+                    for one, operand in made
+                ]
+                found = True
+                break
+    return found
 
 
 def _adds_up_stages(
@@ -159,8 +170,15 @@ def _partial_operands(
     return own if keeps_partial(op, own, set()) else set()
 
 
-def _accumulate_operands(accumulate: ir.Operation, source: ir.Operation, parts: set[int]) -> None:
-    """accumulate(f(a, b)) becomes f(accumulate(a), accumulate(b)) for a linear f."""
+def _accumulate_operands(
+    accumulate: ir.Operation, source: ir.Operation, parts: set[int]
+) -> list[tuple[ir.Operation, ir.Value]]:
+    """accumulate(f(a, b)) becomes f(accumulate(a), accumulate(b)) for a linear f.
+
+    Returns:
+        The new accumulations and their operands.
+    """
+    made = []
     with ir.InsertionPoint(accumulate), accumulate.location:
         sums: dict[ir.Value, ir.Value] = {}
         for operand in dict.fromkeys(source.operands[p] for p in sorted(parts)):
@@ -171,12 +189,14 @@ def _accumulate_operands(accumulate: ir.Operation, source: ir.Operation, parts: 
                 attributes={name: accumulate.attributes[name] for name in accumulate.attributes},
             )
             sums[operand] = one.results[0]
+            made.append((one, operand))
         moved = clone_op(source, sums)
         moved.attributes[PHASE] = str_attr("after")
     accumulate.results[0].replace_all_uses_with(moved.results[0])
     accumulate.erase()
     if not list(source.results[0].uses):
         source.erase()
+    return made
 
 
 def _write(main: ir.Operation, flow: Dataflow, facts: StepFacts, assigned: StageAssignment) -> None:
