@@ -35,7 +35,9 @@ def serve(path: str) -> None:
     import importlib
     import signal
     import threading
+    from pathlib import Path
 
+    sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests share
     from shardc.runtime.processes import roll_call
     from tests.py.erased_ops import refuse_erased_ops
 
