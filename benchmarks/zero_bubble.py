@@ -40,8 +40,8 @@ def rate(name: str, base: Work, costs: Costs) -> tuple[float, float | None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds per search")
-    limit_s = parser.parse_args().time_limit
+    parser.add_argument("--effort", type=float, default=30.0, help="counted work per search")
+    effort_s = parser.parse_args().effort
     for profile in PROFILES:
         model, p, m, f, b, w, transfer, *published = profile.split()
         hidden, heads = SHAPES[model]
@@ -55,7 +55,8 @@ def main() -> None:
             published,
             strict=True,
         ):
-            ours, bound = rate(name, base, Costs(times, Fraction(transfer), most, limit_s))
+            costs = Costs(times, Fraction(transfer), most, effort_s=effort_s)
+            ours, bound = rate(name, base, costs)
             cells.append(
                 f"{paper}/{ours:.4f}" + (f" (>= {bound:.4f})" if bound is not None else "")
             )

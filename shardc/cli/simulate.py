@@ -63,7 +63,14 @@ TIMES = {
     default="0",
     help="Part of F that is attention, quadratic in the sequence: sets the lengths of slices.",
 )
-@click.option("--time-limit", type=float, default=45.0, help="Seconds that optimal may search.")
+@click.option(
+    "--effort",
+    type=float,
+    default=30.0,
+    help="Work that optimal may spend on its search: about the seconds on two free cores,"
+    " counted, so that a busy machine finds the same order.",
+)
+@click.option("--time-limit", type=float, default=45.0, help="Seconds after which optimal stops.")
 @click.option("--forward-only", is_flag=True, help="Simulate a pipeline without backward.")
 @click.option(
     "--trace",
@@ -84,6 +91,7 @@ def command(
     max_activations: str | None,
     weight_share: str,
     attention_share: str,
+    effort: float,
     time_limit: float,
     forward_only: bool,
     trace: str | None,
@@ -101,6 +109,7 @@ def command(
         times=Times(**amounts),
         transfer_s=_number("--transfer", transfer),
         max_activations=limit,
+        effort_s=effort,
         time_limit_s=time_limit,
         attention_share=_share("--attention-share", attention_share),
     )

@@ -23,7 +23,7 @@ from shardc.schedule.tasks import Need, Schedule, TaskGraph
 from shardc.schedule.times import Times, durations
 from shardc.schedule.work import Work
 
-ORDER_S = 10.0  # to search for an order
+ORDER_EFFORT_S = 10.0  # of counted work, to search for an order
 
 
 class Copies(NamedTuple):
@@ -190,4 +190,4 @@ def _costs(times: Sequence[Times], held: tuple[int, ...]) -> Costs:
         fmean(each.backward_s for each in times),
         fmean(each.weight_s for each in times),
     )
-    return Costs(mean, time_limit_s=ORDER_S, most_held=held, barrier=True)
+    return Costs(mean, effort_s=ORDER_EFFORT_S, most_held=held, barrier=True)

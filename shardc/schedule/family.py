@@ -35,7 +35,8 @@ class Costs:
         times: of a group's whole share.
         transfer_s: of a value sent to another group.
         max_activations: per device group, in microbatches of its full share; None: no limit.
-        time_limit_s: for a family that searches.
+        effort_s: counted work of a family that searches, as in `shortest_order`.
+        time_limit_s: for a family that searches, by the clock.
         attention_share: part of a microbatch's time that grows with the square of its length; later
             slices then get fewer tokens.
         most_held: per stage, the microbatches whose activations it may hold (respected by the
@@ -46,6 +47,7 @@ class Costs:
     times: Times = field(default_factory=Times)
     transfer_s: Amount = 0
     max_activations: Amount | None = None
+    effort_s: float = 30.0
     time_limit_s: float = 60.0
     attention_share: Amount = 0
     most_held: tuple[int, ...] = ()

@@ -66,7 +66,7 @@ class Optimal(ScheduleFamily):
         for number, (_, _, known) in enumerate(tried):
             if number and _length(best, costs)[0] == best.lower_bound:
                 break
-            improved = _improved(known, costs, left_s / len(tried))
+            improved = _improved(known, costs, left_s, len(tried))
             if not number or _length(improved, costs) < _length(best, costs):
                 best = improved
         return best
@@ -199,8 +199,13 @@ def _length(planned: Planned, costs: Costs) -> Length:
     return (makespan, span) if costs.barrier else (span, makespan)
 
 
-def _improved(planned: Planned, costs: Costs, time_limit_s: float) -> Planned:
-    """`planned` or a shorter order, with a lower bound."""
+def _improved(planned: Planned, costs: Costs, left_s: float, shared_by: int = 1) -> Planned:
+    """`planned` or a shorter order, with a lower bound.
+
+    Args:
+        left_s: of the time limit, by the clock.
+        shared_by: the searches that share effort and time.
+    """
     graph, work = planned.graph, planned.work
     tasks = list(graph.tasks)
     index = {task: i for i, task in enumerate(tasks)}
@@ -240,7 +245,12 @@ def _improved(planned: Planned, costs: Costs, time_limit_s: float) -> Planned:
     result = simulate(planned.schedule, graph, duration, costs.transfer_s)
     known = {t.action: t.start_s for t in result.timeline}
     starts = [int(scaled(known[task], scale)) for task in tasks]
-    solution = shortest_order(problem, starts, time_limit_s=time_limit_s)
+    solution = shortest_order(
+        problem,
+        starts,
+        effort_s=costs.effort_s / shared_by,
+        time_limit_s=left_s / shared_by,
+    )
     lanes: list[list[tuple[int, int, Task]]] = [[] for _ in range(graph.num_groups)]
     for i, task in enumerate(tasks):
         lanes[graph.group(task)].append((solution.starts[i], i, task))

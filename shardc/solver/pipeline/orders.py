@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from shardc.solver.interrupt import solve_interruptibly
 
+COUNTED_PER_S = 0.5  # CP-SAT's deterministic time in a second of two free cores
+
 
 @dataclass(frozen=True)
 class OrderProblem:
@@ -64,15 +66,23 @@ def busiest(problem: OrderProblem) -> int:
 
 
 def shortest_order(
-    problem: OrderProblem, known: Sequence[int], *, time_limit_s: float, seed: int = 0
+    problem: OrderProblem,
+    known: Sequence[int],
+    *,
+    effort_s: float,
+    time_limit_s: float,
+    seed: int = 0,
 ) -> OrderSolution:
-    """The order with the shortest span found in time, and a lower bound.
+    """The order with the shortest span found, and a lower bound.
 
     Args:
         known: starts of a valid order.
+        effort_s: the work of the search, counted: about its seconds on two free cores. The same
+            effort gives the same order on any machine that has the time.
+        time_limit_s: by the clock.
     """
     bound, best = busiest(problem), span_of(problem, known)
-    if best <= bound or time_limit_s <= 0:
+    if best <= bound or min(effort_s, time_limit_s) <= 0:
         return OrderSolution(tuple(known), best, min(bound, best))
     from ortools.sat.python import cp_model
 
@@ -113,7 +123,9 @@ def shortest_order(
         model.add_hint(variable, value)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.max_deterministic_time = effort_s * COUNTED_PER_S
     solver.parameters.num_workers = 2
+    solver.parameters.interleave_search = True  # workers in turns: the same on a busy machine
     solver.parameters.random_seed = seed
     status = solve_interruptibly(solver, model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):

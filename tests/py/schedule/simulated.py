@@ -50,7 +50,7 @@ def run(
 ) -> Simulated:
     """A step without P and U, checked within `limit`; each is made once for all tests."""
     times = times or Times()
-    costs = Costs(times, transfer, limit, time_limit_s)
+    costs = Costs(times, transfer, limit, time_limit_s=time_limit_s)
     base = Work(p, m, prologue=False, update_rounds=0, weight_share=weight_share)
     planned = plan_schedule(name, base, costs, chunks, slices)
     bound = None if limit is None else [limit] * p

@@ -219,6 +219,14 @@ def test_optimal_is_at_or_below_the_papers_own_search(number: int) -> None:
         assert round(float(found.result.span_bubble_ratio), 4) <= float(rate)
 
 
+def test_the_same_effort_finds_the_same_order() -> None:
+    """The search ends by counted work, not by the clock, and its threads take turns."""
+    costs = Costs(Times(10, 17, 5), 3, 3, effort_s=0.2)
+    one, other = (built_in()["optimal"].plan(Work(4, 6), costs, 1) for _ in range(2))
+    assert one == other
+    assert one.lower_bound is not None and one.lower_bound > 192  # what is known without a search
+
+
 def test_no_order_holds_less_than_one_microbatch() -> None:
     with pytest.raises(InfeasibleError) as caught:
         run("optimal", 2, 2, limit=Fr(1, 4))
