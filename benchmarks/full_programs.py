@@ -1,11 +1,12 @@
 """Plan public programs at their full sizes for a large cluster and write docs/full_programs.md.
 
     python benchmarks/full_programs.py DIR [--pattern '*.full.mlir*'] [--cluster h100-64]
-        [--time-limit S] [--timeout 1800] [--results FILE] [-o FILE]
+        [--time-limit S] [--timeout 1800] [--plans DIR] [--results FILE] [-o FILE]
 
 Every file of DIR (plain or gzipped) that the pattern names is planned by `shardc plan`, a process
 of its own, with its own choice of stages, microbatches and mesh; none of the devices is needed. The
-rows of other programs stay, with their dates. Times are those of the whole command, by the clock
+rows of other programs stay, with their dates; `--plans docs/gallery/plans` keeps the plans for
+`tools/write_gallery.py`. Times are those of the whole command, by the clock
 and of the processor: on a busy machine the second is what says something.
 """
 
@@ -27,10 +28,13 @@ DOES_NOT_FIT = 3  # exit code of the command
 Result = dict[str, Any]
 
 
-def plan(path: Path, cluster: str, time_limit_s: float | None, timeout_s: float) -> Result:
-    """One row: what planning one file took, and what came of it."""
+def plan(
+    path: Path, cluster: str, time_limit_s: float | None, timeout_s: float, kept: Path
+) -> Result:
+    """One row: what planning one file took, and what came of it; the plan goes to `kept`."""
     command = [sys.executable, "-c", "from shardc.cli import main; raise SystemExit(main())"]
     command += ["plan", str(path), "--cluster", cluster, "--no-cache", "--format", "json"]
+    command += ["-o", str(kept)]
     if time_limit_s is not None:
         command += ["--time-limit", f"{time_limit_s:g}"]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -129,6 +133,7 @@ def main() -> int:
     parser.add_argument("--cluster", default="h100-64")
     parser.add_argument("--time-limit", type=float, help="of one planning, seconds")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one command")
+    parser.add_argument("--plans", type=Path, help="keep the plans here, compressed")
     results = ROOT / "benchmarks" / "results" / "full_programs.json"
     parser.add_argument("--results", type=Path, default=results)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs" / "full_programs.md")
@@ -140,7 +145,11 @@ def main() -> int:
             file = Path(scratch) / path.name.removesuffix(".gz")
             data = path.read_bytes()
             file.write_bytes(gzip.decompress(data) if path.suffix == ".gz" else data)
-            row = plan(file, options.cluster, options.time_limit, options.timeout)
+            kept = file.with_suffix(".json")
+            row = plan(file, options.cluster, options.time_limit, options.timeout, kept)
+            if options.plans is not None and row["outcome"] == "planned":
+                packed = gzip.compress(kept.read_bytes(), mtime=0)
+                (options.plans / f"{kept.name}.gz").write_bytes(packed)
             failed |= row["outcome"].startswith("FAILS")
             print(json.dumps({k: v for k, v in row.items() if k != "notes"}), flush=True)
             rows = [each for each in _known(options.results) if each["program"] != row["program"]]
