@@ -180,6 +180,7 @@ class Compiled(PlacedSignature, Told):
             call = jax.jit(lambda x: x, donate_argnums=0).lower(aval).compile()
             self._weaken[index] = call
         weak: jax.Array = call(value)
+        self.interpreter.passed_on(value, weak)
         return weak
 
     @functools.cached_property

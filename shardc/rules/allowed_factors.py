@@ -16,7 +16,7 @@ from shardc.ir.constants import is_zero
 from shardc.ir.user_shardings import CONSTRAINT
 from shardc.rules import convolutions, libraries
 from shardc.rules.op_rule import OpRule
-from shardc.rules.reducers import splits_into_partial_results, sums_numbers
+from shardc.rules.reducers import splits_into_partial_results, start_may_repeat, sums_numbers
 
 BARRIER = "stablehlo.optimization_barrier"  # forwards each operand
 
@@ -219,7 +219,12 @@ def indexed_factors(op: ir.Operation, rule: OpRule) -> tuple[bool, ...]:
 
 
 def splittable_factors(op: ir.Operation, rule: OpRule) -> tuple[bool, ...]:
-    """`allowed_factors` or `indexed_factors`: what device axes may split."""
+    """`allowed_factors` or `indexed_factors`: what device axes may split.
+
+    Nothing of a reduction that must count its initial value once: no all-to-all precedes it then.
+    """
+    if op.name == "stablehlo.reduce" and not start_may_repeat(op):
+        return (False,) * len(rule.sizes)
     allowed, indexed = allowed_factors(op, rule), indexed_factors(op, rule)
     if True not in indexed:
         return allowed

@@ -7,6 +7,12 @@ from shardc.ir.constants import is_zero, splat
 # Reducers for which every device may start from the initial value.
 IDEMPOTENT = {"maximum", "minimum", "and", "or"}
 
+# A reducer made of these alone gives elements that it was given, whatever it compares.
+_CHOOSING = {
+    f"stablehlo.{name}"
+    for name in "and compare constant maximum minimum not or return select".split()
+}
+
 
 def reducer(op: ir.Operation) -> str | None:
     """`add` if the op's last region is just `return add(%lhs, %rhs)`; None for any other region."""
@@ -45,3 +51,18 @@ def splits_into_partial_results(op: ir.Operation) -> bool:
     return (sums_numbers(op) and is_zero(op.operands[1])) or (
         name == "multiply" and splat(op.operands[1]) == 1
     )
+
+
+def start_may_repeat(op: ir.Operation) -> bool:
+    """Whether the initial value may count more than once: it is neutral, or the reducer chooses.
+
+    XLA reduces a concatenation piece by piece, each from the initial value. A program that
+    concatenates gets that from `jax.jit`, too; a plan must not add concatenations, such as an
+    all-to-all on CPUs.
+    """
+    name, start = reducer(op), op.operands[len(op.operands) // 2]
+    if name in ("add", "xor"):
+        return is_zero(start)
+    if name == "multiply":
+        return splat(start) == 1
+    return all(each.name in _CHOOSING for each in op.regions[-1].blocks[0].operations)

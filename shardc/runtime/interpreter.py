@@ -124,6 +124,7 @@ class Interpreter:
         self._donated_once = DonatedOnce(
             [each for each in executable.arguments if each.piece is None]
         )
+        self.passed_on = self._donated_once.passed_on
         self._turn = threading.Lock()
         self.last_trace = Trace()
         self.unreturned_results: list[jax.Array] | None = None
@@ -195,7 +196,7 @@ class Interpreter:
                 results = self._stacks.put_together(self._finish(env, arguments))
                 self._delete_donated(arguments)
                 self._stacks.delete_donated(given)
-                self._donated_once.returned(given, results)
+                self._donated_once.returned(results)
             except BaseException as error:
                 error.add_note("shardc: the updates had begun: donated arguments may be gone")
                 raise

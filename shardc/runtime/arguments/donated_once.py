@@ -1,12 +1,16 @@
 """Refuses a donated buffer that is passed twice, without waiting for the results of a step."""
 
+import collections
+import itertools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
 
 from shardc.errors import InputError
+
+REMEMBERED_CALLS = 4  # a program may alternate between states
 
 
 class UserArgument(Protocol):
@@ -30,10 +34,16 @@ def check_donated_once(arguments: Sequence[UserArgument], values: Sequence[Any])
             _check(arguments, first, i, _buffers(value))
 
 
-class _Known(NamedTuple):
-    array: weakref.ref[jax.Array]
-    since: int
-    is_result: bool
+class _Call(NamedTuple):
+    """An earlier step.
+
+    Attributes:
+        given: its arrays that no remembered step had returned.
+        results: of the step.
+    """
+
+    given: list[weakref.ref[jax.Array]]
+    results: list[weakref.ref[jax.Array]]
 
 
 class DonatedOnce:
@@ -42,73 +52,92 @@ class DonatedOnce:
     Reading an array's address waits for the array, and a step is called before the last one is
     done. So it is read only where two arrays may share a buffer. Two results of steps do not, nor
     do a result and an array that was an argument before the result was made; arrays whose pieces
-    differ in type do not either.
+    differ in type do not either. Of steps longer ago than the last few nothing is known.
     """
 
     def __init__(self, arguments: Sequence[UserArgument]) -> None:
         self._arguments = tuple(arguments)
-        self._is_needed = any(argument.donated for argument in arguments)
-        self._known: dict[int, _Known] = {}  # by id, of arrays that still live
-        self._steps = 0
+        self._donated = [i for i, argument in enumerate(arguments) if argument.donated]
+        self._calls: collections.deque[_Call] = collections.deque(maxlen=REMEMBERED_CALLS)
+        self._given: list[weakref.ref[jax.Array]] = []  # of the step that is about to run
+        self._types: dict[int, tuple[jax.sharding.Sharding, Any]] = {}  # of arguments
 
     def check(self, values: Sequence[Any]) -> None:
         """Before a step.
 
+        Args:
+            values: one per argument, with its shape and element type.
         Raises:
             InputError: SHARDC-264, a donated array is passed twice.
         """
-        if not self._is_needed:
+        if not self._donated:
             return
-        arrays = {i: value for i, value in enumerate(values) if isinstance(value, jax.Array)}
-        first: dict[Any, int] = {}
-        if len(set(map(id, arrays.values()))) < len(arrays):
-            for i, value in arrays.items():
-                _check(self._arguments, first, i, [id(value)])
-        known = {i: self._of(value) for i, value in arrays.items()}
-        donated = [i for i in arrays if self._arguments[i].donated]
-        oldest = self._steps
-        for i in donated:
-            found = known[i]
-            oldest = min(oldest, found.since if found is not None and found.is_result else -1)
-        doubtful = {i for i, found in known.items() if not self._has_its_own(found, i, oldest)}
-        if not doubtful:
-            return
+        ids = list(map(id, values))
+        if len(set(ids)) < len(ids):
+            first: dict[Any, int] = {}
+            for i, value in enumerate(values):
+                if isinstance(value, jax.Array):
+                    _check(self._arguments, first, i, [id(value)])
+        results, older = self._known({ids[i] for i in self._donated})
+        others = [i for i, each in enumerate(ids) if each not in results]
+        new = [i for i in others if ids[i] not in older and isinstance(values[i], jax.Array)]
+        self._given = [weakref.ref(values[i]) for i in new]
+        self._given += [weakref.ref(values[i]) for i in others if ids[i] in older]
         alike: dict[Any, list[int]] = {}
-        for i in sorted(doubtful | set(donated)):
-            alike.setdefault(_type(arrays[i]), []).append(i)
+        for i in new:
+            alike.setdefault(_type(values[i]), []).append(i)
+        is_any_donated = any(self._arguments[i].donated for i in new)
+        with_them = range(len(values)) if is_any_donated else self._donated if new else ()
+        for i in with_them:
+            is_known = ids[i] in results or ids[i] in older
+            if is_known and (key := self._type_of(i, values[i])) in alike:
+                alike[key].append(i)
         for group in alike.values():
             first = {}
-            if len(group) > 1 and not doubtful.isdisjoint(group):
-                for i in group:
-                    _check(self._arguments, first, i, _buffers(arrays[i]))
+            for i in sorted(group) if len(group) > 1 else ():
+                _check(self._arguments, first, i, _buffers(values[i]))
 
-    def returned(self, values: Sequence[Any], results: Sequence[jax.Array]) -> None:
-        """After a step that took `values`."""
-        if not self._is_needed:
-            return
-        self._steps += 1
-        self._known = dict(self._living())
-        for value in values:
-            if isinstance(value, jax.Array) and self._of(value) is None:
-                self._known[id(value)] = _Known(weakref.ref(value), self._steps, False)
-        for result in results:
-            self._known[id(result)] = _Known(weakref.ref(result), self._steps, True)
+    def returned(self, results: Sequence[jax.Array]) -> None:
+        """After the step for which `check` was called last."""
+        if self._donated:
+            self._calls.append(_Call(self._given, list(map(weakref.ref, results))))
+            self._given = []
 
-    def _has_its_own(self, known: _Known | None, i: int, oldest: int) -> bool:
-        """Whether no donated array but the argument itself may have its buffer."""
-        if known is None or (self._arguments[i].donated and not known.is_result):
-            return False
-        return oldest >= 0 and (known.is_result or known.since <= oldest)
+    def passed_on(self, result: jax.Array, other: jax.Array) -> None:
+        """`other`, which the user gets instead of a result, has taken over its buffer."""
+        for call in reversed(tuple(self._calls)):
+            if any(ref() is result for ref in call.results):
+                call.results.append(weakref.ref(other))
+                return
 
-    def _of(self, value: jax.Array) -> _Known | None:
-        known = self._known.get(id(value))
-        return known if known is not None and known.array() is value else None
+    def _known(self, donated: set[int]) -> tuple[set[int], set[int]]:
+        """The ids of results of steps, and of arguments older than each of `donated` that is one.
 
-    def _living(self) -> Iterator[tuple[int, _Known]]:
-        for key, known in self._known.items():
-            array = known.array()
-            if array is not None and not array.is_deleted():
-                yield key, known
+        Ids are of arrays that live: whoever calls this holds those that it asks about.
+        """
+        results: set[int] = set()
+        oldest = len(self._calls)
+        for at in reversed(range(len(self._calls))):
+            if donated:
+                own = _living(self._calls[at].results)
+                results |= own
+                oldest = oldest if donated.isdisjoint(own) else at
+                donated = donated - own
+        if not results:
+            return results, set()
+        given = [ref for call in itertools.islice(self._calls, oldest + 1) for ref in call.given]
+        return results, _living(given)
+
+    def _type_of(self, i: int, value: jax.Array) -> Any:
+        place = value.sharding
+        known = self._types.get(i)
+        if known is None or known[0] is not place:
+            known = self._types[i] = place, _type(value)
+        return known[1]
+
+
+def _living(refs: Sequence[weakref.ref[jax.Array]]) -> set[int]:
+    return {id(array) for ref in refs if (array := ref()) is not None}
 
 
 def _check(

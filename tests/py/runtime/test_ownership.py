@@ -2,7 +2,8 @@
 
 import threading
 import time
-from typing import NamedTuple
+from random import Random
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -161,7 +162,7 @@ def test_a_view_of_what_a_step_returned_is_not_donated_with_it(name):
     given = [jnp.full((4,), float(i)) for i in range(3)]
     donated.check(given)
     results = [jnp.ones(4), jnp.zeros(4)]
-    donated.returned(given, results)
+    donated.returned(results)
     donated.check([*results, given[2]])
     with pytest.raises(InputError, match="SHARDC-264"):
         donated.check(ALIASES[name](*results, given[2]))
@@ -172,9 +173,68 @@ def test_no_address_is_read_of_results_and_of_what_is_older_or_has_another_type(
     state, teacher = jnp.ones(4), jnp.ones(4)
     for _ in range(2):
         donated.check([state, teacher, jnp.ones(8)])
-        donated.returned([state, teacher, jnp.ones(8)], [state := jnp.ones(4)])
+        donated.returned([state := jnp.ones(4)])
     monkeypatch.setattr(donated_once, "_buffers", None)
     donated.check([state, teacher, jnp.ones(8)])
     donated.check([state, teacher, np.ones(4)])
     with pytest.raises(TypeError):
         donated.check([state, teacher, jnp.ones(4)])
+
+
+def refused(check, *given):
+    try:
+        check(*given)
+    except InputError:
+        return True
+    return False
+
+
+def test_a_view_that_a_step_in_between_took_is_not_donated_with_what_it_is_a_view_of():
+    donated = DonatedOnce([Given("a", True), Given("t", False)])
+    donated.check([jnp.ones(4), jnp.ones(4)])
+    donated.returned([state := jnp.ones(4)])
+    view = another_view(state)
+    donated.check([jnp.ones(4), view])
+    donated.returned([jnp.ones(4)])
+    with pytest.raises(InputError, match="SHARDC-264"):
+        donated.check([state, view])
+
+
+def test_of_a_known_state_only_what_is_new_is_looked_at(monkeypatch):
+    """A new array of another type does not make the rest of the state new."""
+    looked: list[Any] = []
+    monkeypatch.setattr(donated_once, "_buffers", lambda array: looked.append(array) or [])
+    donated = DonatedOnce([Given("a", True), Given("b", True), Given("step", True)])
+    donated.check([jnp.ones(4), jnp.zeros(4), jnp.int32(0)])
+    donated.returned(results := [jnp.ones(4), jnp.zeros(4), jnp.int32(1)])
+    looked.clear()
+    donated.check([*results[:2], other := jnp.int32(1)])
+    assert not looked
+    donated.passed_on(results[2], other)
+    monkeypatch.setattr(donated_once, "_type", None)
+    donated.check([*results[:2], other])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_known_of_earlier_steps_never_hides_an_alias(seed):
+    """Beside the addresses of all arguments, over steps that are given results of this and of
+    earlier steps, views of them, and arrays that were arguments before, in any place."""
+    random = Random(seed)
+    arguments = [Given("a", True), Given("b", seed % 2 == 0), Given("t", False), Given("x", False)]
+    donated = DonatedOnce(arguments)
+    pool = [jnp.full((2,), float(i)) for i in range(4)]
+    last, outcomes = pool[:2], set()
+    for step in range(40):
+        usual = [*last, pool[3], jnp.ones(2)]
+        values = [
+            each if random.random() < 0.7 else random.choice([*usual, *pool]) for each in usual
+        ]
+        values = [another_view(each) if random.random() < 0.1 else each for each in values]
+        wanted = refused(check_donated_once, arguments, values)
+        assert refused(donated.check, values) == wanted, (step, outcomes)
+        outcomes.add(wanted)
+        if not wanted:
+            last = [jnp.full((2,), float(step)), jnp.zeros(2)]
+            donated.returned(last)
+            pool = [*pool, *last, *values][-12:] if random.random() < 0.7 else pool
+    assert outcomes == {True, False}
