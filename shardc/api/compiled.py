@@ -21,6 +21,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.runtime.context_mesh import no_context_mesh
 from shardc.runtime.interpreter import Interpreter
+from shardc.runtime.interrupts import deferred_interrupt
 from shardc.runtime.nan_checks import NotFiniteError
 from shardc.runtime.processes.arrays import is_here
 from shardc.runtime.processes.job import is_several
@@ -62,7 +63,7 @@ class Compiled(PlacedSignature, Told):
         self._run_next: Callable[..., list[Any]] | None = None  # replaces the interpreter once
         self._weaken: dict[int, jax.stages.Compiled] = {}
         self._host_calls = [(imported.host_calls[index], taken) for index, taken in host_calls]
-        self._unheard: list[jax.Array] | None = None  # flat results while callbacks run
+        self._unheard: list[jax.Array] | None = None  # flat results that the user has not got yet
         self._told: tuple[list[jax.Array], Any] | None = None  # these, and the pytree made of them
         self.maker_of: Callable[[str, str], str | None] = lambda program, value: None
         self.program = program
@@ -121,12 +122,15 @@ class Compiled(PlacedSignature, Told):
                 raise FloatingPointError(
                     f"{error}, made by {made}" if made else str(error)
                 ) from None
-            if self._host_calls:
-                self._unheard = results
-                for callback, taken in self._host_calls:
-                    callback(*(np.asarray(results[i]) for i in taken))
-                self._unheard = None
-            return self._results(results)
+            self._unheard = results
+            self.interpreter.unreturned_results = None
+            for callback, taken in self._host_calls:
+                callback(*(np.asarray(results[i]) for i in taken))
+            with deferred_interrupt():
+                told = self._results(list(results))
+                self._told = results, told
+            self._unheard = self._told = None
+            return told
 
     def check_next_step(self, device: jax.Device, memory_bytes: int) -> None:
         """Compares the next step with the same step on `device`, which has this much memory.

@@ -62,7 +62,7 @@ class Interpreter:
         argument_shardings: the expected sharding of each flat argument (None: no program reads it);
             an array with this sharding is used without a copy.
         last_trace: of the last step, (action, host time in ns) in order of dispatch.
-        unreturned_results: see above; None after a step that returned.
+        unreturned_results: see above; the caller of a step sets None once it keeps the results.
     """
 
     def __init__(self, executable: Executable, programs: Sequence[Program]) -> None:
@@ -200,11 +200,10 @@ class Interpreter:
             except BaseException as error:
                 error.add_note("shardc: the updates had begun: donated arguments may be gone")
                 raise
-            # Until the caller has them: an interrupt or a NaN must not lose the new state.
+            # An interrupt or a NaN must not lose the new state on its way to the user.
             self.unreturned_results = results
             if found is not None:
                 raise found
-        self.unreturned_results = None
         return results
 
     def _finish(self, env: Environment, arguments: Sequence[Any]) -> list[jax.Array]:

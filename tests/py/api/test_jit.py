@@ -1,6 +1,8 @@
 """`shardc.jit` is called and behaves as `jax.jit`, whatever arguments it is given."""
 
 import functools
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -406,6 +408,25 @@ def test_an_error_in_a_callback_loses_nothing() -> None:
     with pytest.raises(RuntimeError, match="enough at 0"):
         compiled(x)
     assert np.asarray(compiled.unreturned_results).tolist() == [1, 1, 1, 1]
+
+
+def test_an_interrupt_on_the_way_back_to_the_user_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = sharded(lambda count: count + 1, donate_argnums=0).lower(0).compile()
+    as_weak = compiled._as_weak
+
+    def interrupted(index: int, value: jax.Array) -> jax.Array:
+        os.kill(os.getpid(), signal.SIGINT)
+        return as_weak(index, value)
+
+    monkeypatch.setattr(compiled, "_as_weak", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(0)
+    assert compiled.unreturned_results == 1
+    monkeypatch.undo()
+    assert compiled(1) == 2
+    assert compiled.unreturned_results is None
 
 
 def test_a_print_inside_a_loop_is_left_out_and_said_so() -> None:
