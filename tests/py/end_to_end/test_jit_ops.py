@@ -202,6 +202,17 @@ def test_axes_of_one_device(mesh: tuple[int, ...]) -> None:
     check(lambda x: jnp.tanh(x @ x.T), X, mesh=mesh)
 
 
+def test_the_start_of_a_custom_reduction_counts_once() -> None:
+    """Its operand is sorted along the other dim: an all-to-all would be in between."""
+
+    def f(x: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
+        z = jnp.tanh(x @ w)
+        reduced = lax.reduce(z, np.float32(0.5), lambda a, b: a + b + 0.1 * a * b, (0,))
+        return reduced, jnp.sort(z, 1)
+
+    check(f, normal(16, 8), normal(8, 8), mesh=(8,))
+
+
 def test_64_bits() -> None:
     with jax.enable_x64(True):
         check(
