@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from shardc.cluster import Cluster
+from shardc.cost.submeshes import mesh_of, place
+from shardc.errors import ClusterError
 from shardc.plan.layout import Mesh
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.proposal import Key
@@ -44,4 +47,16 @@ class FoundStages:
         return tuple(
             held if self.prices.makes_again(size, count, held, first, last, self.only) else 0
             for held, (first, last, size) in zip(self._held, self.pipeline.stages, strict=True)
+        )
+
+    def meshes(self, cluster: Cluster, axes: tuple[str, ...]) -> tuple[Mesh, ...] | None:
+        """The devices of each stage; None if the stages cannot be placed on the nodes."""
+        sizes = [size for *_, size in self.pipeline.stages]
+        try:
+            firsts = place(cluster, sizes)
+        except ClusterError:
+            return None
+        return tuple(
+            mesh_of(view.shape, range(device, device + size), axes)
+            for size, device, view in zip(sizes, firsts, self.views, strict=True)
         )

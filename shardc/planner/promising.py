@@ -43,12 +43,6 @@ class Promising:
     search: ShapeSearch
     across: Sequence[Proposal] = ()
 
-    @property
-    def lacks_whole(self) -> bool:
-        """Whether the budget ran out before a single stage was priced."""
-        single = (each.key.num_stages == 1 for each in self.search.estimated())
-        return self.search.exhausted and not any(single)
-
 
 def microbatch_counts(
     module: Module, splits: Splits, loop_cuts: tuple[int, ...], cluster: Cluster

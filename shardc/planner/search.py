@@ -130,8 +130,7 @@ class Planner:
             if self.promising is not None:
                 self._plan_best(self.promising)
             self._plan_each(direct or [])
-            unseen = self.promising is not None and self.promising.lacks_whole
-            if (unseen or self.tried.best is None) and self.options.stages in (1, "auto"):
+            if self.tried.best is None and self.options.stages in (1, "auto"):
                 self._plan_whole(views)
             elif not self.tried.has_any:
                 self._plan_each(self._even(self._first_count()))

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from shardc.cluster import Cluster
-from shardc.cost.submeshes import mesh_of, place
-from shardc.errors import ClusterError
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
@@ -71,13 +69,8 @@ class ShapeSearch:
     def run(self) -> list[Found]:
         """The shapes found, fastest first; none if nothing fits."""
         keys = list(self._keys())
-        if not keys:
+        if not keys or not self._open_first(keys):
             return []
-        near = sorted(keys, key=lambda key: abs(key.size - self.cluster.num_devices_per_node))
-        usual = next((key for key in near if self.prices.has(self._first(key))), None)
-        if usual is None:
-            return []
-        self.prices.open_size(usual.size, self._first(usual))
         queue = [_entry(self._least_s(key), number, key, 0) for number, key in enumerate(keys)]
         heapq.heapify(queue)
         found: list[Found] = []
@@ -126,6 +119,17 @@ class ShapeSearch:
         found = found or unsure
         found += self._unequal(found[:2])
         return sorted(found, key=lambda each: each.pipeline.step_time_s)
+
+    def _open_first(self, keys: Sequence[Key]) -> bool:
+        """Prices the layers as one stage on all devices, and on submeshes like a node, whatever the
+        budget; whether any shape can be priced."""
+        near = sorted(keys, key=lambda key: abs(key.size - self.cluster.num_devices_per_node))
+        whole = [key for key in near if key.num_stages == 1]
+        for some in (whole, near):
+            first = next((key for key in some if self.prices.has(self._first(key))), None)
+            if first is not None and not self.prices.is_open(first.size):
+                self.prices.open_size(first.size, self._first(first))
+        return bool(self.prices.open_sizes())
 
     def _first(self, key: Key) -> int:
         """The number of microbatches at which layers are first priced on a view."""
@@ -322,19 +326,13 @@ class ShapeSearch:
         """The shape in the compiler's form; None if its stages do not begin at layers, or cannot
         be placed on the nodes."""
         found = self._stages(each)
-        stages = found.pipeline.stages
-        try:
-            firsts = place(self.cluster, [size for _, _, size in stages])
-        except ClusterError:
+        meshes = found.meshes(self.cluster, self.options.mesh_axes)
+        if meshes is None:
             return None
-        meshes = [
-            mesh_of(view.shape, range(device, device + size), self.options.mesh_axes)
-            for (*_, size), device, view in zip(stages, firsts, found.views, strict=True)
-        ]
         shape = PipelineShape(
             each.key.num_microbatches,
             (),
-            tuple(meshes),
+            meshes,
             each.key.schedule,
             self.options.batch_args,
             recompute=found.recompute if any(found.recompute) else (),

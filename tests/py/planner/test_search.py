@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc.cluster import Cluster, Device, Level
 from shardc.errors import RequestWarning
-from shardc.planner import shapes
 from shardc.planner.promising import MOST
 from tests.py.programs import build
 from tests.py.table import CLUSTER
@@ -62,30 +60,6 @@ def test_a_batch_of_millions_is_planned_like_any_other() -> None:
     w, x = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((8, 8), (1 << 24, 8)))
     plan = shardc.jit(step, cluster=CLUSTER).lower(w, x).plan().plan
     assert 1 <= plan.num_microbatches <= MOST
-
-
-def test_one_stage_is_planned_where_the_budget_for_prices_ends_before_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its estimate is missing, so that it may be the fastest nevertheless."""
-
-    def step(ws: list[jax.Array], x: jax.Array) -> list[jax.Array]:
-        def loss(ws: list[jax.Array]) -> jax.Array:
-            y = x
-            for w in ws:
-                y = jnp.tanh(y @ w)
-            return jnp.sum(y**2)
-
-        return jax.tree.map(lambda w, g: w - 0.1 * g, ws, jax.grad(loss)(ws))
-
-    monkeypatch.setattr(shapes, "WORK", 1)
-    levels = (Level("node", 2, 1e12, 0.0), Level("network", 2, 1e12, 0.0))
-    machine = Cluster("test", Device("test", 1 << 30, {"default": 1e12}, 1e12), levels)
-    ws = [jax.ShapeDtypeStruct((64, 64), jnp.float32)] * 4
-    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
-    plan = shardc.jit(step, cluster=machine).lower(ws, x).plan().plan
-    assert plan.account is not None
-    assert (4,) in {each.meshes[0] for each in plan.account.judged if len(each.meshes) == 1}
 
 
 @pytest.mark.parametrize(("layers", "stages"), [(8, 4), (3, 3)])

@@ -251,6 +251,15 @@ def test_where_nothing_fits_the_search_ends_with_its_budget(
     assert not asked
 
 
+def test_one_stage_is_found_whatever_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the fastest here, and the submeshes of a node alone take the whole budget."""
+    monkeypatch.setattr(shapes, "WORK", 0)
+    looked = search(MadeUp(latency_s=9.0), cluster(2, 2), [2])
+    found = looked.run()
+    assert len(found[0].pipeline.stages) == 1
+    assert looked.exhausted
+
+
 def test_microbatches_into_which_the_program_cannot_be_cut_are_left_out() -> None:
     machine, counts = cluster(1, 4), [2, 4, 8, 16, 32]
     free = search(MadeUp(), machine, counts).run()
