@@ -15,6 +15,7 @@ from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, functions, main_function
 from shardc.options import PlanOptions
 from shardc.plan.function_kind import FunctionKind
+from shardc.plan.shape import PipelineShape
 from shardc.planner.islands import IslandSearch
 from shardc.planner.layers import find_layers, layer_loops
 from shardc.planner.prices.layer_costs import LayerCosts
@@ -42,6 +43,15 @@ class Promising:
     found: list[Found]
     search: ShapeSearch
     across: Sequence[Proposal] = ()
+
+    def stretch(self, shape: PipelineShape, parts: int) -> float:
+        """How much longer a microbatch takes in equal parts, by the prices of layers in that many
+        more microbatches; 1.0 if none are known."""
+        prices, size = self.search.prices, len(shape.meshes[0].device_ids)
+        if size not in prices.open_sizes():
+            return 1.0
+        whole_s = prices.least_s(size, shape.num_microbatches)
+        return parts * prices.least_s(size, parts * shape.num_microbatches) / whole_s
 
 
 def microbatch_counts(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.cluster import Cluster
@@ -24,7 +23,6 @@ from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 from shardc.solver.pipeline.stages import Pipeline
 
-MOST_FINER = 6  # doublings of the parts of loops, to find as many layers as there are stages
 PER_ROOT = 16  # initial guess of microbatches, per square root of the number of devices
 
 
@@ -95,10 +93,13 @@ def even_proposals(
         size = max(n for n in submesh_sizes(cluster) if n * count <= cluster.num_devices)
         views = mesh_views(cluster, 0, size)
     chunks = num_chunks(schedule, options)
-    even = _even_cuts(splits, num_microbatches, schedule, count, chunks)
+    even = splits.even_stages(num_microbatches, count * chunks)
     if isinstance(even, StageRefusal):
-        return even
-    module, loop_cuts, cuts = even
+        if chunks == 1 or even.most == 1:
+            return even
+        raise _too_few_layers(even.most, schedule, count, chunks)
+    loop_cuts, cuts = even
+    module = splits.cut_at(num_microbatches, loop_cuts)
     firsts = place(cluster, [size] * count)
     proposals = []
     for view in views:
@@ -215,42 +216,21 @@ def with_schedule(
     )
     if chunks == 1:
         return replace(proposal, shape=shape)
-    even = _even_cuts(splits, shape.num_microbatches, schedule, groups, chunks)
-    assert not isinstance(even, StageRefusal), "a pipeline that was found has layers"
-    _, loop_cuts, cuts = even
+    even = splits.even_stages(shape.num_microbatches, groups * chunks)
+    if isinstance(even, StageRefusal):
+        raise _too_few_layers(even.most, schedule, groups, chunks)
+    loop_cuts, cuts = even
     cut = msgspec.structs.replace(shape, cuts=cuts, loop_cuts=loop_cuts)
     return Proposal(cut, 0.0, tuple((stage,) for stage in range(groups * chunks)))
 
 
-def _even_cuts(
-    splits: Splits, count: int, schedule: str, groups: int, chunks: int
-) -> tuple[Module, tuple[int, ...], tuple[int, ...]] | StageRefusal:
-    """A module in `count` microbatches, the cuts of its loops, and the starts of stages of even
-    work in it, `chunks` per device group.
-
-    Loops get as many parts as their share of the work asks for, and more where that leaves too few
-    layers: a small loop beside a large vocabulary.
-    """
-    stages, refusal, tried = groups * chunks, None, []
-    for finer in range(MOST_FINER):
-        module, loop_cuts = splits.in_even_parts(count, stages << finer)
-        if loop_cuts in tried:
-            continue
-        tried.append(loop_cuts)
-        positions = layer_positions(module.operation, exactly=stages)
-        if not isinstance(positions, StageRefusal):
-            return module, loop_cuts, positions[1:]
-        if refusal is None or positions.most > refusal.most:
-            refusal = positions
-    assert refusal is not None
-    if chunks == 1 or refusal.most == 1:
-        return refusal
-    layers, most = refusal.most, refusal.most // chunks
-    other = "a schedule with one stage per device group, such as 1f1b"
-    raise ScheduleError(
+def _too_few_layers(most: int, schedule: str, groups: int, chunks: int) -> ScheduleError:
+    """The refusal of a schedule with more stages than the `most` layers."""
+    fewer, other = most // chunks, "a schedule with one stage per device group, such as 1f1b"
+    return ScheduleError(
         f"'{schedule}' runs {chunks} stages on each of {groups} device groups, but the forward"
-        f" pass has {layers} layer{'s' * (layers != 1)} (matrix products and convolutions)",
-        help=f"ask for at most {most} stages, or take {other}" if most > 1 else f"take {other}",
+        f" pass has {most} layer{'s' * (most != 1)} (matrix products and convolutions)",
+        help=f"ask for at most {fewer} stages, or take {other}" if fewer > 1 else f"take {other}",
         code="SHARDC-242",
     )
 

@@ -140,7 +140,7 @@ class Planner:
                 self.tried.plan(best.proposal, *FINAL)
             if self.chooses:
                 asked = self.asked_chunks, self.asked_slices, self.limit, self.unmet, self.orders
-                self.weighed = choose_schedule(self.tried, self.splits, *asked)
+                self.weighed = choose_schedule(self.tried, self.splits, *asked, self.promising)
             poll_between()
         except KeyboardInterrupt:
             if self.tried.best is None:

@@ -9,6 +9,8 @@ import msgspec
 from shardc.analysis.batch.batch_split import batch_analysis
 from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import first_batch, first_batch_parts
+from shardc.analysis.stages.layers import layer_positions
+from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.compiler import find, find_batch, try_split
 from shardc.ir.context import Module
@@ -19,6 +21,11 @@ from shardc.ir.walk import body, main_function
 from shardc.passes.join_pieces import JoinPieces, has_joined
 from shardc.plan.shape import PipelineShape
 from shardc.planner.layers import even_loop_cuts
+
+MOST_FINER = 6  # doublings of the parts of loops, to find as many layers as there are stages
+
+type EvenStages = tuple[tuple[int, ...], tuple[int, ...]]
+"""The cuts of the loops over layers, and the positions of the stages after the first."""
 
 
 class Splits:
@@ -42,6 +49,8 @@ class Splits:
         self._made: dict[tuple[int, tuple[int, ...]], Module] = {}
         # By loop cuts: a refusal of every number of microbatches.
         self._refused: dict[tuple[int, ...], MicrobatchRefusal] = {}
+        # By numbers of microbatches and stages.
+        self._even: dict[tuple[int, int], EvenStages | StageRefusal] = {}
 
     @cached_property
     def module(self) -> Module:
@@ -115,6 +124,32 @@ class Splits:
         if isinstance(found, MicrobatchRefusal):
             return self.whole(count), ()
         return found, loop_cuts
+
+    def even_stages(self, count: int, stages: int) -> EvenStages | StageRefusal:
+        """Stages of even work in `count` microbatches, or why there are fewer.
+
+        Loops get as many parts as their share of the work asks for, and more where that leaves too
+        few layers: a small loop beside a large vocabulary.
+        """
+        if (count, stages) not in self._even:
+            self._even[count, stages] = self._find_even_stages(count, stages)
+        return self._even[count, stages]
+
+    def _find_even_stages(self, count: int, stages: int) -> EvenStages | StageRefusal:
+        refusal, tried = None, []
+        for finer in range(MOST_FINER):
+            module, loop_cuts = self.in_even_parts(count, stages << finer)
+            if loop_cuts in tried:
+                continue
+            tried.append(loop_cuts)
+            with module.context:
+                positions = layer_positions(module.operation, exactly=stages)
+            if not isinstance(positions, StageRefusal):
+                return loop_cuts, tuple(positions[1:])
+            if refusal is None or positions.most > refusal.most:
+                refusal = positions
+        assert refusal is not None
+        return refusal
 
     def shape_at(self, shape: PipelineShape, origins: Sequence[Origin]) -> PipelineShape | None:
         """The shape whose stages, except the first, begin at `origins`; None if one does not exist,

@@ -16,6 +16,7 @@ from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
 from shardc.planner.attempts import FINAL_EFFORT_S, FINAL_GAP, Attempts
 from shardc.planner.candidate import Candidate
+from shardc.planner.promising import Promising
 from shardc.planner.schedules.estimates import Estimates
 from shardc.planner.split_cache import Splits
 from shardc.schedule.family import ScheduleFamily
@@ -36,6 +37,7 @@ def choose_schedule(
     limit_bytes: int,
     unmet: list[Note],
     reorder: bool = False,
+    promising: Promising | None = None,
 ) -> tuple[JudgedSchedule, ...]:
     """Plans the best pipeline so far with the schedules that are best for it; `tried` keeps the
     best plan. With a number of `chunks`, only schedules with that many stages per group count; with
@@ -43,6 +45,8 @@ def choose_schedule(
     to `unmet` if none of these can. With `reorder` all that may be the best are planned, and then
     the best order on the placement of the best.
 
+    Args:
+        promising: the search that found it; None: none did.
     Returns:
         Every schedule considered, shortest step first: all that run, except those
         whose order takes seconds to find. () without a pipeline that trains.
@@ -50,21 +54,25 @@ def choose_schedule(
     base = tried.best
     if base is None or len(base.shape.meshes) == 1:
         return ()
-    estimates = Estimates(base, tried.cluster, splits)
+    estimates = Estimates(base, tried.cluster, splits, promising)
     if not estimates.work.backward:
         return ()
     first = base.shape.schedule, 1
     estimate_s = estimates.of(built_in()[first[0]], 1).step_time_s
     judged: dict[tuple[str, int], JudgedSchedule] = {}
-    ways = sorted(_ways(chunks, slices), key=lambda way: way[2])
+    # First those with whole stages, then with chunks, then with slices: to cut the program again is
+    # worth its time only if the schedule wins.
+    ways = sorted(_ways(chunks, slices), key=lambda way: (way[2], way[1]))
     must = first not in [(family.name, count) for family, count, _ in ways]
     for family, count, parts in ways:
         if family.searches(replace(estimates.work, chunks=count)):
             continue
         below_s = WORTH * estimate_s
-        if parts > 1:  # after the others: their analysis is worth its time if they win alone
-            others = [each.step_time_s for each in judged.values() if not each.refusal]
-            below_s = math.inf if must else WORTH * min([estimate_s, *others])
+        others = [each for each in judged.values() if not each.refusal]
+        if parts > 1:
+            below_s = math.inf if must else min([below_s, *(WORTH * e.step_time_s for e in others)])
+        elif not reorder:
+            below_s = min([below_s, *(e.step_time_s for e in others if e.chunks < count)])
         found = estimates.of(family, count, below_s, limit_bytes, parts)
         if found.peak_bytes > limit_bytes:
             found = msgspec.structs.replace(found, refusal="does not fit into memory")
@@ -80,6 +88,8 @@ def choose_schedule(
             if reorder:
                 continue
             break
+        if _is_beaten(each, tried.best, base) and not reorder:
+            continue
         planned = tried.plan(estimates.proposal(each), FINAL_GAP, FINAL_EFFORT_S)
         if isinstance(planned, Candidate):
             judged[each.name, each.chunks] = _planned(planned)
@@ -113,6 +123,14 @@ def _most_promising(ranked: list[JudgedSchedule]) -> list[JudgedSchedule]:
     able = [each for each in ranked if not each.refusal]
     shortest = sorted({_rounded(each.step_time_s) for each in able})[:MOST_PLANNED]
     return [each for each in able if _rounded(each.step_time_s) in shortest][:MOST_TIED]
+
+
+def _is_beaten(each: JudgedSchedule, best: Candidate | None, base: Candidate) -> bool:
+    """Whether a schedule with a shorter estimate turned out to win with stages that are cut in
+    another way: estimates of one pipeline err alike, and other stages take long to plan."""
+    if best is None or best is base:
+        return False
+    return (each.chunks, each.slices) != (best.shape.num_chunks, best.shape.num_slices)
 
 
 def _near(ranked: list[JudgedSchedule]) -> list[JudgedSchedule]:

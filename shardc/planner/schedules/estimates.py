@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import msgspec
 
-from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.compiler import outline_shape, work_of
@@ -13,13 +12,15 @@ from shardc.cost.model import CostModel
 from shardc.options import PlanOptions
 from shardc.plan.predicted import JudgedSchedule
 from shardc.planner.candidate import Candidate
+from shardc.planner.promising import Promising
 from shardc.planner.proposal import Proposal, with_schedule
 from shardc.planner.schedules.cuts import Cut, cut_of, no_slices
 from shardc.planner.split_cache import Splits
 from shardc.planner.step_time import stage_times
+from shardc.schedule.check import peaks
 from shardc.schedule.family import ScheduleFamily
 from shardc.schedule.registry import schedule_named
-from shardc.schedule.simulate import simulate
+from shardc.schedule.simulate import lengths
 from shardc.schedule.tasks import (
     BACKWARD,
     FORWARD,
@@ -45,13 +46,24 @@ class Estimates:
     The stages of a schedule are cut as they would run, which gives their FLOPs, stashes and
     transfers. A FLOP takes as long as in the planned programs of the same device group, a stashed
     byte takes as much memory as there, and the host the same time per program.
+
+    Args:
+        promising: the search that found the pipeline; None: slices are taken to last together as
+            long as a microbatch.
     """
 
-    def __init__(self, base: Candidate, cluster: Cluster, splits: Splits) -> None:
+    def __init__(
+        self,
+        base: Candidate,
+        cluster: Cluster,
+        splits: Splits,
+        promising: Promising | None = None,
+    ) -> None:
         shape = base.shape
         assert shape.num_chunks == 1, "one stage per device group"
         self._base, self._splits = base, splits
         self._model = CostModel(cluster)
+        self._promising = promising
         self._action_s = cluster.device.timing.action_s
         self.work = work_of(base.module, shape)
         self._cuts: dict[int, Cut | str] = {1: cut_of(base.module, self._model)}
@@ -59,6 +71,7 @@ class Estimates:
             stage_times(report, mesh, self.work, self._model)
             for report, mesh in zip(base.reports, shape.meshes, strict=True)
         ]
+        self._sent: dict[tuple[int, int, int], float] = {}
         self._whole: dict[int, str] = {}  # slices -> why there are none
         self._held = schedule_named(shape.schedule).in_flight(self.work)
 
@@ -151,25 +164,30 @@ class Estimates:
         schedule = family.generate(work)
         graph = family.graph(work, schedule)
         seconds = self._seconds(cut, graph, work)
-        result = simulate(
+
+        def send_s(need: Need) -> float:
+            kind = FORWARD if need.task.kind == FORWARD else WHOLE_BACKWARD
+            num_bytes = cut.sent.get((need.task.stage, kind), 0) // work.slices
+            return self._send_s(num_bytes, need.source, need.target)
+
+        buffered = self._with_bytes(cut, graph, work.slices)
+        _, makespan_s = lengths(
             schedule,
-            self._with_bytes(cut, graph, work.slices),
+            buffered,
             lambda task: seconds[task.place(work.num_stages), task.kind],
-            lambda need: self._send_s(cut, need, work.slices),
+            send_s,
             overlap=self._model.cluster.device.timing.transfers_overlap,
         )
-        return float(result.makespan_s), [float(most) for most in result.peak_activations], graph
+        return float(makespan_s), [float(most) for most in peaks(schedule, buffered)], graph
 
     def _chunked(self, name: str, chunks: int) -> Cut | str:
         shape = self._base.shape
         if len({len(mesh.device_ids) for mesh in shape.meshes}) > 1:
             return "device groups are of unequal size"
         stages = len(shape.meshes) * chunks
-        module, _ = self._splits.in_even_parts(shape.num_microbatches, stages)
-        with module.context:
-            positions = layer_positions(module.operation, exactly=stages)
-        if isinstance(positions, StageRefusal):
-            return f"{stages} stages are more than the {positions.most} layers"
+        even = self._splits.even_stages(shape.num_microbatches, stages)
+        if isinstance(even, StageRefusal):
+            return f"{stages} stages are more than the {even.most} layers"
         options = PlanOptions(chunks=chunks)
         proposal = with_schedule(self._base.proposal, self._splits, name, options)
         whole = msgspec.structs.replace(
@@ -185,6 +203,9 @@ class Estimates:
         """Of each stage, or second copy, and kind of task, on its device group."""
         found = {}
         chunks, split = work.chunks, work.split_backward
+        share = 1 / work.slices
+        if work.slices > 1 and self._promising is not None:
+            share *= self._promising.stretch(self._base.shape, work.slices)
         base = self._cuts[1]
         assert isinstance(base, Cut)
         for (stage, replica), group in graph.groups.items():
@@ -198,7 +219,7 @@ class Estimates:
                 whole = base.flops.get((group, FORWARD if kind == FORWARD else WHOLE_BACKWARD), 0.0)
                 flops = cut.flops.get((stage, of_kind), 0.0)
                 busy_s = max(float(known_s) - self._action_s, 0.0)
-                takes_s = (busy_s * flops / whole if whole else busy_s / chunks) / work.slices
+                takes_s = (busy_s * flops / whole if whole else busy_s / chunks) * share
                 found[place, kind] = takes_s + self._action_s if takes_s else 0.0
             found[place, WHOLE_BACKWARD] = found[place, BACKWARD] + found[place, WEIGHT]
             found[place, PROLOGUE] = 0.0 if replica else float(times.prologue_s) / chunks
@@ -239,11 +260,13 @@ class Estimates:
         )
         return replace(graph, buffers=buffers)
 
-    def _send_s(self, cut: Cut, need: Need, slices: int) -> float:
-        kind = FORWARD if need.task.kind == FORWARD else WHOLE_BACKWARD
-        sent = cut.sent.get((need.task.stage, kind), 0)
-        meshes = self._base.shape.meshes
-        return self._model.transfer_s(meshes[need.source], meshes[need.target], sent // slices)
+    def _send_s(self, num_bytes: int, source: int, target: int) -> float:
+        """Seconds to send bytes from one device group to another."""
+        key = num_bytes, source, target
+        if key not in self._sent:
+            meshes = self._base.shape.meshes
+            self._sent[key] = self._model.transfer_s(meshes[source], meshes[target], num_bytes)
+        return self._sent[key]
 
     def proposal(self, judged: JudgedSchedule) -> Proposal:
         """The pipeline with a schedule, in the compiler's form."""
