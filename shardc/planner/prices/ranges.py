@@ -24,7 +24,8 @@ def seconds_and_peaks(costs: Sequence[LayerCost], count: int, held: int) -> tupl
     """[first, last layer]: seconds of one of `count` microbatches, and peak bytes with `held` of
     them in flight."""
     memory = [c.memory for c in costs]
-    state = prefix_sums([m.state_bytes for m in memory])
+    shared = np.array([c.shared_bytes for c in costs])
+    state = prefix_sums([c.memory.state_bytes - c.shared_bytes for c in costs]) + shared[:, None]
     received = np.array([m.received_bytes for m in memory])
     stash = held * (prefix_sums([m.stash_bytes for m in memory]) + received[:, None])
     body = range_maxima([m.body_bytes for m in memory])

@@ -199,8 +199,10 @@ class StagePrices:
         if held is None:
             return False
         stages = max(self.cluster.num_devices // size, 1)
-        memory = [c.memory for c in self._all(view, count, point)]
-        state = sum(m.state_bytes for m in memory) / stages
+        costs = self._all(view, count, point)
+        memory, shared = [c.memory for c in costs], max(c.shared_bytes for c in costs)
+        own = sum(c.memory.state_bytes - c.shared_bytes for c in costs)
+        state = shared + max(own - shared, 0.0) / stages
         stash = held * sum(m.stash_bytes for m in memory) / stages
         body, update = (
             max(each)

@@ -37,6 +37,7 @@ class MadeUp:
             price of 1.0 once more.
         stash: bytes of a layer and step over all devices; a tenth of it is kept where the rest is
             made again.
+        shares: the layers all read the same state.
     """
 
     num_layers: int = 4
@@ -50,6 +51,7 @@ class MadeUp:
     refused: tuple[int, ...] = ()
     stash: float = 0.0
     slower_on: dict[tuple[int, ...], float] = field(default_factory=dict)  # by the view's shape
+    shares: bool = False
 
     @property
     def layers(self) -> Layers:
@@ -69,7 +71,8 @@ class MadeUp:
         kept, body = (0.1 * made, made) if again else (made, 0.0)
         memory = LayerMemory(self.state / size / 2**price, kept, body, 0.0)
         half_s = seconds * slower / 2
-        return LayerCost(half_s, half_s * (1 + again), 0.0, self.work_s, memory)
+        shared = self.shares * memory.state_bytes
+        return LayerCost(half_s, half_s * (1 + again), 0.0, self.work_s, memory, shared)
 
     def is_known(self, view: Mesh, count: int, point: int) -> bool:
         return (view, count, point) in self.asked
@@ -232,6 +235,14 @@ def test_of_choices_that_take_equally_long_the_smaller_one_is_priced(
     priced = costs + tie_breaker(problem) * held
     assert int(priced.argmin()) == usages.index(2)
     assert priced.max() <= 1.01 * costs.max()
+
+
+@pytest.mark.parametrize(("shares", "point"), [(True, 0), (False, 2)])
+def test_what_layers_share_is_held_once(shares: bool, point: int) -> None:
+    """Four layers hold 0.7 GB of 1 GB, or 2.8 that must be halved twice."""
+    costs = MadeUp(state=0.7 * GB, shares=shares)
+    search(costs, cluster(1, 1), [1]).run()
+    assert max(each[-1] for each in costs.asked) == point
 
 
 def test_no_shape_is_found_where_nothing_fits() -> None:
