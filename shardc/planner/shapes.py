@@ -87,11 +87,11 @@ class ShapeSearch:
             if key.num_stages == 1 and key.num_microbatches > enough.get(key.size, math.inf):
                 continue  # more microbatches only cost more
             number += 1
-            if not self.prices.is_open(key.size):
-                self._open(key)
-                if self.prices.is_open(key.size):
-                    heapq.heappush(queue, _entry(self._least_s(key), number, key, 0))
+            if not self.prices.is_open(key.size) and not self._open(key):
                 continue
+            if rounds == 0 and self._least_s(key) > least_s * (1.0 + 1e-9):
+                heapq.heappush(queue, _entry(self._least_s(key), number, key, 0))
+                continue  # its size was priced meanwhile
             may_open = self._may_ask(OPENING if found or unsure else NEED)
             if rounds == 0 and may_open:
                 self._open_prices(key)
@@ -142,14 +142,15 @@ class ShapeSearch:
         """Whether less than this share of the budget is spent."""
         return self.prices.work < share * WORK and self._spent() < max(1.0, share)
 
-    def _open(self, key: Key) -> None:
-        """Prices the layers on views of a shape's size, if the budget allows."""
+    def _open(self, key: Key) -> bool:
+        """Prices the layers on views of a shape's size, if the budget allows; whether it did."""
         if not self._may_ask(OPENING):
             self.exhausted = True
-            return
+            return False
         first = self._first(key)
         if self.prices.has(first):
             self.prices.open_size(key.size, first)
+        return self.prices.is_open(key.size)
 
     def _open_prices(self, key: Key) -> None:
         """Prices layers at points that hold less, if a shape may need that."""
