@@ -168,7 +168,8 @@ class ShapeSearch:
                 if not exact and (asked == "auto" or not self._is_largest(size, stages)):
                     continue
                 for count in self.counts if stages > 1 else self.whole_counts:
-                    names = self.schedules if stages > 1 else self.schedules[:1]
+                    # Of equally fast ones, the later schedules hold less.
+                    names = self.schedules[::-1] if stages > 1 else self.schedules[:1]
                     for name in names:
                         yield Key(stages, size, count, name)
 

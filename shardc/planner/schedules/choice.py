@@ -65,7 +65,7 @@ def choose_schedule(
     ways = sorted(_ways(chunks, slices), key=lambda way: (way[2], way[1]))
     must = first not in [(family.name, count) for family, count, _ in ways]
     for family, count, parts in ways:
-        if family.searches(replace(estimates.work, chunks=count)):
+        if (family.name, count) == first or family.searches(replace(estimates.work, chunks=count)):
             continue
         below_s = WORTH * estimate_s
         others = [each for each in judged.values() if not each.refusal]

@@ -245,6 +245,15 @@ def test_what_layers_share_is_held_once(shares: bool, point: int) -> None:
     assert max(each[-1] for each in costs.asked) == point
 
 
+def test_nothing_more_is_priced_for_shapes_that_prices_rule_out() -> None:
+    """All layers hold 1.5 times what fits at price 0; large submeshes are slower at any price."""
+    costs = MadeUp(8, talk_s=1.0, state=1.5 * GB)
+    best = search(costs, cluster(1, 8), [8, 16, 32]).run()[0]
+    assert (len(best.pipeline.stages), best.key.schedule) == (8, "1f1b")  # which holds less
+    points = {(len(view.device_ids), point) for view, _, point in costs.asked}
+    assert points == {(1, 0), (1, 1), (2, 0), (4, 0), (8, 0)}
+
+
 def test_no_shape_is_found_where_nothing_fits() -> None:
     assert search(MadeUp(state=100.0 * GB), cluster(1, 4), [2]).run() == []
 
