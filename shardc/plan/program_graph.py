@@ -4,8 +4,9 @@ Derived from the arguments and results of the programs, not from counts, so it c
 connections, gradients from several stages, and values that one task keeps for another.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 from shardc.plan.executable import Executable, ValueSpec
@@ -49,16 +50,55 @@ class ProgramValues(NamedTuple):
     results: tuple[ValueSpec, ...]
 
 
-Key = tuple[str, int | None]  # a value, and its microbatch or None
-Place = tuple[int, TensorSharding]  # a device group, and the value's sharding there
+Place = tuple[int, int]  # a device group, and the number of a sharding in its bundle
+Key = tuple[int, int | None]  # a bundle, and its microbatch or None
+
+
+class _Use(NamedTuple):
+    """A bundle that a program takes or gives: whether one per microbatch, and its sharding."""
+
+    bundle: int
+    many: bool
+    sharding: int
+
+
+@dataclass(frozen=True)
+class _Bundle:
+    """Values alike: the same programs make and read them, and the same ones of these agree on a
+    sharding. They live and travel together.
+
+    Attributes:
+        num_bytes: of the whole values.
+        shardings: for each value, its shardings by their number.
+    """
+
+    num_bytes: tuple[int, ...]
+    shardings: tuple[tuple[TensorSharding, ...], ...]
+    is_sum: bool
+    is_returned: bool
+
+    def held_bytes(self, mesh: Mesh, sharding: int) -> int:
+        """Bytes on one device of a mesh."""
+        return sum(
+            num_bytes // mesh.num_shards(shardings[sharding].axes)
+            for num_bytes, shardings in zip(self.num_bytes, self.shardings, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class _Interface:
+    """The bundles that a program takes and gives."""
+
+    takes: tuple[_Use, ...]
+    gives: tuple[_Use, ...]
 
 
 @dataclass
-class _Value:
-    """The producer of a value, and its readers by place."""
+class _Made:
+    """The producer of a bundle, and its readers by place."""
 
     maker: Task
-    spec: ValueSpec
+    use: _Use
     readers: dict[Place, list[Task]] = field(default_factory=dict)
 
 
@@ -72,10 +112,11 @@ def program_graph(
     """The tasks of `tasks`, with the needs and buffers derived from the programs.
 
     A value that is read where it is made is one buffer there. Each other device group or sharding
-    in which it is read is a further buffer, filled as soon as the value exists. The bytes of a need
-    are all that its task sends to that device group; the bytes of a buffer are those on one device.
-    Arguments and sums over the microbatches exist during the whole step and are not buffers,
-    nor are results of updates.
+    in which it is read is a further buffer, filled as soon as the value exists. Values that live
+    and travel together share their buffers, because a step with many microbatches has millions of
+    values. The bytes of a need are all that its task sends to that device group; the bytes of a
+    buffer are those on one device. Arguments and sums over the microbatches exist during the whole
+    step and are not buffers, nor are results of updates.
 
     Args:
         tasks: all tasks, and the device group of each stage.
@@ -83,31 +124,32 @@ def program_graph(
         returned: values that the step returns; they live until its end.
     """
     num_stages = 1 + max((task.stage for task in tasks.tasks), default=0)
-    by_place: dict[tuple[int, FunctionKind, int], list[ProgramValues]] = {}
-    for each in programs:
-        by_place.setdefault((each.stage, each.kind, each.round), []).append(each)
+    bundles, interfaces = _bundled(programs, returned)
+    by_place: dict[tuple[int, FunctionKind, int], list[_Interface]] = {}
+    for program, interface in zip(programs, interfaces, strict=True):
+        by_place.setdefault((program.stage, program.kind, program.round), []).append(interface)
     runs = {task: _programs_of(task, num_stages, by_place) for task in tasks.tasks}
-    values: dict[Key, _Value] = {}
-    adders: dict[str, list[Task]] = {}
+    made: dict[Key, _Made] = {}
+    adders: dict[int, list[Task]] = {}
     for task, own in runs.items():
-        for spec in (spec for each in own for spec in each.results):
-            if is_accumulator(spec.value):
-                adders.setdefault(spec.value, []).append(task)
+        for use in (use for each in own for use in each.gives):
+            if bundles[use.bundle].is_sum:
+                adders.setdefault(use.bundle, []).append(task)
             else:
-                values[_key(spec, task)] = _Value(task, spec)
+                made[_key(use, task)] = _Made(task, use)
     waits: dict[Task, dict[Task, None]] = {task: {} for task in runs}
     for task, own in runs.items():
+        group = tasks.group(task)
         for each in own:
-            added = {spec.value for spec in each.results}
-            for spec in each.args:
-                if is_accumulator(spec.value) and spec.value not in added:
-                    waits[task].update(dict.fromkeys(adders.get(spec.value, ())))
-                elif is_computed(spec.value):
-                    value = values[_key(spec, task)]
-                    place = tasks.group(task), spec.sharding
-                    value.readers.setdefault(place, []).append(task)
+            added = {use.bundle for use in each.gives}
+            for use in each.takes:
+                if not bundles[use.bundle].is_sum:
+                    value = made[_key(use, task)]
+                    value.readers.setdefault((group, use.sharding), []).append(task)
                     waits[task][value.maker] = None
-    sent = _sent_bytes(values.values(), tasks)
+                elif use.bundle not in added:
+                    waits[task].update(dict.fromkeys(adders.get(use.bundle, ())))
+    sent = _sent_bytes(made.values(), bundles, tasks)
     needs = {
         task: tuple(
             Need(
@@ -122,13 +164,53 @@ def program_graph(
         for task, found in waits.items()
     }
     last = {schedule.groups[row]: lane[-1] for row, lane in enumerate(schedule.lanes) if lane}
+    mesh_of = {group: meshes[stage] for (stage, copy), group in tasks.groups.items() if not copy}
+    held = cache(lambda bundle, group, n: bundles[bundle].held_bytes(mesh_of[group], n))
     buffers = [
-        buffer
-        for (name, _), value in values.items()
+        Buffer(group, held(value.use.bundle, group, sharding), value.maker, users)
+        for value in made.values()
         if value.maker.kind != UPDATE
-        for buffer in _buffers(value, tasks, meshes, last if name in returned else {})
+        for (group, sharding), users in _users(
+            value, tasks, last if bundles[value.use.bundle].is_returned else {}
+        )
     ]
     return TaskGraph(needs, tasks.groups, tuple(buffers))
+
+
+def _bundled(
+    programs: Sequence[ProgramValues], returned: Collection[str]
+) -> tuple[list[_Bundle], list[_Interface]]:
+    """The bundles, and the interface of each program; arguments are in none."""
+    # Of each value: its uses as (program, whether it is a result, whether many, sharding).
+    uses: dict[str, list[tuple[int, bool, bool, int]]] = {}
+    shardings: dict[str, dict[TensorSharding, int]] = {}
+    num_bytes: dict[str, int] = {}
+    for number, program in enumerate(programs):
+        for is_result, specs in ((True, program.results), (False, program.args)):
+            for spec in specs:
+                name = spec.value
+                if not (is_computed(name) or is_accumulator(name)):
+                    continue
+                known = shardings.setdefault(name, {})
+                sharding = known.setdefault(spec.sharding, len(known))
+                use = number, is_result, spec.per_microbatch, sharding
+                uses.setdefault(name, []).append(use)
+                if is_result or name not in num_bytes:
+                    num_bytes[name] = spec.num_bytes
+    alike: dict[tuple[object, ...], list[str]] = {}
+    for name, own in uses.items():
+        alike.setdefault((is_accumulator(name), name in returned, *own), []).append(name)
+    bundles = []
+    sides: list[tuple[list[_Use], list[_Use]]] = [([], []) for _ in programs]
+    for bundle, names in enumerate(alike.values()):
+        first = names[0]
+        each_bytes = tuple(num_bytes[name] for name in names)
+        each_sharding = tuple(tuple(shardings[name]) for name in names)
+        found = _Bundle(each_bytes, each_sharding, is_accumulator(first), first in returned)
+        bundles.append(found)
+        for number, is_result, many, sharding in uses[first]:
+            sides[number][is_result].append(_Use(bundle, many, sharding))
+    return bundles, [_Interface(tuple(takes), tuple(gives)) for takes, gives in sides]
 
 
 def executable_graph(executable: Executable) -> tuple[Schedule, TaskGraph]:
@@ -148,8 +230,8 @@ def executable_graph(executable: Executable) -> tuple[Schedule, TaskGraph]:
 def _programs_of(
     task: Task,
     num_stages: int,
-    by_place: Mapping[tuple[int, FunctionKind, int], list[ProgramValues]],
-) -> list[ProgramValues]:
+    by_place: Mapping[tuple[int, FunctionKind, int], list[_Interface]],
+) -> list[_Interface]:
     """The programs of a task; none if its stage has nothing to do at that point."""
     number = task.microbatch if task.kind == UPDATE else task.slice
     return [
@@ -159,35 +241,34 @@ def _programs_of(
     ]
 
 
-def _key(spec: ValueSpec, task: Task) -> Key:
-    many = spec.per_microbatch and task.kind not in ONCE_PER_STEP
-    return spec.value, task.microbatch if many else None
+def _key(use: _Use, task: Task) -> Key:
+    many = use.many and task.kind not in ONCE_PER_STEP
+    return use.bundle, task.microbatch if many else None
 
 
-def _sent_bytes(values: Collection[_Value], tasks: TaskGraph) -> dict[tuple[Task, int], int]:
+def _sent_bytes(
+    made: Collection[_Made], bundles: Sequence[_Bundle], tasks: TaskGraph
+) -> dict[tuple[Task, int], int]:
     """The bytes that each task sends to each other device group, all its values together."""
+    whole = [sum(bundle.num_bytes) for bundle in bundles]
     sent: dict[tuple[Task, int], int] = {}
-    for value in values:
+    for value in made:
         source = tasks.group(value.maker)
         for target, _ in value.readers:
             if target != source:
                 key = (value.maker, target)
-                sent[key] = sent.get(key, 0) + value.spec.num_bytes
+                sent[key] = sent.get(key, 0) + whole[value.use.bundle]
     return sent
 
 
-def _buffers(
-    value: _Value, tasks: TaskGraph, meshes: Sequence[Mesh], last: Mapping[int, Task]
-) -> list[Buffer]:
-    """One buffer per place of a value; `last`: last task of each group, if it lives until then."""
-    home = tasks.group(value.maker), value.spec.sharding
-    mesh_of = {group: meshes[stage] for (stage, copy), group in tasks.groups.items() if not copy}
-    found = []
+def _users(
+    value: _Made, tasks: TaskGraph, last: Mapping[int, Task]
+) -> Iterator[tuple[Place, tuple[Task, ...]]]:
+    """Each place of a value and its users there; `last`: last task of each group, if the value
+    lives until then."""
+    home = tasks.group(value.maker), value.use.sharding
     for place in dict.fromkeys((home, *value.readers)):
-        group, sharding = place
-        users = list(value.readers.get(place, ()))
-        if place == home and group in last:
-            users.append(last[group])
-        num_bytes = value.spec.num_bytes // mesh_of[group].num_shards(sharding.axes)
-        found.append(Buffer(group, num_bytes, value.maker, tuple(dict.fromkeys(users))))
-    return found
+        users = dict.fromkeys(value.readers.get(place, ()))
+        if place == home and home[0] in last:
+            users[last[home[0]]] = None
+        yield place, tuple(users)
