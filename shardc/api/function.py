@@ -172,7 +172,9 @@ class ShardedFunction:
             return same.with_types_of(lowered.imported)
         compiled = self._compiled[lowered.program] = lowered.compile()
         if self._check == "first":
-            compiled.check_next_step(lowered.devices[0], lowered.cluster.device.memory_bytes)
+            here = jax.process_index()
+            own = next(device for device in lowered.devices if device.process_index == here)
+            compiled.check_next_step(own, lowered.cluster.device.memory_bytes)
         if len(self._compiled) > MOST_COMPILED:
             forgotten, _ = self._compiled.popitem(last=False)
             self._by_types = {

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import numpy.typing as npt
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardc.backend.single_device import SingleDeviceStep
 from shardc.check.numerics import LeafReport, compare
@@ -16,6 +17,7 @@ from shardc.errors import CheckError, RequestWarning
 from shardc.importer.program import Imported
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges
+from shardc.runtime.processes.moves import Mover
 
 Array = npt.NDArray[Any]
 
@@ -37,12 +39,12 @@ def check_first_step(
     program in its own precision, in float64, and in float64 from inputs with different last bits.
     If a leaf differs, it runs `NEARBY_RUNS` more times from such inputs, so that differences that
     rounding alone explains do not count. A step that does not fit on one device, or that calls the
-    host, is not compared: a RequestWarning says so.
+    host, is not compared: a RequestWarning says so. In a job, every process compares.
 
     Args:
         step: runs one step of the plan on `arguments`; returns its flat results.
         arguments: flat, random keys as their numbers.
-        device: the single device.
+        device: the single device, one of this process.
         memory_bytes: of that device.
     Returns:
         The results of `step`.
@@ -58,7 +60,8 @@ def check_first_step(
         least = sum(2 * np.size(a) * d.itemsize for a, d in zip(arguments, dtypes, strict=True))
         reason = _too_large(least, memory_bytes)
     if not reason:
-        inputs = [np.array(a, d, copy=True) for a, d in zip(arguments, dtypes, strict=True)]
+        whole = _in_each_process(arguments)
+        inputs = [np.array(a, d, copy=True) for a, d in zip(whole, dtypes, strict=True)]
     results = step()
     if not reason:
         with jax.enable_x64(True):
@@ -66,7 +69,8 @@ def check_first_step(
             reason = _too_large(max(each.num_bytes for each in steps), memory_bytes)
             if not reason:
                 names = result_names(imported)
-                got = dict(zip(names, map(np.asarray, results), strict=False))
+                whole = _in_each_process(results)
+                got = dict(zip(names, map(np.asarray, whole), strict=False))
                 _refuse(_failures(steps, names, inputs, got), plan)
     if reason:
         warnings.warn(
@@ -75,6 +79,16 @@ def check_first_step(
             skip_file_prefixes=(_ROOM,),
         )
     return results
+
+
+def _in_each_process(values: Sequence[Any]) -> list[Any]:
+    """The values; in a job of several processes, each has them whole."""
+    if jax.process_count() == 1:
+        return list(values)
+    first = {device.process_index: device for device in reversed(jax.devices())}
+    everywhere = NamedSharding(Mesh(np.array(list(first.values())), ("process",)), PartitionSpec())
+    mover = Mover()
+    return [mover.bring(value, everywhere).addressable_data(0) for value in values]
 
 
 def _too_large(num_bytes: int, memory_bytes: int) -> str:

@@ -1,10 +1,12 @@
 """Which ops of the microbatch body are forward, and which backward.
 
 The results that are not state, the loss and the metrics, depend on forward ops only. JAX's
-`transpose(jvp(...))` locations are used only if there is no such result.
+`transpose(jvp(...))` locations are used only if there is no such result, or if none of them needs
+a product, as a count of tokens does.
 """
 
 from shardc.analysis.program.def_use import Dataflow, StepFacts
+from shardc.analysis.program.flops import is_heavy
 from shardc.ir.tensor_types import num_elements
 
 
@@ -30,7 +32,14 @@ def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> se
         roots = _least_scalar(flow, facts, body)
     if not roots:
         return _by_location(flow, body)
-    return flow.ancestors(roots, body)
+    found = flow.ancestors(roots, body)
+    if not _has_products(flow, found) and _has_products(flow, body):
+        return _by_location(flow, body) or found
+    return found
+
+
+def _has_products(flow: Dataflow, ops: set[int]) -> bool:
+    return any(is_heavy(flow.ops[i]) for i in ops)
 
 
 def _least_scalar(flow: Dataflow, facts: StepFacts, body: set[int]) -> list[int]:

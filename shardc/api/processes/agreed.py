@@ -5,17 +5,19 @@ First, the ranks compare what they are about to run; an error names the differen
 
 import json
 import platform
+import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import version
+from pathlib import Path
 from typing import Protocol
 
 import jax
 import msgspec
 
 from shardc.cluster import Cluster
-from shardc.errors import ClusterError, InputError, PlanError, ShardcError
+from shardc.errors import ClusterError, InputError, PlanError, RequestWarning, ShardcError
 from shardc.importer.program import Imported
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
@@ -89,12 +91,14 @@ def check_programs(executable: Executable, job: Job | None = None) -> None:
 
 
 def check_built_for_several(imported: Imported, devices: Sequence[jax.Device]) -> None:
-    """InputError (SHARDC-283) for anything that a job of several processes cannot run yet."""
+    """Refuses what a job of several processes cannot run yet; warns of what nobody has tried.
+
+    Raises:
+        InputError: SHARDC-283.
+    """
     what = None
     if imported.host_calls:
         what = "a program with callbacks to the host"
-    elif devices[0].platform != "cpu":
-        what = f"a job on {devices[0].platform} devices, which nobody has tried,"
     elif {device.process_index for device in devices} != set(range(jax.process_count())):
         what = "a job some of whose processes have no device of it"
     if what is not None:
@@ -102,6 +106,13 @@ def check_built_for_several(imported: Imported, devices: Sequence[jax.Device]) -
             f"{what} runs in one process only so far",
             help="run it in one process that sees all devices",
             code="SHARDC-283",
+        )
+    if devices[0].platform != "cpu":
+        warnings.warn(
+            f"several processes on {devices[0].platform} devices are untested: compare"
+            " the results with those of one process",
+            RequestWarning,
+            skip_file_prefixes=(str(Path(__file__).parents[1]),),
         )
 
 

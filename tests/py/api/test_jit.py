@@ -326,6 +326,22 @@ def test_stages_need_layers_and_auto_does_without() -> None:
     assert f(stages="auto").lower(x).plan().plan.num_stages == 1
 
 
+def test_stages_are_cut_where_the_only_result_needs_no_product() -> None:
+    def step(weights: list[Any], x: Any) -> tuple[list[Any], Any]:
+        def loss(weights: list[Any]) -> Any:
+            hidden = x
+            for weight in weights:
+                hidden = jnp.tanh(hidden @ weight)
+            return jnp.mean(hidden**2)
+
+        grads = jax.grad(loss)(weights)
+        return [w - 0.1 * g for w, g in zip(weights, grads, strict=True)], jnp.sum(x > 0)
+
+    weights = [np.eye(4, dtype=np.float32)] * 4
+    lowered = shardc.jit(step, stages=2, microbatches=2).lower(weights, np.ones((8, 4), np.float32))
+    assert lowered.plan().plan.num_stages == 2
+
+
 def test_an_unknown_jax_gets_the_other_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     assert jax_version.usable_lowering("local") == "local"
     monkeypatch.setattr(jax_version, "NEWEST_TESTED", (0, 1, 0))

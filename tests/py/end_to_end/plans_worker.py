@@ -4,8 +4,9 @@
         tests/py/end_to_end/plans_worker.py FOLDER gpipe:2:1 1f1b:4:2:fed
 
 A plan is SCHEDULE:STAGES:DEVICES, with DEVICES of each process, and `fed` if each passes its rows
-of the batch. Losses, state and order of actions are checked in each process. With `--differ` rank 1
-then asks for something else than rank 0, in four ways, of which the last ends the job.
+of the batch. Losses, state and order of actions are checked in each process, the first step of
+gpipe by shardc as well. With `--differ` rank 1 then asks for something else than rank 0, in four
+ways, of which the last ends the job.
 """
 
 import sys
@@ -32,7 +33,7 @@ from shardc.errors import PlanError
 STEPS = 2
 
 
-def trained_with(devices, schedule, stages, microbatches=4):
+def trained_with(devices, schedule, stages, microbatches=4, check="never"):
     return shardc.jit(
         step,
         donate_argnums=0,
@@ -42,6 +43,7 @@ def trained_with(devices, schedule, stages, microbatches=4):
         mesh=(len(devices) // stages,),
         schedule=schedule,
         devices=devices,
+        check=check,
     )
 
 
@@ -49,7 +51,8 @@ def run(folder, plan, whole, reference):
     """Two more steps under a plan, from what is saved; the state of `jax.jit` behind them."""
     schedule, stages, count, *feeds = plan.split(":")
     every = [d for p in range(jax.process_count()) for d in jax.local_devices(p)[: int(count)]]
-    trained = trained_with(every, schedule, int(stages))
+    check = "first" if schedule == "gpipe" else "never"
+    trained = trained_with(every, schedule, int(stages), check=check)
     manager, begin, state = restored(folder, trained, initial(), ROWS)
     for batch in batches(begin + STEPS, ROWS)[begin:]:
         state, loss = trained(state, fed(batch, every) if feeds else batch)

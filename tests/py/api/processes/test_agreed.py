@@ -1,6 +1,7 @@
 """Rank 0's plan is everybody's, and a rank that would run something else is named."""
 
 import dataclasses
+import types
 
 import jax
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 import shardc
 from shardc.api.processes.agreed import agreed_plan, check_built_for_several, check_programs
 from shardc.api.processes.feeding import batch_sharding, is_fed
-from shardc.errors import InputError, PlanError, StageError
+from shardc.errors import InputError, PlanError, RequestWarning, StageError
 from tests.py.runtime.processes.fake_job import on_all
 from tests.py.runtime.toy_step import toy_executable
 
@@ -86,6 +87,13 @@ def test_callbacks_run_in_one_process_as_yet():
     with pytest.raises(InputError, match="callbacks to the host") as caught:
         check_built_for_several(calls, own.devices)
     assert caught.value.code == "SHARDC-283"
+
+
+def test_other_devices_than_cpus_are_said_to_be_untested():
+    own = lowered()
+    gpu = types.SimpleNamespace(platform="gpu", process_index=0)
+    with pytest.warns(RequestWarning, match="several processes on gpu devices are untested"):
+        check_built_for_several(own.imported, [gpu])
 
 
 def test_rows_that_are_fed_wish_for_no_sharding():
