@@ -66,15 +66,15 @@ class PlanStages(Pass):
         microbatches = get_int(module, NUM_MICROBATCHES) or 1
         cut_ops = [flow.ops[cut] for cut in self._cuts(main, flow, aliases, microbatches)]
         while True:
-            flow = dataflow(main)
             facts = step_facts(main, flow)
             forward = forward_ops(flow, facts, set(aliases.values()))
             if forward is None:
                 forward = {i for i, phase in enumerate(facts.phase) if phase == "body"}
-            cuts = [flow.ops.index(op) for op in cut_ops]
-            assigned = assign_stages(flow, facts, forward, aliases, cuts)
+            place = {op: i for i, op in enumerate(flow.ops)}
+            assigned = assign_stages(flow, facts, forward, aliases, [place[op] for op in cut_ops])
             if not _split_shared_gradients(flow, facts, assigned):
                 break
+            flow = dataflow(main)
         _write(main, flow, facts, assigned)
         module.attributes[NUM_STAGES] = int_attr(len(cut_ops) + 1)
 

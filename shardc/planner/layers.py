@@ -14,9 +14,11 @@ from shardc.analysis.program.equal_stages import equal_stages
 from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal, too_few_layers
 from shardc.analysis.stages.stage_cuts import Origin
+from shardc.backend.extract import function_values
 from shardc.compiler import find, origins, outline
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
+from shardc.plan.value_id import is_argument
 
 MANY = 1 << 20  # microbatches in flight at which a layer keeps only what it receives
 NOWHERE: Origin = (-1, 0)  # origin of a first layer without ops of its own
@@ -32,6 +34,9 @@ class Layers:
         behind: for each layer, the sample whose end has the same outgoing values.
         starts: the first op of each sample in the module whose loops are cut into samples.
         kinds: the samples that are unlike all earlier ones.
+        arguments: of each sample that is a kind, in the order in which it reads them.
+        shared: for each layer, the arguments that an earlier layer reads, too: the last such layer,
+            and the argument's place among `arguments`. A stage of both layers holds it once.
     """
 
     origins: tuple[Origin, ...]
@@ -39,6 +44,8 @@ class Layers:
     behind: tuple[int, ...]
     starts: tuple[Origin, ...]
     kinds: tuple[int, ...]
+    arguments: dict[int, tuple[str, ...]]
+    shared: tuple[tuple[tuple[int, int], ...], ...]
 
 
 def layer_loops(module: Module, least_share: float) -> list[tuple[int, int]]:
@@ -83,7 +90,9 @@ def find_layers(
     outlined = outline(split_module, tuple(cuts.values()))
     with outlined.context:
         alike = equal_stages(outlined.operation, len(starts))
+    arguments = _arguments(outlined, len(starts))
     begins: list[Origin] = []
+    reads: list[Sequence[str | None]] = []
     samples: list[int] = []
     behind: list[int] = []
     ends = {first + 2: first + trips for first, trips in loops}
@@ -91,16 +100,48 @@ def find_layers(
         loop = sample > 0 and row in ends and starts[sample - 1] == (op, row - 1)
         begins.append((op, row))
         samples.append(alike[sample - 1 if loop else sample])
+        reads.append(arguments[sample])
         if loop:
+            # Of what an iteration reads, the others read all but the rows that are its own.
+            theirs = set(arguments[sample])
+            reads[-1] = [name if name in theirs else None for name in arguments[sample - 1]]
             for later in range(row + 1, ends[row]):
                 begins.append((op, later))
                 samples.append(alike[sample - 1])
                 behind.append(sample - 1)
+                reads.append(reads[-1])
         behind.append(sample)
     if len(begins) < at_least:
         return too_few_layers(at_least, len(begins))
     kinds = tuple(dict.fromkeys(samples))
-    return Layers(tuple(begins), tuple(samples), tuple(behind), starts, kinds), outlined
+    layers = Layers(
+        tuple(begins),
+        tuple(samples),
+        tuple(behind),
+        starts,
+        kinds,
+        {kind: arguments[kind] for kind in kinds},
+        _shared(reads),
+    )
+    return layers, outlined
+
+
+def _arguments(outlined: Module, num_samples: int) -> list[tuple[str, ...]]:
+    """The arguments that each sample reads, in the order of its functions."""
+    read: list[dict[str, None]] = [{} for _ in range(num_samples)]
+    for each in function_values(outlined.operation):
+        read[each.stage].update((s.value, None) for s in each.args if is_argument(s.value))
+    return [tuple(own) for own in read]
+
+
+def _shared(reads: Sequence[Sequence[str | None]]) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """`Layers.shared` of layers that read these arguments; None: one that only this layer reads."""
+    last: dict[str | None, int] = {}
+    shared = []
+    for layer, own in enumerate(reads):
+        shared.append(tuple((last[name], at) for at, name in enumerate(own) if name in last))
+        last.update((name, layer) for name in own if name is not None)
+    return tuple(shared)
 
 
 def outlined_samples(split_module: Module, layers: Layers, again: bool = False) -> Module | None:

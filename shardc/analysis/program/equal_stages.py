@@ -38,7 +38,8 @@ def stage_texts(module: ir.Operation, count: int, in_order: bool = False) -> lis
     texts: dict[int, list[str]] = {stage: [] for stage in range(count)}
     trips: dict[int, list[int | None]] = {stage: [] for stage in range(count)}
     for function in functions(module):
-        text = str(function.get_asm(enable_debug_info=False))
+        # Outside its scope, the values of the whole module would be numbered for each function.
+        text = str(function.get_asm(enable_debug_info=False, use_local_scope=True))
         stage = get_int(function, STAGE) or 0
         texts[stage].append(text if in_order else ordered(text))
         trips[stage] += [trip_count(op) for op in walk(function) if op.name == "stablehlo.while"]

@@ -6,6 +6,7 @@ forward user. It runs on the earliest such stage that its users allow, so weight
 their weight and only summed cotangents cross a cut. Optimizer ops follow the parameter they update.
 """
 
+import bisect
 from dataclasses import dataclass
 
 from shardc.analysis.program.def_use import Dataflow, StepFacts
@@ -50,7 +51,7 @@ def assign_stages(
     cloned = cloneable_ops(flow, facts, set(aliases))
     stage = [-1] * len(flow.ops)
     for i in sorted(forward - cloned):
-        stage[i] = sum(i >= cut for cut in cuts)
+        stage[i] = bisect.bisect_right(cuts, i)
     for i in facts.accumulates:
         if i in forward:
             sources = [stage[j] for j in flow.op_inputs[i] if j not in cloned]

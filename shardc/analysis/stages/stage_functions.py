@@ -1,5 +1,6 @@
 """The functions that a staged @main is split into, and their inputs and outputs."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
@@ -75,6 +76,7 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
     """
     all_ops = ops(main)
     remat = _rematerialized(main)
+    reads = _Reads(all_ops, remat)
     recomputed: dict[int, set[ir.Operation]] = {}
     for op in all_ops:
         if RECOMPUTED in op.attributes:
@@ -83,8 +85,8 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
     places: dict[ir.Operation, Place] = {}
     for op in all_ops:
         if op not in remat or not returned.isdisjoint(op.results):
-            places[op] = _place(op, places, remat)
-    _delay(main, places, remat)
+            places[op] = _place(op, places, reads)
+    _delay(main, places, reads)
     home: dict[ir.Value, StageFunction] = {}
     functions: dict[tuple[int, int, int], StageFunction] = {}
     for op, (stage, kind, level) in places.items():
@@ -95,15 +97,15 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
     ordered = [functions[key] for key in sorted(functions)]
     for function in ordered:
         if function.kind is FunctionKind.UPDATE:
-            function.ops = leaf_by_leaf(function.ops, lambda op: _sources(op, remat))
+            function.ops = leaf_by_leaf(function.ops, reads.sources)
         again = (
             recomputed.get(function.stage, set())
             if function.kind is FunctionKind.BACKWARD
             else set()
         )
-        function.ops = _with_rematerialized(function.ops, remat | again)
+        function.ops = _with_rematerialized(function.ops, reads, remat | again if again else remat)
         own = {result for op in function.ops for result in op.results}
-        used = dict.fromkeys(value for op in function.ops for value in inputs(op))
+        used = dict.fromkeys(value for op in function.ops for value in reads.inputs[op])
         function.inputs = [value for value in used if value not in own]
     crossing = {value for function in ordered for value in function.inputs}
     crossing.update(terminator(main).operands)
@@ -119,6 +121,40 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
                 home[result].outputs.append(result)
                 number += 1
     return StageFunctions(ordered, ids)
+
+
+class _Reads:
+    """The inputs of the ops of @main, read once.
+
+    Attributes:
+        inputs: of each op, captures included.
+        maker: of each value that an op makes.
+    """
+
+    def __init__(self, all_ops: Sequence[ir.Operation], remat: Collection[ir.Operation]) -> None:
+        self.inputs = {op: inputs(op) for op in all_ops}
+        self.maker: dict[ir.Value, ir.Operation] = {
+            result: op for op in all_ops for result in op.results
+        }
+        self._remat = remat
+        self._sources: dict[ir.Operation, list[ir.Value]] = {}
+
+    def sources(self, op: ir.Operation) -> list[ir.Value]:
+        """The operands of an op, looking through the ops that are rematerialized before it."""
+        if op not in self._sources:
+            found: list[ir.Value] = []
+            for value in self.inputs[op]:
+                maker = self.maker.get(value)
+                if maker is not None and maker in self._remat:
+                    found += self.sources(maker)
+                else:
+                    found.append(value)
+            self._sources[op] = found
+        return self._sources[op]
+
+    def makers(self, op: ir.Operation) -> list[ir.Operation]:
+        """The ops that make the inputs of an op."""
+        return [self.maker[value] for value in self.inputs[op] if value in self.maker]
 
 
 def _rematerialized(main: ir.Operation) -> set[ir.Operation]:
@@ -155,15 +191,16 @@ def _is_view(op: ir.Operation, views: set[ir.Operation]) -> bool:
     return get_int(maker, STAGE) == stage and all(get_int(user, STAGE) == stage for user in users)
 
 
-def _with_rematerialized(own: list[ir.Operation], remat: set[ir.Operation]) -> list[ir.Operation]:
+def _with_rematerialized(
+    own: list[ir.Operation], reads: _Reads, remat: set[ir.Operation]
+) -> list[ir.Operation]:
     """`own` with the ops of `remat` that it uses, each before its first user."""
     found: dict[ir.Operation, None] = {}
     for op in own:
         open_ops = [op]
         while open_ops:
             last = open_ops[-1]
-            makers = [defining_op(value) for value in inputs(last)]
-            missing = [m for m in makers if m is not None and m in remat and m not in found]
+            missing = [m for m in reads.makers(last) if m in remat and m not in found]
             if missing and last not in found:
                 open_ops.append(missing[0])
             else:
@@ -179,7 +216,7 @@ def is_per_microbatch(value: ir.Value) -> bool:
     return get_str(producer.operation, PHASE) == "body"
 
 
-def _place(op: ir.Operation, places: dict[ir.Operation, Place], remat: set[ir.Operation]) -> Place:
+def _place(op: ir.Operation, places: dict[ir.Operation, Place], reads: _Reads) -> Place:
     """The earliest place of an op; a value from another stage's update starts a new round."""
     stage, phase = get_int(op, STAGE) or 0, get_str(op, PHASE)
     if phase == "before":
@@ -187,7 +224,9 @@ def _place(op: ir.Operation, places: dict[ir.Operation, Place], remat: set[ir.Op
     if phase == "body":
         return stage, FunctionKind(get_str(op, DIRECTION) or FunctionKind.BACKWARD), 0
     makers = [
-        places[maker] for value in _sources(op, remat) if (maker := defining_op(value)) in places
+        places[maker]
+        for value in reads.sources(op)
+        if (maker := reads.maker.get(value)) is not None and maker in places
     ]
     rounds = [
         level + (other != stage) for other, kind, level in makers if kind is FunctionKind.UPDATE
@@ -195,28 +234,29 @@ def _place(op: ir.Operation, places: dict[ir.Operation, Place], remat: set[ir.Op
     return stage, FunctionKind.UPDATE, max(rounds, default=0)
 
 
-def _delay(main: ir.Operation, places: dict[ir.Operation, Place], remat: set[ir.Operation]) -> None:
+def _delay(main: ir.Operation, places: dict[ir.Operation, Place], reads: _Reads) -> None:
     """Sinks ops of an update to the round of their first user if their operands stay live anyway.
 
     Otherwise products of optimizer state with a constant would stay live beside the state until
     the norm of all gradients is known.
     """
-    users: dict[ir.Operation, set[ir.Operation | None]] = {op: set() for op in places}
-    for op in places:
-        for value in _sources(op, remat):
-            if (maker := defining_op(value)) in users and maker is not None:
+    updates = [op for op, (_, kind, _) in places.items() if kind is FunctionKind.UPDATE]
+    users: dict[ir.Operation, set[ir.Operation | None]] = {op: set() for op in updates}
+    for op in updates:  # only these read what an update makes
+        for value in reads.sources(op):
+            if (maker := reads.maker.get(value)) is not None and maker in users:
                 users[maker].add(op)
     for value in terminator(main).operands:
-        if (maker := defining_op(value)) in users and maker is not None:
+        if (maker := reads.maker.get(value)) is not None and maker in users:
             users[maker].add(None)
-    for op in reversed(list(places)):
+    for op in reversed(updates):
         stage, kind, level = places[op]
-        if kind is not FunctionKind.UPDATE or None in users[op] or not users[op]:
+        if None in users[op] or not users[op]:
             continue
         after = [places[user] for user in users[op] if user is not None]
         if any((other, its_kind) != (stage, kind) for other, its_kind, _ in after):
             continue
-        kept = sum(num_bytes(v) for v in _sources(op, remat) if not _is_kept(v))
+        kept = sum(num_bytes(v) for v in reads.sources(op) if not _is_kept(v))
         if kept <= sum(num_bytes(result) for result in op.results):
             places[op] = stage, kind, max(level, min(its_level for _, _, its_level in after))
 
@@ -225,12 +265,3 @@ def _is_kept(value: ir.Value) -> bool:
     """Whether a value is live until the end of the step: an argument or an accumulator."""
     maker = defining_op(value)
     return maker is None or call_target(maker) == ACCUMULATE
-
-
-def _sources(op: ir.Operation, remat: set[ir.Operation]) -> list[ir.Value]:
-    """The operands of an op, looking through the ops that are rematerialized before it."""
-    found = []
-    for value in inputs(op):
-        maker = defining_op(value)
-        found += _sources(maker, remat) if maker is not None and maker in remat else [value]
-    return found

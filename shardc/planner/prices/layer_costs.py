@@ -6,7 +6,6 @@ price, the less it holds. A stage of several layers uses one price for all of th
 cheapest way to meet a limit (Lagrange); its cost and memory are then arithmetic.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +24,6 @@ from shardc.ir.context import Module
 from shardc.ir.walk import functions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
-from shardc.plan.value_id import is_argument
 from shardc.planner.layers import Layers, outlined_samples
 from shardc.planner.split_cache import Splits
 from shardc.solver.problem.problem import Problem
@@ -62,8 +60,8 @@ class LayerCost:
         once_s: per step, before and after the microbatches.
         ideal_s: per step, if all its ops were split evenly and nothing were sent.
         memory: its memory.
-        shared_bytes: of its arguments that the layer before holds, too: the parameters of a loop,
-            whose iterations are layers, are held once by a stage.
+        argument_bytes: of each of `Layers.arguments`, 0 unless held throughout the step: a stage
+            holds once what several of its layers read.
     """
 
     forward_s: float
@@ -71,7 +69,7 @@ class LayerCost:
     once_s: float
     ideal_s: float
     memory: LayerMemory
-    shared_bytes: float = 0.0
+    argument_bytes: tuple[float, ...] = ()
 
     def scaled(self, ratio: float) -> "LayerCost":
         """The cost for microbatches `ratio` times as large."""
@@ -95,7 +93,7 @@ class LayerCost:
             mixed(self.once_s, other.once_s),
             mixed(self.ideal_s, other.ideal_s),
             self.memory.between(other.memory, share),
-            mixed(self.shared_bytes, other.shared_bytes),
+            tuple(map(mixed, self.argument_bytes, other.argument_bytes)),
         )
 
 
@@ -144,7 +142,6 @@ class LayerCosts:
         self._sends: dict[int, Sends] = {}
         self._keeps_less: bool | None = None
         self._stashed_twice: dict[tuple[int, bool], list[set[str]]] = {}
-        self._read_twice: dict[tuple[int, bool], list[set[str]]] = {}
         self._built: dict[tuple[Mesh, int, bool, int], StageProblem] = {}
         self._costs: dict[tuple[Mesh, int, int, int], LayerCost] = {}
         self.work = 0
@@ -259,21 +256,19 @@ class LayerCosts:
             seconds.get(FunctionKind.BEFORE, 0.0) + seconds.get(FunctionKind.UPDATE, 0.0),
             report.ideal_s * len(view.device_ids),
             layer_memory(built, solution.choice, buffers, self._received(count, again)[sample]),
-            self._shared_bytes(built, solution.choice, (count, again), sample),
+            self._argument_bytes(built, solution.choice, sample),
         )
 
-    def _shared_bytes(
-        self, built: StageProblem, choice: Sequence[int], key: tuple[int, bool], sample: int
-    ) -> float:
-        """Bytes of the arguments that a sample and the one before hold throughout the step."""
-        if key not in self._read_twice:
-            module = self.samples(*key)
-            assert module is not None
-            self._read_twice[key] = _read_twice(module, len(self.layers.starts))
-        held = held_values(built)
-        nodes = {built.value_nodes.get(value) for value in self._read_twice[key][sample]}
-        own = [node for node, stashed in held.items() if node in nodes and not stashed]
-        return float(sum(built.problem.usages[node][choice[node]] for node in own))
+    def _argument_bytes(
+        self, built: StageProblem, choice: Sequence[int], sample: int
+    ) -> tuple[float, ...]:
+        """`LayerCost.argument_bytes` of a sample."""
+        whole = {node for node, stashed in held_values(built).items() if not stashed}
+        nodes = [built.value_nodes.get(value) for value in self.layers.arguments[sample]]
+        usages = built.problem.usages
+        return tuple(
+            float(usages[n][choice[n]]) if n is not None and n in whole else 0.0 for n in nodes
+        )
 
     def _received(self, count: int, again: bool) -> list[set[str]]:
         """For each sample, the values that it stashes and an earlier one stashes, too."""
@@ -328,11 +323,3 @@ def _stashed_twice(outlined: Module, num_samples: int) -> list[set[str]]:
                 if spec.per_microbatch and first.setdefault(spec.value, each.stage) < each.stage:
                     found[each.stage].add(spec.value)
     return found
-
-
-def _read_twice(outlined: Module, num_samples: int) -> list[set[str]]:
-    """For each stage of an outlined module, the arguments that it and the stage before read."""
-    read: list[set[str]] = [set() for _ in range(num_samples)]
-    for each in function_values(outlined.operation):
-        read[each.stage].update(spec.value for spec in each.args if is_argument(spec.value))
-    return [set(), *(own & before for before, own in itertools.pairwise(read))]

@@ -7,6 +7,9 @@ import numpy as np
 from shardc.planner.prices.layer_costs import LayerCost
 from shardc.solver.problem.problem import Floats
 
+type Shared = Sequence[Sequence[tuple[int, int]]]
+"""For each layer: an earlier layer, and the place of the argument that both read."""
+
 
 def prefix_sums(rows: Sequence[float]) -> Floats:
     """[i, j]: sum of rows i..j."""
@@ -20,12 +23,24 @@ def range_maxima(rows: Sequence[float]) -> Floats:
     return np.maximum.accumulate(np.triu(table), axis=1)
 
 
-def seconds_and_peaks(costs: Sequence[LayerCost], count: int, held: int) -> tuple[Floats, Floats]:
+def shared_bytes(costs: Sequence[LayerCost], shared: Shared) -> Floats:
+    """[earlier, later layer]: bytes of the arguments that both read."""
+    found = np.zeros((len(costs), len(costs)))
+    for layer, own in enumerate(shared):
+        for earlier, argument in own:
+            found[earlier, layer] += costs[layer].argument_bytes[argument]
+    return found
+
+
+def seconds_and_peaks(
+    costs: Sequence[LayerCost], count: int, held: int, shared: Shared
+) -> tuple[Floats, Floats]:
     """[first, last layer]: seconds of one of `count` microbatches, and peak bytes with `held` of
-    them in flight."""
+    them in flight; arguments in `shared` (see `Layers`) count once."""
     memory = [c.memory for c in costs]
-    shared = np.array([c.shared_bytes for c in costs])
-    state = prefix_sums([c.memory.state_bytes - c.shared_bytes for c in costs]) + shared[:, None]
+    # Of i..j: what two of them share, so the earlier is i or later and the later j or earlier.
+    twice = np.cumsum(np.cumsum(shared_bytes(costs, shared)[::-1], axis=0)[::-1], axis=1)
+    state = prefix_sums([m.state_bytes for m in memory]) - twice
     received = np.array([m.received_bytes for m in memory])
     stash = held * (prefix_sums([m.stash_bytes for m in memory]) + received[:, None])
     body = range_maxima([m.body_bytes for m in memory])

@@ -12,13 +12,8 @@ from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
 from shardc.plan.layout import Mesh
-from shardc.planner.prices.layer_costs import (
-    POINTS,
-    LayerCost,
-    LayerCosts,
-    free_point,
-)
-from shardc.planner.prices.ranges import mixed_s, seconds_and_peaks
+from shardc.planner.prices.layer_costs import POINTS, LayerCost, LayerCosts, free_point
+from shardc.planner.prices.ranges import mixed_s, seconds_and_peaks, shared_bytes
 from shardc.planner.prices.views import Views
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
@@ -200,8 +195,9 @@ class StagePrices:
             return False
         stages = max(self.cluster.num_devices // size, 1)
         costs = self._all(view, count, point)
-        memory, shared = [c.memory for c in costs], max(c.shared_bytes for c in costs)
-        own = sum(c.memory.state_bytes - c.shared_bytes for c in costs)
+        memory, twice = [c.memory for c in costs], shared_bytes(costs, self.costs.layers.shared)
+        shared = float(np.diagonal(twice, 1).max(initial=0.0))  # by neighbours: by every stage
+        own = sum(m.state_bytes for m in memory) - float(twice.sum())
         state = shared + max(own - shared, 0.0) / stages
         stash = held * sum(m.stash_bytes for m in memory) / stages
         body, update = (
@@ -221,7 +217,8 @@ class StagePrices:
                 if self._priced.get((other, point), {}).get(sample):
                     return self._cost(other, count, point, sample)
             even_s = self._ideal[sample] / count / len(view.device_ids)
-            return LayerCost(even_s, 0.0, 0.0, 0.0, LayerMemory(0.0, 0.0, 0.0, 0.0))
+            arguments = (0.0,) * len(self.costs.layers.arguments[sample])
+            return LayerCost(even_s, 0.0, 0.0, 0.0, LayerMemory(0.0, 0.0, 0.0, 0.0), arguments)
         if count in counts:
             return self.costs.cost(view, count, point, sample)
         near = sorted(counts, key=lambda known: abs(math.log(known / count)))[:2]
@@ -315,7 +312,7 @@ class StagePrices:
         key = view, count, point, held
         if key not in self._of_points:
             costs = self._all(view, count, point)
-            self._of_points[key] = seconds_and_peaks(costs, count, held)
+            self._of_points[key] = seconds_and_peaks(costs, count, held, self.costs.layers.shared)
         return self._of_points[key]
 
     def send_s(self, size: int, after: int, crosses: bool, count: int) -> Floats:

@@ -37,7 +37,7 @@ class MadeUp:
             price of 1.0 once more.
         stash: bytes of a layer and step over all devices; a tenth of it is kept where the rest is
             made again.
-        shares: the layers all read the same state.
+        readers: the layers whose state is the same argument.
     """
 
     num_layers: int = 4
@@ -51,14 +51,17 @@ class MadeUp:
     refused: tuple[int, ...] = ()
     stash: float = 0.0
     slower_on: dict[tuple[int, ...], float] = field(default_factory=dict)  # by the view's shape
-    shares: bool = False
+    readers: tuple[int, ...] = ()
 
     @property
     def layers(self) -> Layers:
         rows = range(self.num_layers)
         origins = tuple((row, 0) for row in rows)
         kinds = (0,) * self.num_layers
-        return Layers(origins, kinds, kinds, origins[:1], (0,))
+        shared: list[tuple[tuple[int, int], ...]] = [() for _ in rows]
+        for earlier, later in itertools.pairwise(self.readers):
+            shared[later] = ((earlier, 0),)
+        return Layers(origins, kinds, kinds, origins[:1], (0,), {0: ("arg0",)}, tuple(shared))
 
     def cost(self, view: Mesh, count: int, point: int, kind: int) -> LayerCost:
         self.work += (view, count, point) not in self.asked
@@ -71,8 +74,8 @@ class MadeUp:
         kept, body = (0.1 * made, made) if again else (made, 0.0)
         memory = LayerMemory(self.state / size / 2**price, kept, body, 0.0)
         half_s = seconds * slower / 2
-        shared = self.shares * memory.state_bytes
-        return LayerCost(half_s, half_s * (1 + again), 0.0, self.work_s, memory, shared)
+        arguments = (memory.state_bytes,)
+        return LayerCost(half_s, half_s * (1 + again), 0.0, self.work_s, memory, arguments)
 
     def is_known(self, view: Mesh, count: int, point: int) -> bool:
         return (view, count, point) in self.asked
@@ -237,10 +240,12 @@ def test_of_choices_that_take_equally_long_the_smaller_one_is_priced(
     assert priced.max() <= 1.01 * costs.max()
 
 
-@pytest.mark.parametrize(("shares", "point"), [(True, 0), (False, 2)])
-def test_what_layers_share_is_held_once(shares: bool, point: int) -> None:
-    """Four layers hold 0.7 GB of 1 GB, or 2.8 that must be halved twice."""
-    costs = MadeUp(state=0.7 * GB, shares=shares)
+@pytest.mark.parametrize(
+    ("readers", "point"), [((0, 1, 2, 3), 0), ((), 2), ((0, 3), 2), ((0, 1, 3), 1)]
+)
+def test_what_layers_share_is_held_once(readers: tuple[int, ...], point: int) -> None:
+    """Four layers hold 0.7 GB of 1 GB, or 1.4 that must be halved once, or 2.1 or more, twice."""
+    costs = MadeUp(state=0.7 * GB, readers=readers)
     search(costs, cluster(1, 1), [1]).run()
     assert max(each[-1] for each in costs.asked) == point
 

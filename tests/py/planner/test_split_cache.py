@@ -45,6 +45,35 @@ def test_loops_are_cut_where_stages_begin_and_nowhere_else() -> None:
         assert trip_count(top[again.cuts[0]]) == 4
 
 
+def tied(
+    table: jax.Array, weights: jax.Array, x: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def loss(table: jax.Array, weights: jax.Array) -> jax.Array:
+        h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), jnp.tanh(x @ table), weights)
+        return jnp.mean((h @ table.T) ** 2)
+
+    value, (of_table, of_weights) = jax.value_and_grad(loss, (0, 1))(table, weights)
+    return table - of_table, weights - of_weights, value
+
+
+def test_layers_that_are_far_apart_share_what_both_read() -> None:
+    shapes = [(32, 16), (8, 16, 16), (4, 32)]
+    arrays = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
+    module = import_function(tied, tuple(arrays), {}, donate_argnums=(0, 1)).module
+    prepare(module)
+    loops = layer_loops(module, 1 / 16)
+    cuts = [cut for first, _ in loops for cut in (first + 1, first + 2)]
+    layers, _ = find_layers(Splits(module, None).cut_at(2, tuple(cuts)), loops)
+    assert len(layers.origins) == 10
+    shared = {
+        (earlier, later, layers.arguments[layers.samples[later]][place])
+        for later, own in enumerate(layers.shared)
+        for earlier, place in own
+    }
+    assert {each for each in shared if each[2] == "arg0"} == {(0, 9, "arg0")}
+    assert all(each[:2] == (0, 9) for each in shared)  # the rows of a layer are its own
+
+
 @pytest.mark.parametrize(("others", "analysed"), [((), [2]), ((3,), [2, 4])])
 def test_what_no_number_of_microbatches_can_do_is_found_out_once(
     monkeypatch: pytest.MonkeyPatch, others: tuple[int, ...], analysed: list[int]
