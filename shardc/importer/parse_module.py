@@ -1,7 +1,8 @@
 """Reads one StableHLO module from bytes; run as a script, it is the child that may crash.
 
 MLIR's parser is not hardened, so a separate process reads a file first. This file imports nothing
-from shardc: `python parse_module.py NAME <FILE >BYTECODE` is self-contained.
+from shardc: `python parse_module.py NAME <FILE >BYTECODE` is self-contained. It does without JAX,
+whose import takes longer than most files: jaxlib has the bindings.
 """
 
 import gzip
@@ -11,9 +12,8 @@ import re
 import sys
 import zlib
 
-from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
-from jax.interpreters import mlir as jax_mlir
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 REFUSED = 65  # exit code: standard output has {"message", "line"} instead of a module
 _MAX_NUM_BYTES = 1 << 33
@@ -122,12 +122,32 @@ def parse_module(data: bytes, name: str, context: ir.Context) -> ir.Module:
     return module
 
 
+def child_context() -> ir.Context:
+    """A context with the dialects of JAX's own, which are not public before JAX is imported."""
+    try:
+        from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+        from jaxlib.mlir.dialects import chlo, mhlo, mpmd, sdy
+
+        registry = ir.DialectRegistry()
+        _jax_mlir_ext.register_dialects(registry)
+        context = ir.Context()
+        context.append_dialect_registry(registry)
+        context.load_all_available_dialects()
+        for dialect in (sdy, mpmd, chlo, stablehlo):
+            dialect.register_dialect(context)
+        mhlo.register_mhlo_dialect(context)
+    except (ImportError, AttributeError):  # another jaxlib has them elsewhere: JAX knows where
+        from jax.interpreters import mlir as jax_mlir
+
+        return jax_mlir.make_ir_context()
+    return context
+
+
 def main() -> int:
     """Standard input to bytecode on standard output; REFUSED and JSON if it cannot be read."""
     sys.setrecursionlimit(500)  # so that what passes here does not exhaust the parent's stack
     try:
-        context = jax_mlir.make_ir_context()
-        module = parse_module(sys.stdin.buffer.read(), sys.argv[1], context)
+        module = parse_module(sys.stdin.buffer.read(), sys.argv[1], child_context())
     except ParseError as error:
         json.dump({"message": str(error), "line": error.line}, sys.stdout)
         return REFUSED

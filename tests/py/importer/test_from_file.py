@@ -4,15 +4,20 @@ import contextlib
 import gzip
 import io
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
 import jax.export
 import jax.numpy as jnp
 import pytest
+from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters import mlir as jax_mlir
 
 from shardc.errors import ImportFileError
+from shardc.importer import parse_module
 from shardc.importer.from_file import import_file
 from shardc.importer.program import Argument, Result
 from shardc.ir.pass_manager import run_passes
@@ -242,3 +247,29 @@ def test_any_public_function_and_any_producer(tmp_path: Path) -> None:
     file.write_bytes(jax.export.export(jax.jit(step))(jnp.ones(3), dynamic).mlir_module_serialized)
     with pytest.raises(ImportFileError, match=r"tensor<\?x3xf32>"):
         import_file(file)
+
+
+DIALECTS = (
+    "affine", "arith", "builtin", "cf", "chlo", "complex", "func", "gpu", "llvm", "math", "memref",
+    "mhlo", "mpmd", "nvgpu", "nvvm", "quant", "scf", "sdy", "shape", "sparse_tensor", "stablehlo",
+    "tensor", "vector", "vhlo",
+)  # fmt: skip
+
+
+def loaded(context: ir.Context) -> set[str]:
+    found = set()
+    for name in DIALECTS:
+        with contextlib.suppress(IndexError, ValueError):
+            found.add(context.dialects[name].descriptor.namespace)
+    return found
+
+
+def test_the_child_knows_the_dialects_of_jax_without_importing_it() -> None:
+    known = loaded(parse_module.child_context())
+    assert known == loaded(jax_mlir.make_ir_context())
+    assert known >= {"func", "stablehlo", "chlo", "sdy", "mhlo", "vhlo"}
+    program = (
+        "import sys, runpy; space = runpy.run_path(sys.argv[1]); space['child_context']()\n"
+        "assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-P", "-c", program, parse_module.__file__], check=True)
