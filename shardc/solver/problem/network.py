@@ -21,6 +21,7 @@ class Network:
         blocks: per node, the tables of its edges side by side: [its strategies, all of theirs].
         columns: per node, the first column of each neighbour in its block.
         earlier: per node, the number of neighbours with a lower rank.
+        cells: all tables one after the other.
     """
 
     def __init__(self, reduced: Reduced) -> None:
@@ -56,20 +57,29 @@ class Network:
         self._widths = np.array(self.sizes, np.int64)[ends[1]]
         cells = np.array([table.size for table in reduced.tables], np.int64)
         self._offsets = np.cumsum(cells) - cells
-        self._cells: Floats = np.concatenate([*(t.ravel() for t in reduced.tables), np.zeros(0)])
-        self.num_cells = len(self._cells)
+        self._edge = {edge: number for number, edge in enumerate(reduced.edges)}
+        self.cells: Floats = np.concatenate([*(t.ravel() for t in reduced.tables), np.zeros(0)])
+        self.num_cells = len(self.cells)
 
     def cost(self, choice: Ints) -> float:
         """Cost of a choice, including the constant."""
         u, v = self._ends
-        edges = self._cells[self._offsets + choice[u] * self._widths + choice[v]]
+        edges = self.cells[self._offsets + choice[u] * self._widths + choice[v]]
         nodes = self.flat[self.first[:-1] + choice]
         return self.reduced.constant + float(nodes.sum()) + float(edges.sum())
+
+    def cells_of(self, v: int, w: int) -> tuple[int, int, int]:
+        """The first cell of the edge between `v` and `w`, and the steps from one strategy of each
+        to its next."""
+        number = self._edge.get((v, w))
+        if number is not None:
+            return int(self._offsets[number]), self.sizes[w], 1
+        return int(self._offsets[self._edge[w, v]]), 1, self.sizes[v]
 
     def forbidden(self, choice: Ints) -> list[int]:
         """The nodes of forbidden pairs in a choice."""
         u, v = self._ends
-        cells = self._cells[self._offsets + choice[u] * self._widths + choice[v]]
+        cells = self.cells[self._offsets + choice[u] * self._widths + choice[v]]
         broken = np.flatnonzero(np.isinf(cells))
         return sorted({*u[broken].tolist(), *v[broken].tolist()})
 

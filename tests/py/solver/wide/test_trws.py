@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardc.solver.problem.network import Network
+from shardc.solver.problem.problem import Floats
 from shardc.solver.problem.reduced import Reduced
 from shardc.solver.wide.trws import Messages
 from tests.py.solver.random_problems import graphs, random_graph
@@ -52,3 +53,53 @@ def test_forbidden_pairs_leave_finite_bounds() -> None:
     for i in range(4):
         bound, _ = messages.run(network.flat, forward=i % 2 == 0)
         assert np.isfinite(bound)
+
+
+def one_by_one(
+    network: Network, costs: Floats, sent: dict[tuple[int, int], Floats], forward: bool
+) -> tuple[float, list[int], Floats]:
+    """A pass by definition: bound, choice and slacks; `sent` has the messages, (from, to)."""
+    bound, choice, slacks = 0.0, [0] * len(network.sizes), np.zeros(len(network.flat))
+    passed: set[int] = set()
+    for v in network.order.tolist() if forward else network.order.tolist()[::-1]:
+        near, at = network.near[v].tolist(), slice(network.first[v], network.first[v + 1])
+        column = dict(zip(near, network.columns[v].tolist(), strict=False))
+        before = [w for w in near if w in passed]
+        after = [w for w in near if w not in passed]
+        belief = costs[at].copy()
+        for w in after:
+            belief = belief + sent[w, v]
+        known = belief
+        for w in before:
+            known = known + network.blocks[v][:, column[w] + choice[w]]
+            belief = belief + sent[w, v]
+        choice[v] = int(known.argmin())
+        most = max(len(before), len(after), 1)
+        kept = 1.0 - len(after) / most
+        bound += kept * float(belief.min())
+        slacks[at] = kept * (belief - belief.min())
+        for w in after:
+            table = network.blocks[v][:, column[w] : column[w] + network.sizes[w]]
+            sums = table + (belief / most - sent[w, v])[:, None]
+            sent[v, w] = sums.min(axis=0)
+            slacks[at] += (sums - sent[v, w]).min(axis=1)
+        passed.add(v)
+    return bound, choice, slacks
+
+
+@given(st.integers(0, 99), st.integers(1, 40))
+def test_nodes_that_take_their_turn_together_do_as_one_by_one(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    pairs = itertools.combinations(range(count), 2)
+    edges = tuple(pair for pair in pairs if rng.random() < 3.0 / count)
+    network = Network(random_graph(rng.integers(1, 4, count).tolist(), edges, rng))
+    ways = [way for u, v in edges for way in ((u, v), (v, u))]
+    sent = {(v, w): np.zeros(network.sizes[w]) for v, w in ways}
+    messages = Messages(network)
+    for i in range(4):
+        slacks = np.zeros(len(network.flat))
+        forward = i % 2 == 0
+        bound, choice = messages.run(network.flat, forward=forward, slacks=slacks)
+        expected = one_by_one(network, network.flat, sent, forward)
+        assert (bound, choice.tolist()) == expected[:2]
+        np.testing.assert_array_equal(slacks, expected[2])
