@@ -1,5 +1,7 @@
 """What Lowered, Planned and Compiled tell of themselves, and of the function that made them."""
 
+import contextlib
+import gc
 from typing import Any
 
 import jax
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.api.stages import OBJECTS_PER_COLLECTION, collected_seldom
 from shardc.errors import ClusterError, InputError
 
 X = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
@@ -100,3 +103,17 @@ def test_planning_needs_none_of_the_devices() -> None:
         with pytest.raises(ClusterError, match="there are 8") as caught:
             run()
         assert caught.value.code == "SHARDC-101"
+
+
+@pytest.mark.parametrize("young", [0, 700, 10 * OBJECTS_PER_COLLECTION])
+def test_planning_lets_garbage_be_collected_as_before_afterwards(young: int) -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(young, *before[1:])
+    stack = contextlib.ExitStack()
+    try:
+        stack.enter_context(collected_seldom())
+        assert gc.get_threshold()[0] in (0, max(young, OBJECTS_PER_COLLECTION))
+        stack.close()
+        assert gc.get_threshold() == (young, *before[1:])
+    finally:
+        gc.set_threshold(*before)
