@@ -21,7 +21,7 @@ class Network:
         blocks: per node, the tables of its edges side by side: [its strategies, all of theirs].
         columns: per node, the first column of each neighbour in its block.
         earlier: per node, the number of neighbours with a lower rank.
-        cells: all tables one after the other.
+        cells: all tables one after the other, then a zero.
     """
 
     def __init__(self, reduced: Reduced) -> None:
@@ -58,8 +58,8 @@ class Network:
         cells = np.array([table.size for table in reduced.tables], np.int64)
         self._offsets = np.cumsum(cells) - cells
         self._edge = {edge: number for number, edge in enumerate(reduced.edges)}
-        self.cells: Floats = np.concatenate([*(t.ravel() for t in reduced.tables), np.zeros(0)])
-        self.num_cells = len(self.cells)
+        self.cells: Floats = np.concatenate([*(t.ravel() for t in reduced.tables), np.zeros(1)])
+        self.num_cells = len(self.cells) - 1
 
     def cost(self, choice: Ints) -> float:
         """Cost of a choice, including the constant."""

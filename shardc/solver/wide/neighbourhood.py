@@ -84,7 +84,8 @@ class _Ball:
             shape = [1] * (len(others) + 1)
             for a, size in zip(axes, part.shape, strict=True):
                 shape[a] = size
-            table = table + part.transpose(np.argsort(axes)).reshape(shape)
+            order = sorted(range(len(axes)), key=axes.__getitem__)
+            table = table + part.transpose(order).reshape(shape)
             for w in nodes:
                 if w != v:
                     del self.factors[w][number]
@@ -150,7 +151,7 @@ def improve(
         done.append((v, others, table))
         work += table.size // 2 + CELLS_PER_NODE
         if others:
-            ball.add(others, table.min(axis=0))
+            ball.add(others, np.minimum.reduce(table, axis=0))
             for w in others:
                 heapq.heappush(heap, (weight(w) + noise[w], w))
     better = choice.copy()

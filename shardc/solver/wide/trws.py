@@ -18,38 +18,20 @@ CELLS_PER_NODE = 300  # overhead of a pass per node
 CELLS_TOGETHER = 1 << 14  # of the tables that are scanned in one go; only these are copied
 
 
-class Done(NamedTuple):
-    """Edges of the first nodes of a group to neighbours that have chosen, one of each node.
-
-    Attributes:
-        coming: [node, strategy]: positions of the neighbours' messages.
-        neighbours: one per node.
-        cells: [node, strategy]: positions of the neighbour's first strategy among all cells.
-        step: from one strategy of the neighbour to the next, [node, 1].
-    """
-
-    coming: Ints
-    neighbours: Ints
-    cells: Ints
-    step: Ints
-
-
 class Sending(NamedTuple):
     """Edges from nodes of a group to neighbours after them, which are scanned together.
 
     Attributes:
         tables: their tables side by side: [strategy of a node, all of the neighbours'].
+        edge: of each column, among all (place, node) of the group.
         rows: the sender of each edge: its place in the group.
-        coming: [edge, strategy]: positions of the neighbours' messages.
-        edge: of each column.
         first: column of each edge.
         at: position of each column among all messages.
     """
 
     tables: Floats
-    rows: Ints
-    coming: Ints
     edge: Ints
+    rows: Ints
     first: Ints
     at: Ints
 
@@ -57,14 +39,19 @@ class Sending(NamedTuple):
 class Group(NamedTuple):
     """Nodes with equally many strategies that take their turn together.
 
+    Where a node has fewer neighbours than another one, zeros stand for the rest.
+
     Attributes:
-        nodes: them, those with the most neighbours before them first.
+        nodes: them.
         at: [node, strategy]: positions among all strategies.
         most: [node, 1]: neighbours before or after it, whichever are more; at least 1.
         kept: per node the share of its belief that it does not pass on.
-        later: [node, strategy]: positions of the messages of neighbours after them: of the first of
-            each node, of the second, ...; that of a zero if there are not as many.
-        done: the edges to neighbours before them: the first of each node, the second, ...
+        num_later: neighbours after a node, at most.
+        coming: [place, node, strategy]: positions of the messages of its neighbours: of those after
+            it, then of those before it.
+        before: [place, node]: its neighbours before it.
+        cells: [place, node, strategy]: positions of their first strategies among all cells.
+        step: [place, node]: from one of their strategies to the next.
         sending: the edges to neighbours after them.
     """
 
@@ -72,8 +59,11 @@ class Group(NamedTuple):
     at: Ints
     most: Ints
     kept: Floats
-    later: list[Ints]
-    done: list[Done]
+    num_later: int
+    coming: Ints
+    before: Ints
+    cells: Ints
+    step: Ints
     sending: list[Sending]
 
 
@@ -93,7 +83,8 @@ class Messages:
         degrees = np.array([len(near) for near in network.near], np.int64)
         slots = degrees * np.array(sizes, np.int64)
         self._first = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64).tolist()
-        self._sent: Floats = np.zeros(self._first[-1] + 1)  # and a zero
+        self._zero = self._first[-1]
+        self._sent: Floats = np.zeros(self._zero + 1)
         # The place of each node among the neighbours of each of its neighbours.
         self._place: list[dict[int, int]] = [
             {w: i for i, w in enumerate(near.tolist())} for near in network.near
@@ -126,28 +117,28 @@ class Messages:
             self._groups[forward] = list(self._grouped(forward))
         for group in self._groups[forward]:
             poll()
+            received = sent.take(group.coming)
+            later = received[: group.num_later]
             belief = costs.take(group.at)
-            for coming in group.later:
-                belief += sent.take(coming)
+            for messages in later:
+                belief += messages
             known = belief.copy()
-            for coming, neighbours, cells, step in group.done:
-                count = len(neighbours)
-                chosen = choice.take(neighbours)[:, None] * step
-                known[:count] += network.cells.take(cells + chosen)
-                belief[:count] += sent.take(coming)
+            chosen = choice.take(group.before) * group.step
+            edges = network.cells.take(group.cells + chosen[:, :, None])
+            for cells, messages in zip(edges, received[group.num_later :], strict=True):
+                known += cells
+                belief += messages
             choice[group.nodes] = known.argmin(axis=1)
             least = np.minimum.reduce(belief, axis=1)
             bounds[group.nodes] = group.kept * least
-            share = belief / group.most
             slack = group.kept[:, None] * (belief - least[:, None]) if slacks is not None else None
-            for tables, rows, coming, edge, first, to in group.sending:
-                own = (share.take(rows, axis=0) - sent.take(coming)).T
-                sums = tables + (own if len(rows) == 1 else own.take(edge, axis=1))
+            own = (belief / group.most - later).reshape(-1, belief.shape[1]).T
+            for tables, edge, rows, first, to in group.sending:
+                sums = tables + own.take(edge[:1] if len(rows) == 1 else edge, axis=1)
                 # Row by row: the minimum over whole rows is several times faster than within rows.
                 sent[to] = message = np.minimum.reduce(sums, axis=0)
                 if slack is not None:
-                    edges = np.minimum.reduceat(sums - message, first, axis=1)
-                    np.add.at(slack, rows, edges.T)
+                    np.add.at(slack, rows, np.minimum.reduceat(sums - message, first, axis=1).T)
             if slacks is not None and slack is not None:
                 slacks[group.at] = np.maximum(slacks[group.at], slack)
         order = network.order if forward else network.order[::-1]
@@ -156,16 +147,18 @@ class Messages:
         return bound, choice
 
     def _grouped(self, forward: bool) -> Iterator[Group]:
-        """The nodes in the order of their turns, those with equally many strategies together."""
+        """The nodes in the order of their turns, those with equally many strategies and about as
+        many neighbours together."""
         network = self.network
         turn = [0] * len(network.sizes)
-        found: dict[tuple[int, int], list[int]] = {}
+        found: dict[tuple[int, int, int], list[int]] = {}
         order = network.order.tolist()
         for v in order if forward else order[::-1]:
             before, _ = self._sides(v, forward)
             near = network.near[v].tolist()
             turn[v] = max((turn[near[i]] + 1 for i in before), default=0)
-            found.setdefault((turn[v], network.sizes[v]), []).append(v)
+            few = (len(near).bit_length() + 1) // 2  # zeros stand for at most 3 of 4 neighbours
+            found.setdefault((turn[v], network.sizes[v], few), []).append(v)
         for key in sorted(found):
             yield self._group(found[key], forward)
 
@@ -175,42 +168,36 @@ class Messages:
         low, high = range(earlier), range(earlier, len(self.network.near[v]))
         return (low, high) if forward else (high, low)
 
-    def _group(self, found: list[int], forward: bool) -> Group:
+    def _group(self, nodes: list[int], forward: bool) -> Group:
         network = self.network
-        nodes = sorted(found, key=lambda v: -len(self._sides(v, forward)[0]))
         before, after = zip(*(self._sides(v, forward) for v in nodes), strict=True)
         most = [max(len(low), len(high), 1) for low, high in zip(before, after, strict=True)]
         kept = [1.0 - len(high) / n for high, n in zip(after, most, strict=True)]
         strategies = np.arange(network.sizes[nodes[0]])
-        done, later = [], []
-        for k in range(len(before[0])):
-            edges = [(v, low[k]) for v, low in zip(nodes, before, strict=True) if k < len(low)]
-            neighbours = [int(network.near[v][i]) for v, i in edges]
-            tables = [network.cells_of(v, w) for (v, _), w in zip(edges, neighbours, strict=True)]
-            first, own, step = np.array(tables, np.int64).T[:, :, None]
-            cells = first + own * strategies
-            done.append(Done(self._coming(edges), np.array(neighbours, np.int64), cells, step))
-        for k in range(max(map(len, after))):
-            edges = [(v, high[k]) for v, high in zip(nodes, after, strict=True) if k < len(high)]
-            some = [row for row, high in enumerate(after) if k < len(high)]
-            coming = np.full((len(nodes), len(strategies)), len(self._sent) - 1)
-            coming[some] = self._coming(edges)
-            later.append(coming)
+        num_later, num_before = max(map(len, after)), max(map(len, before))
+        coming = np.full((num_later + num_before, len(nodes), len(strategies)), self._zero)
+        neighbours, step = np.zeros((2, num_before, len(nodes)), np.int64)
+        cells = np.full((num_before, len(nodes), len(strategies)), network.num_cells)
+        for row, (v, low, high) in enumerate(zip(nodes, before, after, strict=True)):
+            for k, i in enumerate(high):
+                coming[k, row] = self._first[v] + i * len(strategies) + strategies
+            for k, i in enumerate(low):
+                coming[num_later + k, row] = self._first[v] + i * len(strategies) + strategies
+                w = neighbours[k, row] = int(network.near[v][i])
+                first, own, step[k, row] = network.cells_of(v, int(w))
+                cells[k, row] = first + own * strategies
         return Group(
             np.array(nodes, np.int64),
             network.first[nodes][:, None] + strategies,
             np.array(most, np.int64)[:, None],
             np.array(kept),
-            later,
-            done,
+            num_later,
+            coming,
+            neighbours,
+            cells,
+            step,
             list(self._sending(nodes, after)),
         )
-
-    def _coming(self, edges: list[tuple[int, int]]) -> Ints:
-        """[edge, strategy]: positions of the messages to nodes over the edges at their places."""
-        size = self.network.sizes[edges[0][0]]
-        first = np.array([self._first[v] + i * size for v, i in edges], np.int64)
-        return first[:, None] + np.arange(size)
 
     def _sending(self, nodes: list[int], after: Sequence[range]) -> Iterator[Sending]:
         """The edges of a group to the nodes after it, in batches of few cells."""
@@ -221,29 +208,30 @@ class Messages:
             for i in places:
                 table = self.network.blocks[v][:, columns[i] : columns[i + 1]]
                 if batch and cells + table.size > CELLS_TOGETHER:
-                    yield self._batch(nodes, batch)
+                    yield self._batch(nodes, after, batch)
                     batch, cells = [], 0
                 batch.append((row, i, table))
                 cells += table.size
         if batch:
-            yield self._batch(nodes, batch)
+            yield self._batch(nodes, after, batch)
 
-    def _batch(self, nodes: list[int], batch: list[tuple[int, int, Floats]]) -> Sending:
+    def _batch(
+        self, nodes: list[int], after: Sequence[range], batch: list[tuple[int, int, Floats]]
+    ) -> Sending:
         """Edges to scan together: the place of the sender, that of the neighbour, the table."""
-        rows, places, tables = zip(*batch, strict=True)
-        edges = [(nodes[row], i) for row, i in zip(rows, places, strict=True)]
-        widths = [table.shape[1] for table in tables]
+        widths = [table.shape[1] for _, _, table in batch]
         first = np.cumsum([0, *widths[:-1]])
-        edge = np.repeat(np.arange(len(edges)), widths)
-        to = []
-        for (v, i), width in zip(edges, widths, strict=True):
+        edges, to = [], []
+        for row, i, table in batch:
+            v = nodes[row]
             w = int(self.network.near[v][i])
-            to.append(self._first[w] + self._place[w][v] * width)
+            edges.append((i - after[row].start) * len(nodes) + row)
+            to.append(self._first[w] + self._place[w][v] * table.shape[1])
+        tables = [table for _, _, table in batch]
         return Sending(
             tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1),
-            np.array(rows, np.int64),
-            self._coming(edges),
-            edge,
+            np.repeat(edges, widths),
+            np.array([row for row, _, _ in batch], np.int64),
             first,
-            (np.array(to, np.int64) - first)[edge] + np.arange(len(edge)),
+            np.repeat(np.array(to, np.int64) - first, widths) + np.arange(sum(widths)),
         )
