@@ -1,6 +1,6 @@
 """Simulates a schedule: when each task starts and ends, and how much time is idle."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -20,6 +20,8 @@ from shardc.schedule.tasks import (
 
 Link = Callable[[int, int], object]
 """(source group, target group) -> the link between them; transfers over one link take turns."""
+
+_Sent = tuple[int, Need, Amount]  # a reader in another group, and the seconds until it can read
 
 
 @dataclass(frozen=True)
@@ -124,23 +126,26 @@ def _timed(
     index = {task: i for i, task in enumerate(tasks)}
     lane_of = [row for row, lane in enumerate(schedule.lanes) for _ in lane]
     takes = [duration_s(task) for task in tasks]
-    sends: list[list[tuple[int, Need, Amount | None]]] = [[] for _ in tasks]
+    # Of each task: who reads its result on the spot, and who waits until it is sent.
+    here: list[list[int]] = [[] for _ in tasks]
+    elsewhere: list[list[_Sent]] = [[] for _ in tasks]
     pending = [0] * len(tasks)
     for i, task in enumerate(tasks):
         for need in graph.needs[task]:
-            crosses = need.source != need.target and need.num_bytes
-            sends[index[need.task]].append((i, need, send_s(need) if crosses else None))
+            if need.source != need.target and need.num_bytes:
+                elsewhere[index[need.task]].append((i, need, send_s(need)))
+            else:
+                here[index[need.task]].append(i)
             pending[i] += 1
-    distinct = {*takes, *(s for each in sends for *_, s in each if s is not None)}
+    distinct = {*takes, *(s for each in elsewhere for *_, s in each)}
     scale = common_scale(distinct)
-    whole: dict[Amount | None, Amount] = {time: scaled(time, scale) for time in distinct}
-    takes = [whole[time] for time in takes]  # scales each distinct number once
-    readers = [[(i, need, whole.get(s)) for i, need, s in each] for each in sends]
+    whole = {time: scaled(time, scale) for time in distinct}  # scales each distinct number once
+    takes = [whole[time] for time in takes]
     start, end = _run(
         schedule,
         takes,
         lane_of,
-        readers,
+        (here, elsewhere, whole),
         pending,
         overlap=overlap,
         link=link,
@@ -156,13 +161,18 @@ def _run(
     schedule: Schedule,
     takes: Sequence[Amount],
     lane_of: Sequence[int],
-    readers: Sequence[Sequence[tuple[int, Need, Amount | None]]],
+    readers: tuple[Sequence[Sequence[int]], Sequence[Sequence[_Sent]], Mapping[Amount, Amount]],
     pending: list[int],
     *,
     overlap: bool,
     link: Link | None,
 ) -> tuple[dict[int, Amount], dict[int, Amount]]:
-    """Start and end of every task that can run, by its position in the concatenated lanes."""
+    """Start and end of every task that can run, by its position in the concatenated lanes.
+
+    Args:
+        readers: of each task: on the spot, and elsewhere; the scaled seconds of each transfer.
+    """
+    here, elsewhere, whole = readers
     first = [0]
     for lane in schedule.lanes:
         first.append(first[-1] + len(lane))
@@ -193,22 +203,24 @@ def _run(
         busy_until: Amount = now
         sent: dict[int, Amount] = {}
         touched = [row]
-        for reader, need, send_s in readers[i]:
-            arrival = now
-            if send_s is not None:
-                if need.target not in sent:
-                    begins = busy_until if not overlap else now
-                    if link is not None:
-                        way = link(need.source, need.target)
-                        begins = max(begins, link_free_s.get(way, 0))
-                    sent[need.target] = begins + send_s
-                    if link is not None:
-                        link_free_s[way] = sent[need.target]
-                    if not overlap:
-                        busy_until = sent[need.target]
-                arrival = sent[need.target]
-            if arrival > arrived[reader]:
-                arrived[reader] = arrival
+        for reader, need, send_s in elsewhere[i]:
+            if need.target not in sent:
+                begins = busy_until if not overlap else now
+                if link is not None:
+                    way = link(need.source, need.target)
+                    begins = max(begins, link_free_s.get(way, 0))
+                sent[need.target] = begins + whole[send_s]
+                if link is not None:
+                    link_free_s[way] = sent[need.target]
+                if not overlap:
+                    busy_until = sent[need.target]
+            arrived[reader] = max(arrived[reader], sent[need.target])
+            pending[reader] -= 1
+            if not pending[reader] and lane_of[reader] != row:
+                touched.append(lane_of[reader])
+        for reader in here[i]:
+            if now > arrived[reader]:
+                arrived[reader] = now
             pending[reader] -= 1
             if not pending[reader] and lane_of[reader] != row:
                 touched.append(lane_of[reader])

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from shardc.errors import ScheduleError
 from shardc.schedule.tasks import (
@@ -105,6 +106,11 @@ class Work:
         Args:
             fused: the X tasks, each replacing a B and a W; only if the backward is split.
         """
+        if fused:
+            return self._graph(placement, fused)
+        return _unfused(self, tuple(map(tuple, placement)))
+
+    def _graph(self, placement: Placement, fused: Collection[Task]) -> TaskGraph:
         groups = {
             (stage, replica): group
             for replica, of_stage in enumerate(placement)
@@ -174,3 +180,8 @@ class Work:
                     for task, num_bytes in waited
                 )
         return TaskGraph(needs, groups, tuple(buffers))
+
+
+@lru_cache(maxsize=8)  # schedules of the same work share it
+def _unfused(work: Work, placement: Placement) -> TaskGraph:
+    return work._graph(placement, ())

@@ -6,7 +6,6 @@ the inputs of the next task are not ready yet, or where memory must be freed fir
 
 from collections import deque
 from dataclasses import dataclass
-from functools import lru_cache
 from heapq import heappop, heappush
 
 from shardc.schedule.family import Costs, Lanes
@@ -16,7 +15,6 @@ from shardc.schedule.tasks import (
     WEIGHT,
     Amount,
     Task,
-    TaskGraph,
     common_scale,
     scaled,
 )
@@ -65,11 +63,6 @@ def fill_weights(
     return _Filler(work, placement, lanes, costs, limit, filling or Filling()).run()
 
 
-@lru_cache(maxsize=4)
-def _graph(work: Work, placement: Placement) -> TaskGraph:
-    return work.graph(placement)
-
-
 class _Filler:
     """A simulation in which idle groups run their oldest weight gradient."""
 
@@ -87,7 +80,7 @@ class _Filler:
         self.whole = common_scale([work.weight_share])  # size of one F
         self.late = int(scaled(work.weight_share, self.whole)) if self.splits else self.whole
         self.room = None if limit is None else limit * self.whole // work.share
-        self.graph = _graph(work, placement)
+        self.graph = work.graph(placement)
         duration = durations(work, costs.times)
         kinds = {(t.kind, t.stage, t.slice): duration(t) for t in self.graph.tasks}
         scale = common_scale([*kinds.values(), costs.transfer_s])
