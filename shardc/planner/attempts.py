@@ -73,8 +73,9 @@ class Attempts:
         self._longest_s = 0.0  # longest time to plan one shape exactly
         self._ops = self._most_ops = 0  # of all shapes, of the largest
         self._first: Proposal | None = None  # the first one planned
-        # The last outlined module, keyed by what its stages depend on (not the schedule's name).
-        self._outlined: tuple[tuple[PipelineShape, bool], Module] | None = None
+        # The last outlined modules with and without a split backward, and what their stages depend
+        # on (not the schedule's name).
+        self._outlined: dict[bool, tuple[PipelineShape, Module]] = {}
 
     @property
     def has_any(self) -> bool:
@@ -122,11 +123,12 @@ class Attempts:
     def _outline(self, shape: PipelineShape) -> Module:
         """The stage functions of a shape; the last are cached for other meshes and schedules."""
         split_backward = schedule_named(shape.schedule).split_backward
-        key = msgspec.structs.replace(shape, meshes=(), schedule=""), split_backward
-        if self._outlined is None or self._outlined[0] != key:
-            split_module = self.splits.of(shape)
-            self._outlined = key, outline_shape(split_module, shape, self.cluster)
-        return self._outlined[1]
+        stages = msgspec.structs.replace(shape, meshes=(), schedule="")
+        known, outlined = self._outlined.get(split_backward, (None, None))
+        if outlined is None or known != stages:
+            outlined = outline_shape(self.splits.of(shape), shape, self.cluster)
+            self._outlined[split_backward] = stages, outlined
+        return outlined
 
     def _unless_it_fails[Found](self, what: str, plan: Callable[[], Found]) -> Found | BugError:
         """The result of `plan`; the error, noted, if a bug in shardc raised it."""
