@@ -21,7 +21,7 @@ from shardc.planner.layers import find_layers, layer_loops
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.prices.views import stage_views
-from shardc.planner.proposal import Found, Proposal, by_use
+from shardc.planner.proposal import Found, Key, Proposal, by_use
 from shardc.planner.shapes import WANTED, ShapeSearch
 from shardc.planner.split_cache import Splits
 
@@ -43,6 +43,22 @@ class Promising:
     found: list[Found]
     search: ShapeSearch
     across: Sequence[Proposal] = ()
+
+    def with_finer(self, waiting: Sequence[Found], full: Found) -> list[Found]:
+        """`waiting`, with the single stage of `full`, which does not fit after all, in the next
+        number of microbatches: the search leaves these out where a stage seems to fit."""
+
+        def is_finer(key: Key) -> bool:
+            more = key.num_microbatches > full.key.num_microbatches
+            return more and (key.num_stages, key.size) == (1, full.key.size)
+
+        finer = self.search.estimated(is_finer)
+        if not finer:
+            return list(waiting)
+        first = min(finer, key=lambda each: each.key.num_microbatches)
+        seconds = [each.pipeline.step_time_s for each in waiting]
+        at = sum(1 for each_s in seconds if each_s <= first.pipeline.step_time_s)
+        return [*waiting[:at], first, *waiting[at:]]
 
     def stretch(self, shape: PipelineShape, parts: int) -> float:
         """How much longer a microbatch takes in equal parts, by the prices of layers in that many

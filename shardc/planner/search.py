@@ -325,9 +325,9 @@ class Planner:
             self._plan_found(promising, [each for each in more if each.key not in known])
 
     def _plan_found(self, promising: Promising, found: Sequence[Found]) -> None:
-        planned = 0
-        for each in distinct(found, MOST_TRIED):
-            better_s = self.tried.best_s
+        planned, tried, waiting = 0, 0, distinct(found, MOST_TRIED)
+        while waiting and tried < MOST_TRIED:
+            each, tried, better_s = waiting.pop(0), tried + 1, self.tried.best_s
             if self.tried.best is not None:
                 slow = self.tried.is_beaten(each)
                 if slow or planned == MOST_PLANNED or not self.tried.may_plan_another(RANKED_OPS):
@@ -336,9 +336,11 @@ class Planner:
             if proposal is not None:
                 if self.base != self.schedule:
                     proposal = with_schedule(proposal, self.splits, self.schedule, self.options)
-                alone = 2 * self.tried.num_ops(proposal.shape) > RANKED_OPS
-                gap, effort_s = gap_and_effort(alone)
-                planned += isinstance(self.tried.plan(proposal, gap, effort_s, better_s), Candidate)
+                effort = gap_and_effort(2 * self.tried.num_ops(proposal.shape) > RANKED_OPS)
+                answer = self.tried.plan(proposal, *effort, better_s)
+                planned += isinstance(answer, Candidate)
+                if each.key.num_stages == 1 and isinstance(answer, LimitError):
+                    waiting = promising.with_finer(waiting, each)
 
     def _can_split(self, count: int) -> bool:
         refusal = self.splits.refusal(count)

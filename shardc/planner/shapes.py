@@ -174,8 +174,7 @@ class ShapeSearch:
                         yield Key(stages, size, count, name)
 
     def _is_largest(self, size: int, stages: int) -> bool:
-        fitting = [n for n in self.prices.sizes if n * stages <= self.cluster.num_devices]
-        return size == max(fitting)
+        return size == max(n for n in self.prices.sizes if n * stages <= self.cluster.num_devices)
 
     def _least_s(self, key: Key) -> float:
         """A lower bound on the seconds of any split of the layers into equal stages."""
@@ -199,10 +198,11 @@ class ShapeSearch:
         self._wanted, self._until_s = max(wanted, self._wanted), until_s
         return self.run()
 
-    def estimated(self) -> list[Found]:
-        """Every shape of equal stages on submeshes with priced layers, with current estimates,
-        fastest first. Prices nothing."""
-        shapes = [(key, self._best(key)) for key in self._keys() if self.prices.is_open(key.size)]
+    def estimated(self, wanted: Callable[[Key], bool] = lambda key: True) -> list[Found]:
+        """Shapes of equal stages on submeshes with priced layers, by current estimates, fastest
+        first. Prices nothing."""
+        keys = (key for key in self._keys() if self.prices.is_open(key.size) and wanted(key))
+        shapes = [(key, self._best(key)) for key in keys]
         found = [Found(key, pipeline) for key, pipeline in shapes if pipeline is not None]
         return sorted(found, key=lambda each: each.pipeline.step_time_s)
 

@@ -19,9 +19,12 @@ from shardc.planner.layers import Layers
 from shardc.planner.prices.layer_costs import POINTS, LayerCost, Sends, tie_breaker
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.prices.views import Views, stage_views
+from shardc.planner.promising import Promising
 from shardc.planner.proposal import Found, Key
+from shardc.planner.search import Planner
 from shardc.planner.shapes import ShapeSearch
 from shardc.solver.problem.problem import Problem
+from shardc.solver.solve import LimitError
 
 GB = 1 << 30
 
@@ -257,6 +260,28 @@ def test_nothing_more_is_priced_for_shapes_that_prices_rule_out() -> None:
     assert (len(best.pipeline.stages), best.key.schedule) == (8, "1f1b")  # which holds less
     points = {(len(view.device_ids), point) for view, _, point in costs.asked}
     assert points == {(1, 0), (1, 1), (2, 0), (4, 0), (8, 0)}
+
+
+def test_a_single_stage_that_does_not_fit_after_all_is_planned_in_more_microbatches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = search(MadeUp(talk_s=0.01), cluster(1, 4), [2, 4])
+    found = looked.run()
+    assert found[0].key.num_stages == 1 == found[0].key.num_microbatches
+    asked: list[Key] = []
+
+    def plan(proposal: Any, *_: object) -> object:
+        asked.append(proposal.shape)
+        full = proposal.shape.num_stages == 1 and proposal.shape.num_microbatches < 4
+        return LimitError(GB, 2 * GB, GB) if full else None
+
+    monkeypatch.setattr(looked, "proposal", lambda each: SimpleNamespace(shape=each.key))
+    tried = SimpleNamespace(best=None, best_s=math.inf, num_ops=lambda shape: 1, plan=plan)
+    planner: Any = SimpleNamespace(tried=tried, base="1f1b", schedule="1f1b")
+    Planner._plan_found(planner, Promising(found, looked), found)
+    alone = [key.num_microbatches for key in asked if key.num_stages == 1]
+    assert alone == [1, 2, 4]
+    assert len(asked) == len(set(asked))
 
 
 def test_no_shape_is_found_where_nothing_fits() -> None:
