@@ -6,7 +6,7 @@ The planner prices exactly the steps that `shardc-lower-collectives` emits.
 import functools
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -75,19 +75,42 @@ def reshard(
     sum_itemsize: int = 0,
 ) -> Reshard:
     """Steps, seconds and bytes at once; `IMPOSSIBLE` if `reshard_steps` would raise."""
-    return reshards(mesh, shape, itemsize, links, sum_itemsize)(source, target)
+    ((found,),) = reshards([source], [target], mesh, shape, itemsize, links, sum_itemsize)
+    return found
 
 
 def reshards(
-    mesh: Mesh, shape: Sequence[int], itemsize: int, links: Links, sum_itemsize: int = 0
-) -> Callable[[TensorSharding, TensorSharding], Reshard]:
-    """`reshard` of one value, for all pairs of shardings."""
+    sources: Iterable[TensorSharding],
+    targets: Iterable[TensorSharding],
+    mesh: Mesh,
+    shape: Sequence[int],
+    itemsize: int,
+    links: Links,
+    sum_itemsize: int = 0,
+) -> list[list[Reshard]]:
+    """`reshard` of one value for all pairs of shardings: [source][target]."""
     num_devices = len(mesh.device_ids)
     divisors = tuple(math.gcd(size, num_devices) for size in shape)
     elements = math.prod(shape)
     num_bytes = (elements * itemsize, elements * (sum_itemsize or itemsize))
-    items = tuple(links.items())
-    return lambda source, target: _reshard(source, target, mesh.axes, divisors, num_bytes, items)
+    value = mesh.axes, divisors, num_bytes, tuple(links.items())
+    ends = [
+        (_canonical(target), set(target.unreduced), _is_valid(target, mesh.axes, divisors))
+        for target in targets
+    ]
+    found = []
+    for source in sources:
+        if not _is_valid(source, mesh.axes, divisors):
+            found.append([IMPOSSIBLE] * len(ends))
+            continue
+        search, sums = _search(_canonical(source), *value), set(source.unreduced)
+        found.append(
+            [
+                search.to(target) if valid and unreduced <= sums else IMPOSSIBLE
+                for target, unreduced, valid in ends
+            ]
+        )
+    return found
 
 
 def describe(sharding: TensorSharding) -> str:
@@ -122,29 +145,12 @@ Axes = tuple[tuple[str, int], ...]
 LinkItems = tuple[tuple[str, Link], ...]
 
 
-@functools.lru_cache(maxsize=1 << 18)
-def _reshard(
-    source: TensorSharding,
-    target: TensorSharding,
-    axes: Axes,
-    divisors: tuple[int, ...],
-    num_bytes: tuple[int, int],
-    links: LinkItems,
-) -> Reshard:
-    if not (_is_valid(source, axes, divisors) and _is_valid(target, axes, divisors)):
-        return IMPOSSIBLE
-    if not set(target.unreduced) <= set(source.unreduced):
-        return IMPOSSIBLE
-    search = _search(_canonical(source), axes, divisors, num_bytes, links)
-    return search.to(_canonical(target))
-
-
 def _canonical(sharding: TensorSharding) -> TensorSharding:
     """Sorts the unreduced axes, which have no order, so that equal shardings compare equal."""
     return TensorSharding(sharding.dims, tuple(sorted(sharding.unreduced)))
 
 
-@functools.lru_cache(maxsize=1 << 12)
+@functools.lru_cache(maxsize=1 << 14)
 def _search(
     source: TensorSharding,
     axes: Axes,
@@ -172,9 +178,16 @@ class _Search:
         self.settled: set[TensorSharding] = set()
         self.queue: list[tuple[float, int, TensorSharding]] = [(0.0, 0, source)]
         self.pushed = 1
+        self.found: dict[TensorSharding, Reshard] = {}
 
     def to(self, target: TensorSharding) -> Reshard:
         """The cheapest way from the source to `target`, which must be reachable."""
+        found = self.found.get(target)
+        if found is None:
+            found = self.found[target] = self._to(target)
+        return found
+
+    def _to(self, target: TensorSharding) -> Reshard:
         while target not in self.settled:
             distance, _, state = heapq.heappop(self.queue)
             if state in self.settled:

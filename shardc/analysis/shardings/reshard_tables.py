@@ -90,8 +90,10 @@ class ReshardTables:
         if known is None:
             rows = {s: i for i, s in enumerate(dict.fromkeys(made))}
             columns = {s: i for i, s in enumerate(dict.fromkeys(used))}
-            price = reshards(self.mesh, shape, itemsizes[0], self.links, itemsizes[1])
-            unique = np.array([[price(a, b).seconds for b in columns] for a in rows])
+            found = reshards(
+                rows, columns, self.mesh, shape, itemsizes[0], self.links, itemsizes[1]
+            )
+            unique = np.array([[each.seconds for each in row] for row in found])
             pairs = np.ix_([rows[s] for s in made], [columns[s] for s in used])
             known = self._tables[key] = unique[pairs] * repeats, made, used
         return known[0]
@@ -110,5 +112,6 @@ class ReshardTables:
         """Seconds to reduce the partial sums of a value into the cheapest of `options`."""
         if not made.unreduced:
             return 0.0
-        price = reshards(self.mesh, shape, itemsizes[0], self.links, itemsizes[1])
-        return min(price(made, option).seconds for option in options if not option.unreduced)
+        whole = [option for option in options if not option.unreduced]
+        (found,) = reshards([made], whole, self.mesh, shape, itemsizes[0], self.links, itemsizes[1])
+        return min(each.seconds for each in found)
