@@ -22,8 +22,8 @@ class _Ball:
 
     Attributes:
         local: per node its costs, with all edges to fixed nodes.
-        factors: per node its tables by number: (nodes, axes in that order). A table shared by two
-            edges has two numbers.
+        factors: per node its tables by number: (nodes, rising; axes in that order). A table shared
+            by two edges has two numbers.
         near: per node, the free nodes that share a table with it.
     """
 
@@ -49,7 +49,7 @@ class _Ball:
                     self.add((v, w), block[:, columns[i] : columns[i + 1]])
 
     def add(self, nodes: tuple[int, ...], table: Floats) -> None:
-        """Adds a table over `nodes`."""
+        """Adds a table over `nodes`, in rising order."""
         if len(nodes) == 1:
             self.local[nodes[0]] = self.local[nodes[0]] + table
             return
@@ -77,18 +77,16 @@ class _Ball:
         found = self.factors.pop(v)
         others = tuple(sorted(self.near.pop(v)))
         axis = {w: i + 1 for i, w in enumerate(others)}
-        axis[v] = 0
         table = self.local[v].reshape((-1,) + (1,) * len(others))
         for number, (nodes, part) in found.items():
-            axes = [axis[w] for w in nodes]
-            shape = [1] * (len(others) + 1)
-            for a, size in zip(axes, part.shape, strict=True):
-                shape[a] = size
-            order = sorted(range(len(axes)), key=axes.__getitem__)
-            table = table + part.transpose(order).reshape(shape)
-            for w in nodes:
-                if w != v:
-                    del self.factors[w][number]
+            at = nodes.index(v)
+            if at:
+                part = part.transpose(at, *range(at), *range(at + 1, len(nodes)))
+            shape = [len(part)] + [1] * len(others)
+            for w, size in zip(nodes[:at] + nodes[at + 1 :], part.shape[1:], strict=True):
+                shape[axis[w]] = size
+                del self.factors[w][number]
+            table = table + part.reshape(shape)
         for w in others:
             self.near[w].discard(v)
         return others, table
@@ -154,7 +152,8 @@ def improve(
             ball.add(others, np.minimum.reduce(table, axis=0))
             for w in others:
                 heapq.heappush(heap, (weight(w) + noise[w], w))
-    better = choice.copy()
+    better: list[int] = choice.tolist()
     for v, others, table in reversed(done):
-        better[v] = table[(slice(None), *better[list(others)])].argmin()
-    return better, work
+        place: tuple[slice | int, ...] = (slice(None), *(better[w] for w in others))
+        better[v] = int(table[place].argmin())
+    return np.array(better, np.int64), work
