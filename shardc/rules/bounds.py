@@ -1,7 +1,7 @@
 """Range analysis: bounds on the elements of a value, for all arguments of a program."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -53,29 +53,37 @@ ANY = Bounds(-math.inf, math.inf)
 _UNIT = Bounds(-1.0, 1.0)
 
 
-def bounds(value: ir.Value) -> Bounds:
+def bounds(value: ir.Value, sources: Mapping[ir.Value, ir.Value] | None = None) -> Bounds:
     """Bounds on the elements of a tensor that hold for all arguments of the program.
 
     Starts from constants, iotas, converts, and ops whose results are bounded for any operand.
     Overflow counts: a value that could become infinite is unbounded. A divisor or the argument of a
     root that could be flushed to zero may be zero.
+
+    Args:
+        sources: argument of a function -> the value that it is in the function that makes it.
     """
-    return _Question().bounds(value)
+    return _Question(sources or {}).bounds(value)
 
 
 class _Question:
     """One query, which visits each value once."""
 
-    def __init__(self) -> None:
+    def __init__(self, sources: Mapping[ir.Value, ir.Value]) -> None:
+        self.sources = sources
         self.known: dict[ir.Value, Bounds] = {}
         self.left = MOST_OPS
 
     def bounds(self, value: ir.Value) -> Bounds:
         if value not in self.known:
             self.left -= 1
-            limits = of_type(value)
-            op = defining_op(value)
-            found = None if op is None or self.left < 0 else self._made(op, value)
+            limits, op = of_type(value), defining_op(value)
+            if self.left < 0:
+                found = None
+            elif op is None:
+                found = self.bounds(self.sources[value]) if value in self.sources else None
+            else:
+                found = self._made(op, value)
             self.known[value] = limits if found is None else _within(found, limits, value)
         return self.known[value]
 

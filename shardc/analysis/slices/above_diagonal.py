@@ -16,7 +16,6 @@ from shardc.analysis.slices.moved_dims import MOVED, Dims
 from shardc.analysis.slices.regions import (
     Region,
     constant,
-    filled,
     keeps_diagonal,
     number,
     of_row,
@@ -27,11 +26,12 @@ from shardc.analysis.values.arithmetic import COMPARISONS
 from shardc.analysis.values.facts import Values
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import defining_op
+from shardc.rules.bounds import bounds
 from shardc.rules.partial_sums import element_type
 
 LARGEST_SCORE = 2.5e8  # assumed of every product: a mask of -1e9 hides behind all of them
 LOWEST_MASK = -4 * LARGEST_SCORE
-MOST_OF_BIAS = 1e4  # what constants may multiply a score by, or add to one, in all
+MOST_OF_BIAS = 1e4  # what may multiply a score, or be added to one, in all
 MOST_EXACT = 8  # integers that every float type holds, and their sums
 VANISHES = 1e4  # exp(-x) of larger numbers is zero in every float type
 DEEPEST = 200  # ops between a square and what it is made of, beyond which nothing is said
@@ -42,6 +42,14 @@ class Low:
     """Each element lies at least `by` below one of its row that is on or below the diagonal."""
 
     by: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """No element is further from zero than `factor` times a product, plus `added`."""
+
+    factor: float
+    added: float
 
 
 Fact = float | Low | None
@@ -58,6 +66,7 @@ class Square:
     def __init__(self, sources: Mapping[ir.Value, ir.Value]) -> None:
         self._sources = sources
         self._known: dict[tuple[ir.Value, Dims, Region], Fact] = {}
+        self._scores: dict[ir.Value, Score | None] = {}
         self._values = Values()
 
     def fact(self, value: ir.Value, dims: Dims, region: Region, depth: int = 0) -> Fact:
@@ -133,7 +142,8 @@ class Square:
         other = op.operands[2 if chosen else 1]
         if isinstance(self.fact(other, dims, Region.DIAGONAL, depth + 1), float):
             return found  # a mask to be added to scores
-        return Low(-LARGEST_SCORE - found) if self._is_score(other) else None
+        by = -found - self._reach(other)
+        return Low(by) if by > 0 else None
 
     def _added(self, op: ir.Operation, dims: Dims, region: Region, depth: int) -> Fact:
         """Of scores and a bias: -inf stays, and so does what is low enough."""
@@ -152,9 +162,9 @@ class Square:
                 return found
             if found <= LOWEST_MASK:
                 on = self.fact(op.operands[position], dims, Region.DIAGONAL, depth + 1)
-                seen = isinstance(on, float) and abs(on) <= MOST_OF_BIAS
-                if seen and self._is_score(op.operands[1 - position]):
-                    return Low(-2 * LARGEST_SCORE - MOST_OF_BIAS - found)
+                if isinstance(on, float) and abs(on) <= MOST_OF_BIAS:
+                    by = -found - 2 * self._reach(op.operands[1 - position]) - abs(on)
+                    return Low(by) if by > 0 else None
         return None
 
     def _scaled(self, op: ir.Operation, dims: Dims, of: Callable[[int], Fact]) -> Fact:
@@ -189,29 +199,51 @@ class Square:
             value, dims = op.operands[0], moved
         return True
 
-    def _is_score(self, value: ir.Value) -> bool:
-        """Whether a value is made of products and moderate constants: nothing that comes from
-        outside, such as a mask of padding, may have made it low."""
-        return self._scale(value, 0) <= MOST_OF_BIAS
+    def _reach(self, value: ir.Value) -> float:
+        """How far from zero a score may be; inf for what is no score.
 
-    def _scale(self, value: ir.Value, depth: int) -> float:
-        """What constants multiply a product by, or add to it, at most; inf for what is no score."""
+        A score is made of products and of what is bounded by itself: nothing that comes from
+        outside, such as a mask of padding, may have made it low.
+        """
+        found = self._score(value, 0)
+        return math.inf if found is None else LARGEST_SCORE + found.added
+
+    def _score(self, value: ir.Value, depth: int) -> Score | None:
+        if value not in self._scores:
+            found = self._made_score(value, depth) if depth < DEEPEST else None
+            moderate = found is not None and max(found.factor, found.added) <= MOST_OF_BIAS
+            self._scores[value] = found if moderate else None
+        return self._scores[value]
+
+    def _made_score(self, value: ir.Value, depth: int) -> Score | None:
         op = defining_op(value)
-        if op is None or depth == DEEPEST:
-            source = self._sources.get(value) if op is None and depth < DEEPEST else None
-            return math.inf if source is None else self._scale(source, depth + 1)
+        if op is None:
+            source = self._sources.get(value)
+            return None if source is None else self._score(source, depth + 1)
         name = op.name.removeprefix("stablehlo.")
-        if name == "constant":
-            found = filled(op)
-            if found is None:
-                return math.inf
-            return max(abs(found), 1 / abs(found)) if found else 1.0
-        if (name == "dot_general" and len(op.operands) == 2 and _contracts(op)) or name == "iota":
-            return 1.0
-        if name not in (*MOVED, *_SUMS, *_PRODUCTS, "negate", "convert", "tanh"):
-            return math.inf
-        scales = [self._scale(operand, depth + 1) for operand in op.operands]
-        return sum(scales) if name in _SUMS else math.prod(scales)
+        if name == "dot_general" and len(op.operands) == 2 and _contracts(op):
+            return Score(1.0, 0.0)
+        if name in MOVED or (name in ("negate", "convert") and _is_float(value)):
+            return self._score(op.operands[0], depth + 1)
+        most = max(map(abs, bounds(value, self._sources)))
+        if most < math.inf:
+            return Score(0.0, most)
+        if name not in (*_SUMS, *_PRODUCTS) or not _is_float(value):
+            return None
+        left = self._score(op.operands[0], depth + 1)
+        if name == "divide":
+            # A score divided by another has no bound: the divisor must keep away from zero.
+            low, high = bounds(op.operands[1], self._sources)
+            least = max(low, -high)
+            return _grown(left, 1 / least) if left is not None and least > 0 else None
+        right = self._score(op.operands[1], depth + 1)
+        if left is None or right is None:
+            return None
+        if name in _SUMS:
+            return Score(left.factor + right.factor, left.added + right.added)
+        if left.factor and right.factor:
+            return None  # as large as the square of a product
+        return _grown(left, right.added) if left.factor else _grown(right, left.added)
 
     def _compared(self, op: ir.Operation, dims: Dims, region: Region) -> Fact:
         """Whether a comparison of known numbers, such as of positions, is the same everywhere."""
@@ -238,10 +270,16 @@ class Square:
         return same(row, size, region)
 
 
+def _grown(score: Score, by: float) -> Score:
+    """Multiplied by what is no further from zero than `by`."""
+    return Score(score.factor * by, score.added * by)
+
+
 def _contracts(op: ir.Operation) -> bool:
-    """Whether a product adds up over some dim; an outer product is as large as its operands."""
+    """Whether a product adds up several numbers; an outer product is as large as its operands."""
     dims = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    return len(dims.lhs_contracting_dimensions) > 0
+    shape = shape_of(op.operands[0])
+    return math.prod(shape[dim] for dim in dims.lhs_contracting_dimensions) > 1
 
 
 def _is_float(value: ir.Value) -> bool:

@@ -241,6 +241,39 @@ def scaled_in_steps(scores: jax.Array) -> jax.Array:
     return jnp.where(QUERY >= KEY, jnp.tanh(scores) * 1e4 * -1e4 * 20.0, -1e9)
 
 
+def divided_by_scores(scores: jax.Array) -> jax.Array:
+    """A quotient of two scores may be far below -1e9."""
+    return jnp.where(QUERY >= KEY, -scores / (scores - 0.25), -1e9)
+
+
+def divided_behind(scores: jax.Array) -> jax.Array:
+    return scores / jnp.tanh(scores) + jnp.where(QUERY >= KEY, 0.0, -1e9)
+
+
+def divided_by_zeros(scores: jax.Array) -> jax.Array:
+    return jnp.where(QUERY >= KEY, scores / jnp.zeros_like(scores), -1e9)
+
+
+def squared(scores: jax.Array) -> jax.Array:
+    """The square of a score of 1e5 is larger than the mask."""
+    return jnp.where(QUERY >= KEY, -scores * scores, -1e9)
+
+
+def of_unsigned(scores: jax.Array) -> jax.Array:
+    """Less than zero is large."""
+    near = jax.lax.stop_gradient(scores).astype(jnp.uint32) - jnp.uint32(1)
+    return jnp.where(QUERY >= KEY, -near.astype(scores.dtype), -1e9)
+
+
+def hidden_in_a_product_of_one(w: jax.Array, x: jax.Array) -> jax.Array:
+    """The same, written as a contraction of a dim of size 1."""
+    scores = jnp.einsum("bqd,bkd->bqk", x @ w, x)
+    padding = (x[..., :1] > 0).astype(x.dtype) * -1e9
+    scores += jnp.einsum("bqd,bkd->bqk", 1 + 0 * x[..., 1:2], padding)
+    weights = jax.nn.softmax(jnp.where(QUERY >= KEY, scores, -1e9))
+    return x + jnp.einsum("bqk,bkd->bqd", weights, x @ w)
+
+
 def hidden_in_a_product(w: jax.Array, x: jax.Array) -> jax.Array:
     """An outer product may hide a token from itself, as a sum would."""
     scores = jnp.einsum("bqd,bkd->bqk", x @ w, x)
@@ -319,6 +352,12 @@ def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
         (attention(rounds), "takes in tokens that come later"),
         (attention(scaled_where_hidden), "takes in tokens that come later"),
         (attention(scaled_in_steps), "takes in tokens that come later"),
+        (attention(divided_by_scores), "takes in tokens that come later"),
+        (attention(divided_behind), "takes in tokens that come later"),
+        (attention(divided_by_zeros), "takes in tokens that come later"),
+        (attention(squared), "takes in tokens that come later"),
+        (attention(of_unsigned), "takes in tokens that come later"),
+        (hidden_in_a_product_of_one, "takes in tokens that come later"),
         (hidden_in_a_product, "takes in tokens that come later"),
         (bits, "takes in tokens that come later"),
         (integer_scores, "takes in tokens that come later"),
