@@ -14,7 +14,7 @@ import jax
 from measured_gpt import Gpt, step_of
 
 import shardc
-from shardc import compiler
+from shardc import compiler, cutting
 from shardc.analysis.program.flops import is_heavy
 from shardc.backend.extract import function_values
 from shardc.cluster import Cluster
@@ -212,14 +212,14 @@ def planned(run: Run, cluster: Cluster) -> Candidate:
     last = len(jax.tree.leaves(arguments))
     batch = (last - 2, last - 1)
     loop_cuts = tuple(itertools.accumulate(run.layers[:-1]))
-    split = compiler.split(module, run.num_microbatches, batch, (0, 0), loop_cuts)
+    split = cutting.split(module, run.num_microbatches, batch, (0, 0), loop_cuts)
     with split.context:
         cuts = _starts(split, len(run.layers))
         wanted = PipelineShape(
             run.num_microbatches, cuts, meshes, run.schedule, batch, loop_cuts, run.chunks
         )
         return plan_exactly(
-            compiler.outline(split, cuts),
+            cutting.outline(split, cuts),
             Proposal(wanted, math.inf, tuple((stage,) for stage in range(len(run.layers)))),
             cluster,
             PlanOptions(memory_limit_bytes=NO_LIMIT, late_sums=("data",)),

@@ -54,7 +54,8 @@ from shardc.analysis.program.flops import op_cost
 from shardc.analysis.program.liveness import Liveness
 from shardc.analysis.stages.layers import layer_positions
 from shardc.api.stages import Compiled
-from shardc.compiler import prepare, split
+from shardc.compiler import prepare
+from shardc.cutting import split
 from shardc.importer.from_file import import_file
 from shardc.ir.walk import main_function, ops
 from shardc.plan.executable import ArgumentSpec

@@ -2,10 +2,11 @@
 
 import hashlib
 import io
+from collections.abc import Sequence
 
 from jax.extend.mlir import ir
 
-from shardc.ir.pass_manager import run_registered
+from shardc.ir.pass_manager import Pass, run_passes, run_registered
 from shardc.ir.walk import walk
 
 
@@ -61,3 +62,10 @@ class _Sink:
     def write(self, data: bytes) -> int:
         self.digest.update(data)
         return len(data)
+
+
+def run_on_copy(module: ir.Module, passes: Sequence[Pass]) -> ir.Module:
+    """A copy of the module after `passes`; what fails leaves nothing behind."""
+    copy = copy_module(module)
+    run_passes(copy, passes)
+    return copy

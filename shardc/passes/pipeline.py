@@ -81,7 +81,7 @@ NORMALIZE: tuple[Pass, ...] = (
     SummarizeCalls(),
 )
 
-# Between these two lists stand the passes that carry decisions, run by `shardc.compiler` in the
+# Between these two lists stand the passes that carry decisions, run by `shardc.cutting` in the
 # order of its functions: find-batch (first, because the batch is the same for every number of
 # microbatches and wherever loops are cut), fission-loops (only where microbatches are refused
 # without it, for a loop

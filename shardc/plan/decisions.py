@@ -123,8 +123,9 @@ class Plan(msgspec.Struct, frozen=True):
         sizes = [len(stage.mesh.device_ids) for stage in self.stages]
         devices = "+".join(map(str, sizes)) if len(set(sizes)) > 1 else str(sizes[0])
         return (
-            f"{_count(self.num_stages, 'stage')} of {devices} devices,"
-            f" {_count(self.num_microbatches, 'microbatch', 'es')} ({self.schedule}), predicted"
+            f"{self.num_stages} stage{'s' * (self.num_stages != 1)} of {devices} devices,"
+            f" {self.num_microbatches} microbatch{'es' * (self.num_microbatches != 1)}"
+            f" ({self.schedule}), predicted"
             f" {1e3 * self.predicted.step_time_s:.3g} ms and"
             f" {self.predicted.peak_bytes_per_device / 2**20:.3g} MiB per device"
         )
@@ -187,10 +188,6 @@ class Plan(msgspec.Struct, frozen=True):
         """Plain JSON data."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         return data
-
-
-def _count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number} {noun}{plural * (number != 1)}"
 
 
 ROUNDING = 1e-6  # relative difference that another order of additions may cause

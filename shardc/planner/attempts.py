@@ -10,7 +10,7 @@ import msgspec
 
 from shardc.analysis.program.arguments import state_arguments
 from shardc.cluster import Cluster
-from shardc.compiler import outline_shape
+from shardc.cutting import outline_shape
 from shardc.errors import BugError, InfeasibleError
 from shardc.ir.bugs import bugs_while
 from shardc.ir.context import Module

@@ -8,7 +8,8 @@ from msgspec import structs
 
 from shardc.analysis.program.arguments import cut_dims
 from shardc.cluster import Cluster
-from shardc.compiler import shard, shardings_of, work_of
+from shardc.compiler import shard, shardings_of
+from shardc.cutting import work_of
 from shardc.errors import InfeasibleError
 from shardc.ir.attributes import FISSIONS, LOOKUPS, ROW_CONFLICTS, RUNS, get_int, get_str
 from shardc.ir.calls import called, calls_in

@@ -15,7 +15,7 @@ from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal, too_few_layers
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.backend.extract import function_values
-from shardc.compiler import find, origins, outline
+from shardc.cutting import find, origins, outline
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
 from shardc.plan.value_id import is_argument
@@ -29,7 +29,7 @@ class Layers:
     """All layers of a program, in order.
 
     Attributes:
-        origins: the first op of each layer (`shardc.compiler.origins`).
+        origins: the first op of each layer (`shardc.cutting.origins`).
         samples: for each layer, the number of its sample.
         behind: for each layer, the sample whose end has the same outgoing values.
         starts: the first op of each sample in the module whose loops are cut into samples.

@@ -10,8 +10,8 @@ import msgspec
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.cluster import Cluster
-from shardc.compiler import origins
 from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
+from shardc.cutting import origins
 from shardc.errors import PlanError, ScheduleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions

@@ -12,7 +12,7 @@ from shardc.analysis.program.arguments import first_batch, first_batch_parts
 from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_cuts import Origin
-from shardc.compiler import find, find_batch, try_split
+from shardc.cutting import find, find_batch, try_split
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
@@ -29,7 +29,7 @@ type EvenStages = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Splits:
-    """Makes each split of a program once; arguments as in `shardc.compiler.split`.
+    """Makes each split of a program once; arguments as in `shardc.cutting.split`.
 
     Args:
         pipelines: whether several stages are possible. The splits are then those for several, and
@@ -101,7 +101,7 @@ class Splits:
         return {count for count, _ in self._made}
 
     def whole(self, count: int) -> Module:
-        """`count` microbatches, no loop cut; raises MicrobatchError, as `shardc.compiler.split`."""
+        """`count` microbatches, no loop cut; raises MicrobatchError, as `shardc.cutting.split`."""
         return self.cut_at(count, ())
 
     def cut_at(self, count: int, loop_cuts: tuple[int, ...]) -> Module:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from shardc.analysis.program.stage_table import result_values
 from shardc.backend.extract import argument_specs, function_values
 from shardc.cluster import Cluster
-from shardc.compiler import work_of
 from shardc.cost.model import CostModel
+from shardc.cutting import work_of
 from shardc.ir.context import Module
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh

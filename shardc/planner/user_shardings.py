@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from shardc.analysis.program.stage_table import user_sharding_names
 from shardc.cluster import Cluster
-from shardc.compiler import outline_shape, split
+from shardc.cutting import outline_shape, split
 from shardc.errors import InfeasibleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from shardc import compiler
+from shardc import compiler, cutting
 from shardc.analysis.shardings.counterfactuals import (
     Choice,
     Cost,
@@ -25,7 +25,7 @@ def choices(module: Module, plan: Plan, cluster: Cluster, matches: Matches) -> l
     """The choices of a plan whose names match, from the prepared module that it was made for."""
     sharded = compiler.replay(module, plan)
     family = schedule_named(plan.schedule)
-    work = compiler.work_of(sharded, PipelineShape.of(plan))
+    work = cutting.work_of(sharded, PipelineShape.of(plan))
     stashes = family.in_flight(family.work(work, plan.num_chunks, plan.num_slices))
     stashes *= plan.num_replicas
     with sharded.context:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_cuts import Origin
-from shardc.compiler import origins
+from shardc.cutting import origins
 from shardc.errors import InputError
 from shardc.ir.context import Module
 from shardc.plan.shape import PipelineShape

@@ -3,7 +3,7 @@
 import time
 
 from shardc.cluster import Cluster
-from shardc.compiler import outline_shape
+from shardc.cutting import outline_shape
 from shardc.errors import InfeasibleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions

@@ -7,8 +7,8 @@ import msgspec
 
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.compiler import outline_shape, work_of
 from shardc.cost.model import CostModel
+from shardc.cutting import outline_shape, work_of
 from shardc.options import PlanOptions
 from shardc.plan.predicted import JudgedSchedule
 from shardc.planner.candidate import Candidate

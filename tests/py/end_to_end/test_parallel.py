@@ -18,7 +18,7 @@ import pytest
 from jax.extend.mlir import ir
 
 import shardc
-from shardc import compiler
+from shardc import compiler, cutting
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.layers import layer_positions
 from shardc.cost.submeshes import mesh_of
@@ -64,11 +64,11 @@ def prepared() -> ir.Module:
 @functools.cache
 def outlined(num_microbatches: int) -> dict[str, tuple[int, str, int, int]]:
     """Name of each stage function -> (stage, kind, dot FLOPs, number of ops)."""
-    split = compiler.split(prepared(), num_microbatches, None)
+    split = cutting.split(prepared(), num_microbatches, None)
     starts = layer_positions(split.operation, at_least=STAGES)
     cuts = tuple(starts[len(starts) * stage // STAGES] for stage in range(1, STAGES))
     meshes = (mesh_of((2, 2), range(4)), mesh_of((2, 2), range(4, 8)))
-    module = compiler.cut(split, PipelineShape(num_microbatches, cuts, meshes, "1f1b"))
+    module = cutting.cut(split, PipelineShape(num_microbatches, cuts, meshes, "1f1b"))
     with module.context:
         return {
             symbol(f): (
@@ -190,7 +190,7 @@ def peak_stash_bytes(executable: Executable) -> list[int]:
 def test_1f1b_stashes_less_than_gpipe_as_predicted() -> None:
     executable = tight_plan().executable
     module = compiler.replay(prepared(), tight_plan().plan)
-    work = compiler.work_of(module, PipelineShape.of(tight_plan().plan))
+    work = cutting.work_of(module, PipelineShape.of(tight_plan().plan))
     gpipe = print_lanes(schedule_named("gpipe").generate(work))
     ours = peak_stash_bytes(executable)
     theirs = peak_stash_bytes(msgspec.structs.replace(executable, actions=gpipe))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from shardc import compiler
+from shardc import compiler, cutting
 from shardc.analysis.stages.layers import layer_positions
 from shardc.importer.from_jax import import_function
 from shardc.ir.context import Module
@@ -40,10 +40,10 @@ def step(state: State, x: Array) -> tuple[State, Array]:
 
 def cut(module: Module) -> str:
     """The functions of two stages and two microbatches."""
-    split = compiler.split(module, 2, None)
+    split = cutting.split(module, 2, None)
     with split.context:
         cuts = (layer_positions(split.operation, at_least=2)[1],)
-    return str(compiler.cut(split, PipelineShape(2, cuts, MESHES, "1f1b")))
+    return str(cutting.cut(split, PipelineShape(2, cuts, MESHES, "1f1b")))
 
 
 def test_every_cut_of_a_module_is_the_same() -> None:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc import compiler
+from shardc import cutting
 from shardc.check.differences import by_roundings, differing, narrowest_float
 from shardc.check.forms.engines import Engine, Run, interpreter, lacks, xla
 from shardc.check.forms.evaluate import evaluate
@@ -194,7 +194,7 @@ class Checked:
         if key not in self._splits:
             batch = (self.num_state, self.num_state + 1), (0, 0)
             try:
-                self._splits[key] = compiler.split(
+                self._splits[key] = cutting.split(
                     self.prepared, plan.microbatches, *(batch if key[0] > 1 else (None, ())), cuts
                 )
             except MicrobatchError as refusal:

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from shardc import compiler
+from shardc import compiler, cutting
 from shardc.analysis.program.flops import heavy_flops, op_cost
 from shardc.analysis.stages.layers import layer_positions
 from shardc.ir.attributes import STAGE, function_kind, get_int
@@ -68,10 +68,10 @@ def test_the_loop_of_a_scan_falls_apart_and_no_product_is_computed_twice():
     program = scanned_gpt(6, batch=8)
     module = parse(jax.jit(program.step, donate_argnums=0).lower(*program.args).as_text())
     compiler.prepare(module)
-    split = compiler.split(module, 2, None, (), even_loop_cuts(module, 3))
+    split = cutting.split(module, 2, None, (), even_loop_cuts(module, 3))
     with split.context:
         positions = layer_positions(split.operation, exactly=3)
-    outlined = compiler.outline(split, positions[1:])
+    outlined = cutting.outline(split, positions[1:])
     whole = flops(outlined, heavy_flops)
     run_passes(outlined, [SplitBackwardLoops(), SplitBackward()])
     parts = flops(outlined, heavy_flops)

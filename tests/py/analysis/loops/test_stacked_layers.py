@@ -6,7 +6,8 @@ import numpy as np
 
 from shardc.analysis.loops.stacked_layers import stacked_layers
 from shardc.analysis.program.arguments import state_arguments
-from shardc.compiler import prepare, split
+from shardc.compiler import prepare
+from shardc.cutting import split
 from shardc.importer.from_jax import import_function
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function

@@ -12,7 +12,8 @@ from shardc.analysis.stages.cloned_ops import cloneable_ops
 from shardc.analysis.stages.forward_backward import forward_ops
 from shardc.analysis.stages.stage_cuts import balanced_cuts
 from shardc.analysis.stages.stage_work import work_of_forward_ops
-from shardc.compiler import prepare, split
+from shardc.compiler import prepare
+from shardc.cutting import split
 from shardc.importer.from_jax import import_function
 from shardc.ir.walk import main_function
 
