@@ -1,7 +1,7 @@
 """What ops hand on of what reaches them, through loops and branches as well."""
 
 from collections import ChainMap
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 
 from jax.extend.mlir import ir
 
@@ -14,6 +14,7 @@ def handed_on[Mark](
     op: ir.Operation,
     marks: MutableMapping[ir.Value, frozenset[Mark]],
     passes: Callable[[ir.Operation], bool],
+    used: Sequence[ir.Value] | None = None,
 ) -> list[frozenset[Mark]]:
     """The marks of each result: those of what it is made of by ops that `passes`.
 
@@ -22,10 +23,13 @@ def handed_on[Mark](
     Args:
         marks: of values around the op, not changed; those that have none may be missing.
         passes: whether results of an op, but for loops and branches, have the marks of all it uses.
+        used: the inputs of `op`, if they are known.
     """
     if op.name in IDENTITIES:
         return [marks.get(value, frozenset()) for value in op.operands]
-    reaching: frozenset[Mark] = frozenset().union(*(marks.get(value, ()) for value in inputs(op)))
+    if used is None:
+        used = inputs(op)
+    reaching: frozenset[Mark] = frozenset().union(*(marks.get(value, ()) for value in used))
     if reaching and op.name in CONTROL_FLOW:
         return of_regions(op, ChainMap({}, marks), passes)
     return [reaching if passes(op) else frozenset()] * len(op.results)

@@ -23,6 +23,7 @@ class Dataflow:
 
     Attributes:
         ops: the ops in program order, terminator excluded.
+        inputs: for each op, its operands and captures.
         op_inputs: for each op, positions of the ops whose results it uses (captures included).
         arg_inputs: for each op, the function arguments it uses.
         users: for each op, positions of the ops that use its results.
@@ -32,6 +33,7 @@ class Dataflow:
     """
 
     ops: list[ir.Operation]
+    inputs: list[list[ir.Value]]
     op_inputs: list[list[int]]
     arg_inputs: list[list[int]]
     users: list[list[int]]
@@ -71,8 +73,8 @@ def dataflow(function: ir.Operation) -> Dataflow:
         i: [[] for _ in op.results] for i, op in enumerate(all_ops) if len(op.results) > 1
     }
     arg_users: list[list[int]] = [[] for _ in arguments]
-    for i, op in enumerate(all_ops):
-        used = inputs(op)
+    all_inputs = [inputs(op) for op in all_ops]
+    for i, used in enumerate(all_inputs):
         op_inputs.append(list(dict.fromkeys(home[v] for v in used if v in home)))
         arg_inputs.append(list(dict.fromkeys(arguments[v] for v in used if v in arguments)))
         for j in op_inputs[-1]:
@@ -86,7 +88,9 @@ def dataflow(function: ir.Operation) -> Dataflow:
         ("op", home[v]) if v in home else ("arg", arguments[v])
         for v in terminator(function).operands
     ]
-    return Dataflow(all_ops, op_inputs, arg_inputs, users, by_result, arg_users, returned)
+    return Dataflow(
+        all_ops, all_inputs, op_inputs, arg_inputs, users, by_result, arg_users, returned
+    )
 
 
 @dataclass(frozen=True)

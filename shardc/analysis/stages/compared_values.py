@@ -132,13 +132,14 @@ def compared_clones(flow: Dataflow, cloned: Collection[int]) -> set[int]:
         if not own and on_ways.isdisjoint(flow.op_inputs[i]):
             continue
         firsts: dict[int, set[int]] = {}
-        for source, first in frozenset().union(*(ways.get(value, ()) for value in inputs(op))):
+        for source, first in frozenset().union(*(ways.get(value, ()) for value in flow.inputs[i])):
             firsts.setdefault(source, set()).add(first)
         torn = {s for s, found in firsts.items() if len(found) > 1 and found & sources[s]} - met
         if torn and any(_meets(each) for each in (op, *walk(op))):
             met |= torn
         runs_once = i not in cloned and op.name not in IDENTITIES
-        for result, found in zip(op.results, handed_on(op, ways, _is_passed), strict=True):
+        handed = handed_on(op, ways, _is_passed, flow.inputs[i])
+        for result, found in zip(op.results, handed, strict=True):
             if runs_once:
                 found = frozenset((s, i if first < 0 else first) for s, first in found)
             if own or found:
@@ -159,7 +160,7 @@ def _chosen_clones(flow: Dataflow, cloned: Collection[int]) -> dict[int, set[int
     for i, op in enumerate(flow.ops):
         handed = [frozenset[int]()] * len(op.results)
         if not given.isdisjoint(flow.op_inputs[i]):
-            handed = handed_on(op, chosen, chooses)
+            handed = handed_on(op, chosen, chooses, flow.inputs[i])
         rounds = not (chooses(op) or op.name in CHEAP or op.name in IDENTITIES)
         own = frozenset([i] if i in cloned and rounds else [])
         for result, found in zip(op.results, handed, strict=True):
