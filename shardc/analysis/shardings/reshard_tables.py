@@ -93,7 +93,7 @@ class ReshardTables:
             found = reshards(
                 rows, columns, self.mesh, shape, itemsizes[0], self.links, itemsizes[1]
             )
-            unique = np.array([[each.seconds for each in row] for row in found])
+            unique = np.array([[each.seconds for each in row] for row in found], np.float64)
             pairs = np.ix_([rows[s] for s in made], [columns[s] for s in used])
             known = self._tables[key] = unique[pairs] * repeats, made, used
         return known[0]

@@ -11,6 +11,7 @@ from shardc.solver.interrupt import poll
 from shardc.solver.problem.memory import Live, Memory, Terms, drop_safe_times
 from shardc.solver.problem.problem import Floats, Ints, Problem
 from shardc.solver.problem.reduced import Follows, Picked, Reduced
+from shardc.solver.problem.tables import SharedTables
 
 MOST_CELLS_OF_A_FOLD = 200_000  # to fold one node into the edge between its two neighbours
 MOST_CELLS_TO_COMPARE = 20_000_000  # to compare all strategies of a node
@@ -82,9 +83,10 @@ class _Graph:
         self.fresh: dict[int, dict[int, None]] = {v: {} for v in names}  # edges not examined yet
         self.changed: set[int] = set(names)  # nodes to check for dominated strategies
         self.compared: dict[bytes, Ints] = {}  # digest of a node -> its undominated strategies
-        for (a, b), table in zip(start.edges, tables, strict=True):
+        matrices = [np.asarray(table, np.float64) for table in tables]
+        self.shared = SharedTables(matrices)
+        for (a, b), matrix in zip(start.edges, matrices, strict=True):
             u, v = names[a], names[b]
-            matrix = np.asarray(table, np.float64)
             if u == v:
                 self.cost[u] = self.cost[u] + np.diagonal(matrix)
             else:
@@ -128,9 +130,9 @@ class _Graph:
             del fresh[u]
             if u not in near:
                 continue
-            cells = np.isfinite(near[u])
-            if cells.all():
-                if self.splits(near[u]):
+            cells, all_finite, splits = self.shared.facts(near[u])
+            if all_finite:
+                if splits:
                     self.split(v, u)
                     again[u] = None
                 continue
@@ -171,17 +173,6 @@ class _Graph:
         del self.near[u][v]
         self.cost[v] = self.cost[v] + matrix[:, 0]
         self.cost[u] = self.cost[u] + (matrix[0] - matrix[0, 0])
-
-    @staticmethod
-    def splits(matrix: Floats) -> bool:
-        """Whether matrix[p, q] = a[p] + b[q], up to rounding."""
-        corner = float(matrix[0, 0])
-        for p, q in ((-1, -1), (len(matrix) // 2, -1), (-1, matrix.shape[1] // 2)):
-            far, row, column = float(matrix[p, q]), float(matrix[p, 0]), float(matrix[0, q])
-            if abs(far - row - column + corner) > 1e-14 * (abs(far) + abs(row) + abs(column)):
-                return False
-        rest = matrix - matrix[:, :1] - (matrix[:1] - corner)
-        return bool(np.abs(rest).max() <= 1e-14 * np.abs(matrix).max())
 
     def pick(self, v: int, kept: Ints) -> None:
         """Keeps only the strategies `kept` of `v`."""
