@@ -39,8 +39,12 @@ def splat_text(op: ir.Operation) -> str | None:
     The bindings cannot read complex elements; these are parsed from the printed op: `(1.0,0.0)`.
     """
     if is_complex(op.results[0]):
-        # By itself: inside its module, the values of all ops would be numbered first.
-        text = str(op.clone(ip=False).get_asm(large_elements_limit=1))
+        # Alone: inside its module, the values of all ops would be numbered first. Bare: a sharding
+        # is printed with the help of the module's meshes.
+        alone = op.clone(ip=False)
+        for name in set(alone.attributes) - {"value"}:
+            del alone.attributes[name]
+        text = str(alone.get_asm(large_elements_limit=1))
         found = re.search(r"dense<(\([^()]*\))>", text)
         return found.group(1) if found else None
     attribute = op.attributes["value"]
