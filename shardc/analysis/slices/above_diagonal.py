@@ -151,10 +151,9 @@ class Square:
         sign = 1.0 if op.name == "stablehlo.add" else -1.0
         if isinstance(left, float) and isinstance(right, float):
             return _exact_sum(left, sign * right)
-        if isinstance(left, Low) and right is None:
-            return left if self._is_of_row(op.operands[1], dims) else None
-        if isinstance(right, Low) and left is None and sign > 0:
-            return right if self._is_of_row(op.operands[0], dims) else None
+        for position, low, other in ((0, left, right), (1, right, left)):
+            if isinstance(low, Low) and not isinstance(other, Low) and (sign > 0 or not position):
+                return self._moved_apart(low, op.operands[1 - position], dims)
         for position, found, other in ((0, left, right), (1, right, left)):
             if not isinstance(found, float) or other is not None or (position and sign < 0):
                 continue
@@ -166,6 +165,14 @@ class Square:
                     by = -found - 2 * self._reach(op.operands[1 - position]) - abs(on)
                     return Low(by) if by > 0 else None
         return None
+
+    def _moved_apart(self, low: Low, bias: ir.Value, dims: Dims) -> Low | None:
+        """What is left of the distance to a seen element once a bias has been added to both."""
+        if self._is_of_row(bias, dims):
+            return low
+        limits = bounds(bias, self._sources)
+        apart = limits.high - limits.low
+        return Low(low.by - apart) if apart <= min(MOST_OF_BIAS, low.by / 2) else None
 
     def _scaled(self, op: ir.Operation, dims: Dims, of: Callable[[int], Fact]) -> Fact:
         """A product or quotient: of numbers where it is exact, and of what is low by what is the
@@ -206,7 +213,7 @@ class Square:
         outside, such as a mask of padding, may have made it low.
         """
         found = self._score(value, 0)
-        return math.inf if found is None else LARGEST_SCORE + found.added
+        return LARGEST_SCORE + found.added if found else math.inf
 
     def _score(self, value: ir.Value, depth: int) -> Score | None:
         if value not in self._scores:
@@ -331,6 +338,8 @@ def _or(left: Fact, right: Fact) -> Fact:
 _UNARY: dict[str, Callable[[Fact], Fact]] = {
     "exponential": _exponential,
     "logistic": _logistic,
+    "log": lambda found: -math.inf if found == 0 else None,
+    "sqrt": lambda found: found if found in (0.0, 1.0) else None,
     "negate": lambda found: -found if isinstance(found, float) else None,
 }
 _SUMS, _PRODUCTS = ("add", "subtract"), ("multiply", "divide")

@@ -53,6 +53,30 @@ def bias_closed_over(scores: jax.Array) -> jax.Array:
     return scores + BIAS
 
 
+SLOPES = jnp.asarray([0.5, 0.25, 0.125, 0.0625])[:, None, None]  # one per row of the batch
+
+
+def with_distances(scores: jax.Array) -> jax.Array:
+    """ALiBi: what is far weighs less."""
+    far = (KEY - QUERY).astype(scores.dtype) * SLOPES[: len(scores)]
+    return scores + far + jnp.where(QUERY >= KEY, 0.0, -1e9)
+
+
+def biased_behind(scores: jax.Array) -> jax.Array:
+    """A second bias, which moves what is hidden by a known number at most."""
+    near = jnp.where(KEY % 2 == 0, 3.0, -2.0) * jnp.tanh(scores)
+    return jnp.where(QUERY >= KEY, scores, -1e9) + near - QUERY
+
+
+def logarithm(scores: jax.Array) -> jax.Array:
+    return scores + jnp.log(jnp.sqrt(jnp.where(QUERY >= KEY, 1.0, 0.0)))
+
+
+def by_norms(scores: jax.Array) -> jax.Array:
+    """Divisors that keep away from zero."""
+    return lowest(scores / jnp.sqrt(2.0 + jnp.cos(scores)) / (1 + jnp.exp(scores)))
+
+
 def cut_from_a_larger(scores: jax.Array) -> jax.Array:
     seen = jnp.tril(jnp.ones((TOKENS + 2, TOKENS + 2), bool))
     return jnp.where(seen[:TOKENS, :TOKENS], scores, -jnp.inf)
@@ -135,6 +159,10 @@ def staged(step: Any, args: Any, microbatches: int = 2) -> Module:
         (attention(added), 1, 3),
         (attention(window), 1, 6),
         (attention(bias_closed_over), 1, 2),
+        (attention(with_distances), 1, 2),
+        (attention(biased_behind), 1, 3),
+        (attention(logarithm), 1, 2),
+        (attention(by_norms), 1, 2),
         (attention(cut_from_a_larger), 1, 2),
         (attention(lambda scores: scores, seen_only), 1, 2),
         (transposed, 1, 2),
@@ -210,6 +238,11 @@ def padded(scores: jax.Array) -> jax.Array:
 def padded_behind(scores: jax.Array) -> jax.Array:
     hidden = jnp.where(QUERY >= KEY, scores, -1e9)
     return hidden + jnp.where(scores > 0, 0.0, -1e9)
+
+
+def shallow_by_bias(scores: jax.Array) -> jax.Array:
+    """The second bias lifts up what the first has hidden."""
+    return jnp.where(QUERY >= KEY, scores, -1e9) + jnp.where(QUERY >= KEY, 0.0, 1e9)
 
 
 def wraps_around(scores: jax.Array) -> jax.Array:
@@ -346,6 +379,7 @@ def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
         (attention(hides_itself), "takes in tokens that come later"),
         (attention(padded), "takes in tokens that come later"),
         (attention(padded_behind), "takes in tokens that come later"),
+        (attention(shallow_by_bias), "takes in tokens that come later"),
         (attention(by_data), "takes in tokens that come later"),
         (attention(wraps_around), "takes in tokens that come later"),
         (attention(divides_integers), "takes in tokens that come later"),

@@ -94,7 +94,9 @@ class Squares:
         self._floats.append(lax.broadcast_in_dim(self._row, SHAPE, (self._draw.choice((1, 2)),)))
 
     def _unary(self) -> None:
-        op = self._draw.choice((lax.exp, lax.neg, lax.logistic, lax.tanh, lax.abs))
+        op = self._draw.choice(
+            (lax.exp, lax.neg, lax.logistic, lax.tanh, lax.abs, lax.sqrt, lax.log)
+        )
         self._floats.append(op(self._one(self._floats)))
 
     def _binary(self) -> None:
