@@ -44,13 +44,17 @@ class Promising:
     search: ShapeSearch
     across: Sequence[Proposal] = ()
 
-    def with_finer(self, waiting: Sequence[Found], full: Found) -> list[Found]:
-        """`waiting`, with the single stage of `full`, which does not fit after all, in the next
-        number of microbatches: the search leaves these out where a stage seems to fit."""
+    def with_finer(self, waiting: Sequence[Found], full: Found, over: float) -> list[Found]:
+        """`waiting`, with the single stage of `full`, which needs `over` times the memory after
+        all, in the next number of microbatches that may fit: the search leaves out more where a
+        stage seems to fit."""
+        least = over * full.key.num_microbatches  # at best, all that is held shrinks with them
 
         def is_finer(key: Key) -> bool:
-            more = key.num_microbatches > full.key.num_microbatches
-            return more and (key.num_stages, key.size) == (1, full.key.size)
+            return key.num_microbatches >= least and (key.num_stages, key.size) == (
+                1,
+                full.key.size,
+            )
 
         finer = self.search.estimated(is_finer)
         if not finer:

@@ -340,7 +340,8 @@ class Planner:
                 answer = self.tried.plan(proposal, *effort, better_s)
                 planned += isinstance(answer, Candidate)
                 if each.key.num_stages == 1 and isinstance(answer, LimitError):
-                    waiting = promising.with_finer(waiting, each)
+                    over = 1.0 + answer.missing_bytes / self.limit
+                    waiting = promising.with_finer(waiting, each, over)
 
     def _can_split(self, count: int) -> bool:
         refusal = self.splits.refusal(count)

@@ -273,11 +273,11 @@ def test_a_single_stage_that_does_not_fit_after_all_is_planned_in_more_microbatc
     def plan(proposal: Any, *_: object) -> object:
         asked.append(proposal.shape)
         full = proposal.shape.num_stages == 1 and proposal.shape.num_microbatches < 4
-        return LimitError(GB, 2 * GB, GB) if full else None
+        return LimitError(GB, GB + GB // 2, GB) if full else None
 
     monkeypatch.setattr(looked, "proposal", lambda each: SimpleNamespace(shape=each.key))
     tried = SimpleNamespace(best=None, best_s=math.inf, num_ops=lambda shape: 1, plan=plan)
-    planner: Any = SimpleNamespace(tried=tried, base="1f1b", schedule="1f1b")
+    planner: Any = SimpleNamespace(tried=tried, base="1f1b", schedule="1f1b", limit=GB)
     Planner._plan_found(planner, Promising(found, looked), found)
     alone = [key.num_microbatches for key in asked if key.num_stages == 1]
     assert alone == [1, 2, 4]
