@@ -1,0 +1,61 @@
+"""A hundred neighbours of each class of programs that gave wrong numbers, interpreted."""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardc.check.forms.engines import interpreter
+from shardc.errors import MicrobatchError
+from shardc.ir.pass_manager import run_passes
+from shardc.passes.fission_loops import FissionLoops
+from shardc.passes.pipeline import NORMALIZE
+from shardc.passes.split_microbatches import SplitMicrobatches
+from tests.py.fuzz.neighbours import Step, indices, loops
+from tests.py.fuzz.non_finite import check_partial_sums
+from tests.py.passes.on_devices import run_whole
+from tests.py.programs import Program
+from tests.py.split_programs import copy_of, normalized, run_split
+
+TENS = range(10)  # each test takes ten programs
+
+
+def whole(step: Step, args: tuple[Any, ...]) -> Any:
+    module, values = normalized(Program(step, args, (0,)))
+    return module, values, run_whole(module, values)
+
+
+def agree(wanted: list[np.ndarray], found: list[np.ndarray], seed: int) -> None:
+    for want, have in zip(wanted, found, strict=True):
+        np.testing.assert_allclose(have, want, 1e-5, 1e-6, err_msg=f"seed {seed}")
+
+
+@pytest.mark.parametrize("ten", TENS)
+def test_narrow_counts_as_indices(ten: int) -> None:
+    for seed in range(10 * ten, 10 * ten + 10):
+        module, values, wanted = whole(*indices(Random(seed)))
+        run_passes(module, NORMALIZE)
+        agree(wanted, run_whole(module, values), seed)
+
+
+def test_loops_over_blocks_with_counters_that_wrap_around() -> None:
+    cut = 0
+    for seed in range(100):
+        module, values, wanted = whole(*loops(Random(seed)))
+        split = copy_of(module)
+        try:
+            batch = (1,), (0,)
+            run_passes(split, [*NORMALIZE, FissionLoops(*batch), SplitMicrobatches(2, *batch)])
+        except MicrobatchError:
+            continue
+        cut += 1
+        agree(wanted, run_split(split, values, interpreter), seed)
+    assert cut > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ten", TENS)
+def test_partial_sums_and_factors_that_are_not_finite(ten: int) -> None:
+    for seed in range(12 + 10 * ten, 22 + 10 * ten):
+        check_partial_sums(seed)
