@@ -3,7 +3,7 @@
 import functools
 import gc
 import signal
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,7 @@ def find_plan(
     *,
     use_cache: bool = True,
     signals: Sequence[signal.Signals] = (signal.SIGINT,),
+    take: "Callable[[Module], None] | None" = None,
 ) -> Plan:
     """The plan of a prepared module: loaded from the cache, or made and cached.
 
@@ -83,6 +84,7 @@ def find_plan(
 
     Args:
         signals: that interrupt it, on the main thread.
+        take: gets the sharded module of a plan that is searched for, not of one from the cache.
     """
     digest = plan_cache.fingerprint(module_digest(prepared), cluster, options)
     if use_cache and (kept := plan_cache.load(digest)) is not None:
@@ -90,7 +92,7 @@ def find_plan(
     request = print_request(cluster, options)
     bugs = bugs_while("planning", prepared, request)
     with shown_progress("planning"), stoppable(signals), bugs, remembered(), collected_seldom():
-        plan = plan_program(prepared, cluster, options, say)
+        plan = plan_program(prepared, cluster, options, say, take)
     plan = msgspec.structs.replace(plan, fingerprint=digest)
     if use_cache and NoteCode.INTERRUPTED not in {note.code for note in plan.notes}:
         plan_cache.store(plan)
@@ -105,12 +107,15 @@ def plan_as_given(
     *,
     use_cache: bool = True,
     signals: Sequence[signal.Signals] = (signal.SIGINT,),
+    take: "Callable[[Module], None] | None" = None,
 ) -> Plan:
     """The given plan, the plan for a hand-written pipeline, or that of `find_plan`."""
     if isinstance(given, StagesSpec):
         with bugs_while("planning", prepared, print_request(cluster, options)):
             return hand_plan(prepared, cluster, options, given)
-    return given or find_plan(prepared, cluster, options, use_cache=use_cache, signals=signals)
+    return given or find_plan(
+        prepared, cluster, options, use_cache=use_cache, signals=signals, take=take
+    )
 
 
 class Lowered(Signature):
@@ -176,8 +181,9 @@ class Lowered(Signature):
         """
         prepared = copy_module(self.imported.module)
         compiler.prepare(prepared)
+        made: list[Module] = []
         find = functools.partial(
-            plan_as_given, prepared, self.cluster, self.options, self.given_plan
+            plan_as_given, prepared, self.cluster, self.options, self.given_plan, take=made.append
         )
         plan = agreed_plan(find, self, module_digest(prepared)) if is_several() else find()
         check_plan_fits(plan, None, len(self.imported.arguments))
@@ -196,6 +202,7 @@ class Lowered(Signature):
             plan.cluster or self.cluster,
             self._compiler_options,
             self.program,
+            *made,
         )
 
     def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
@@ -230,9 +237,11 @@ class Planned(PlacedSignature, Predicts):
         cluster: Cluster,
         compiler_options: dict[str, Any] | None = None,
         program: Hashable = None,
+        sharded: "Module | None" = None,
     ) -> None:
         super().__init__(imported)
         self.plan, self.program = plan, program
+        self._sharded = sharded  # the planner's own module, until it is lowered; else None
         self._prepared, self._devices = prepared, tuple(devices)
         self._options, self._cluster = options, cluster
         self._compiler_options = compiler_options
@@ -245,7 +254,8 @@ class Planned(PlacedSignature, Predicts):
         """The stage programs and the order in which they run."""
         plan = self.plan
         with self._bugs_while("lowering"):
-            sharded = compiler.replay(self._prepared, plan)
+            sharded = self._sharded or compiler.replay(self._prepared, plan)
+            self._sharded = None
             return compiler.lower(sharded, plan, lowering=self._options.lowering)
 
     def _argument_places(self) -> Places:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -23,6 +23,7 @@ from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 from shardc.solver.pipeline.stages import Pipeline
 
+MOST_TO_FIT = 64  # microbatches to try if fewer do not fit, and there are no estimates
 PER_ROOT = 16  # initial guess of microbatches, per square root of the number of devices
 
 
@@ -286,3 +287,18 @@ def distinct(found: Sequence[Found], most: int) -> list[Found]:
         (rest if key in seen else first).append(each)
         seen.add(key)
     return list(itertools.islice((*first, *rest), most))
+
+
+def counts_to_fit(
+    count: int, least_bytes: float, state_bytes: float, limit_bytes: int
+) -> Iterator[int]:
+    """Numbers of microbatches that may fit where `count` of them take `least_bytes`, rising."""
+    if state_bytes >= limit_bytes:
+        return
+    # At best, everything but the state shrinks with the microbatches.
+    over = (least_bytes - state_bytes) / (limit_bytes - state_bytes)
+    more = 2 * count
+    while more <= MOST_TO_FIT:
+        if more >= count * over:
+            yield more
+        more *= 2

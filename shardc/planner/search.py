@@ -9,7 +9,7 @@ Budgets count work; the time limit only stops what takes too long.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -31,6 +31,7 @@ from shardc.planner.promising import Promising, promising_shapes
 from shardc.planner.proposal import (
     Found,
     Proposal,
+    counts_to_fit,
     distinct,
     even_proposals,
     is_plain,
@@ -55,7 +56,6 @@ from shardc.solver.solve import LimitError
 
 MOST_PLANNED, MOST_TRIED = 3, 9  # shapes planned exactly, if they fit and if they do not
 RANKED_OPS, UNRANKED_OPS = 12_000, 40_000  # their total ops, with and without ranking estimates
-MOST_TO_FIT = 64  # microbatches to try if fewer do not fit, and there are no estimates
 SEARCHING = 0.7  # share of the time limit after which no more layers are priced
 
 
@@ -64,12 +64,15 @@ def plan_program(
     cluster: Cluster,
     options: PlanOptions,
     progress: Progress | None = None,
+    take: Callable[[Module], None] | None = None,
 ) -> Plan:
     """The best plan found for a prepared module, which is not changed.
 
     If the program cannot be cut into the requested microbatches or stages, the plan
     has as many as possible, and says so in `unmet`. Ctrl-C returns the best plan so far.
 
+    Args:
+        take: gets the module with the plan's shardings, as `shardc.compiler.replay` makes it.
     Raises:
         MicrobatchError: SHARDC-141, the named batch arguments cannot be the batch.
         StageError: SHARDC-162, more stages than devices.
@@ -77,7 +80,11 @@ def plan_program(
         InfeasibleError: SHARDC-220, no shape fits into the memory limit.
         KeyboardInterrupt: interrupted before there was any plan.
     """
-    return Planner(module, cluster, options, progress).run()
+    planner = Planner(module, cluster, options, progress)
+    plan = planner.run()
+    if take is not None and planner.tried.best is not None:
+        take(planner.tried.best.module)
+    return plan
 
 
 class Planner:
@@ -261,18 +268,8 @@ class Planner:
         if self.options.microbatches != "auto" or not isinstance(self.tried.infeasible, LimitError):
             return None
         state = state_bytes(self.splits.whole(count)) / self.cluster.num_devices
-        if state >= self.limit:
-            return None
-        # At best, everything but the state shrinks with the microbatches.
-        over = (self.tried.infeasible.least_bytes - state) / (self.limit - state)
-        more = 2 * count
-        while more < count * over:
-            more *= 2
-        while more <= MOST_TO_FIT:
-            if self._can_split(more):
-                return more
-            more *= 2
-        return None
+        larger = counts_to_fit(count, self.tried.infeasible.least_bytes, state, self.limit)
+        return next((each for each in larger if self._can_split(each)), None)
 
     # ---- shapes found by the search ----
 
