@@ -14,7 +14,7 @@ from tests.py.table import CLUSTER
 
 PLANS: dict[str, tuple[str, dict[str, Any]]] = {
     "one stage": ("mlp", {"stages": 1, "microbatches": 2, "mesh": (2, 2)}),
-    "two stages": ("gpt_sgd", {"stages": 2, "microbatches": 2, "mesh": (2,)}),
+    "two stages": ("conv", {"stages": 2, "microbatches": 2, "mesh": (2,)}),
     "a backward in two": ("moe", {"stages": 2, "microbatches": 4, "schedule": "zb-h2"}),
     "two copies": ("mlp", {"stages": 2, "microbatches": 2, "schedule": "bitpipe"}),
     "as the planner likes": ("conv", {}),
