@@ -13,12 +13,13 @@ from shardc.analysis.slices.recipes import (
     Make,
     Narrow,
     Recipe,
+    Rerun,
     Same,
     Take,
     TokenSlices,
     whole,
 )
-from shardc.analysis.slices.roles import Kind, Role, Roles
+from shardc.analysis.slices.roles import Kind, Role, Roles, so_far
 from shardc.analysis.slices.stage_values import StageValues
 from shardc.analysis.slices.token_dims import token_dims
 from shardc.analysis.slices.token_slices import LooksAhead, States
@@ -125,7 +126,7 @@ class _Needed:
         needed: list[tuple[ir.Value, Roles]] = []
         if isinstance(recipe, Same):
             needed = [(op.operands[recipe.position], roles)]
-        elif isinstance(recipe, Make | Finish | Carry):
+        elif isinstance(recipe, Make | Finish | Carry | Rerun):
             inside = captures(op) if len(op.regions) else []
             needed = [*zip(op.operands, recipe.operands, strict=True)]
             needed += [(value, whole(value)) for value in inside]
@@ -151,6 +152,11 @@ class _Needed:
 
     def _recipe(self, value: ir.Value, roles: Roles) -> Recipe | LooksAhead:
         natural, op = self._natural(value), defining_op(value)
+        rows = None if op is None else self._states.rows.get(op)
+        if rows is not None and rows.carried is not None and rows.rerun:
+            every = so_far(natural)
+            if roles in (natural, every):
+                return Narrow(every) if roles != every else Rerun(rows.operands, rows.carried)
         if roles == natural:
             return Take() if op is None else self._own(op)
         if op is not None and op.name == BARRIER:

@@ -52,6 +52,15 @@ class Carry:
 
 
 @dataclass(frozen=True)
+class Rerun:
+    """By the op, a running sum along `along`, on all rows so far: a backward pass that recomputes
+    it meets the last slice first, so no slice has run that it could go on from."""
+
+    operands: tuple[Roles, ...]
+    along: Running
+
+
+@dataclass(frozen=True)
 class Take:
     """It is an argument, on these rows."""
 
@@ -63,7 +72,7 @@ class Same:
     position: int
 
 
-Recipe = Take | Same | Make | Narrow | Join | Finish | Carry
+Recipe = Take | Same | Make | Narrow | Join | Finish | Carry | Rerun
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,11 @@ Roles = tuple[Role | None, ...]
 """For each dim of a value: None where it is whole."""
 
 
+def so_far(roles: Roles) -> Roles:
+    """The rows of the slices before as well."""
+    return tuple(role and Role.PAST for role in roles)
+
+
 class Kind(Enum):
     """What a value is to a slice."""
 

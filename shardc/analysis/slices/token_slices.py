@@ -22,7 +22,7 @@ from shardc.analysis.slices.factors import (
 from shardc.analysis.slices.orientation import queries_and_keys
 from shardc.analysis.slices.recipes import whole
 from shardc.analysis.slices.regions import Region
-from shardc.analysis.slices.roles import SUM, TOTAL, WHOLE, Kind, Role, Roles, State
+from shardc.analysis.slices.roles import SUM, TOTAL, WHOLE, Kind, Role, Roles, State, so_far
 from shardc.analysis.slices.stage_values import StageValues
 from shardc.ir.clone import captures
 from shardc.ir.constants import is_zero
@@ -58,11 +58,13 @@ class OpRows:
     Attributes:
         finished: the dim of the result that later slices add to; None where none do.
         carried: how rows are added up to which the slices before have come; None where none are.
+        rerun: whether these are added up anew, as `operands` has all rows so far.
     """
 
     operands: tuple[Roles, ...]
     finished: int | None = None
     carried: Running | None = None
+    rerun: bool = False
 
 
 class States:
@@ -191,11 +193,13 @@ class States:
     def _carried(
         self, op: ir.Operation, along: Running, given: State, backward: bool
     ) -> LooksAhead | None:
-        """A running sum whose slices run in the order in which it adds up."""
-        if Role.PAST in given.roles or along.reverse is not backward:
-            late = "come later" if along.reverse else "run later in a backward pass"
-            return LooksAhead(op, f"takes in tokens that {late}")
-        self.rows[op] = OpRows((given.roles, ()), carried=along)
+        """A running sum whose slices run in the order in which it adds up, or one that a backward
+        pass recomputes of all rows so far; `needed_rows` refuses it where these are not at hand."""
+        if Role.PAST in given.roles or (along.reverse and not backward):
+            return LooksAhead(op, "takes in tokens that come later")
+        rerun = backward and not along.reverse
+        rows = so_far(given.roles) if rerun else given.roles
+        self.rows[op] = OpRows((rows, ()), carried=along, rerun=rerun)
         self.states[op.results[0]] = given
         return None
 

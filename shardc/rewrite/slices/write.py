@@ -13,6 +13,7 @@ from shardc.analysis.slices.recipes import (
     Join,
     Make,
     Narrow,
+    Rerun,
     Same,
     Take,
     whole,
@@ -150,6 +151,10 @@ class SliceWriter:
                     self._made[value, roles] = self._finished(value, operands, dim)
                 case Carry(operands, along):
                     self._made[value, roles] = self._carried(value, operands, along)
+                case Rerun(operands, along):
+                    op = _maker(value)
+                    given = [self._made[each] for each in zip(op.operands, operands, strict=True)]
+                    self._made[value, roles] = running_sum(op, given, along)
 
     def _make(self, op: ir.Operation, operands: Sequence[Roles], results: Sequence[Roles]) -> None:
         given = [self._made[each] for each in zip(op.operands, operands, strict=True)]

@@ -177,6 +177,33 @@ def test_running_sums_go_on_from_slice_to_slice() -> None:
     results_stay_the_same(running, 1, 3)
 
 
+def recomputed(w: jax.Array, x: jax.Array) -> jax.Array:
+    """Running sums of running sums under a checkpoint, and attention of what they come to."""
+
+    def layer(w: jax.Array, x: jax.Array) -> jax.Array:
+        x = x + jnp.tanh(jnp.cumsum(jnp.tanh(x @ w), axis=1))
+        x = x + jnp.sin(jnp.cumsum(x @ w, axis=1)) / 10
+        return attention(infinite)(w, x)
+
+    return jax.checkpoint(layer)(w, x)
+
+
+@jax.checkpoint
+def summed_again(w: jax.Array, x: jax.Array) -> jax.Array:
+    """The backward sums up the tokens once more."""
+    return x + jnp.tanh(jnp.cumsum(x @ w, axis=1))
+
+
+@pytest.mark.parametrize(
+    ("layer", "microbatches", "slices"),
+    [(summed_again, 1, 6), (recomputed, 1, 3), (recomputed, 2, 2)],
+)
+def test_running_sums_are_recomputed_of_all_tokens_so_far(
+    layer: Any, microbatches: int, slices: int
+) -> None:
+    results_stay_the_same(layer, microbatches, slices)
+
+
 def test_a_mask_that_is_made_once_per_step_is_read_where_it_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -353,10 +380,19 @@ def from_the_end(w: jax.Array, x: jax.Array) -> jax.Array:
     return x + jax.lax.cumsum(x @ w, axis=1, reverse=True)
 
 
-@jax.checkpoint
-def summed_again(w: jax.Array, x: jax.Array) -> jax.Array:
-    """The backward, which begins at the end, sums up the tokens once more."""
-    return x + jnp.tanh(jnp.cumsum(x @ w, axis=1))
+@jax.custom_vjp
+def sums_cotangents(x: jax.Array) -> jax.Array:
+    return jnp.tanh(x)
+
+
+sums_cotangents.defvjp(
+    lambda x: (jnp.tanh(x), x), lambda x, g: (jnp.cumsum(g * jnp.cos(x), axis=1),)
+)
+
+
+def cotangents_so_far(w: jax.Array, x: jax.Array) -> jax.Array:
+    """A backward that sums up, from the first token on, what later stages give back."""
+    return x + sums_cotangents(x @ w)
 
 
 def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
@@ -400,7 +436,7 @@ def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
         (backwards, "'stablehlo.reverse' makes each token of several"),
         (shifted, "makes each token of several"),
         (from_the_end, "'stablehlo.reduce_window' takes in tokens that come later"),
-        (summed_again, "takes in tokens that run later in a backward pass"),
+        (cotangents_so_far, "needs for each token what later ones give it"),
         (recurrent, "takes tokens by their number"),
     ],
 )
