@@ -17,6 +17,8 @@ from shardc.ir.walk import body, main_function, ops
 from shardc.options import PlanOptions
 from shardc.planner.split_cache import Splits
 
+# Total ops of the shapes planned exactly, with and without ranking estimates.
+RANKED_OPS, UNRANKED_OPS = 12_000, 40_000
 MOST_EARLIER = 0.5  # share of the FLOPs that sweeps before a pipeline may have
 
 

@@ -41,6 +41,8 @@ from shardc.planner.proposal import (
 )
 from shardc.planner.record.account import recorded
 from shardc.planner.request import (
+    RANKED_OPS,
+    UNRANKED_OPS,
     check_stages,
     most_microbatches,
     no_pipeline,
@@ -55,7 +57,6 @@ from shardc.solver.interrupt import finish, poll_between
 from shardc.solver.solve import LimitError
 
 MOST_PLANNED, MOST_TRIED = 3, 9  # shapes planned exactly, if they fit and if they do not
-RANKED_OPS, UNRANKED_OPS = 12_000, 40_000  # their total ops, with and without ranking estimates
 SEARCHING = 0.7  # share of the time limit after which no more layers are priced
 
 

@@ -2,11 +2,13 @@
 
 The search over shapes uses gpipe and 1f1b (`shardc.planner.shapes`). This module estimates every
 other family that runs on the winning shape, plans the best ones as they will run, and keeps the
-shortest step. For `optimal` it then searches for a better order on the placement of the best.
+shortest step. It does the same for the pipeline that would be clearly faster with almost no bubble,
+if there is one. For `optimal` it then searches for a better order on the placement of the best.
 """
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import msgspec
@@ -14,10 +16,14 @@ import msgspec
 from shardc.options import Auto
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
+from shardc.plan.shape import PipelineShape
 from shardc.planner.attempts import FINAL_EFFORT_S, FINAL_GAP, Attempts
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
+from shardc.planner.proposal import Found, Proposal
+from shardc.planner.request import RANKED_OPS
 from shardc.planner.schedules.estimates import Estimates
+from shardc.planner.shapes import ShapeSearch
 from shardc.planner.split_cache import Splits
 from shardc.schedule.family import ScheduleFamily
 from shardc.schedule.registry import best_orders, built_in
@@ -27,6 +33,8 @@ MOST_TIED = 4  # with ties
 NEAR, MOST_NEAR = 1.1, 12  # for `optimal`: all estimated to take at most so much longer are planned
 WORTH = 0.98  # a schedule must be estimated faster by this factor: estimates are not closer
 CHUNKS = 2  # of a family that supports any number
+MOST_OTHERS = 2  # pipelines planned because other schedules may make them the best
+FORWARD_SHARE = 1 / 3  # of a stage's time for a microbatch
 
 
 def choose_schedule(
@@ -51,8 +59,70 @@ def choose_schedule(
         Every schedule considered, shortest step first: all that run, except those
         whose order takes seconds to find. () without a pipeline that trains.
     """
-    base = tried.best
-    if base is None or len(base.shape.meshes) == 1:
+    if tried.best is None:
+        return ()
+
+    weigh = functools.partial(
+        _weigh, tried, splits, chunks, slices, limit_bytes, unmet, reorder, promising
+    )
+    weighed = weigh(tried.best)
+    if promising is None or reorder or chunks != "auto" or slices != "auto":
+        return weighed
+    known = {_size(tried.best.shape)}
+    for _ in range(MOST_OTHERS):
+        other = _without_bubble(promising.search, WORTH * tried.best_s, known)
+        if other is None or not tried.may_plan_another(RANKED_OPS):
+            break
+        known.add(_size(other.shape))
+        base = tried.plan(other, FINAL_GAP, FINAL_EFFORT_S)
+        if isinstance(base, Candidate):
+            again = weigh(base)
+            weighed = again if _size(tried.best.shape) == _size(base.shape) else weighed
+    return weighed
+
+
+def _size(shape: PipelineShape) -> tuple[int, int]:
+    """Device groups and microbatches."""
+    return shape.num_stages // shape.num_chunks, shape.num_microbatches
+
+
+def _without_bubble(
+    search: ShapeSearch, below_s: float, known: Collection[tuple[int, int]]
+) -> Proposal | None:
+    """The pipeline that would be the fastest if its devices waited only until the first microbatch
+    reaches them; None if none would take less than `below_s`.
+
+    Args:
+        known: device groups and microbatches of pipelines that do not count.
+    """
+    if not search.prices.backward:
+        return None
+    found: tuple[float, Found] | None = None
+    for each in search.estimated():
+        stages, count = each.key.num_stages, each.key.num_microbatches
+        if stages == 1 or (stages, count) in known:
+            continue
+        filled = (count + FORWARD_SHARE * (stages - 1)) / (count + stages - 1)
+        least_s = each.pipeline.step_time_s * filled
+        if least_s < (below_s if found is None else found[0]):
+            found = least_s, each
+    return None if found is None else search.proposal(found[1])
+
+
+def _weigh(
+    tried: Attempts,
+    splits: Splits,
+    chunks: int | Auto,
+    slices: int | Auto,
+    limit_bytes: int,
+    unmet: list[Note],
+    reorder: bool,
+    promising: Promising | None,
+    base: Candidate,
+) -> tuple[JudgedSchedule, ...]:
+    """Plans the pipeline of `base` with the schedules that are best for it."""
+    assert tried.best is not None
+    if len(base.shape.meshes) == 1:
         return ()
     estimates = Estimates(base, tried.cluster, splits, promising)
     if not estimates.work.backward:
@@ -80,8 +150,9 @@ def choose_schedule(
     if not must:
         judged[first] = _planned(base)
     ranked = sorted(judged.values(), key=_rank)
+    goal_s = WORTH * estimate_s * tried.best_s / base.seconds
     for number, each in enumerate(_near(ranked) if reorder else _most_promising(ranked)):
-        slow = each.step_time_s >= WORTH * estimate_s and not must and not reorder
+        slow = each.step_time_s >= goal_s and not must and not reorder
         if slow or (number and not tried.has_time()):
             break
         if each.is_planned:

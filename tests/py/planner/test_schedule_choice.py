@@ -16,7 +16,9 @@ from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import PipelineShape
 from shardc.planner import step_time
 from shardc.planner.promising import Promising
-from shardc.planner.schedules.choice import _is_beaten
+from shardc.planner.proposal import Found, Key, Proposal
+from shardc.planner.schedules import choice
+from shardc.planner.schedules.choice import _is_beaten, _without_bubble
 from shardc.planner.schedules.estimates import FULL_ROUNDS
 from shardc.planner.step_time import stage_times
 from shardc.report.summary import explain
@@ -150,6 +152,53 @@ def test_a_schedule_with_other_stages_is_not_planned_behind_a_winner(
     winner: Any = SimpleNamespace(shape=SimpleNamespace(num_chunks=won, num_slices=1))
     judged = JudgedSchedule("zb-v", chunks, 1.0)
     assert _is_beaten(judged, base if won is None else winner, base) == beaten
+
+
+def shape_of(stages: int, count: int, step_time_s: float) -> Any:
+    pipeline: Any = SimpleNamespace(step_time_s=step_time_s)
+    return Found(Key(stages, 8 // stages, count, "gpipe"), pipeline)
+
+
+@pytest.mark.parametrize(
+    ("below_s", "known", "chosen"),
+    [
+        pytest.param(5.0, (), (4, 8), id="8 + 3 / 3 of 11 rounds"),
+        pytest.param(5.0, [(4, 8)], (2, 4), id="the next, of those that are not known"),
+        pytest.param(4.0, (), None, id="slower than the best even then"),
+    ],
+)
+def test_a_pipeline_with_a_long_bubble_may_be_the_best_under_another_schedule(
+    below_s: float, known: Any, chosen: tuple[int, int] | None
+) -> None:
+    shapes = [shape_of(1, 1, 3.0), shape_of(2, 4, 5.6), shape_of(4, 8, 5.8), shape_of(2, 8, 5.5)]
+    search: Any = SimpleNamespace(
+        prices=SimpleNamespace(backward=True),
+        estimated=lambda: shapes,
+        proposal=lambda each: (each.key.num_stages, each.key.num_microbatches),
+    )
+    assert _without_bubble(search, below_s, known) == chosen
+    search.prices.backward = False  # without a backward pass no family fills the bubble
+    assert _without_bubble(search, below_s, known) is None
+
+
+def test_other_pipelines_are_weighed_too_and_do_not_replace_a_better_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned: list[Proposal] = []
+
+    def remembered(*given: Any) -> Proposal | None:
+        proposal = _without_bubble(*given)
+        planned.extend([] if proposal is None else [proposal])
+        return proposal
+
+    monkeypatch.setattr(choice, "_without_bubble", remembered)
+    program = build("mlp")
+    options: dict[str, Any] = {"cluster": "a100-8", "stages": 4, "mesh": (1,)}
+    best = shardc.jit(program.step, **options).lower(*program.args).plan().plan
+    assert [each.shape.num_microbatches for each in planned] == [2]
+    assert best.num_microbatches == 1
+    judged = [each for each in best.schedules if each.is_planned]
+    assert min(judged, key=lambda each: each.step_time_s).name == best.schedule
 
 
 def test_optimal_is_no_slower_than_any_family_and_runs() -> None:
