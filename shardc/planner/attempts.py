@@ -17,7 +17,7 @@ from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import body, functions, main_function, planned_ops
 from shardc.options import PlanOptions
-from shardc.plan.alternatives import Alternative
+from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.shape import PipelineShape
 from shardc.planner.candidate import Candidate, plan_exactly, says_more
@@ -261,6 +261,6 @@ def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: 
 
 
 def _said(shape: PipelineShape) -> str:
-    """`2 stages on 2x2+2x2`"""
-    sizes = "+".join("x".join(map(str, mesh.shape)) for mesh in shape.own_meshes)
+    """`2 stages on 2 x (2x2)`"""
+    sizes = mesh_words([mesh.shape for mesh in shape.own_meshes])
     return f"{shape.num_stages} stage{'s' * (shape.num_stages > 1)} on {sizes}"
