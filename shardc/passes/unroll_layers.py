@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.counted_loop import trip_count
+from shardc.analysis.slices.stage_values import StageValues
+from shardc.analysis.slices.token_dims import recurrences
 from shardc.ir.attributes import function_kind
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import functions, ops, ops_of
@@ -19,8 +21,8 @@ class UnrollLayers(Pass):
 
     For schedules with token slices: a slice's attention reads the keys and values that earlier
     slices made in the same layer, which inside a loop have no name. The numbers do not change. A
-    loop without a constant trip count, or that would become too long, stays. A second run changes
-    nothing.
+    loop without a constant trip count, or that would become too long, stays, and so does one over
+    the tokens, of which a slice runs the iterations of its own. A second run changes nothing.
 
     Options:
         most: ops that a loop may become.
@@ -32,17 +34,20 @@ class UnrollLayers(Pass):
     most: int = 20_000
 
     def apply(self, module: ir.Operation) -> None:
+        kept = recurrences(StageValues(module))
         for function in functions(module):
             kind = function_kind(function)
             if kind is None or not kind.per_microbatch:
                 continue
-            while (found := self._next(function)) is not None:
+            while (found := self._next(function, kept)) is not None:
                 unroll(*found)
 
-    def _next(self, function: ir.Operation) -> tuple[ir.Operation, int] | None:
+    def _next(
+        self, function: ir.Operation, kept: set[ir.Operation]
+    ) -> tuple[ir.Operation, int] | None:
         """A loop that may be written out, and its trip count."""
         for op in ops(function):
-            if op.name == LOOP and (trips := trip_count(op)) is not None:
+            if op.name == LOOP and op not in kept and (trips := trip_count(op)) is not None:
                 size = _size(op)
                 if size is not None and size <= self.most:
                     return op, trips

@@ -9,6 +9,7 @@ from shardc.analysis.slices.recipes import (
     Finish,
     FunctionSlices,
     Given,
+    Iterate,
     Join,
     Make,
     Narrow,
@@ -130,6 +131,8 @@ class _Needed:
             inside = captures(op) if len(op.regions) else []
             needed = [*zip(op.operands, recipe.operands, strict=True)]
             needed += [(value, whole(value)) for value in inside]
+        elif isinstance(recipe, Iterate):
+            needed = [*zip(op.operands, recipe.operands, strict=True), *recipe.captured]
         for operand, rows in needed:
             refused = self._need(operand, rows)
             if refused is not None:
@@ -190,6 +193,10 @@ class _Needed:
         results = tuple(self._natural(result) for result in op.results)
         if rows is None:
             return Make(tuple(whole(operand) for operand in op.operands), results)
+        if rows.loop is not None:
+            cut = rows.loop.cut
+            captured = tuple((v, self._natural(v) if v in cut else whole(v)) for v in captures(op))
+            return Iterate(rows.loop, rows.operands, captured, results)
         if rows.carried is not None:
             return Carry(rows.operands, rows.carried)
         if rows.finished is None:

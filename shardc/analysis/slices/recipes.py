@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.loops.token_loop import TokenLoop
 from shardc.analysis.slices.roles import Roles
 from shardc.ir.tensor_types import shape_of
 from shardc.rules.running_sums import Running
@@ -61,6 +62,21 @@ class Rerun:
 
 
 @dataclass(frozen=True)
+class Iterate:
+    """By the op, a loop along the tokens: a slice runs the iterations of its rows, from where the
+    slice that ran before it ended.
+
+    Attributes:
+        captured: the rows of what the loop captures.
+    """
+
+    loop: TokenLoop
+    operands: tuple[Roles, ...]
+    captured: tuple[tuple[ir.Value, Roles], ...]
+    results: tuple[Roles, ...]
+
+
+@dataclass(frozen=True)
 class Take:
     """It is an argument, on these rows."""
 
@@ -72,7 +88,7 @@ class Same:
     position: int
 
 
-Recipe = Take | Same | Make | Narrow | Join | Finish | Carry | Rerun
+Recipe = Take | Same | Make | Narrow | Join | Finish | Carry | Rerun | Iterate
 
 
 @dataclass(frozen=True)

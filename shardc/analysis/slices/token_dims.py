@@ -1,17 +1,23 @@
-"""Which dim of what stages hand on may be that of the tokens, and where it begins."""
+"""Which dim of what stages hand on may be that of the tokens, where it begins, and which loops go
+along it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.loops.row_loop import row_read
+from shardc.analysis.loops.token_loop import token_loop
 from shardc.analysis.program.stage_table import ARGUMENTS
 from shardc.analysis.slices.factors import alone, passes
 from shardc.analysis.slices.stage_values import StageValues
+from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import num_bytes, shape_of
 from shardc.ir.walk import body, defining_op, ops
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.value_id import INDEX, is_argument, value_id
+
+LOOP = "stablehlo.while"
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,52 @@ class TokenDim:
 
 def token_dims(values: StageValues) -> Iterator[TokenDim]:
     """Every dim of the largest value that the first stage hands on, but for the batch."""
+    largest = _largest(values)
+    if largest is None:
+        return
     first = values.functions[0]
+    batch = _batch_dims(values, first)
+    made = _made_of_arguments(values, first)
+    for dim, size in enumerate(shape_of(largest)):
+        reached = _reached(values, largest, dim)
+        if size > 1 and reached is not None and reached.isdisjoint(batch):
+            yield TokenDim(size, {value: d for value, d in reached if value in made})
+
+
+def recurrences(values: StageValues) -> set[ir.Operation]:
+    """Loops with as many iterations as what stages hand on may have tokens, which read rows of what
+    is made of the batch: those over layers read rows of the parameters, or of what others over
+    layers have stacked."""
+    found: set[ir.Operation] = set()
+    sizes = _handed_sizes(values)
+    for function in values.functions if sizes else ():
+        made = {
+            argument
+            for argument, name in values.arguments(function)
+            if name == INDEX or argument in values.sources
+        }
+        for op in ops(function):
+            if not made.isdisjoint(inputs(op)):
+                made.update(op.results)
+            loop = token_loop(op) if op.name == LOOP else None
+            if loop is None or loop.rows.counted.trips not in sizes:
+                continue
+            read = {row_read(row).operands[0] for row in loop.rows.reads}
+            makers = [defining_op(values.sources.get(each, each)) for each in read]
+            layers = any(maker and maker.name == LOOP and maker not in found for maker in makers)
+            if read <= made and not layers:
+                found.add(op)
+    return found
+
+
+def _handed_sizes(values: StageValues) -> set[int]:
+    """How many tokens there may be."""
+    largest = _largest(values) if values.functions else None
+    return set() if largest is None else {size for size in shape_of(largest) if size > 1}
+
+
+def _largest(values: StageValues) -> ir.Value | None:
+    """The largest value that the first stage hands on to another one."""
     taken = {
         source
         for function in values.functions[1:]
@@ -37,20 +88,13 @@ def token_dims(values: StageValues) -> Iterator[TokenDim]:
         for argument, _ in values.arguments(function)
         if (source := values.sources.get(argument)) is not None
     }
-    handed = [value for value, _ in values.results(first) if value in taken]
-    if not handed:
-        return
-    largest = max(handed, key=num_bytes)
-    batch = _batch_dims(values, first)
-    made = _made_of_arguments(values, first)
-    for dim, size in enumerate(shape_of(largest)):
-        reached = _reached(values, largest, dim)
-        if size > 1 and reached.isdisjoint(batch):
-            yield TokenDim(size, {value: d for value, d in reached if value in made})
+    handed = [value for value, _ in values.results(values.functions[0]) if value in taken]
+    return max(handed, key=num_bytes) if handed else None
 
 
-def _reached(values: StageValues, value: ir.Value, dim: int) -> set[tuple[ir.Value, int]]:
-    """The values that rows along a dim come from, and where they have it."""
+def _reached(values: StageValues, value: ir.Value, dim: int) -> set[tuple[ir.Value, int]] | None:
+    """The values that rows along a dim come from, and where they have it; None where a loop hides
+    them, such as the rows of a batch."""
     found = set()
     stack = [(value, dim)]
     while stack:
@@ -59,6 +103,12 @@ def _reached(values: StageValues, value: ir.Value, dim: int) -> set[tuple[ir.Val
             continue
         found.add(each)
         op = defining_op(each[0])
+        if op is not None and op.name == LOOP:
+            loop = token_loop(op)
+            if loop is None or loop.rows.writes.get(ir.OpResult(each[0]).result_number) != each[1]:
+                return None
+            stack += loop.cut.items()
+            continue
         rule = None if op is None else values.rules.get(op)
         if op is None or rule is None or len(rule.operands) != len(op.operands):
             continue

@@ -6,10 +6,11 @@ in which these run; see docs/proofs.md, "Token slices".
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.loops.token_loop import TokenLoop, token_loop
 from shardc.analysis.slices.above_diagonal import Low, Square
 from shardc.analysis.slices.factors import (
     FactorRoles,
@@ -59,12 +60,18 @@ class OpRows:
         finished: the dim of the result that later slices add to; None where none do.
         carried: how rows are added up to which the slices before have come; None where none are.
         rerun: whether these are added up anew, as `operands` has all rows so far.
+        loop: the op, if slices run its iterations.
     """
 
     operands: tuple[Roles, ...]
     finished: int | None = None
     carried: Running | None = None
     rerun: bool = False
+    loop: TokenLoop | None = None
+
+
+def _own(value: ir.Value, dim: int) -> Roles:
+    return tuple(Role.OWN if d == dim else None for d in range(len(shape_of(value))))
 
 
 class States:
@@ -80,6 +87,7 @@ class States:
         self.states: dict[ir.Value, State] = {}
         self.rows: dict[ir.Operation, OpRows] = {}
         self._square = Square(values.origins)
+        self._kind = FunctionKind.FORWARD
 
     def run(self) -> LooksAhead | None:
         """Goes through all functions; the op at which it ends, if it does not get through."""
@@ -88,7 +96,8 @@ class States:
                 source = self.values.sources.get(argument)
                 known = WHOLE if source is None else self.states[source]
                 self.states[argument] = TOTAL if is_accumulator(name) else known
-            backward = self.values.kind(function) is not FunctionKind.FORWARD
+            self._kind = self.values.kind(function)
+            backward = self._kind is not FunctionKind.FORWARD
             for op in ops(function):
                 refused = self._step(op, backward)
                 if refused is not None:
@@ -130,7 +139,7 @@ class States:
         rule = self.values.rules.get(op)
         if Kind.CUT in kinds:
             if inside or op.name in CONTROL_FLOW:
-                return LooksAhead(op, "goes through all tokens in a loop or branch")
+                return self._loop(op, given, backward)
             return self._cut(op, rule, given, backward)
         self.states.update(dict.fromkeys(op.results, WHOLE))
         seed = self._seeds.get(op.results[0]) if len(op.results) == 1 else None
@@ -201,6 +210,40 @@ class States:
         rows = so_far(given.roles) if rerun else given.roles
         self.rows[op] = OpRows((rows, ()), carried=along, rerun=rerun)
         self.states[op.results[0]] = given
+        return None
+
+    def _loop(self, op: ir.Operation, given: Sequence[State], backward: bool) -> LooksAhead | None:
+        """A loop that goes through the tokens in the order in which the slices run."""
+        loop = token_loop(op) if op.name == "stablehlo.while" else None
+        if loop is None:
+            return LooksAhead(op, "goes through all tokens in a loop or branch")
+        if loop.rows.forwards is backward:
+            later = "recomputes a loop over all tokens" if backward else "begins at the last token"
+            return LooksAhead(op, later)
+        if loop.carried and self._kind is FunctionKind.WEIGHT:
+            return LooksAhead(op, "needs the slices in an order that weight gradients do not keep")
+        cut = {}
+        for value in captures(op):
+            state = self.states.get(value, WHOLE)
+            if state.kind is Kind.CUT:
+                dim = loop.cut.get(value)
+                if dim is None or state.roles != _own(value, dim):
+                    return LooksAhead(op, "reads more in an iteration than the row of its token")
+                cut[value] = dim
+        results = []
+        for p, (state, result) in enumerate(zip(given, op.results, strict=True)):
+            dim = loop.rows.writes.get(p)
+            roles = whole(result) if dim is None else _own(result, dim)
+            if state.kind is Kind.CUT and state.roles != roles:
+                return LooksAhead(op, "begins with all tokens")
+            last = p in loop.carried or p in loop.rows.counted.counters
+            if last and list(result.uses):
+                return LooksAhead(op, "gives what it has come to after the last token")
+            self.states[result] = SUM if p in loop.rows.sums else State(Kind.CUT, roles)
+            if last:
+                self.states[result] = WHOLE
+            results.append(roles)
+        self.rows[op] = OpRows(tuple(results), loop=replace(loop, cut=cut))
         return None
 
     def _roles(

@@ -10,6 +10,7 @@ from shardc.analysis.slices.recipes import (
     Carry,
     Finish,
     FunctionSlices,
+    Iterate,
     Join,
     Make,
     Narrow,
@@ -43,6 +44,7 @@ from shardc.rewrite.calls.signature import update_type
 from shardc.rewrite.local.local_ops import make_local
 from shardc.rewrite.microbatches.ops import with_shape
 from shardc.rewrite.slices.carries import added_to_rows, running_sum
+from shardc.rewrite.slices.loops import iterations_of
 from shardc.rewrite.slices.rows import Span, added_at, cut_out, index, joined, rows_along
 from shardc.rules.running_sums import Running
 
@@ -151,6 +153,8 @@ class SliceWriter:
                     self._made[value, roles] = self._finished(value, operands, dim)
                 case Carry(operands, along):
                     self._made[value, roles] = self._carried(value, operands, along)
+                case Iterate():
+                    self._iterate(_maker(value), recipe)
                 case Rerun(operands, along):
                     op = _maker(value)
                     given = [self._made[each] for each in zip(op.operands, operands, strict=True)]
@@ -206,6 +210,24 @@ class SliceWriter:
             after = self._slice + (-1 if along.reverse else 1)
             self._results.append((reached, self._per_microbatch(self._ids.carry(value, after))))
         return own
+
+    def _iterate(self, op: ir.Operation, how: Iterate) -> None:
+        """The iterations of the slice, begun where the slice that ran before ended."""
+        given = [self._made[each] for each in zip(op.operands, how.operands, strict=True)]
+        last = len(self._spans) - 1
+        begins, ends, step = (0, last, 1) if how.loop.rows.forwards else (last, 0, -1)
+        if self._slice != begins:
+            for p in how.loop.carried:
+                attrs = self._per_microbatch(self._ids.carry(op.results[p], self._slice))
+                given[p] = self._take(op.results[p].type, attrs)
+        captured = {value: self._made[value, roles] for value, roles in how.captured}
+        new = iterations_of(how.loop, self._span, given, captured)
+        if self._slice != ends:
+            for p in how.loop.carried:
+                attrs = self._per_microbatch(self._ids.carry(op.results[p], self._slice + step))
+                self._results.append((new.results[p], attrs))
+        for result, roles, made in zip(op.results, how.results, new.results, strict=True):
+            self._made[result, roles] = made
 
     def _narrowed(self, value: ir.Value, source: Roles, roles: Roles) -> ir.Value:
         sizes = shape_of(value)

@@ -395,15 +395,6 @@ def cotangents_so_far(w: jax.Array, x: jax.Array) -> jax.Array:
     return x + sums_cotangents(x @ w)
 
 
-def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
-    def cell(h: jax.Array, each: jax.Array) -> Any:
-        return jnp.tanh(h @ w + each), h
-
-    return x + jnp.swapaxes(
-        jax.lax.scan(cell, jnp.zeros((ROWS, WIDTH), x.dtype), jnp.swapaxes(x, 0, 1))[1], 0, 1
-    )
-
-
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
@@ -437,7 +428,6 @@ def recurrent(w: jax.Array, x: jax.Array) -> jax.Array:
         (shifted, "makes each token of several"),
         (from_the_end, "'stablehlo.reduce_window' takes in tokens that come later"),
         (cotangents_so_far, "needs for each token what later ones give it"),
-        (recurrent, "takes tokens by their number"),
     ],
 )
 def test_what_looks_ahead_is_refused_with_the_op(layer: Any, said: str) -> None:
