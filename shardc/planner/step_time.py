@@ -1,5 +1,6 @@
 """The step time of planned stages: their schedule, simulated with their times."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -116,16 +117,18 @@ def _simulated(
     meshes = {graph.groups[stage, 0]: mesh for stage, mesh in enumerate(shape.own_meshes)}
     model = CostModel(cluster)
 
+    sent_s = functools.cache(
+        lambda source, target, num_bytes: model.transfer_s(
+            meshes[source], meshes[target], num_bytes
+        )
+    )
+
     def send_s(need: Need) -> float:
-        return _sent_s(model, meshes[need.source], meshes[need.target], int(need.num_bytes))
+        return sent_s(need.source, need.target, int(need.num_bytes))
 
     overlap = cluster.device.timing.transfers_overlap
     simulation = simulate(schedule, graph, durations(work, times), send_s, overlap=overlap)
     return StepTime(schedule, simulation, graph, _copies(module, shape, model))
-
-
-def _sent_s(model: CostModel, source: Mesh, target: Mesh, num_bytes: int) -> float:
-    return model.on(source).transfer_s(source, target, num_bytes)
 
 
 def _copies(module: Module, shape: PipelineShape, model: CostModel) -> Copies:
@@ -142,7 +145,7 @@ def _copies(module: Module, shape: PipelineShape, model: CostModel) -> Copies:
     busy: dict[tuple[str, tuple[int, ...]], float] = {}  # of sending and of receiving devices
     for (owner, copy), values in sent.items():
         source, target = shape.meshes[owner], shape.meshes[copy]
-        seconds = _sent_s(model, source, target, sum(values.values()))
+        seconds = model.transfer_s(source, target, sum(values.values()))
         for end in (("sends", source.device_ids), ("receives", target.device_ids)):
             busy[end] = busy.get(end, 0.0) + seconds
     num_bytes = sum(sum(values.values()) for values in sent.values())
