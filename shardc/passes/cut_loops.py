@@ -168,6 +168,8 @@ class _Cutter:
             parts = [each.results[r] for each in made]
             if dim is not None:
                 self.values.give(value, dim, parts)
+            elif op.name == "stablehlo.optimization_barrier":  # it passes beside the rows
+                self.values.give_whole(value, parts[0])
             else:
                 self.values.give_whole(value, joined(f"stablehlo.{reducer(op)}", parts))
 
