@@ -14,7 +14,7 @@ from shardc.schedule.placement import both_ways, looped, zigzag
 from shardc.schedule.work import Work
 from shardc.schedule.written import family_of_file, planned_by_hand, read_schedule
 
-AUTO = ("gpipe", "1f1b")  # what schedule="auto" chooses from
+AUTO = ("gpipe", "1f1b")  # with which schedule="auto" searches for the pipeline it then improves
 PLACES = {"looped": looped, "zigzag": zigzag, "both-ways": both_ways}
 
 _own: dict[str, ScheduleFamily] = {}

@@ -1,6 +1,6 @@
 """Breadth-first: all microbatches through one chunk before the next chunk; ZeroPP by blocks.
 
-With parameters sharded over data-parallel ranks (FSDP) each chunk is gathered once per pass.
+The papers shard parameters over data-parallel ranks (FSDP) and gather each chunk once per pass.
 Sources: Lamy-Poirier, MLSys 2023 (arXiv 2211.05953); Tang et al., "ZeroPP" (arXiv 2402.03791).
 """
 
@@ -45,7 +45,7 @@ FAMILIES = (
         "breadth-first",
         order,
         chunks=(),
-        about="chunk by chunk: one FSDP gather per chunk and pass",
+        about="all microbatches through one chunk before the next",
     ),
     ScheduleFamily(
         "zeropp",

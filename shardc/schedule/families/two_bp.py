@@ -4,7 +4,18 @@ Source: Rae, Lee, Bruhwiler, "2BP: 2-Stage Backpropagation" (arXiv 2405.18047). 
 gradients keep the base's order; memory grows, because activations live until their W.
 """
 
-from shardc.schedule.families import breadth_first, gpipe, interleaved, one_f_one_b
+from collections.abc import Iterator
+from dataclasses import replace
+
+from shardc.schedule.families import (
+    bidirectional,
+    breadth_first,
+    gpipe,
+    hanayo,
+    interleaved,
+    one_f_one_b,
+    v_shaped,
+)
 from shardc.schedule.family import Costs, Lanes, ScheduleFamily
 from shardc.schedule.orders.fill import fill_weights
 from shardc.schedule.tasks import BACKWARD, FORWARD, Task
@@ -23,7 +34,8 @@ def two_stage(base: ScheduleFamily) -> ScheduleFamily:
     """The 2BP form of a family that does not split the backward."""
 
     def order(work: Work, costs: Costs) -> Lanes:
-        lanes = fill_weights(work, base.place(work), base.order(work, costs), costs)
+        whole = base.order(replace(work, split_backward=False), costs)
+        lanes = fill_weights(work, base.place(work), whole, costs)
         assert lanes is not None, "nothing limits memory here"
         return lanes
 
@@ -32,19 +44,28 @@ def two_stage(base: ScheduleFamily) -> ScheduleFamily:
         order,
         split_backward=True,
         chunks=base.chunks,
+        replicas=base.replicas,
         slices=base.slices,
         place=base.place,
         refuses=base.refuses,
+        searches=base.searches,
         about=f"{base.name} with W apart, in its gaps",
     )
 
 
-_NAIVE = ScheduleFamily("naive", naive)
-_BASES = (
-    _NAIVE,
-    *gpipe.FAMILIES,
-    *one_f_one_b.FAMILIES,
-    *interleaved.FAMILIES,
-    *(family for family in breadth_first.FAMILIES if not family.split_backward),
-)
-FAMILIES = tuple(map(two_stage, _BASES))
+def bases() -> Iterator[ScheduleFamily]:
+    """Every family that does not split the backward."""
+    yield ScheduleFamily("naive", naive)
+    for mechanism in (
+        gpipe,
+        one_f_one_b,
+        interleaved,
+        breadth_first,
+        hanayo,
+        bidirectional,
+        v_shaped,
+    ):
+        yield from (family for family in mechanism.FAMILIES if not family.split_backward)
+
+
+FAMILIES = tuple(map(two_stage, bases()))

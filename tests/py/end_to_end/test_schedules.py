@@ -17,6 +17,7 @@ CELLS = [
     ("zb-h1", "mlp", 4, 4),
     ("zb-h2", "moe", 2, 4),
     ("2bp-1f1b", "conv", 2, 2),
+    ("2bp-chimera", "mlp", 2, 2),
     ("zeropp", "mlp", 2, 2),
     ("interleaved-1f1b", "gpt_sgd", 2, 2),
     ("breadth-first", "mlp", 2, 2),

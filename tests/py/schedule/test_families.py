@@ -171,6 +171,19 @@ def test_2bp_gains_what_its_paper_says(p: int) -> None:
     assert one.result.bubble_ratio == Fr(p - 1, p - 1 + 6 * p)
 
 
+WHOLE = [n for n, f in built_in().items() if not f.split_backward]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_family_with_whole_backwards_is_a_base_of_2bp(name: str) -> None:
+    """The weight gradients fill gaps on the same placement."""
+    base, split = run(name, 4, 8), run(f"2bp-{name}", 4, 8)
+    assert split.bubble < base.bubble
+    assert split.planned.graph.groups == base.planned.graph.groups
+    for lane, other in zip(base.planned.schedule.lanes, split.planned.schedule.lanes, strict=True):
+        assert list(lane) == [task for task in other if task.kind != "W"]
+
+
 @pytest.mark.parametrize(("p", "v", "m"), [(4, 2, 8), (4, 2, 28), (8, 4, 16)])
 def test_zeropp_waits_no_longer_than_split_breadth_first(p: int, v: int, m: int) -> None:
     assert run("zeropp", p, m, chunks=v).bubble <= Fr((p - 1) * 2, v)
