@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.loops.row_loop import row_read
-from shardc.analysis.loops.token_loop import token_loop
+from shardc.analysis.loops.token_loop import TokenLoop, token_loop
 from shardc.analysis.program.stage_table import ARGUMENTS
-from shardc.analysis.slices.factors import alone, passes
+from shardc.analysis.slices.factors import adds_up, alone, passes
 from shardc.analysis.slices.stage_values import StageValues
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import num_bytes, shape_of
 from shardc.ir.walk import body, defining_op, ops
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.value_id import INDEX, is_argument, value_id
+from shardc.rules.op_rule import OpRule
 
 LOOP = "stablehlo.while"
 
@@ -50,7 +51,7 @@ def token_dims(values: StageValues) -> Iterator[TokenDim]:
 def recurrences(values: StageValues) -> set[ir.Operation]:
     """Loops with as many iterations as what stages hand on may have tokens, which read rows of what
     is made of the batch: those over layers read rows of the parameters, or of what others over
-    layers have stacked."""
+    layers have stacked, and those over heads read rows that still have all tokens."""
     found: set[ir.Operation] = set()
     sizes = _handed_sizes(values)
     for function in values.functions if sizes else ():
@@ -68,9 +69,71 @@ def recurrences(values: StageValues) -> set[ir.Operation]:
             read = {row_read(row).operands[0] for row in loop.rows.reads}
             makers = [defining_op(values.sources.get(each, each)) for each in read]
             layers = any(maker and maker.name == LOOP and maker not in found for maker in makers)
-            if read <= made and not layers:
+            if read <= made and not layers and not _keeps_tokens(values, loop):
                 found.add(op)
     return found
+
+
+def _keeps_tokens(values: StageValues, loop: TokenLoop) -> bool:
+    """Whether the rows that an iteration reads have all tokens: a loop over heads, of which there
+    are as many as tokens."""
+    largest = _largest(values)
+    assert largest is not None, "there are sizes"
+    read = {(row_read(row).operands[0], dim) for row, dim in loop.rows.reads.items()}
+    for dim, size in enumerate(shape_of(largest)):
+        if size != loop.rows.counted.trips:
+            continue
+        tokens = _connected(values, largest, dim)
+        if read & tokens:
+            return False
+        if any((value, d) in tokens for value, _ in read for d in range(len(shape_of(value)))):
+            return True
+    return False
+
+
+def _connected(values: StageValues, value: ir.Value, dim: int) -> set[tuple[ir.Value, int]]:
+    """All dims that are one with a dim of a value, by the ops before and behind it."""
+    copies: dict[ir.Value, list[ir.Value]] = {}
+    for argument, source in values.sources.items():
+        copies.setdefault(source, []).append(argument)
+        copies.setdefault(argument, []).append(source)
+    found = {(value, dim)}
+    fresh = [(value, dim)]
+    while fresh:
+        each, at = fresh.pop()
+        maker = defining_op(each)
+        near = [use.owner.operation for use in each.uses] + ([] if maker is None else [maker])
+        tied = [(copy, at) for copy in copies.get(each, ())]
+        tied += [t for op in near for t in _tied(op, values.rules.get(op), (each, at))]
+        fresh += set(tied) - found
+        found.update(tied)
+    return found
+
+
+def _tied(
+    op: ir.Operation, rule: OpRule | None, to: tuple[ir.Value, int]
+) -> list[tuple[ir.Value, int]]:
+    """The dims of operands and results that an op works through row by row with one of them."""
+    if op.name == LOOP:
+        loop = token_loop(op)
+        if loop is None:
+            return []
+        written = [(op.results[p], dim) for p, dim in loop.rows.writes.items()]
+        rows = [*loop.cut.items(), *written]
+        return rows if to in rows else []
+    sides = [*op.operands, *op.results]
+    mappings = () if rule is None else (*rule.operands, *rule.results)
+    if rule is None or len(mappings) != len(sides):
+        return []
+    pairs = [
+        (value, dim, factors[0])
+        for value, mapping in zip(sides, mappings, strict=True)
+        for dim, factors in enumerate(mapping)
+        if len(factors) == 1
+    ]
+    own = {f for value, dim, f in pairs if (value, dim) == to}
+    free = {f for f in own if passes(op, rule, f) or adds_up(op, rule, f)}
+    return [(value, dim) for value, dim, factor in pairs if factor in free]
 
 
 def _handed_sizes(values: StageValues) -> set[int]:

@@ -10,6 +10,7 @@ from shardc.errors import StageError
 from shardc.ir.pass_manager import run_passes
 from shardc.passes.slice_tokens import SliceTokens
 from tests.py.passes.test_slice_tokens import (
+    TOKENS,
     WIDTH,
     arguments,
     attention,
@@ -68,9 +69,27 @@ def by_position(w: jax.Array, x: jax.Array) -> Any:
     return x + scanned(cell, (jnp.zeros_like(x[:, 0]), 0), x)[0]
 
 
+def head_by_head(w: jax.Array, x: jax.Array) -> Any:
+    """As many heads as tokens, one after the other."""
+
+    def head(each: Any) -> jax.Array:
+        scores = infinite(jnp.einsum("bqd,bkd->bqk", *each[:2]))
+        return jnp.einsum("bqk,bkd->bqd", jax.nn.softmax(scores), each[2])
+
+    heads = jnp.moveaxis((x @ w)[..., None] * jnp.arange(1.0, TOKENS + 1), -1, 0)
+    made = jax.lax.map(head, (heads, heads / 2, jnp.tanh(heads)))
+    return x + jnp.moveaxis(made, 0, -1).sum(-1)
+
+
 @pytest.mark.parametrize(
     ("layer", "microbatches", "slices"),
-    [(simple, 2, 2), (lstm, 1, 6), (linear_attention, 1, 2), (by_position, 1, 3)],
+    [
+        (simple, 2, 2),
+        (lstm, 1, 6),
+        (linear_attention, 1, 2),
+        (by_position, 1, 3),
+        (head_by_head, 1, 2),
+    ],
 )
 def test_states_go_on_from_slice_to_slice(layer: Any, microbatches: int, slices: int) -> None:
     results_stay_the_same(layer, microbatches, slices)
