@@ -1,231 +1,231 @@
 """The charts of a report, drawn with Bokeh."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from bokeh.models import ColumnDataSource, FactorRange, HoverTool, NumeralTickFormatter, Span
-from bokeh.palettes import Category10, Category20
-from bokeh.plotting import figure
+from bokeh.models import ColumnDataSource, FactorRange, HoverTool, Range1d, Span
+from bokeh.palettes import Category10
 
 from shardc.plan.account import Account
 from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.decisions import Plan
+from shardc.plan.layout import ranges
 from shardc.plan.predicted import Memory
+from shardc.report.alternatives import loses_by, step_words
 from shardc.report.memory import memory_curve, stages_of_groups
 from shardc.report.model import Communication, StageWords
-from shardc.report.summary import seconds, size
-from shardc.schedule.tasks import KINDS, Task
-
-INK = "#7f868f"  # readable on light and dark backgrounds
-COLORS = dict(
-    zip(KINDS, ("#8c8c8c", "#4c78a8", "#f58518", "#e45756", "#72b7b2", "#54a24b"), strict=True)
+from shardc.report.page.figures import (
+    ON_BARS,
+    ROW,
+    SIZES,
+    TIMES,
+    Bar,
+    Chart,
+    bars,
+    empty_figure,
+    unit,
 )
+from shardc.report.summary import seconds, size
+from shardc.schedule.tasks import (
+    BACKWARD,
+    FORWARD,
+    ONCE_PER_STEP,
+    PROLOGUE,
+    UPDATE,
+    WEIGHT,
+    WHOLE_BACKWARD,
+    Task,
+)
+
+SERIES = {  # color and name of each kind of action
+    PROLOGUE: ("#8c8c8c", "before the microbatches"),
+    FORWARD: ("#4c78a8", "forward"),
+    BACKWARD: ("#f58518", "backward"),
+    WEIGHT: ("#e45756", "weight gradient"),
+    WHOLE_BACKWARD: ("#72b7b2", "backward and weight gradient"),
+    UPDATE: ("#54a24b", "update"),
+}
+LIMIT = "#e45756"
+MOST_BARS = 30
 MOST_RANKED = 12
-MS = 1e3
-MIB = 1 << 20
+NAMED = 0.035  # least share of a step for an action that shows its microbatch
+FAR = 4  # a limit more than this many times the peak is named, not drawn
 
 
-def _figure(title: str, height: int, **options: Any) -> Any:
-    plot = figure(
-        title=title,
-        height=height,
-        sizing_mode="stretch_width",
-        background_fill_alpha=0,
-        border_fill_alpha=0,
-        toolbar_location="above",
-        tools="pan,xwheel_zoom,box_zoom,reset",
-        output_backend="canvas",
-        **options,
-    )
-    plot.title.text_color = INK
-    plot.outline_line_color = None
-    for axis in plot.axis:
-        axis.axis_label_text_color = axis.major_label_text_color = INK
-        axis.axis_line_color = axis.major_tick_line_color = axis.minor_tick_line_color = INK
-    plot.grid.grid_line_alpha = 0.2
-    return plot
-
-
-def _legend(plot: Any) -> None:
-    for legend in plot.legend:
-        legend.background_fill_alpha = 0
-        legend.label_text_color = INK
-        legend.click_policy = "hide"
-    if plot.legend:
-        plot.add_layout(plot.legend[0], "below")
-        plot.legend[0].orientation = "horizontal"
-        plot.legend[0].ncols = 2  # as many as a phone is wide
-
-
-def _bars(count: int) -> int:
-    return 90 + 26 * max(count, 1)
-
-
-def timeline(account: Account) -> Any:
+def timeline(account: Account) -> Chart:
     """What each device group runs over time."""
     groups = max((each.group for each in account.timeline), default=0) + 1
-    plot = _figure(
-        "Timeline of a step (ms)",
-        _bars(groups),
+    end_s = max((each.end_s for each in account.timeline), default=0.0)
+    name, scale = unit(end_s, TIMES)
+    plot = empty_figure(
+        max(ROW * groups, 2 * ROW),
+        x_range=Range1d(0, 1.01 * end_s / scale),
         y_range=FactorRange(*[f"group {g}" for g in reversed(range(groups))]),
+        x_axis_label=name,
     )
+    legend, numbered = [], False
     tasks = [Task.parse(each.action) for each in account.timeline]
-    for kind, words in KINDS.items():
+    for kind, (color, words) in SERIES.items():
         own = [
-            each for each, task in zip(account.timeline, tasks, strict=True) if task.kind == kind
+            (each, task)
+            for each, task in zip(account.timeline, tasks, strict=True)
+            if task.kind == kind
         ]
-        if own:
-            source = ColumnDataSource(
-                {
-                    "lane": [f"group {each.group}" for each in own],
-                    "left": [MS * each.start_s for each in own],
-                    "right": [MS * each.end_s for each in own],
-                    "action": [each.action for each in own],
-                    "took": [seconds(each.end_s - each.start_s) for each in own],
-                }
-            )
-            plot.hbar(
-                y="lane",
-                left="left",
-                right="right",
-                height=0.7,
-                source=source,
-                color=COLORS[kind],
-                line_color=None,
-                legend_label=words.split(",")[0].split(" of one")[0].split(" (")[0],
-            )
-    plot.add_tools(HoverTool(tooltips=[("", "@action, @took")]))
-    _legend(plot)
-    return plot
-
-
-def memory(plan: Plan, account: Account) -> Any:
-    """Bytes on one device of each group over a step, and the limit."""
-    plot = _figure("Memory of a device over a step (MiB, by ms)", 260)
-    groups = stages_of_groups(plan)
-    colors = Category10[10]
-    for group in range(len(groups)):
-        curve = memory_curve(plan, account, group)
-        plot.step(
-            [MS * at for at, _ in curve],
-            [held / MIB for _, held in curve],
-            mode="after",
-            color=colors[group % 10],
-            line_width=2,
-            **({"legend_label": f"group {group}"} if len(groups) <= 10 else {}),
-        )
-    if account.limit_bytes < 20 * plan.predicted.peak_bytes_per_device:
-        limit = Span(
-            location=account.limit_bytes / MIB,
-            dimension="width",
-            line_color="#e45756",
-            line_dash="dashed",
-        )
-        plot.add_layout(limit)
-    plot.y_range.start = 0
-    plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[00]")
-    _legend(plot)
-    return plot
-
-
-def at_peak(stages: Sequence[StageWords]) -> Any:
-    """Live bytes at the peak, on a device of each stage."""
-    names = [f"stage {n}" for n in range(len(stages))]
-    used = [k for k in Memory.__struct_fields__ if any(getattr(s.memory, k) for s in stages)]
-    data: dict[str, Any] = {k: [getattr(s.memory, k) / MIB for s in stages] for k in used}
-    plot = _figure(
-        "Alive at the peak (MiB on one device)",
-        _bars(len(stages)),
-        y_range=FactorRange(*names[::-1]),
-    )
-    plot.hbar_stack(
-        used,
-        y="stage",
-        height=0.7,
-        color=Category10[10][: len(used)],
-        source=ColumnDataSource({"stage": names, **data}),
-        legend_label=[k.replace("_", " ") for k in used],
-    )
-    plot.add_tools(HoverTool(tooltips=[("", "@stage: $name @$name{0,0.[00]} MiB")]))
-    _legend(plot)
-    return plot
-
-
-def communication(found: Sequence[Communication]) -> Any:
-    """Seconds of collectives by stage, axes and kind."""
-    ranked = sorted(found, key=lambda each: -each.seconds)[:30]
-    names = [f"{each.stage}: {each.kind} over {'*'.join(each.axes)}" for each in ranked]
-    names = list(
-        dict.fromkeys(f"{n} #{i}" if names.index(n) != i else n for i, n in enumerate(names))
-    )
-    plot = _figure(
-        "Sent inside stages (ms per step)", _bars(len(ranked)), y_range=FactorRange(*names[::-1])
-    )
-    source = ColumnDataSource(
-        {
-            "name": names,
-            "ms": [MS * each.seconds for each in ranked],
-            "size": [size(each.num_bytes) for each in ranked],
-            "count": [each.count for each in ranked],
-        }
-    )
-    plot.hbar(y="name", right="ms", height=0.7, color=COLORS["F"], source=source)
-    plot.add_tools(HoverTool(tooltips=[("", "@count times, results of @size")]))
-    return plot
-
-
-def ranked(judged: Sequence[Alternative]) -> Any:
-    """Breakdown of the step time of each pipeline considered."""
-    own = [each for each in judged if not each.missing_bytes][:MOST_RANKED]
-    names = [
-        f"{n + 1}. {each.name}: {mesh_words(each.meshes)}, {each.num_microbatches} mb"
-        for n, each in enumerate(own)
-    ]
-    parts = ("compute", "communication", "waiting", "estimated only")
-    rows = [
-        (e.exact.compute_s, e.exact.communication_s, e.exact.waiting_s, 0.0)
-        if e.exact is not None
-        else (0.0, 0.0, 0.0, e.step_time_s)
-        for e in own
-    ]
-    data: dict[str, Any] = {p: [MS * row[n] for row in rows] for n, p in enumerate(parts)}
-    plot = _figure("Ranked (ms per step)", _bars(len(own)), y_range=FactorRange(*names[::-1]))
-    plot.hbar_stack(
-        parts,
-        y="name",
-        height=0.7,
-        color=("#4c78a8", "#f58518", "#8c8c8c", "#bab0ac"),
-        source=ColumnDataSource({"name": names, **data}),
-        legend_label=list(parts),
-    )
-    _legend(plot)
-    return plot
-
-
-def mesh(plan: Plan) -> Any:
-    """All devices: one row per outer position of a stage's mesh, one column per inner position."""
-    xs, ys, colors, words = [], [], [], []
-    row = 0
-    seen: set[tuple[int, ...]] = set()
-    for number, stage in enumerate(plan.stages):
-        if stage.mesh.device_ids in seen:
+        if not own:
             continue
-        seen.add(stage.mesh.device_ids)
-        inner = stage.mesh.shape[-1] if stage.mesh.shape else 1
-        for place, device in enumerate(stage.mesh.device_ids):
-            xs.append(place % inner)
-            ys.append(-(row + place // inner))
-            colors.append(Category20[20][number % 20])
-            at, rest = [], place
-            for name, count in reversed(stage.mesh.axes):
-                at.append(f"{name} {rest % count}")
-                rest //= count
-            words.append(f"device {device}, stage {number}: {', '.join(reversed(at))}")
-        row += -(-len(stage.mesh.device_ids) // inner) + 1
-    plot = _figure("Devices: rows and columns of each stage's mesh", min(120 + 14 * row, 900))
-    source = ColumnDataSource({"x": xs, "y": ys, "color": colors, "words": words})
-    plot.rect("x", "y", 0.9, 0.9, color="color", source=source)
-    plot.add_tools(HoverTool(tooltips=[("", "@words")]))
-    plot.axis.visible = False
-    plot.grid.visible = False
-    return plot
+        source = ColumnDataSource(
+            {
+                "lane": [f"group {each.group}" for each, _ in own],
+                "left": [each.start_s / scale for each, _ in own],
+                "right": [each.end_s / scale for each, _ in own],
+                "action": [each.action for each, _ in own],
+                "took": [seconds(each.end_s - each.start_s) for each, _ in own],
+            }
+        )
+        plot.hbar(
+            y="lane", left="left", right="right", height=0.8, source=source, color=color,
+            line_color=None,
+        )  # fmt: skip
+        wide = (
+            []
+            if kind in ONCE_PER_STEP
+            else [each for each in own if each[0].end_s - each[0].start_s >= NAMED * end_s]
+        )
+        numbered |= bool(wide)
+        plot.text(
+            x=[(each.start_s + each.end_s) / 2 / scale for each, _ in wide],
+            y=[f"group {each.group}" for each, _ in wide],
+            text=[str(task.microbatch) for _, task in wide],
+            text_color=ON_BARS, text_font_size="10px", text_align="center",
+            text_baseline="middle",
+        )  # fmt: skip
+        legend.append((color, words))
+    plot.add_tools(HoverTool(tooltips=[("", "@action, @took")]))
+    caption = "Numbers are microbatches." if numbered else ""
+    return Chart("Timeline of a step", plot, tuple(legend), caption)
+
+
+def memory(plan: Plan, account: Account) -> Chart:
+    """Bytes on one device of each group over a step, and the limit."""
+    groups = stages_of_groups(plan)
+    curves = [memory_curve(plan, account, group) for group in range(len(groups))]
+    end_s = max((each.end_s for each in account.timeline), default=0.0)
+    time_name, time = unit(end_s, TIMES)
+    peak = max((held for curve in curves for _, held in curve), default=0.0)
+    shows_limit = account.limit_bytes <= FAR * peak
+    most = max(peak, account.limit_bytes if shows_limit else 0.0)
+    size_name, scale = unit(most, SIZES)
+    plot = empty_figure(
+        220,
+        x_range=Range1d(0, 1.01 * end_s / time),
+        y_range=Range1d(0, 1.05 * most / scale),
+        x_axis_label=time_name,
+        y_axis_label=size_name,
+    )
+    alike: dict[tuple[tuple[float, float], ...], list[int]] = {}
+    for group, curve in enumerate(curves):
+        alike.setdefault(tuple(curve), []).append(group)
+    legend = []
+    for n, (points, own) in enumerate(alike.items()):
+        color = Category10[10][n % 10]
+        at_s, held = zip(*points, (end_s, points[-1][1]), strict=True)
+        plot.step(
+            [each / time for each in at_s], [each / scale for each in held], mode="after",
+            color=color, line_width=2,
+        )  # fmt: skip
+        legend.append((color, f"group{'s' * (len(own) > 1)} {ranges(tuple(own))}"))
+    if shows_limit:
+        plot.add_layout(
+            Span(
+                location=account.limit_bytes / scale,
+                dimension="width",
+                line_color=LIMIT,
+                line_dash="dashed",
+                line_width=2,
+            )
+        )
+        legend.append((LIMIT, f"limit of a device, {size(account.limit_bytes)}"))
+    far = f"The limit of a device, {size(account.limit_bytes)}, is far above this chart."
+    caption = "" if shows_limit else far
+    return Chart("Memory of a device over a step", plot, tuple(legend), caption)
+
+
+def at_peak(stages: Sequence[StageWords]) -> Chart:
+    """Live bytes at the peak, on a device of each stage; equal stages share a bar."""
+    used = [k for k in Memory.__struct_fields__ if any(getattr(s.memory, k) for s in stages)]
+    alike: dict[Memory, list[int]] = {}
+    for number, stage in enumerate(stages):
+        alike.setdefault(stage.memory, []).append(number)
+    rows = [
+        Bar(
+            f"{_stages(own, len(stages))}{size(memory.total)}",
+            tuple(float(getattr(memory, k)) for k in used),
+            ", ".join(f"{size(getattr(memory, k))} {k.replace('_', ' ')}" for k in used),
+        )
+        for memory, own in alike.items()
+    ]
+    name, scale = unit(max((sum(row.parts) for row in rows), default=0.0), SIZES)
+    colors = Category10[10][: len(used)]
+    legend = tuple((color, k.replace("_", " ")) for color, k in zip(colors, used, strict=True))
+    return Chart("Alive at the peak, on one device", bars(rows, colors, scale, name), legend)
+
+
+def _stages(own: Sequence[int], total: int) -> str:
+    if total == 1:
+        return ""
+    return f"stage{'s' * (len(own) > 1)} {ranges(tuple(own))}: "
+
+
+def communication(found: Sequence[Communication], num_stages: int) -> Chart:
+    """Seconds of collectives by axes and kind; stages with equal ones share a bar."""
+    alike: dict[tuple[object, ...], list[Communication]] = {}
+    for each in sorted(found, key=lambda each: -each.seconds):
+        key = each.axes, each.kind, each.count, each.num_bytes, each.seconds
+        alike.setdefault(key, []).append(each)
+    rows = [
+        Bar(
+            f"{_stages([each.stage for each in own], num_stages)}{own[0].kind} over"
+            f" {', '.join(own[0].axes)}, {own[0].count:g} times: {seconds(own[0].seconds)}",
+            (own[0].seconds,),
+            f"results of {size(own[0].num_bytes)} on each device",
+        )
+        for own in alike.values()
+    ]
+    caption = ""
+    if len(rows) > MOST_BARS:
+        rest_s = max(row.parts[0] for row in rows[MOST_BARS:])
+        caption = f"{len(rows) - MOST_BARS} more take at most {seconds(rest_s)} each."
+        rows = rows[:MOST_BARS]
+    name, scale = unit(max(row.parts[0] for row in rows), TIMES)
+    plot = bars(rows, [SERIES[FORWARD][0]], scale, f"{name} per step")
+    return Chart("Sent inside stages", plot, (), caption)
+
+
+def ranked(judged: Sequence[Alternative]) -> Chart:
+    """Breakdown of the step time of each pipeline considered, those that do not fit at the end."""
+    rows = []
+    for number, each in enumerate(judged[:MOST_RANKED], 1):
+        terms = each.exact
+        if each.missing_bytes:
+            parts = (0.0, 0.0, 0.0, 0.0)
+        elif terms is not None:
+            parts = (terms.compute_s, terms.communication_s, terms.waiting_s, 0.0)
+        else:
+            parts = (0.0, 0.0, 0.0, each.step_time_s)
+        words = f"{number}. {each.name}: {mesh_words(each.meshes)}, {each.num_microbatches} mb,"
+        why = loses_by(each, judged[0])
+        known = step_words(each)
+        rows.append(
+            Bar(
+                f"{words} {each.schedule}, {known}",
+                parts,
+                f"{known}{f' ({why})' if why else ''}",
+            )
+        )
+    name, scale = unit(max(sum(row.parts) for row in rows), TIMES)
+    colors = ("#4c78a8", "#f58518", "#8c8c8c", "#bab0ac")
+    named = zip(colors, ("compute", "communication", "waiting", "estimated only"), strict=True)
+    legend = tuple(each for n, each in enumerate(named) if any(row.parts[n] for row in rows))
+    more = len(judged) - MOST_RANKED
+    caption = "mb: microbatches." + (f" {more} more are in the plan file." if more > 0 else "")
+    plot = bars(rows, colors, scale, f"{name} per step")
+    return Chart("Pipelines considered", plot, legend, caption)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shardc.errors import writing
 from shardc.files import write_whole
@@ -16,6 +16,9 @@ from shardc.report.page.tree import Node, tree_of
 from shardc.report.reading import SOURCES, read_plan
 from shardc.report.summary import explain, seconds, size
 from shardc.report.words import in_words
+
+if TYPE_CHECKING:
+    from shardc.report.page.figures import Chart
 
 TEMPLATE = "page.html.jinja"
 
@@ -31,6 +34,15 @@ class Report:
     plans: tuple[tuple[str, Plan], ...]
 
     @cached_property
+    def _parts(self) -> "list[_Part]":
+        return [_Part(name, plan) for name, plan in self.plans]
+
+    @property
+    def charts(self) -> "list[Chart]":
+        """All charts in the order of the page."""
+        return [chart for part in self._parts for chart in part.charts]
+
+    @cached_property
     def html(self) -> str:
         """The page, which needs no network and no other files."""
         from bokeh.embed import components
@@ -38,8 +50,8 @@ class Report:
         from jinja2 import Environment, PackageLoader, select_autoescape
         from markupsafe import Markup
 
-        parts = [_Part(name, plan) for name, plan in self.plans]
-        script, divs = components([chart for part in parts for chart in part.figures])
+        parts = self._parts
+        script, divs = components([chart.plot for chart in self.charts])
         rest = iter(divs)
         environment = Environment(
             loader=PackageLoader("shardc.report.page", "."),
@@ -55,7 +67,7 @@ class Report:
                     "reading": part.reading,
                     "words": in_words(part.reading),
                     "table": explain(part.plan),
-                    "charts": [Markup(next(rest)) for _ in part.figures],
+                    "charts": [(chart, Markup(next(rest))) for chart in part.charts],
                     "tree": part.tree,
                 }
                 for part in parts
@@ -103,15 +115,17 @@ class _Part:
         return tree_of(self.plan.account.parts if self.plan.account else ())
 
     @cached_property
-    def figures(self) -> list[Any]:
+    def charts(self) -> "list[Chart]":
+        """Drawn once: a Bokeh figure is in one document."""
         from shardc.report.page import charts
+        from shardc.report.page.devices import mesh
 
-        found = [charts.mesh(self.plan), charts.at_peak(self.reading.stages)]
+        found = [mesh(self.plan), charts.at_peak(self.reading.stages)]
         if self.plan.account is not None:
             found.insert(0, charts.timeline(self.plan.account))
             found.append(charts.memory(self.plan, self.plan.account))
         if self.reading.communication:
-            found.append(charts.communication(self.reading.communication))
+            found.append(charts.communication(self.reading.communication, len(self.reading.stages)))
         if len(self.reading.judged) > 1:
             found.append(charts.ranked(self.reading.judged))
         return found
