@@ -133,8 +133,8 @@ def main() -> int:
     parser.add_argument("--format", choices=["text", "json"], default="text")
     asked = parser.parse_args()
     cluster = Cluster.load(asked.cluster)
-    timing = msgspec.structs.replace(cluster.device.timing, half_sums=True)
-    device = msgspec.structs.replace(cluster.device, timing=timing)
+    software = msgspec.structs.replace(cluster.device.software, half_sums=True)
+    device = msgspec.structs.replace(cluster.device, software=software)
     cluster = msgspec.structs.replace(cluster, device=device)
     found = []
     for row in rows():

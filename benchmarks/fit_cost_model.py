@@ -26,7 +26,7 @@ from scipy.optimize import least_squares
 
 from shardc.cluster import Cluster
 
-# Constant -> bounds. Those of the device stand in its timing, the others in a level of links.
+# Constant -> bounds. They stand in the device's timing, in its software, or in a level of links.
 DEVICE = {
     "product_efficiency": (0.3, 1.0),
     "half_depth": (1.0, 3000.0),
@@ -67,8 +67,13 @@ HELD_MISS = 0.2  # of a run, which one standard deviation counts as
 def with_constants(cluster: Cluster, constants: dict[Any, float]) -> Cluster:
     """The cluster with other numbers for some of its constants."""
     own = {name: value for name, value in constants.items() if isinstance(name, str)}
-    timing = msgspec.structs.replace(cluster.device.timing, **own)
-    device = msgspec.structs.replace(cluster.device, timing=timing)
+    parts = {
+        part: msgspec.structs.replace(
+            whole, **{name: value for name, value in own.items() if hasattr(whole, name)}
+        )
+        for part, whole in _parts(cluster).items()
+    }
+    device = msgspec.structs.replace(cluster.device, **parts)
     levels = []
     for level in cluster.levels:
         changes = {
@@ -83,12 +88,17 @@ def with_constants(cluster: Cluster, constants: dict[Any, float]) -> Cluster:
 def constants_of(cluster: Cluster, names: Sequence[Any]) -> list[float]:
     """What a cluster says now."""
     levels = {level.name: level for level in cluster.levels}
+    parts = _parts(cluster).values()
     return [
-        getattr(cluster.device.timing, name)
+        next(getattr(part, name) for part in parts if hasattr(part, name))
         if isinstance(name, str)
         else getattr(levels[name[0]], name[1])
         for name in names
     ]
+
+
+def _parts(cluster: Cluster) -> dict[str, Any]:
+    return {"timing": cluster.device.timing, "software": cluster.device.software}
 
 
 def fit(

@@ -99,8 +99,8 @@ def _cluster(asked: argparse.Namespace) -> Cluster:
     changes: dict[str, Any] = {"half_sums": not asked.float32_sums}
     if asked.gradient_overlap is not None:
         changes["gradient_overlap"] = asked.gradient_overlap
-    timing = msgspec.structs.replace(cluster.device.timing, **changes)
-    device = msgspec.structs.replace(cluster.device, timing=timing)
+    software = msgspec.structs.replace(cluster.device.software, **changes)
+    device = msgspec.structs.replace(cluster.device, software=software)
     return msgspec.structs.replace(cluster, device=device)
 
 

@@ -160,9 +160,9 @@ class Runs:
             *self._graph(run.schedule, work),
             durations(work, times),
             lambda need: between.get((need.source, need.target), 0.0),
-            overlap=cluster.device.timing.transfers_overlap,
+            overlap=cluster.device.software.transfers_overlap,
         )
-        return float(makespan_s) + cluster.device.timing.step_s
+        return float(makespan_s) + cluster.device.software.step_s
 
     def _graph(self, name: str, work: Work) -> tuple[Schedule, TaskGraph]:
         if (name, work) not in self.graphs:

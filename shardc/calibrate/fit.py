@@ -44,13 +44,13 @@ class Computes(NamedTuple):
 
 
 class Sends(NamedTuple):
-    """The constants of links; `transfer_efficiency` is the share of `bandwidth_bytes_per_s`."""
+    """The constants of links; `transfer_efficiency` and those of `groups`, by their number of
+    devices, are shares of `bandwidth_bytes_per_s`."""
 
     bandwidth_bytes_per_s: float
     latency_s: float
     launch_s: float
-    efficiency: float
-    half_group: float
+    groups: dict[int, float]
     transfer_efficiency: float
     errors: dict[str, float]
     residuals: list[Residual]
@@ -111,22 +111,23 @@ def fit_links(samples: Sequence[Sample]) -> Sends | None:
     if not used:
         return None
     fastest = max(2 * each.sizes[1] / each.seconds for each in used)
-    groups = {each.sizes[0] for each in used}
-    names = ["link bandwidth", "link latency_s", "link launch_s", "link half_group"]
-    start = [fastest, 1e-6, 1e-5, 0.1]
-    low, high = [fastest / 100, 1e-9, 1e-9, 1e-6], [fastest * 100, 1e-1, 1e-1, 100.0]
-    if len(groups) == 1:  # a single group size does not determine half_group
-        high[3] = 2e-6
+    groups = sorted({each.sizes[0] for each in used})
+    names = ["link latency_s", "link launch_s", *(f"link bandwidth of {n} devices" for n in groups)]
+    start = [1e-6, 1e-5, *(fastest for _ in groups)]
+    low = [1e-9, 1e-9, *(fastest / 100 for _ in groups)]
+    high = [1e-1, 1e-1, *(fastest * 100 for _ in groups)]
 
     def predicted(values: Sequence[float]) -> list[float]:
-        return [_collective_s(each, *map(float, values)) for each in used]
+        latency_s, launch_s, *rates = map(float, values)
+        rate = dict(zip(groups, rates, strict=True))
+        return [_collective_s(each, rate[each.sizes[0]], latency_s, launch_s) for each in used]
 
     fitted = _fit(predicted, np.array([each.seconds for each in used]), start, low, high)
-    bandwidth, latency_s, launch_s, half_group = map(float, fitted.values)
+    latency_s, launch_s, *rates = map(float, fitted.values)
     sent = [each for each in samples if each.kind == "transfer" and each.sizes[0] >= LARGE_BYTES]
-    rates = sorted(each.sizes[0] / each.seconds for each in sent)
-    transfer = rates[len(rates) // 2] if rates else bandwidth
-    whole = max(bandwidth, transfer)
+    moved = sorted(each.sizes[0] / each.seconds for each in sent)
+    transfer = moved[len(moved) // 2] if moved else max(rates)
+    whole = max(*rates, transfer)
     residuals = [
         Residual(each, seconds)
         for each, seconds in zip(used, predicted(list(fitted.values)), strict=True)
@@ -135,8 +136,7 @@ def fit_links(samples: Sequence[Sample]) -> Sends | None:
         whole,
         latency_s,
         launch_s,
-        bandwidth / whole,
-        half_group if len(groups) > 1 else 0.0,
+        {n: float(f"{rate / whole:.3g}") for n, rate in zip(groups, rates, strict=True)},
         transfer / whole,
         dict(zip(names, map(float, fitted.errors), strict=True)),
         residuals,
@@ -187,12 +187,9 @@ def _work(sample: Sample) -> Work:
     return Work(sample.dtype, _flops(sample), num_bytes, 1.0, (1, rows, columns, depth))
 
 
-def _collective_s(
-    sample: Sample, bandwidth: float, latency_s: float, launch_s: float, half_group: float
-) -> float:
+def _collective_s(sample: Sample, bandwidth: float, latency_s: float, launch_s: float) -> float:
     n, num_bytes = sample.sizes
-    reached = bandwidth * (n - 1) / (n - 1 + half_group)
-    return COLLECTIVES[sample.kind](n, Link(reached, latency_s, reached, launch_s), num_bytes)
+    return COLLECTIVES[sample.kind](n, Link(bandwidth, latency_s, bandwidth, launch_s), num_bytes)
 
 
 def rounded[Constants: msgspec.Struct](constants: Constants) -> Constants:

@@ -14,7 +14,7 @@ from shardc.calibrate.compute_probes import measure_compute
 from shardc.calibrate.fit import Computes, Residual, Sends, call_s, fit_device, fit_links, rounded
 from shardc.calibrate.link_probes import measure_links
 from shardc.calibrate.timer import Sample, Timer
-from shardc.cluster import Cluster, Device, Level
+from shardc.cluster import Cluster, Device, Level, Software
 
 BUSY = 0.1  # spread above which everything is measured once more
 LIMIT_S = {False: 75.0, True: 12.0}  # per round, by `quick`; the slowest sample may overrun
@@ -104,22 +104,18 @@ def described(
         f" {jaxlib.version.__version__}) on {len(devices)} x {devices[0].device_kind}; repeats"
         f" differed by {busy:.0%}"
     )
-    own = rounded(
-        msgspec.structs.replace(
-            computes.device.timing,
-            action_s=call_s(samples),
-        )
-    )
     timing = msgspec.structs.replace(
-        own,
-        source=dict.fromkeys(("half_side", "half_depth", "launch_s", "action_s"), made),
+        rounded(computes.device.timing),
+        source=dict.fromkeys(("half_side", "half_depth", "launch_s"), made),
     )
+    software = rounded(Software(action_s=call_s(samples), source={"action_s": made}))
     device = Device(
         computes.device.name,
         computes.device.memory_bytes,
         {k: float(f"{v:.3g}") for k, v in computes.device.flops_per_s.items()},
         float(f"{computes.device.memory_bandwidth_bytes_per_s:.3g}"),
         timing,
+        software,
         {
             "memory_bytes": "as reported by the device; for a CPU, its share of the machine's",
             "flops_per_s": f"rate of large products; {made}",
@@ -134,16 +130,14 @@ def described(
             len(devices),
             sends.bandwidth_bytes_per_s,
             sends.latency_s,
-            efficiency=sends.efficiency,
-            half_group=sends.half_group,
+            groups=sends.groups,
             launch_s=sends.launch_s,
             transfer_efficiency=sends.transfer_efficiency,
             source=dict.fromkeys(
                 (
                     "bandwidth_bytes_per_s",
                     "latency_s",
-                    "efficiency",
-                    "half_group",
+                    "groups",
                     "launch_s",
                     "transfer_efficiency",
                 ),

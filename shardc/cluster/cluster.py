@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from shardc.cluster.devices import Device, Level
+from shardc.cluster.devices import Device
 from shardc.cluster.islands import Bridge, Island, check_joined, least_device, least_levels
+from shardc.cluster.levels import Level
 from shardc.errors import ClusterError
 from shardc.files import BAD_DATA, read_data, write_whole
 

@@ -1,4 +1,4 @@
-"""The parts of a cluster: devices, and levels of links."""
+"""The devices of a cluster: their peaks, and how far they fall short of them."""
 
 import sys
 
@@ -27,7 +27,7 @@ def require_shares(owner: str, **numbers: float) -> None:
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Efficiencies and overheads of a device; with the defaults it reaches its peaks.
+    """How far a device falls short of its peaks; with the defaults it reaches them.
 
     Attributes:
         product_efficiency: share of the peak FLOP/s that a large product reaches.
@@ -36,6 +36,32 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         unaligned: factor for products with a side or depth that is not a multiple of 16 bytes.
         memory_efficiency: share of the memory bandwidth that a large kernel reaches.
         launch_s: from one kernel to the next.
+        source: field name -> the source of its number.
+    """
+
+    product_efficiency: float = 1.0
+    half_side: float = 0.0
+    half_depth: float = 0.0
+    unaligned: float = 1.0
+    memory_efficiency: float = 1.0
+    launch_s: float = 0.0
+    source: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        owner = "the device's timing"
+        require_shares(
+            owner,
+            product_efficiency=self.product_efficiency,
+            unaligned=self.unaligned,
+            memory_efficiency=self.memory_efficiency,
+        )
+        require_not_negative(owner, **_numbers(self))
+
+
+class Software(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the software that runs the devices adds, whatever they are; by default nothing.
+
+    Attributes:
         dispatch_s: host time per kernel; the host runs ahead of the device.
         wait_s: host time per further device of a collective's group, waiting for the last one.
         host_exposed: exposed part of the shorter of host and device time, from 0 to 1.
@@ -47,12 +73,6 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         source: field name -> the source of its number.
     """
 
-    product_efficiency: float = 1.0
-    half_side: float = 0.0
-    half_depth: float = 0.0
-    unaligned: float = 1.0
-    memory_efficiency: float = 1.0
-    launch_s: float = 0.0
     dispatch_s: float = 0.0
     wait_s: float = 0.0
     host_exposed: float = 0.0
@@ -64,20 +84,18 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        owner = "the device's timing"
-        require_shares(
-            owner,
-            product_efficiency=self.product_efficiency,
-            unaligned=self.unaligned,
-            memory_efficiency=self.memory_efficiency,
-        )
-        numbers = {name: getattr(self, name) for name in self.__struct_fields__ if name != "source"}
+        owner = "the device's software"
+        numbers = _numbers(self)
         require_not_negative(owner, **numbers)
         for name in ("gradient_overlap", "host_exposed"):
             if numbers[name] > 1:
                 raise ClusterError(
                     f"{name} of {owner} is {numbers[name]}", help=f"give a {name} from 0 to 1"
                 )
+
+
+def _numbers(part: Timing | Software) -> dict[str, float]:
+    return {name: getattr(part, name) for name in part.__struct_fields__ if name != "source"}
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,6 +106,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         flops_per_s: peak FLOP/s by dtype name ("float32", "bfloat16", ...); "default" for the rest.
         memory_bandwidth_bytes_per_s: between the device and its own memory.
         timing: how far it falls short of these.
+        software: what the programs that run it add.
         source: field name -> the source of its number.
     """
 
@@ -96,6 +115,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flops_per_s: dict[str, float]
     memory_bandwidth_bytes_per_s: float
     timing: Timing = Timing()
+    software: Software = Software()
     source: dict[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -114,50 +134,3 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def peak_flops_per_s(self, dtype: str) -> float:
         """Peak FLOP/s for `dtype`, or the default."""
         return self.flops_per_s.get(dtype, self.flops_per_s["default"])
-
-
-class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One level of links: joins `size` equal units of the level below.
-
-    Attributes:
-        size: number of units (devices at the innermost level, then nodes, then racks).
-        bandwidth_bytes_per_s: one way, per *device*; a node of 8 devices behind one 25 Gbit/s
-            card has 25e9 / 8 bits / 8 devices.
-        latency_s: of one message.
-        efficiency: share of the bandwidth that a collective of many devices reaches.
-        shared: factor if several rings leave one unit side by side, each with several
-            devices in it; rings with one device per unit do not compete.
-        half_group: group size minus one at which a collective reaches half of that.
-        launch_s: fixed time of a collective.
-        transfer_efficiency: share of the bandwidth that a transfer between stages reaches.
-        source: field name -> the source of its number.
-    """
-
-    name: str
-    size: int
-    bandwidth_bytes_per_s: float
-    latency_s: float
-    efficiency: float = 1.0
-    shared: float = 1.0
-    half_group: float = 0.0
-    launch_s: float = 0.0
-    transfer_efficiency: float = 1.0
-    source: dict[str, str] = {}
-
-    def __post_init__(self) -> None:
-        owner = f"level '{self.name}'"
-        require_positive(owner, size=self.size, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s)
-        require_shares(
-            owner,
-            efficiency=self.efficiency,
-            shared=self.shared,
-            transfer_efficiency=self.transfer_efficiency,
-        )
-        require_not_negative(
-            owner, latency_s=self.latency_s, half_group=self.half_group, launch_s=self.launch_s
-        )
-
-    def reached(self, size: int) -> float:
-        """Share of the bandwidth that a collective of a group of `size` devices reaches."""
-        others = size - 1
-        return self.efficiency * (others / (others + self.half_group) if self.half_group else 1.0)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shardc.cluster.devices import Device, Level, Timing, require_not_negative, require_positive
+from shardc.cluster.devices import Device, Software, Timing, require_not_negative, require_positive
+from shardc.cluster.levels import Level
 from shardc.errors import ClusterError
 
 
@@ -107,7 +108,8 @@ def least_device(islands: Sequence[Island]) -> Device:
         memory_bytes=min(device.memory_bytes for device in devices),
         flops_per_s={d: min(each.peak_flops_per_s(d) for each in devices) for d in dtypes},
         memory_bandwidth_bytes_per_s=min(d.memory_bandwidth_bytes_per_s for d in devices),
-        timing=_least_timing([device.timing for device in devices]),
+        timing=_least([device.timing for device in devices]),
+        software=_least([device.software for device in devices]),
         source={"memory_bytes": "the least of the islands", "flops_per_s": "the least"},
     )
 
@@ -120,13 +122,13 @@ BETTER_HIGH = frozenset(
 )  # fmt: skip
 
 
-def _least_timing(timings: Sequence[Timing]) -> Timing:
+def _least[Part: (Timing, Software)](parts: Sequence[Part]) -> Part:
     numbers = {}
-    for name in Timing.__struct_fields__:
+    for name in parts[0].__struct_fields__:
         if name != "source":
             worst = min if name in BETTER_HIGH else max
-            numbers[name] = worst(getattr(timing, name) for timing in timings)
-    return Timing(**numbers)
+            numbers[name] = worst(getattr(part, name) for part in parts)
+    return type(parts[0])(**numbers)
 
 
 def least_levels(islands: Sequence[Island], bridges: Sequence[Bridge]) -> tuple[Level, ...]:
@@ -141,6 +143,11 @@ def least_levels(islands: Sequence[Island], bridges: Sequence[Bridge]) -> tuple[
     return (*found, _least_level("islands", total // unit, outer))
 
 
+def _least_groups(levels: Sequence[Level]) -> dict[int, float]:
+    sizes = {size for level in levels for size in level.groups}
+    return {size: min(level.reached(size) for level in levels) for size in sorted(sizes)}
+
+
 def _least_level(name: str, size: int, levels: Sequence[Level]) -> Level:
     return Level(
         name=name,
@@ -149,7 +156,7 @@ def _least_level(name: str, size: int, levels: Sequence[Level]) -> Level:
         latency_s=max(level.latency_s for level in levels),
         efficiency=min(level.efficiency for level in levels),
         shared=min(level.shared for level in levels),
-        half_group=max(level.half_group for level in levels),
+        groups=_least_groups(levels),
         launch_s=max(level.launch_s for level in levels),
         transfer_efficiency=min(level.transfer_efficiency for level in levels),
     )

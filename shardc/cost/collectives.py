@@ -1,8 +1,9 @@
 """Seconds and bytes of each collective over one axis of a mesh.
 
 Alpha-beta model with ring algorithms, as in Thakur, Rabenseifner, Gropp, "Optimization of
-collective communication operations in MPICH", IJHPCA 19(1), 2005. `size` is the number of devices
-along the axis; with size 1 everything is 0. `*_bytes` are the bytes that one device sends.
+collective communication operations in MPICH", IJHPCA 19(1), 2005; where the cluster lists the
+protocols of its links, the fastest of them (shardc/cost/protocols.py). `size` is the number of
+devices along the axis; with size 1 everything is 0. `*_bytes` are the bytes that one device sends.
 """
 
 import math
@@ -34,8 +35,9 @@ def all_to_all_bytes(size: int, num_bytes: float) -> float:
 
 
 def all_gather_s(size: int, link: Link, num_bytes: float) -> float:
-    """Seconds of a ring all-gather: launch + (n - 1) * (latency + num_bytes / n / bandwidth).
+    """Seconds of an all-gather.
 
+    Of a ring: launch + (n - 1) * (latency + num_bytes / n / bandwidth).
     Source: Thakur et al., section 4.1 (ring).
 
     Args:
@@ -43,12 +45,14 @@ def all_gather_s(size: int, link: Link, num_bytes: float) -> float:
     """
     if size == 1:
         return 0.0
+    if link.gathers:
+        return link.launch_s + min(fixed + num_bytes * byte_s for fixed, byte_s in link.gathers)
     per_message_s = num_bytes / size / link.bandwidth_bytes_per_s
     return link.launch_s + (size - 1) * (link.latency_s + per_message_s)
 
 
 def reduce_scatter_s(size: int, link: Link, num_bytes: float) -> float:
-    """Seconds of a ring reduce-scatter: launch + (n - 1) * (latency + num_bytes / n / bandwidth).
+    """Seconds of a reduce-scatter, which takes as long as an all-gather.
 
     The additions are not counted: memory is much faster than any link.
     Source: Thakur et al., section 4.2 (pairwise exchange, the same terms on a ring).
@@ -60,14 +64,18 @@ def reduce_scatter_s(size: int, link: Link, num_bytes: float) -> float:
 
 
 def all_reduce_s(size: int, link: Link, num_bytes: float) -> float:
-    """Seconds of a ring all-reduce: a reduce-scatter and an all-gather.
+    """Seconds of an all-reduce; of a ring, those of a reduce-scatter and an all-gather.
 
     Source: Thakur et al., section 4.5 (Rabenseifner's algorithm, here with rings).
 
     Args:
         num_bytes: bytes of the operand on one device.
     """
-    return 0.0 if size == 1 else 2 * all_gather_s(size, link, num_bytes) - link.launch_s
+    if size == 1:
+        return 0.0
+    if link.reduces:
+        return link.launch_s + min(fixed + num_bytes * byte_s for fixed, byte_s in link.reduces)
+    return 2 * all_gather_s(size, link, num_bytes) - link.launch_s
 
 
 def all_to_all_s(size: int, link: Link, num_bytes: float) -> float:
@@ -100,7 +108,8 @@ def all_reduce_over_s(axes: Sequence[tuple[int, Link]], num_bytes: float) -> flo
     """Seconds of one all-reduce over several axes, in the best hierarchical order.
 
     Reduce-scatter over the axes one by one, each on the result of the previous one, then
-    all-gather back: the slow axis carries the fewest bytes. One axis: equals `all_reduce_s`.
+    all-gather back: the slow axis carries the fewest bytes. It is launched once. One axis: equals
+    `all_reduce_s`.
     Source: Jia et al., "Highly scalable deep learning training system", arXiv:1807.11205, 2018
     (hierarchical all-reduce).
 
@@ -115,7 +124,8 @@ def all_reduce_over_s(axes: Sequence[tuple[int, Link]], num_bytes: float) -> flo
             seconds += all_reduce_s(size, link, left)
             left /= size
         best = min(best, seconds)
-    return best
+    launches = [link.launch_s for size, link in axes if size > 1]
+    return best - sum(launches) + max(launches, default=0.0)
 
 
 def collective_s(each: Collective, axes: Sequence[tuple[int, Link]]) -> float:

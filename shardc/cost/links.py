@@ -1,5 +1,6 @@
 """The links of each axis of a mesh, and between two meshes."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -7,6 +8,7 @@ import numpy as np
 
 from shardc.cluster import Cluster, Island
 from shardc.cluster.islands import crossing
+from shardc.cost.protocols import Crossed, Line, gather_lines, reduce_lines
 from shardc.errors import ClusterError
 from shardc.plan.layout import Mesh
 
@@ -20,12 +22,16 @@ class Link(msgspec.Struct, frozen=True):
         launch_s: fixed time of a collective.
         all_to_all_bandwidth_bytes_per_s: of one device that sends to all others of its group;
             less than the ring's if a group has several devices behind one slow link.
+        gathers, reduces: what a library with several protocols takes beside `launch_s` for an
+            all-gather or reduce-scatter, and for an all-reduce; (): rings over the above.
     """
 
     bandwidth_bytes_per_s: float
     latency_s: float
     all_to_all_bandwidth_bytes_per_s: float
     launch_s: float = 0.0
+    gathers: tuple[Line, ...] = ()
+    reduces: tuple[Line, ...] = ()
 
 
 Links = Mapping[str, Link]
@@ -79,10 +85,12 @@ def _group_link(cluster: Island, groups: np.ndarray) -> Link:
     Source: NCCL, src/graph/tuning.cc (steps inside nodes and between them).
     """
     n = groups.shape[1]
-    ring, all_to_all, latency_s, launch_s = float("inf"), float("inf"), 0.0, 0.0
+    all_to_all, latency_s, launch_s = float("inf"), 0.0, 0.0
+    crossed: list[Crossed] = []
     for i, level in enumerate(cluster.levels):
         units = groups // cluster.unit_size(i)
         outer = groups // cluster.unit_size(i + 1)
+        ring = float("inf")
         for unit in np.unique(units):
             inside = (units == unit).sum(axis=1)
             in_outer = (outer == unit // level.size).sum(axis=1)
@@ -98,13 +106,27 @@ def _group_link(cluster: Island, groups: np.ndarray) -> Link:
                 launch_s = max(launch_s, level.launch_s)
         hops = _crossings(units) - _crossings(outer)
         latency_s += hops / n * level.latency_s
-    return Link(ring, latency_s, all_to_all, launch_s)
+        if ring < float("inf"):
+            crossed.append(Crossed(level, ring, hops, _depth(units, outer, innermost=i == 0)))
+    ring = min((at.ring_bytes_per_s for at in crossed), default=float("inf"))
+    lines = gather_lines(n, crossed), reduce_lines(n, crossed)
+    return Link(ring, latency_s, all_to_all, launch_s, *lines)
 
 
 def _crossings(units: np.ndarray) -> int:
     """The most hops between units in the ring of any group; 0 if one unit holds each group."""
     most = max(len(set(row)) for row in units.tolist())
     return most if most > 1 else 0
+
+
+def _depth(units: np.ndarray, outer: np.ndarray, *, innermost: bool) -> int:
+    """Steps from the leaves to the root of a tree over the units that a group has in one outer
+    unit: of a chain between devices, of a binary tree between larger units."""
+    pairs = [
+        set(zip(*row, strict=True)) for row in zip(units.tolist(), outer.tolist(), strict=True)
+    ]
+    most = max(max(Counter(out for _, out in row).values()) for row in pairs)
+    return most - 1 if innermost else (most - 1).bit_length()
 
 
 def transfer_link(cluster: Cluster, source: Mesh, target: Mesh) -> Link:

@@ -6,6 +6,8 @@ another model. docs/costs.md describes the model on one page.
 
 from collections.abc import Sequence
 
+import msgspec
+
 from shardc.cluster import Cluster, Device
 from shardc.cost.arrivals import Arrival, arrival_s
 from shardc.cost.collectives import all_reduce_over_s, collective_s, transfer_s
@@ -53,7 +55,7 @@ class CostModel:
 
         shardc sends 16-bit sums as float32; clusters with `half_sums` model other programs.
         """
-        return itemsize, itemsize if self.device.timing.half_sums else sum_itemsize
+        return itemsize, itemsize if self.device.software.half_sums else sum_itemsize
 
     def all_reduce_s(self, axes: Sequence[tuple[int, Link]], num_bytes: float) -> float:
         """Seconds of an all-reduce over axes of (size, link), of `num_bytes` on one device."""
@@ -67,6 +69,18 @@ class CostModel:
             total_s += each.times * (device_s + self._exposed_s(each, device_s, mesh))
         return total_s
 
+    def least_s(self, asked: Sequence[Asked], mesh: Mesh) -> float:
+        """Seconds of a call that do not depend on its sizes: kernels and collectives that start."""
+        started = [
+            msgspec.structs.replace(
+                each,
+                work=tuple((Work(w.dtype, 0.0, 0, w.launches), n) for w, n in each.work),
+                sent=tuple(msgspec.structs.replace(one, num_bytes=0) for one in each.sent),
+            )
+            for each in asked
+        ]
+        return self.call_s(started, mesh)
+
     def host_s(self, asked: Sequence[Asked], mesh: Mesh) -> float:
         """Seconds that the host adds to those of the device in one call.
 
@@ -74,18 +88,18 @@ class CostModel:
         ones: an iteration of a loop takes between the longer of the two and their sum, and so does
         the work outside loops. A lead is not carried from one to the other.
         """
-        if not (self.device.timing.dispatch_s or self.device.timing.wait_s):
+        if not (self.device.software.dispatch_s or self.device.software.wait_s):
             return 0.0
         return sum(
             each.times * self._exposed_s(each, self._device_s(each, mesh), mesh) for each in asked
         )
 
     def _exposed_s(self, asked: Asked, device_s: float, mesh: Mesh) -> float:
-        timing = self.device.timing
+        software = self.device.software
         starts = sum(count * work.launches for work, count in asked.work)
         waits = sum(one.count * (mesh.num_shards(one.axes) - 1) for one in asked.sent)
-        own_s = starts * timing.dispatch_s + waits * timing.wait_s
-        return together_s(device_s, own_s, timing.host_exposed) - device_s
+        own_s = starts * software.dispatch_s + waits * software.wait_s
+        return together_s(device_s, own_s, software.host_exposed) - device_s
 
     def _device_s(self, asked: Asked, mesh: Mesh) -> float:
         busy_s = sum(count * self.op_s(work) for work, count in asked.work)

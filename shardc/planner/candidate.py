@@ -76,8 +76,8 @@ def plan_exactly(
         late_sums=options.late_sums,
     )
     step = step_time(module, shape, reports, cluster, family)
-    timing = cluster.device.timing
-    return Candidate(proposal, module, reports, step, timing.step_s, timing.gradient_overlap)
+    software = cluster.device.software
+    return Candidate(proposal, module, reports, step, software.step_s, software.gradient_overlap)
 
 
 @dataclass(frozen=True)

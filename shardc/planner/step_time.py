@@ -126,7 +126,7 @@ def _simulated(
     def send_s(need: Need) -> float:
         return sent_s(need.source, need.target, int(need.num_bytes))
 
-    overlap = cluster.device.timing.transfers_overlap
+    overlap = cluster.device.software.transfers_overlap
     simulation = simulate(schedule, graph, durations(work, times), send_s, overlap=overlap)
     return StepTime(schedule, simulation, graph, _copies(module, shape, model))
 
@@ -156,20 +156,20 @@ def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -
     """Times of a whole device group, of which a chunk takes its share: those of its functions plus
     host time, slice by slice; part of the gradient reduction may be hidden behind the last
     backward."""
-    timing = model.device.timing
+    software = model.device.software
     seconds = {
-        kind: s + timing.action_s * (work.slices if kind.per_microbatch else 1)
+        kind: s + software.action_s * (work.slices if kind.per_microbatch else 1)
         for kind, s in report.seconds.items()
     }
     update = report.asked.get(FunctionKind.UPDATE)
-    if timing.gradient_overlap and update:
+    if software.gradient_overlap and update:
         sent_s = sum(each.times * model.sent_s(each.sent, mesh) for each in update)
-        hidden_s = timing.gradient_overlap * sent_s
+        hidden_s = software.gradient_overlap * sent_s
         seconds[FunctionKind.UPDATE] -= min(hidden_s, seconds.get(FunctionKind.BACKWARD, 0.0))
     kinds = {kind: s * work.chunks for kind, s in seconds.items()}
     slices = {
         kind: tuple(
-            (share * report.seconds[kind] + timing.action_s) / seconds[kind] for share in shares
+            (share * report.seconds[kind] + software.action_s) / seconds[kind] for share in shares
         )
         for kind, shares in report.slices.items()
         if seconds[kind]

@@ -60,6 +60,7 @@ class LayerCost:
         once_s: per step, before and after the microbatches.
         ideal_s: per step, if all its ops were split evenly and nothing were sent.
         memory: its memory.
+        least_s: of forward_s and of backward_s, for microbatches however small.
         argument_bytes: of each of `Layers.arguments`, 0 unless held throughout the step: a stage
             holds once what several of its layers read.
     """
@@ -70,15 +71,16 @@ class LayerCost:
     ideal_s: float
     memory: LayerMemory
     argument_bytes: tuple[float, ...] = ()
+    least_s: tuple[float, float] = (0.0, 0.0)
 
     def scaled(self, ratio: float) -> "LayerCost":
         """The cost for microbatches `ratio` times as large."""
-        memory = self.memory.scaled(ratio)
+        forward, backward = self.least_s
         return replace(
             self,
-            forward_s=self.forward_s * ratio,
-            backward_s=self.backward_s * ratio,
-            memory=memory,
+            forward_s=forward + (self.forward_s - forward) * ratio,
+            backward_s=backward + (self.backward_s - backward) * ratio,
+            memory=self.memory.scaled(ratio),
         )
 
     def between(self, other: "LayerCost", share: float) -> "LayerCost":
@@ -94,6 +96,7 @@ class LayerCost:
             mixed(self.ideal_s, other.ideal_s),
             self.memory.between(other.memory, share),
             tuple(map(mixed, self.argument_bytes, other.argument_bytes)),
+            (self.least_s[0], self.least_s[1]),
         )
 
 
@@ -249,7 +252,11 @@ class LayerCosts:
         self.work += PER_PROBLEM + sum(table.size for table in problem.edge_costs)
         report = stage_report(built, solution, view, self.cluster)
         buffers = planned_reshards(built, solution.choice, view, self.cluster).buffers()
-        seconds = report.seconds
+        seconds, model = report.seconds, CostModel(self.cluster).on(view)
+        forward, backward = (
+            model.least_s(report.asked.get(kind, ()), view)
+            for kind in (FunctionKind.FORWARD, FunctionKind.BACKWARD)
+        )
         return LayerCost(
             seconds.get(FunctionKind.FORWARD, 0.0),
             seconds.get(FunctionKind.BACKWARD, 0.0),
@@ -257,6 +264,7 @@ class LayerCosts:
             report.ideal_s * len(view.device_ids),
             layer_memory(built, solution.choice, buffers, self._received(count, again)[sample]),
             self._argument_bytes(built, solution.choice, sample),
+            (forward, backward),
         )
 
     def _argument_bytes(

@@ -64,7 +64,7 @@ class Estimates:
         self._base, self._splits = base, splits
         self._model = CostModel(cluster)
         self._promising = promising
-        self._action_s = cluster.device.timing.action_s
+        self._action_s = cluster.device.software.action_s
         self.work = work_of(base.module, shape)
         self._cuts: dict[int, Cut | str] = {1: cut_of(base.module, self._model)}
         self._times = [
@@ -176,7 +176,7 @@ class Estimates:
             buffered,
             lambda task: seconds[task.place(work.num_stages), task.kind],
             send_s,
-            overlap=self._model.cluster.device.timing.transfers_overlap,
+            overlap=self._model.cluster.device.software.transfers_overlap,
         )
         return float(makespan_s), [float(most) for most in peaks(schedule, buffered)], graph
 

@@ -77,11 +77,14 @@ def test_links_are_found_again():
     samples += [Sample("transfer", "float32", (b,), b / 4e8, 0.0) for b in (1 << 18, 1 << 22)]
     sends = fit_links(samples)
     assert sends is not None
-    assert sends.bandwidth_bytes_per_s == pytest.approx(1e9, rel=0.02)
     assert sends.latency_s == pytest.approx(4e-6, rel=0.05)
     assert sends.launch_s == pytest.approx(2e-5, rel=0.05)
-    assert sends.half_group == pytest.approx(0.5, rel=0.05)
-    assert sends.transfer_efficiency == pytest.approx(0.4, rel=0.02)
+    shares = {n: (n - 1) / (n - 1 + 0.5) for n in link}
+    assert {n: pytest.approx(share, rel=0.02) for n, share in shares.items()} == {
+        n: sends.groups[n] * sends.bandwidth_bytes_per_s / 1e9 for n in link
+    }
+    sent = sends.transfer_efficiency * sends.bandwidth_bytes_per_s
+    assert sent == pytest.approx(4e8, rel=0.02)
 
 
 def test_one_device_has_no_links():

@@ -39,11 +39,15 @@ def refusal(tmp_path, change) -> ClusterError:
 def test_built_in_cluster_names_a_source_for_every_number(name):
     cluster = Cluster.load(name)
     assert cluster.name == name
-    for part in (cluster.device, cluster.device.timing, *cluster.levels):
-        defaults = {f.name: f.default for f in msgspec.structs.fields(part)}
+    device = cluster.device
+    for part in (device, device.timing, device.software, *cluster.levels):
+        defaults = {
+            f.name: {} if f.default_factory is dict else f.default
+            for f in msgspec.structs.fields(part)
+        }
         numbers = {
             name
-            for name in set(defaults) - {"name", "source", "timing"}
+            for name in set(defaults) - {"name", "source", "timing", "software"}
             if getattr(part, name) != defaults[name]
         }
         assert set(part.source) == numbers
@@ -52,16 +56,13 @@ def test_built_in_cluster_names_a_source_for_every_number(name):
 def test_sizes_of_the_built_in_clusters():
     assert {name: Cluster.load(name).num_devices for name in Cluster.names()} == {
         "a100-64": 64,
-        "a100-8": 8,
         "a100-megatron": 3200,
         "selene": 4480,
         "alpa": 64,
         "alpa-megatron": 64,
         "cpu8": 8,
         "h100-64": 64,
-        "h100-8": 8,
         "h200-64": 64,
-        "h200-8": 8,
         "v5p-64": 64,
     }
 
@@ -166,14 +167,51 @@ def test_efficiency_that_is_no_share_is_refused(tmp_path, field, share):
     assert error.message == f"efficiency of level 'node' is {float(share)}"
 
 
-@pytest.mark.parametrize("field", ["launch_s", "dispatch_s", "action_s", "half_side"])
-def test_negative_time_is_refused(tmp_path, field):
-    error = refusal(tmp_path, lambda data: data["device"].update(timing={field: -1}))
-    assert error.message == f"{field} of the device's timing is -1.0"
+@pytest.mark.parametrize(
+    ("part", "field"),
+    [
+        ("timing", "launch_s"),
+        ("timing", "half_side"),
+        ("software", "dispatch_s"),
+        ("software", "action_s"),
+    ],
+)
+def test_negative_time_is_refused(tmp_path, part, field):
+    error = refusal(tmp_path, lambda data: data["device"].update({part: {field: -1}}))
+    assert error.message == f"{field} of the device's {part} is -1.0"
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"latency_s": -1.0}, "latency_s of protocol 'ring LL' is -1.0"),
+        ({"efficiency": 1.5}, "efficiency of protocol 'ring LL' is 1.5"),
+        ({"most_bytes_per_s": 0.0}, "most_bytes_per_s of protocol 'ring LL' is 0.0"),
+        ({"algorithm": "star"}, "Invalid enum value 'star'"),
+    ],
+)
+def test_protocol_that_cannot_be_is_refused(tmp_path, change, wrong):
+    protocol = {"algorithm": "ring", "name": "LL", "latency_s": 1e-6} | change
+    error = refusal(tmp_path, lambda data: data["levels"][0].update(protocols=[protocol]))
+    assert wrong in error.message
+
+
+def test_protocol_that_is_there_twice_is_refused(tmp_path):
+    two = [{"algorithm": "ring", "name": "LL", "latency_s": each} for each in (1e-6, 2e-6)]
+    error = refusal(tmp_path, lambda data: data["levels"][0].update(protocols=two))
+    assert error.message == "level 'node' has protocol 'ring LL' twice"
+
+
+def test_groups_between_known_sizes_reach_what_lies_between(tmp_path):
+    level = Level("node", 8, 1.0, 0.0, efficiency=0.5, groups={2: 0.2, 8: 0.6})
+    assert [level.reached(n) for n in (2, 4, 8, 16)] == pytest.approx([0.2, 0.4, 0.6, 0.6])
+    assert Level("node", 8, 1.0, 0.0, efficiency=0.5).reached(4) == 0.5
+    error = refusal(tmp_path, lambda data: data["levels"][0].update(groups={2: 1.5}))
+    assert error.message == "groups[2] of level 'node' is 1.5"
 
 
 def test_more_than_all_of_the_reduction_cannot_be_hidden(tmp_path):
-    error = refusal(tmp_path, lambda data: data["device"].update(timing={"gradient_overlap": 2}))
+    error = refusal(tmp_path, lambda data: data["device"].update(software={"gradient_overlap": 2}))
     assert "gradient_overlap" in error.message
 
 

@@ -39,6 +39,13 @@ def test_all_reduce_over_two_axes_reduces_over_the_fast_one_first():
     assert c.all_reduce_over_bytes([2, 4], 80) == c.all_reduce_bytes(8, 80)
 
 
+def test_all_reduce_over_two_axes_is_launched_once():
+    slow, fast = (Link(1.0, 0.5, 1.0, launch_s=s) for s in (3.0, 7.0))
+    both = c.all_reduce_over_s([(2, slow), (4, fast), (1, slow)], 80)
+    apart = c.all_reduce_s(2, slow, 20) + c.all_reduce_s(4, fast, 80)
+    assert both == pytest.approx(apart - 3.0)
+
+
 def test_transfer():
     assert c.transfer_s(LINK, 50) == 1.0
     assert c.transfer_s(LINK, 0) == 0.0

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from shardc.cluster import Cluster, Device, Level, Timing
+from shardc.cluster import Cluster, Device, Level, Software
 from shardc.cost.model import CostModel
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Asked, Collective
@@ -15,8 +15,8 @@ LARGE = (Work("float32", 40, 0, 1.0), 1.0)  # 4 s
 SUM = Collective("all_reduce", ("x",), "float32", 10, 2)
 
 
-def model(**timing: float) -> CostModel:
-    device = Device("d", 1, {"default": 10.0}, 5.0, Timing(**timing))
+def model(**software: float) -> CostModel:
+    device = Device("d", 1, {"default": 10.0}, 5.0, software=Software(**software))
     return CostModel(Cluster("c", device, (Level("node", 2, 10.0, 0.5),)))
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.cost.links import Link
+from shardc.cost.protocols import Line
 from shardc.cost.reshard import is_valid, reshard, reshard_steps
 from shardc.cost.reshard_moves import Moves
 from shardc.errors import PlanError
@@ -53,8 +54,12 @@ def problems(draw):
     source = draw(st.sampled_from(shardings))
     target = draw(st.sampled_from(shardings))
     bandwidth = st.sampled_from([1e6, 1e8, 1e9])
+    latency = st.sampled_from([0.0, 1e-5])
+    lines = st.sampled_from([(), (Line(1e-6, 4e-9), Line(2e-5, 1e-9))])
     links = {
-        axis: Link(draw(bandwidth), draw(st.sampled_from([0.0, 1e-5])), draw(bandwidth))
+        axis: Link(
+            draw(bandwidth), draw(latency), draw(bandwidth), draw(latency), draw(lines), draw(lines)
+        )
         for axis, _ in mesh.axes
     }
     return mesh, shape, source, target, links

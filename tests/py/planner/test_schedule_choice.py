@@ -6,9 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
+import msgspec
 import pytest
 
 import shardc
+from shardc.cluster import Cluster
 from shardc.cost.submeshes import mesh_of
 from shardc.errors import ScheduleError
 from shardc.plan.decisions import Plan
@@ -193,7 +195,11 @@ def test_other_pipelines_are_weighed_too_and_do_not_replace_a_better_one(
 
     monkeypatch.setattr(choice, "_without_bubble", remembered)
     program = build("mlp")
-    options: dict[str, Any] = {"cluster": "a100-8", "stages": 4, "mesh": (1,)}
+    a100s = Cluster.load("a100-8")  # kernels that start at once, or none would be worth two rounds
+    timing = msgspec.structs.replace(a100s.device.timing, launch_s=0.0)
+    device = msgspec.structs.replace(a100s.device, timing=timing)
+    cluster = msgspec.structs.replace(a100s, device=device)
+    options: dict[str, Any] = {"cluster": cluster, "stages": 4, "mesh": (1,)}
     best = shardc.jit(program.step, **options).lower(*program.args).plan().plan
     assert [each.shape.num_microbatches for each in planned] == [2]
     assert best.num_microbatches == 1
