@@ -76,12 +76,14 @@ class Part(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: of the function: forward, backward, ...
-        path: from the model's root, by JAX's names or the names of the parameters in its products;
-            () if the program has neither.
+        path: from the model's root: JAX's scopes, or in a program whose scopes do not tell its
+            layers apart, the names of parameters; () if the program has neither.
         num_flops: per step, over all devices.
         seconds: per step, on one device, without communication.
         lies: layout of the result of its largest product, in words; "" if it has no product.
         place: its source position.
+        weight: the user's name of the parameter that its products take, or whose gradient they
+            compute; "" for other ops.
     """
 
     stage: int
@@ -92,6 +94,7 @@ class Part(msgspec.Struct, frozen=True):
     seconds: float
     lies: str = ""
     place: str = ""
+    weight: str = ""
 
 
 class Product(msgspec.Struct, frozen=True, array_like=True):

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from shardc.importer.user_shardings import dotted
 from shardc.plan.account import Account, ArgumentKind, Role
 from shardc.plan.alternatives import terms_of
 from shardc.plan.decisions import Plan
@@ -192,7 +191,15 @@ def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
 
 
 def _seconds_of(account: Account, name: str) -> float:
-    """Seconds per step of the parts of the model under a parameter's name."""
-    keys = dotted(name).split(".")
-    tail = keys[1:] or keys
-    return sum(part.seconds for part in account.parts if list(part.path) == tail)
+    """Seconds per step of the products with a parameter, and of what else is in parts of the model
+    that have no other parameter."""
+    weights: dict[tuple[str, ...], set[str]] = {}
+    for part in account.parts:
+        if part.weight:
+            weights.setdefault(part.path, set()).add(part.weight)
+    alone = {path for path, own in weights.items() if own == {name}}
+    return sum(
+        part.seconds
+        for part in account.parts
+        if part.weight == name or (not part.weight and part.path in alone)
+    )

@@ -139,6 +139,14 @@ def fold_arguments(arguments: Sequence[PlacedArgument]) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda each: (each.stage, each.kind, -each.num_bytes)))
 
 
+def fold_names(names: Sequence[str]) -> list[str]:
+    """Names, those that differ only in numbers as one; rows of stacked layers are left out."""
+    found: dict[str, list[str]] = {}
+    for name in (_ROWS.sub("", each) for each in names):
+        found.setdefault(_NUMBER.sub("*", name), []).append(name)
+    return [_folded_name(own) for own in found.values()]
+
+
 def _folded_name(names: Sequence[str]) -> str:
     """`blocks[0-3].up` for names that differ in numbers."""
     numbers = [_NUMBER.findall(name) for name in names]

@@ -193,20 +193,26 @@ def about(plan: Plan, pattern: str) -> list[str]:
     account = plan.account
     if account is None:
         return []
-    lines = [
-        f"argument {each.name}, stage {each.stage}: {each.kind.value.replace('_', ' ')},"
-        f" {'x'.join(map(str, each.shape)) or 'scalar'} {each.dtype}"
-        f" [{', '.join('*'.join(axes) or '-' for axes in each.lies.dims)}],"
-        f" {size(each.num_bytes)} on each device"
-        for each in account.arguments
-        if matches(pattern, each.name)
-    ]
+    lines = []
+    for each in account.arguments:
+        if matches(pattern, each.name):
+            name = each.name if each.name.startswith("argument ") else f"argument {each.name}"
+            shape = "x".join(map(str, each.shape)) or "scalar"
+            lines.append(
+                f"{name}, stage {each.stage}: {each.kind.value.replace('_', ' ')},"
+                f" {shape} {each.dtype}"
+                f" [{', '.join('*'.join(axes) or '-' for axes in each.lies.dims)}],"
+                f" {size(each.num_bytes)} on each device"
+            )
     for part in account.parts:
         path = ".".join(part.path)
-        if path and (fnmatchcase(path, pattern) or fnmatchcase(path, f"*.{pattern}")):
+        is_named = path and (fnmatchcase(path, pattern) or fnmatchcase(path, f"*.{pattern}"))
+        if is_named or (part.weight and matches(pattern, part.weight)):
             layout = f", its largest product {part.lies}" if part.lies else ""
+            own = dotted(part.weight)
+            weight = f" with {own}" if own and not own.endswith(path or own) else ""
             lines.append(
-                f"{part.kind} of {dotted(path)}, stage {part.stage}: {part.num_ops} ops,"
+                f"{part.kind} of {path or own}{weight}, stage {part.stage}: {part.num_ops} ops,"
                 f" {part.num_flops:.3g} FLOPs, {seconds(part.seconds)} per step on one"
                 f" device{layout} at {part.place}"
             )

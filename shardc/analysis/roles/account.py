@@ -15,15 +15,16 @@ from shardc.analysis.program.op_work import op_works
 from shardc.analysis.program.stage_table import argument_names, argument_rows
 from shardc.analysis.roles.arguments import gradients, placed_arguments
 from shardc.analysis.roles.dims import Dims
-from shardc.analysis.roles.paths import path_of_name, scope_of
+from shardc.analysis.roles.parts import Parts, Place
 from shardc.analysis.roles.roles import role_of
 from shardc.analysis.roles.taint import Taint
+from shardc.analysis.roles.weights import Weights
 from shardc.cost.model import CostModel
 from shardc.cost.reshard import describe
 from shardc.ir.attributes import NUM_MICROBATCHES, STAGE, function_kind, get_int
 from shardc.ir.shardings import meshes, operand_shardings, result_shardings
 from shardc.ir.tensor_types import num_bytes, shape_of
-from shardc.ir.walk import CONTROL_FLOW, functions, planned_ops, symbol, where
+from shardc.ir.walk import CONTROL_FLOW, functions, planned_ops, symbol
 from shardc.plan.account import (
     ArgumentKind,
     AxisUse,
@@ -103,13 +104,12 @@ class _Reader:
         self.taint = Taint(module, ids)
         self.dims = Dims(module, self.rules, self.taint, ids)
         self.names = argument_names(module)
+        self.weights = Weights(module, self.taint, self._name_of)
         self.meshes = meshes(module)
         self.count = get_int(module, NUM_MICROBATCHES) or 1
         self.uses: dict[tuple[int, str], _Use] = {}
-        self.parts: dict[tuple[int, FunctionKind, tuple[str, ...]], Part] = {}
-        self.largest: dict[tuple[int, FunctionKind, tuple[str, ...]], int] = {}
+        self.parts = Parts()
         self.products: list[Product] = []
-        self.worst: list[Worst] = []
 
     def read(self) -> Facts:
         """All of it."""
@@ -129,8 +129,8 @@ class _Reader:
             for axis, size in mesh.axes
             for use in [self.uses.get((stage, axis), _Use(Counter(), Counter()))]
         )
-        worst = tuple(sorted(self.worst, key=lambda each: each.stage))
-        return Facts(arguments, axes, worst, tuple(self.parts.values()), tuple(self.products))
+        worst, parts = self.parts.worst(), self.parts.named()
+        return Facts(arguments, axes, worst, parts, tuple(self.products))
 
     def _stages(self) -> Iterator[tuple[int, Mesh]]:
         for stage in range(len(self.meshes)):
@@ -144,14 +144,13 @@ class _Reader:
         repeats = self.count if kind.per_microbatch else 1
         own, rules = planned_ops(function), self.rules[symbol(function)]
         trips: dict[ir.Operation, int] = {function: repeats}
-        near: tuple[str, ...] = ()  # the parameters that the last product took
+        self.parts.enter()
         peak = dict(self.peaks).get(symbol(function))
         for number, (op, traffic) in enumerate(zip(own, fused_traffic(function), strict=True)):
             poll_optional()
-            name = self._weight_name(op)
-            near = path_of_name(name) if name else near
+            place = self.parts.place(op, stage, kind, self.weights[op], self._read_by(op))
             if peak is not None and number == min(peak, len(own) - 1):
-                self.worst.append(Worst(stage, kind, near or scope_of(op), where(op)))
+                self.parts.add_worst(place, op)
             assert op.parent is not None, "an op of a function has a parent"
             times = trips[op.parent.operation]
             if op.name in CONTROL_FLOW:
@@ -161,50 +160,40 @@ class _Reader:
             strategy = _strategy(op, mesh, rules[number])
             if strategy is None:
                 continue
-            path = near or scope_of(op)
-            self._count_part(op, strategy, traffic, mesh, (stage, kind, path), times)
+            self._count_part(op, strategy, traffic, mesh, place, times)
             if kind is not FunctionKind.UPDATE:
                 self._count_axes(op, strategy, mesh, stage, kind, times)
             if kind is FunctionKind.FORWARD:
-                self._add_product(op, strategy, stage, name)
+                self._add_product(op, strategy, stage, self.weights[op])
 
-    def _weight_name(self, op: ir.Operation) -> str:
-        """The user's name of the parameter in a product; "" if it has none, or several."""
-        if op.name not in PRODUCTS or (position := self.taint.weight_of(op)) is None:
-            return ""
-        made_of = self.taint.of(op.operands[position]) or frozenset()
+    def _name_of(self, value: ir.Value) -> str:
+        """The user's name of the only argument that a value is computed from; "" otherwise."""
+        made_of = self.taint.of(value) or frozenset()
         if len(made_of) != 1:
             return ""
         number = value_id(next(iter(made_of))).number
         return self.names[number] if number < len(self.names) else ""
 
+    def _read_by(self, op: ir.Operation) -> str:
+        """The user's name of the parameter that an op on activations reads, such as a bias, or
+        whose gradient it computes."""
+        if own := self.weights[op]:
+            return own
+        if not op.results or self.taint.of(op.results[0]) is not None:
+            return ""
+        return next(filter(None, map(self._name_of, op.operands)), "")
+
     def _count_part(
-        self,
-        op: ir.Operation,
-        strategy: Strategy,
-        traffic: Traffic,
-        mesh: Mesh,
-        key: tuple[int, FunctionKind, tuple[str, ...]],
+        self, op: ir.Operation, strategy: Strategy, traffic: Traffic, mesh: Mesh, place: Place,
         times: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if op.name in WITHOUT_COST and not traffic.num_bytes:
             return
         cost = op_cost(op)
         (work,) = op_works(op, cost, traffic, [strategy], mesh)
-        known = self.parts.get(key, Part(*key, 0, 0, 0.0))
-        lies, place = known.lies, known.place
-        if cost.flops > self.largest.get(key, -1):
-            self.largest[key] = cost.flops
-            place = where(op)
-            lies = describe(strategy.results[0]) if op.name in PRODUCTS else lies
-        self.parts[key] = Part(
-            *key,
-            known.num_ops + 1,
-            known.num_flops + cost.flops * times,
-            known.seconds + self.model.on(mesh).op_s(work) * times,
-            lies,
-            place,
-        )
+        took_s = self.model.on(mesh).op_s(work)
+        lies = describe(strategy.results[0]) if op.name in PRODUCTS else ""
+        self.parts.add(place, op, times, cost.flops, took_s, lies)
 
     def _count_axes(
         self,

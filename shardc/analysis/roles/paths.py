@@ -12,6 +12,7 @@ _STRUCTURE = frozenset(
     " shard_map pjit rematted_computation core_call cond_body".split()
 )
 _ROWS = re.compile(r", rows [\d:]+$")
+_UNNAMED = re.compile(r"argument \d+")
 _KEYS = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
 
 
@@ -54,6 +55,8 @@ def _scopes(text: str) -> tuple[str, ...]:
 
 def path_of_name(name: str) -> tuple[str, ...]:
     """`state['params']['blocks'][3]['up'], rows 2:4` as a path, without the argument's own name
-    and without the rows; () for an argument that is not a tree."""
+    and without the rows; () for an argument that is not a tree, or has no name."""
+    if _UNNAMED.match(name):
+        return ()
     found = tuple(next(filter(None, keys)) for keys in _KEYS.findall(_ROWS.sub("", name)))
     return found[1:]

@@ -11,6 +11,7 @@ from shardc.files import write_whole
 from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
 from shardc.report.alternatives import comparison
+from shardc.report.folding import fold_names
 from shardc.report.model import Reading
 from shardc.report.page.tree import Node, tree_of
 from shardc.report.reading import SOURCES, read_plan
@@ -77,6 +78,7 @@ class Report:
             sources=SOURCES,
             resources=Markup(Resources(mode="inline", components=["bokeh"]).render_js()),
             script=Markup(script),
+            fold_names=fold_names,
             size=size,
             seconds=seconds,
         )
@@ -112,7 +114,10 @@ class _Part:
 
     @cached_property
     def tree(self) -> Node:
-        return tree_of(self.plan.account.parts if self.plan.account else ())
+        account = self.plan.account
+        if account is None:
+            return tree_of(())
+        return tree_of(account.parts, {each.name: each.shape for each in account.arguments})
 
     @cached_property
     def charts(self) -> "list[Chart]":

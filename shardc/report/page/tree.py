@@ -1,7 +1,7 @@
 """The model as a tree of layers, with the cost of each part."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardc.plan.account import Part
@@ -15,15 +15,19 @@ class Node:
     """A part of the model.
 
     Attributes:
+        product_flops: of its products alone.
         seconds: per step on one device, of the whole subtree, by kind of function.
         lies: layout of the results of its largest products, by kind of function.
+        weights: the parameters of its own products, and their shapes.
     """
 
     name: str
     num_flops: int = 0
+    product_flops: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     lies: dict[str, str] = field(default_factory=dict)
     places: list[str] = field(default_factory=list)
+    weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
     children: list["Node"] = field(default_factory=list)
 
     @property
@@ -31,8 +35,13 @@ class Node:
         return sum(self.seconds.values())
 
 
-def tree_of(parts: Sequence[Part]) -> Node:
-    """The tree of all parts; equal numbered siblings are one node, such as `blocks 0-3`."""
+def tree_of(parts: Sequence[Part], shapes: Mapping[str, tuple[int, ...]] | None = None) -> Node:
+    """The tree of all parts; siblings `0` to `3` with equal products are one node, `0-3`.
+
+    Args:
+        shapes: of the parameters by name.
+    """
+    shapes = shapes or {}
     root = Node("model")
     for part in parts:
         node = root
@@ -45,6 +54,8 @@ def tree_of(parts: Sequence[Part]) -> Node:
                 node.children.append(child)
             node = child
             _add(node, part)
+        if part.weight:
+            node.weights[part.weight] = shapes.get(part.weight, ())
         if part.lies:
             node.lies[part.kind] = part.lies
         if part.place and part.place not in node.places:
@@ -56,6 +67,7 @@ def tree_of(parts: Sequence[Part]) -> Node:
 
 def _add(node: Node, part: Part) -> None:
     node.num_flops += part.num_flops
+    node.product_flops += part.num_flops if part.lies else 0
     node.seconds[part.kind] = node.seconds.get(part.kind, 0.0) + part.seconds
 
 
@@ -71,9 +83,10 @@ def _fold(node: Node) -> None:
 
 
 def _shape(node: Node) -> object:
-    """What equal parts have in common: FLOPs, layouts, and children."""
+    """What equal parts have in common: products, layouts, and children."""
     below = tuple((each.name, _shape(each)) for each in node.children)
-    return node.num_flops, tuple(sorted(node.lies.items())), below
+    lies, shapes = tuple(sorted(node.lies.items())), tuple(node.weights.values())
+    return node.product_flops, lies, shapes, below
 
 
 def _together(own: Sequence[Node]) -> Node:
@@ -93,9 +106,11 @@ def _sum(name: str, own: Sequence[Node]) -> Node:
     return Node(
         name,
         sum(each.num_flops for each in own),
+        sum(each.product_flops for each in own),
         {kind: sum(each.seconds.get(kind, 0.0) for each in own) for kind in kinds},
         own[0].lies,
         list(dict.fromkeys(place for each in own for place in each.places)),
+        {weight: shape for each in own for weight, shape in each.weights.items()},
         [
             _sum(alike[0].name, alike)
             for alike in zip(*(each.children for each in own), strict=True)

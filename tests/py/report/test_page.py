@@ -104,7 +104,7 @@ def test_many_layers_and_devices_stay_small() -> None:
 
 def test_equal_layers_are_one_node_of_the_tree() -> None:
     def part(layer: int, flops: int) -> Part:
-        return Part(0, FunctionKind.FORWARD, ("h", str(layer), "mlp"), 1, flops, 1.0)
+        return Part(0, FunctionKind.FORWARD, ("h", str(layer), "mlp"), 1, flops, 1.0, "[x]")
 
     root = tree_of([part(0, 5), part(1, 5), part(2, 7)])
     (stage,) = root.children
