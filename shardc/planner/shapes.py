@@ -71,7 +71,7 @@ class ShapeSearch:
         keys = list(self._keys())
         if not keys or not self._open_first(keys):
             return []
-        queue = [_entry(self._least_s(key), number, key, 0) for number, key in enumerate(keys)]
+        queue = [_entry(self.least_s(key), number, key, 0) for number, key in enumerate(keys)]
         heapq.heapify(queue)
         found: list[Found] = []
         unsure: list[Found] = []  # depend on prices in other microbatches
@@ -89,8 +89,8 @@ class ShapeSearch:
             number += 1
             if not self.prices.is_open(key.size) and not self._open(key):
                 continue
-            if rounds == 0 and self._least_s(key) > least_s * (1.0 + 1e-9):
-                heapq.heappush(queue, _entry(self._least_s(key), number, key, 0))
+            if rounds == 0 and self.least_s(key) > least_s * (1.0 + 1e-9):
+                heapq.heappush(queue, _entry(self.least_s(key), number, key, 0))
                 continue  # its size was priced meanwhile
             may_open = self._may_ask(OPENING if found or unsure else NEED)
             if rounds == 0 and may_open:
@@ -176,7 +176,7 @@ class ShapeSearch:
     def _is_largest(self, size: int, stages: int) -> bool:
         return size == max(n for n in self.prices.sizes if n * stages <= self.cluster.num_devices)
 
-    def _least_s(self, key: Key) -> float:
+    def least_s(self, key: Key) -> float:
         """A lower bound on the seconds of any split of the layers into equal stages."""
         count, hops = key.num_microbatches, key.num_stages - 1
         all_s = self.prices.least_s(key.size, count)

@@ -73,6 +73,7 @@ class ScheduleFamily:
         refuses: (work) -> why it does not support the counts and what to do, or None.
         searches: (work) -> whether its order takes seconds to find.
         any_placement: it takes the placement of whichever other family is best.
+        held: (work) -> `in_flight` of whole stages, as a formula; None: it is counted in the lanes.
         about: one line for people.
     """
 
@@ -86,6 +87,7 @@ class ScheduleFamily:
     refuses: Callable[[Work], tuple[str, str] | None] = lambda work: None
     searches: Callable[[Work], bool] = lambda work: False
     any_placement: bool = False
+    held: Callable[[Work], tuple[int, ...]] | None = None
     about: str = ""
 
     def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:
@@ -174,6 +176,8 @@ class ScheduleFamily:
 
         A slice counts as its share of a microbatch, rounded up.
         """
+        if self.held is not None and work.backward and work.slices == 1:
+            return self.held(work)
         split = self.split_backward and work.backward
         return _in_flight(
             self, replace(work, prologue=False, update_rounds=0, split_backward=split)

@@ -134,9 +134,11 @@ class Work:
                     if self.prologue:
                         waits.append(Need(Task(stage, PROLOGUE, 0, 0, replica), 0, group, group))
                     if stage:
-                        waits.append(Need(forward._replace(stage=stage - 1), share, before, group))
+                        waits.append(
+                            Need(Task(stage - 1, FORWARD, k, j, replica), share, before, group)
+                        )
                     if j:
-                        waits.append(Need(forward._replace(slice=j - 1), 0, group, group))
+                        waits.append(Need(Task(stage, FORWARD, k, j - 1, replica), 0, group, group))
                     needs[forward] = tuple(waits)
                     if not self.backward:
                         buffers.append(Buffer(group, sizes[j], forward, (forward,)))
@@ -160,7 +162,7 @@ class Work:
                         buffers.append(Buffer(group, sizes[j], forward, (backward,)))
                         last.setdefault(stage, []).append(backward)
                         continue
-                    weight = backward._replace(kind=WEIGHT)
+                    weight = Task(stage, WEIGHT, k, j, replica)
                     needs[weight] = (Need(backward, 0, group, group),)
                     last.setdefault(stage, []).append(weight)
                     for part, user in ((early, backward), (late, weight)):

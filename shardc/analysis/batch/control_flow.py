@@ -21,7 +21,7 @@ from shardc.analysis.batch.strip_mining import StripMining, strip_mine
 from shardc.analysis.program.op_classes import IDENTITIES
 from shardc.ir.clone import inputs
 from shardc.ir.constants import is_zero
-from shardc.ir.walk import CONTROL_FLOW, block_terminator, is_inside
+from shardc.ir.walk import CONTROL_FLOW, block_terminator, walk
 from shardc.rules.op_rule import OpRule
 from shardc.rules.partial_sums import keeps_partial
 
@@ -199,17 +199,18 @@ def _join(before: State, after: State, zero: bool) -> State | None:
 
 def take_parts(op: ir.Operation, loop: RegionFlow, values: Iterable[ir.Value]) -> None:
     """Records which captured values a loop or branch needs only one part of."""
-    for value in values:
-        if loop.states[value] == INVARIANT:
-            cuts = {
-                inner_cut(loop, use.owner.operation, use.operand_number)
-                for use in value.uses
-                if is_inside(use.owner.operation, op)
-            }
-            cut = cuts.pop() if len(cuts) == 1 else None
-            if cut is not None:
-                loop.captured[value] = cut
-                loop.states[value] = State(Kind.VARYING, 0, cut)
+    cuts: dict[ir.Value, set[Cut | None]] = {
+        value: set() for value in values if loop.states[value] == INVARIANT
+    }
+    for inner in walk(op) if cuts else ():
+        for position, value in enumerate(inner.operands):
+            if value in cuts:
+                cuts[value].add(inner_cut(loop, inner, position))
+    for value, found in cuts.items():
+        cut = found.pop() if len(found) == 1 else None
+        if cut is not None:
+            loop.captured[value] = cut
+            loop.states[value] = State(Kind.VARYING, 0, cut)
 
 
 def inner_cut(loop: RegionFlow, op: ir.Operation, position: int) -> Cut | None:

@@ -53,6 +53,7 @@ class StagePrices:
         self._tables: dict[tuple[int, int, int, Mesh | None], tuple[Floats, Ints]] = {}
         self._of_points: dict[tuple[Mesh, int, int, int], tuple[Floats, Floats]] = {}
         self._sent: dict[tuple[int, int, bool, int, int], Floats] = {}
+        self._held: dict[tuple[str, int, int], int] = {}
         self._ideal: dict[int, float] = {}  # kind -> seconds of a step on one device
         often = Counter(costs.layers.samples).most_common()
         covered = [sum(n for _, n in often[:k]) for k in range(len(often))]
@@ -78,9 +79,11 @@ class StagePrices:
         """Microbatches that a stage with `behind` later stages holds at once."""
         if not self.backward:
             return count
-        # The schedule of a power of two of stages answers for many values of `behind`.
-        stages = 1 << behind.bit_length()
-        return schedule_named(schedule).in_flight(Work(stages, count))[stages - 1 - behind]
+        if (key := (schedule, behind, count)) not in self._held:
+            stages = 1 << behind.bit_length()  # this schedule answers for many values of `behind`
+            held = schedule_named(schedule).in_flight(Work(stages, count))
+            self._held[key] = held[stages - 1 - behind]
+        return self._held[key]
 
     # ---- prices ----
 

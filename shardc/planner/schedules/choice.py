@@ -20,7 +20,7 @@ from shardc.plan.shape import PipelineShape
 from shardc.planner.attempts import FINAL_EFFORT_S, FINAL_GAP, Attempts
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
-from shardc.planner.proposal import Found, Proposal
+from shardc.planner.proposal import Found, Key, Proposal
 from shardc.planner.request import RANKED_OPS
 from shardc.planner.schedules.estimates import Estimates
 from shardc.planner.shapes import ShapeSearch
@@ -97,13 +97,20 @@ def _without_bubble(
     """
     if not search.prices.backward:
         return None
+
+    def filled(key: Key) -> float:
+        """The share of a step that is left when almost all of its bubble is filled."""
+        behind = key.num_stages - 1
+        return (key.num_microbatches + FORWARD_SHARE * behind) / (key.num_microbatches + behind)
+
+    def may_win(key: Key) -> bool:
+        if key.num_stages == 1 or (key.num_stages, key.num_microbatches) in known:
+            return False
+        return search.least_s(key) * filled(key) < below_s
+
     found: tuple[float, Found] | None = None
-    for each in search.estimated():
-        stages, count = each.key.num_stages, each.key.num_microbatches
-        if stages == 1 or (stages, count) in known:
-            continue
-        filled = (count + FORWARD_SHARE * (stages - 1)) / (count + stages - 1)
-        least_s = each.pipeline.step_time_s * filled
+    for each in search.estimated(may_win):
+        least_s = each.pipeline.step_time_s * filled(each.key)
         if least_s < (below_s if found is None else found[0]):
             found = least_s, each
     return None if found is None else search.proposal(found[1])

@@ -22,7 +22,12 @@ def order(work: Work, costs: Costs) -> Lanes:
     ]
 
 
+def held(work: Work) -> tuple[int, ...]:
+    """Every stage holds all microbatches before its first backward."""
+    return (work.num_microbatches,) * work.num_stages
+
+
 FAMILIES = (
-    ScheduleFamily("gpipe", order, about="all forwards, then all backwards"),
+    ScheduleFamily("gpipe", order, held=held, about="all forwards, then all backwards"),
     ScheduleFamily("terapipe", order, slices=True, about="GPipe over token slices"),
 )

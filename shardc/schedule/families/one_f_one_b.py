@@ -35,6 +35,20 @@ def alternating(warm_up: Callable[[int, Work], int]) -> Order:
     return order
 
 
+def holding(warm_up: Callable[[int, Work], int]) -> Callable[[Work], tuple[int, ...]]:
+    """What the stages hold: the warm-up, and one more from then on."""
+
+    def held(work: Work) -> tuple[int, ...]:
+        most = work.num_microbatches
+        return tuple(min(warm_up(stage, work) + 1, most) for stage in range(work.num_stages))
+
+    return held
+
+
+def _short(stage: int, work: Work) -> int:
+    return work.num_stages - 1 - stage
+
+
 def _eager(stage: int, work: Work) -> int:
     return 2 * (work.num_stages - 1 - stage)
 
@@ -47,12 +61,14 @@ def _all_slices(stage: int, work: Work) -> int:
 FAMILIES = (
     ScheduleFamily(
         "1f1b",
-        alternating(lambda stage, work: work.num_stages - 1 - stage),
+        alternating(_short),
+        held=holding(_short),
         about="GPipe's bubble with at most one microbatch in flight per stage behind",
     ),
     ScheduleFamily(
         "eager-1f1b",
         alternating(_eager),
+        held=holding(_eager),
         about="twice the warm-up, so that transfers hide behind compute",
     ),
     ScheduleFamily(

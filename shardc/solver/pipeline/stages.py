@@ -6,9 +6,10 @@ placement of the stages; with few microbatches in flight, a schedule waits for r
 trips.
 """
 
+import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +134,14 @@ class _Table:
     """Least round trips for the last layers on the last devices, under one bound on the period."""
 
     def __init__(self, line: Line, num_stages: int | None) -> None:
-        self.line, self.num_stages = line, num_stages
+        # Each bound asks for the same costs.
+        self.line = replace(
+            line,
+            stage_s=functools.cache(line.stage_s),
+            send_s=functools.cache(line.send_s),
+            in_flight=functools.cache(line.in_flight),
+        )
+        self.num_stages = num_stages
         sizes = [place.size for place in line.places]
         self.unit = math.gcd(line.num_devices, *sizes, *(place.first for place in line.places))
         self.devices = line.num_devices // self.unit

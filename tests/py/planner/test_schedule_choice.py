@@ -173,9 +173,11 @@ def test_a_pipeline_with_a_long_bubble_may_be_the_best_under_another_schedule(
     below_s: float, known: Any, chosen: tuple[int, int] | None
 ) -> None:
     shapes = [shape_of(1, 1, 3.0), shape_of(2, 4, 5.6), shape_of(4, 8, 5.8), shape_of(2, 8, 5.5)]
+    seconds = {each.key: each.pipeline.step_time_s for each in shapes}
     search: Any = SimpleNamespace(
         prices=SimpleNamespace(backward=True),
-        estimated=lambda: shapes,
+        least_s=lambda key: 0.9 * seconds[key],
+        estimated=lambda wanted: [each for each in shapes if wanted(each.key)],
         proposal=lambda each: (each.key.num_stages, each.key.num_microbatches),
     )
     assert _without_bubble(search, below_s, known) == chosen

@@ -5,7 +5,7 @@ from fractions import Fraction as Fr
 import pytest
 
 from shardc.errors import ScheduleError
-from shardc.schedule.family import Costs
+from shardc.schedule.family import Costs, most_held
 from shardc.schedule.registry import built_in, schedule_named
 from shardc.schedule.tasks import Amount, Task
 from shardc.schedule.times import Times, durations
@@ -240,6 +240,13 @@ def test_microbatches_in_flight_are_counted_in_the_schedule(name: str) -> None:
     for p, m in SIZES:
         assert list(family.in_flight(Work(p, m))) == run(name, p, m).peaks
         assert family.in_flight(Work(p, m, backward=False)) == (1,) * p
+
+
+@pytest.mark.parametrize("name", [name for name, family in built_in().items() if family.held])
+@pytest.mark.parametrize(("p", "m"), [*SIZES, (8, 3), (5, 40)])
+def test_formulas_of_what_stages_hold_count_what_the_lanes_hold(name: str, p: int, m: int) -> None:
+    family, work = schedule_named(name), Work(p, m, prologue=False, update_rounds=0)
+    assert family.in_flight(work) == most_held(family.generate(work), work)
 
 
 @pytest.mark.parametrize(
