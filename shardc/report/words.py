@@ -196,10 +196,9 @@ def about(plan: Plan, pattern: str) -> list[str]:
     lines = []
     for each in account.arguments:
         if matches(pattern, each.name):
-            name = each.name if each.name.startswith("argument ") else f"argument {each.name}"
             shape = "x".join(map(str, each.shape)) or "scalar"
             lines.append(
-                f"{name}, stage {each.stage}: {each.kind.value.replace('_', ' ')},"
+                f"{each.name}, stage {each.stage}: {each.kind.value.replace('_', ' ')},"
                 f" {shape} {each.dtype}"
                 f" [{', '.join('*'.join(axes) or '-' for axes in each.lies.dims)}],"
                 f" {size(each.num_bytes)} on each device"

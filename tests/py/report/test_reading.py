@@ -113,7 +113,7 @@ def test_words_json_and_a_pattern_say_the_same() -> None:
     assert "MiB at the peak (" in text or "KiB of 1 GiB at the peak (" in text
     assert msgspec.json.decode(msgspec.json.encode(reading))["headline"] in text
     found = about(plan, "params.layers.1.up")
-    assert found[0].startswith("argument state['params']['layers'][1]['up'], stage 0: parameters")
+    assert found[0].startswith("state['params']['layers'][1]['up'], stage 0: parameters")
     assert any(line.startswith("backward of ") for line in found)
     assert about(plan, "no.such.thing") == []
 
