@@ -130,7 +130,7 @@ def command(
         durations(planned.work, costs.times, planned.slice_shares),
         costs.transfer_s,
         overlap=not no_overlap,
-        link=(lambda source, target: (source, target)) if contention else None,
+        link=(lambda source, target: [(source, target)]) if contention else None,
     )
     if trace is not None:
         save_simulation(trace, result)

@@ -27,6 +27,8 @@ class JudgedSchedule(msgspec.Struct, frozen=True):
             from the programs of the pipeline's first schedule.
         refusal: why it cannot be used; "" if it can.
         slices: token slices of each microbatch.
+        lower_bound_s: proven: no order of the same stages within the same memory has a shorter
+            step; 0.0 if nothing was proven, as for all that do not search for an order.
     """
 
     name: str
@@ -36,6 +38,7 @@ class JudgedSchedule(msgspec.Struct, frozen=True):
     is_planned: bool = False
     refusal: str = ""
     slices: int = 1
+    lower_bound_s: float = 0.0
 
 
 class Replicated(msgspec.Struct, frozen=True):

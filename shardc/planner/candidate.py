@@ -101,6 +101,12 @@ class Candidate:
         return self.step.seconds + self.host_s
 
     @property
+    def least_seconds(self) -> float:
+        """No order of the stages takes less, as `StepTime.lower_bound_s`; 0.0 if not known."""
+        least_s = self.step.least_seconds
+        return least_s and least_s + self.host_s
+
+    @property
     def peak_bytes(self) -> int:
         """Peak bytes of the fullest device."""
         return int(_of_groups(self.shape, [report.peak_bytes for report in self.reports]))

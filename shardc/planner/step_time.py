@@ -1,9 +1,9 @@
 """The step time of planned stages: their schedule, simulated with their times."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import NamedTuple
 
 from shardc.analysis.program.stage_table import result_values
@@ -18,10 +18,11 @@ from shardc.plan.predicted import StageReport
 from shardc.plan.program_graph import program_graph
 from shardc.plan.shape import PipelineShape
 from shardc.plan.value_id import is_argument, value_id
+from shardc.planner.schedules.ports import ports
 from shardc.schedule.family import Costs, ScheduleFamily, most_held
 from shardc.schedule.simulate import Simulation, simulate
-from shardc.schedule.tasks import Need, Schedule, TaskGraph
-from shardc.schedule.times import Times, durations
+from shardc.schedule.tasks import ONCE_PER_STEP, Need, Schedule, TaskGraph
+from shardc.schedule.times import Edge, Times, Transfers, durations, edge_of
 from shardc.schedule.work import Work
 
 ORDER_EFFORT_S = 10.0  # of counted work, to search for an order
@@ -41,17 +42,25 @@ class StepTime:
     Attributes:
         graph: the dependences of the schedule's tasks.
         copies: the weights sent to second copies of stages when the step begins.
+        lower_bound_s: no order of these stages within the same memory has a shorter makespan; 0.0
+            if nothing was proven, as for every family that does not search.
     """
 
     schedule: Schedule
     simulation: Simulation
     graph: TaskGraph
     copies: Copies = field(default_factory=Copies)
+    lower_bound_s: float = 0.0
 
     @property
     def seconds(self) -> float:
         """Of the whole step; sending copies is assumed not to overlap with anything."""
         return self.copies.seconds + float(self.simulation.makespan_s)
+
+    @property
+    def least_seconds(self) -> float:
+        """No order takes less; 0.0 if nothing is known."""
+        return self.lower_bound_s and self.copies.seconds + self.lower_bound_s
 
     @property
     def sent_bytes(self) -> int:
@@ -74,8 +83,8 @@ def step_time(
 ) -> StepTime:
     """Simulates the schedule of a shape, with transfers and stashes derived from its programs.
 
-    A family whose order depends on times is also asked with those of the stages; that order is used
-    only if it holds no more microbatches than memory was planned for.
+    A family whose order depends on times is also asked with those of the stages and transfers; that
+    order is used only if it holds no more microbatches than memory was planned for.
 
     Args:
         module: the stage functions of the shape.
@@ -83,52 +92,95 @@ def step_time(
     """
     work = family.work(work_of(module, shape), shape.num_chunks, shape.num_slices)
     model = CostModel(cluster)
-    times = [
+    times = tuple(
         stage_times(report, mesh, work, model.on(mesh))
         for report, mesh in zip(reports, shape.meshes, strict=True)
-    ]
-    first = _simulated(module, shape, family.generate(work), family, work, times, cluster)
+    )
+    programs = _Programs(module, shape, family, work, times, model)
+    first = programs.simulated(family.generate(work))
     planned = family.in_flight(work)
-    own = family.generate(work, _costs(times, planned))
+    costs = Costs(
+        times,
+        programs.transfers(first.graph),
+        effort_s=ORDER_EFFORT_S,
+        most_held=planned,
+        barrier=True,
+    )
+    own = family.generate(work, costs)
+    first = dataclasses.replace(first, lower_bound_s=programs.bound_s(costs))
     if own == first.schedule or any(
         more > most for more, most in zip(most_held(own, work), planned, strict=True)
     ):
         return first
-    second = _simulated(module, shape, own, family, work, times, cluster)
-    return min(first, second, key=lambda each: each.seconds)
+    second = programs.simulated(own)
+    better = min(first, second, key=lambda each: each.seconds)
+    return dataclasses.replace(better, lower_bound_s=first.lower_bound_s)
 
 
-def _simulated(
-    module: Module,
-    shape: PipelineShape,
-    schedule: Schedule,
-    family: ScheduleFamily,
-    work: Work,
-    times: Sequence[Times],
-    cluster: Cluster,
-) -> StepTime:
-    graph = program_graph(
-        function_values(module.operation),
-        schedule,
-        family.graph(work, schedule),
-        shape.meshes,
-        result_values(module.operation),
-    )
-    meshes = {graph.groups[stage, 0]: mesh for stage, mesh in enumerate(shape.own_meshes)}
-    model = CostModel(cluster)
+@dataclass
+class _Programs:
+    """The programs of a step, with the time of each; `work` is that of the family."""
 
-    sent_s = functools.cache(
-        lambda source, target, num_bytes: model.transfer_s(
-            meshes[source], meshes[target], num_bytes
+    module: Module
+    shape: PipelineShape
+    family: ScheduleFamily
+    work: Work
+    times: tuple[Times, ...]
+    model: CostModel
+    _sent_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
+
+    @functools.cached_property
+    def meshes(self) -> dict[int, Mesh]:
+        """Of each device group."""
+        placed = self.family.place(self.work)[0]
+        return dict(zip(placed, self.shape.own_meshes, strict=True))
+
+    def send_s(self, need: Need) -> float:
+        """Seconds to send a value from one device group to another."""
+        key = need.source, need.target, int(need.num_bytes)
+        if key not in self._sent_s:
+            source, target, num_bytes = key
+            meshes = self.meshes[source], self.meshes[target]
+            self._sent_s[key] = self.model.transfer_s(*meshes, num_bytes)
+        return self._sent_s[key]
+
+    def simulated(self, schedule: Schedule) -> StepTime:
+        """The step with this schedule."""
+        graph = program_graph(
+            function_values(self.module.operation),
+            schedule,
+            self.family.graph(self.work, schedule),
+            self.shape.meshes,
+            result_values(self.module.operation),
         )
-    )
+        cluster = self.model.cluster
+        simulation = simulate(
+            schedule,
+            graph,
+            durations(self.work, self.times),
+            self.send_s,
+            overlap=cluster.device.software.transfers_overlap,
+            link=ports(cluster, self.meshes),
+        )
+        return StepTime(schedule, simulation, graph, _copies(self.module, self.shape, self.model))
 
-    def send_s(need: Need) -> float:
-        return sent_s(need.source, need.target, int(need.num_bytes))
+    def transfers(self, graph: TaskGraph) -> Transfers:
+        """The seconds of what the tasks of microbatches send."""
+        found: dict[Edge, float] = {}
+        for need in (need for needs in graph.needs.values() for need in needs):
+            if need.source != need.target and need.task.kind not in ONCE_PER_STEP:
+                found[edge_of(need)] = self.send_s(need)
+        return Transfers(tuple(found.items()))
 
-    overlap = cluster.device.software.transfers_overlap
-    simulation = simulate(schedule, graph, durations(work, times), send_s, overlap=overlap)
-    return StepTime(schedule, simulation, graph, _copies(module, shape, model))
+    def bound_s(self, costs: Costs) -> float:
+        """No order of these stages takes less, nor does any with P in front and U behind; 0.0 if
+        nothing is known."""
+        bound = self.family.bound(self.work, costs)
+        if bound is None:
+            return 0.0
+        first = min(each.prologue_s for each in self.times[: self.shape.num_stages])
+        last = min(each.update_s for each in self.times[: self.shape.num_stages])
+        return float(bound + (first + last) / self.work.chunks)
 
 
 def _copies(module: Module, shape: PipelineShape, model: CostModel) -> Copies:
@@ -184,13 +236,3 @@ def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -
         backward_slices=slices.get(FunctionKind.BACKWARD, ()),
         weight_slices=slices.get(FunctionKind.WEIGHT, ()),
     )
-
-
-def _costs(times: Sequence[Times], held: tuple[int, ...]) -> Costs:
-    """The costs an order may depend on: the mean over the stages, which it assumes to be equal."""
-    mean = Times(
-        fmean(each.forward_s for each in times),
-        fmean(each.backward_s for each in times),
-        fmean(each.weight_s for each in times),
-    )
-    return Costs(mean, effort_s=ORDER_EFFORT_S, most_held=held, barrier=True)

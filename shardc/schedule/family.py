@@ -16,11 +16,12 @@ from shardc.schedule.tasks import (
     WEIGHT,
     WHOLE_BACKWARD,
     Amount,
+    Need,
     Schedule,
     Task,
     TaskGraph,
 )
-from shardc.schedule.times import Times
+from shardc.schedule.times import Durations, Times, Transfers, durations
 from shardc.schedule.work import Placement, Work
 from shardc.solver.pipeline.slices import slice_lengths
 
@@ -32,7 +33,7 @@ class Costs:
     """The times and limits that a family's order may depend on.
 
     Attributes:
-        times: of a group's whole share.
+        times: of a group's whole share; of every stage, or one per stage and copy.
         transfer_s: of a value sent to another group.
         max_activations: per device group, in microbatches of its full share; None: no limit.
         effort_s: counted work of a family that searches, as in `shortest_order`.
@@ -44,14 +45,24 @@ class Costs:
         barrier: the next step starts when all groups have ended: the makespan counts, not the span.
     """
 
-    times: Times = field(default_factory=Times)
-    transfer_s: Amount = 0
+    times: Times | tuple[Times, ...] = field(default_factory=Times)
+    transfer_s: Amount | Transfers = 0
     max_activations: Amount | None = None
     effort_s: float = 30.0
     time_limit_s: float = 60.0
     attention_share: Amount = 0
     most_held: tuple[int, ...] = ()
     barrier: bool = False
+
+    def durations(self, work: Work, slice_shares: Sequence[Amount] = ()) -> Durations:
+        """The time of each task."""
+        return durations(work, self.times, slice_shares)
+
+    def send_s(self, need: Need) -> Amount:
+        """The time until a value of another group has arrived."""
+        if need.source == need.target or not need.num_bytes:
+            return 0
+        return self.transfer_s(need) if isinstance(self.transfer_s, Transfers) else self.transfer_s
 
 
 Lanes = Sequence[Sequence[Task]]
@@ -139,17 +150,27 @@ class ScheduleFamily:
 
     def generate(self, work: Work, costs: Costs | None = None) -> Schedule:
         """The schedule of `work`, whose chunks and slices come from `self.work`."""
-        full = replace(
+        lanes = _ordered(self, self.whole(work), costs or Costs(time_limit_s=0))
+        if not work.backward:
+            lanes = [[task for task in lane if task.kind == FORWARD] for lane in lanes]
+        return Schedule(framed(lanes, work, self.place(work)))
+
+    def whole(self, work: Work) -> Work:
+        """The work that a family orders: of every microbatch, forward and backward."""
+        return replace(
             work,
             backward=True,
             split_backward=self.split_backward,
             prologue=False,
             update_rounds=0,
         )
-        lanes = _ordered(self, full, costs or Costs(time_limit_s=0))
-        if not work.backward:
-            lanes = [[task for task in lane if task.kind == FORWARD] for lane in lanes]
-        return Schedule(framed(lanes, work, self.place(work)))
+
+    def bound(self, work: Work, costs: Costs) -> Amount | None:
+        """Proven: no order of these stages on these groups is shorter; None if nothing is known.
+
+        It counts the tasks of microbatches alone, without P and U.
+        """
+        return None
 
     def graph(self, work: Work, schedule: Schedule) -> TaskGraph:
         """The task graph of `work` for a schedule of this family."""

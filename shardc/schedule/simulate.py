@@ -18,8 +18,9 @@ from shardc.schedule.tasks import (
     scaled,
 )
 
-Link = Callable[[int, int], object]
-"""(source group, target group) -> the link between them; transfers over one link take turns."""
+Link = Callable[[int, int], Sequence[object]]
+"""(source group, target group) -> the links that a transfer between them takes; transfers over one
+link take turns."""
 
 _Sent = tuple[int, Need, Amount]  # a reader in another group, and the seconds until it can read
 
@@ -91,9 +92,10 @@ def lengths(
     transfer_s: Amount | Callable[[Need], Amount] = 0,
     *,
     overlap: bool = True,
+    link: Link | None = None,
 ) -> tuple[Amount, Amount]:
     """(span_s, makespan_s) of `simulate`, without the cost of its other results."""
-    times = _timed(schedule, graph, duration_s, transfer_s, overlap=overlap, link=None)
+    times = _timed(schedule, graph, duration_s, transfer_s, overlap=overlap, link=link)
     makespan, span = _extent(schedule, times)
     return times.exact(span), times.exact(makespan)
 
@@ -206,12 +208,11 @@ def _run(
         for reader, need, send_s in elsewhere[i]:
             if need.target not in sent:
                 begins = busy_until if not overlap else now
-                if link is not None:
-                    way = link(need.source, need.target)
+                ways = link(need.source, need.target) if link is not None else ()
+                for way in ways:
                     begins = max(begins, link_free_s.get(way, 0))
                 sent[need.target] = begins + whole[send_s]
-                if link is not None:
-                    link_free_s[way] = sent[need.target]
+                link_free_s.update(dict.fromkeys(ways, sent[need.target]))
                 if not overlap:
                     busy_until = sent[need.target]
             arrived[reader] = max(arrived[reader], sent[need.target])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from shardc.schedule.tasks import (
     BACKWARD,
@@ -9,6 +10,7 @@ from shardc.schedule.tasks import (
     WEIGHT,
     WHOLE_BACKWARD,
     Amount,
+    Need,
     Task,
 )
 from shardc.schedule.work import Work
@@ -92,3 +94,32 @@ def durations(
         return known[key]
 
     return of
+
+
+Edge = tuple[int, int, bool, int, int]
+"""Stage, replica, whether forward, slice, and target group of a value that is sent."""
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """The time to send each value, where it depends on the sender, the value and the receiver.
+
+    Attributes:
+        seconds: (edge, time), each edge once. Other values are sent in no time.
+    """
+
+    seconds: tuple[tuple[Edge, Amount], ...]
+
+    def __call__(self, need: Need) -> Amount:
+        """The time until another group has the value that it needs."""
+        return self._known.get(edge_of(need), 0)
+
+    @cached_property
+    def _known(self) -> dict[Edge, Amount]:
+        return dict(self.seconds)
+
+
+def edge_of(need: Need) -> Edge:
+    """The edge over which a value is sent."""
+    task = need.task
+    return task.stage, task.replica, task.kind == FORWARD, task.slice, need.target

@@ -247,4 +247,5 @@ def _planned(found: Candidate) -> JudgedSchedule:
         peak,
         is_planned=True,
         slices=shape.num_slices,
+        lower_bound_s=found.least_seconds,
     )

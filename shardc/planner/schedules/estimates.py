@@ -15,6 +15,7 @@ from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
 from shardc.planner.proposal import Proposal, with_schedule
 from shardc.planner.schedules.cuts import Cut, cut_of, no_slices
+from shardc.planner.schedules.ports import ports
 from shardc.planner.split_cache import Splits
 from shardc.planner.step_time import stage_times
 from shardc.schedule.check import peaks
@@ -72,6 +73,7 @@ class Estimates:
             for report, mesh in zip(base.reports, shape.meshes, strict=True)
         ]
         self._sent: dict[tuple[int, int, int], float] = {}
+        self._ports = ports(cluster, dict(enumerate(shape.meshes)))
         self._whole: dict[int, str] = {}  # slices -> why there are none
         self._held = schedule_named(shape.schedule).in_flight(self.work)
 
@@ -177,6 +179,7 @@ class Estimates:
             lambda task: seconds[task.place(work.num_stages), task.kind],
             send_s,
             overlap=self._model.cluster.device.software.transfers_overlap,
+            link=self._ports,
         )
         return float(makespan_s), [float(most) for most in peaks(schedule, buffered)], graph
 

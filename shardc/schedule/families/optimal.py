@@ -2,29 +2,25 @@
 
 It minimises the span: the longest time from a group's first start to its last end, which is the
 step time if the next step starts without a barrier. With a barrier it minimises the makespan.
+Stages may take unlike times, and transfers depend on the value that is sent.
 """
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from shardc.errors import InfeasibleError
 from shardc.schedule.check import peaks
 from shardc.schedule.family import Costs, Lanes, Planned, ScheduleFamily, framed, most_held, sliced
 from shardc.schedule.orders.known import known_orders
+from shardc.schedule.orders.search import Length, improved_order, length_of
 from shardc.schedule.placement import looped, zigzag
 from shardc.schedule.registry import built_in
-from shardc.schedule.simulate import lengths, simulate
-from shardc.schedule.tasks import ONCE_PER_STEP, Amount, Schedule, Task, common_scale, scaled
-from shardc.schedule.times import durations
+from shardc.schedule.tasks import ONCE_PER_STEP, Amount, Schedule
 from shardc.schedule.work import Placement, Work
-from shardc.solver.pipeline.orders import OrderProblem, shortest_order
 
 MOST_IMPROVED = 2  # placements on which the search improves the best known order
-
-Length = tuple[Amount, Amount]
-"""Span and makespan; with a barrier, makespan and span."""
 
 
 def place(work: Work) -> Placement:
@@ -54,7 +50,7 @@ class Optimal(ScheduleFamily):
         for number, (work, families) in enumerate(self.placements(base, chunks, slices)):
             known = _best_known(work, families[0].place(work), families, costs)
             if known is not None:
-                found.append((_length(known, costs), number, known))
+                found.append((length_of(known, costs), number, known))
         if not found:
             raise _too_little(costs)
         found.sort(key=lambda each: each[:2])
@@ -64,10 +60,10 @@ class Optimal(ScheduleFamily):
         left_s = costs.time_limit_s - (time.monotonic() - start_s)
         tried = found[:MOST_IMPROVED]
         for number, (_, _, known) in enumerate(tried):
-            if number and _length(best, costs)[0] == best.lower_bound:
+            if number and length_of(best, costs)[0] == best.lower_bound:
                 break
-            improved = _improved(known, costs, left_s, len(tried))
-            if not number or _length(improved, costs) < _length(best, costs):
+            improved = improved_order(known, costs, left_s, len(tried))
+            if not number or length_of(improved, costs) < length_of(best, costs):
                 best = improved
         return best
 
@@ -114,32 +110,55 @@ def order(work: Work, costs: Costs) -> Lanes:
     known = _best_known(work, placement, families, costs)
     if known is None:
         raise _too_little(costs)
-    return _lanes(_improved(known, costs, costs.time_limit_s))
+    return _lanes(improved_order(known, costs, costs.time_limit_s))
+
+
+@dataclass(frozen=True)
+class BestOrder(ScheduleFamily):
+    """The family that searches for the best order on the placement of another, within its memory.
+
+    Attributes:
+        of: the other family.
+    """
+
+    of: ScheduleFamily = field(kw_only=True)
+
+    def bound(self, work: Work, costs: Costs) -> Amount | None:
+        """No order of F, B and W on this placement, within the memory of the family, is shorter."""
+        return _found(self.of, self.whole(work), costs).lower_bound
 
 
 def best_order_on(family: ScheduleFamily) -> ScheduleFamily:
-    """The family that searches for the best order on the placement of another, within its
-    memory."""
-
-    def order(work: Work, costs: Costs) -> Lanes:
-        own = replace(work, split_backward=family.split_backward)
-        schedule = family.generate(own)
-        within = replace(costs, max_activations=max(peaks(schedule, family.graph(own, schedule))))
-        placement = family.place(work)
-        known = _best_known(work, placement, [family], within)
-        if known is None:  # none holds as little on each stage
-            return order(work, Costs(time_limit_s=0))
-        improved = _improved(known, within, costs.time_limit_s)
-        return _lanes(improved if _fits(improved, within) else known)
-
-    return replace(
-        family,
-        name=f"optimal:{family.name}",
-        order=order,
+    """The search for the best order on the placement of `family`."""
+    return BestOrder(
+        f"optimal:{family.name}",
+        lambda work, costs: _lanes(_found(family, work, costs)),
         split_backward=True,
+        chunks=family.chunks,
+        replicas=family.replicas,
+        slices=family.slices,
+        place=family.place,
+        refuses=family.refuses,
         searches=lambda work: True,
         about=f"the best order found on the placement of {family.name}",
+        of=family,
     )
+
+
+@lru_cache(maxsize=16)
+def _found(family: ScheduleFamily, work: Work, costs: Costs) -> Planned:
+    """The best order found on the placement of a family, within its memory, with a bound."""
+    own = replace(work, split_backward=family.split_backward)
+    schedule = family.generate(own)
+    within = replace(costs, max_activations=max(peaks(schedule, family.graph(own, schedule))))
+    placement = family.place(work)
+    known = _best_known(work, placement, [family], within)
+    if known is None:  # none holds as little on each stage
+        return _found(family, work, Costs(time_limit_s=0))
+    improved = improved_order(known, within, costs.time_limit_s)
+    if _fits(improved, within):
+        return improved
+    return replace(known, lower_bound=improved.lower_bound)
 
 
 def _too_little(costs: Costs) -> InfeasibleError:
@@ -167,7 +186,7 @@ def _best_known(
     best: tuple[Length, Planned] | None = None
     for schedule in _schedules(work, placement, families, costs):
         planned = Planned(work, schedule, graph, slice_shares=shares)
-        length = _length(planned, costs)
+        length = length_of(planned, costs)
         if (best is None or length < best[0]) and _fits(planned, costs):
             best = length, planned
     return None if best is None else best[1]
@@ -191,71 +210,6 @@ def _fits(planned: Planned, costs: Costs) -> bool:
             return False
     most = costs.max_activations
     return most is None or max(peaks(planned.schedule, planned.graph)) <= most
-
-
-def _length(planned: Planned, costs: Costs) -> Length:
-    of = durations(planned.work, costs.times, planned.slice_shares)
-    span, makespan = lengths(planned.schedule, planned.graph, of, costs.transfer_s)
-    return (makespan, span) if costs.barrier else (span, makespan)
-
-
-def _improved(planned: Planned, costs: Costs, left_s: float, shared_by: int = 1) -> Planned:
-    """`planned` or a shorter order, with a lower bound.
-
-    Args:
-        left_s: of the time limit, by the clock.
-        shared_by: the searches that share effort and time.
-    """
-    graph, work = planned.graph, planned.work
-    tasks = list(graph.tasks)
-    index = {task: i for i, task in enumerate(tasks)}
-    duration = durations(work, costs.times, planned.slice_shares)
-    takes = [duration(task) for task in tasks]
-    scale = common_scale([*takes, costs.transfer_s])
-    room = common_scale([*(b.num_bytes for b in graph.buffers), costs.max_activations or 0])
-    chains: dict[tuple[int, str, int, int], list[int]] = {}
-    for task in tasks:
-        if task.kind not in ONCE_PER_STEP:
-            key = task.stage, task.kind, task.replica, task.slice
-            chains.setdefault(key, []).append(index[task])
-    problem = OrderProblem(
-        lane_of=tuple(graph.group(task) for task in tasks),
-        duration=tuple(int(scaled(time, scale)) for time in takes),
-        needs=tuple(
-            (
-                index[need.task],
-                index[task],
-                int(scaled(costs.transfer_s, scale))
-                if need.source != need.target and need.num_bytes
-                else 0,
-            )
-            for task in tasks
-            for need in graph.needs[task]
-        ),
-        buffers=tuple(
-            (b.group, int(scaled(b.num_bytes, room)), index[b.maker], index[b.users[-1]])
-            for b in graph.buffers
-        ),
-        capacity=None
-        if costs.max_activations is None
-        else int(scaled(costs.max_activations, room)),
-        alike=tuple(map(tuple, chains.values())),
-        from_zero=costs.barrier,
-    )
-    result = simulate(planned.schedule, graph, duration, costs.transfer_s)
-    known = {t.action: t.start_s for t in result.timeline}
-    starts = [int(scaled(known[task], scale)) for task in tasks]
-    solution = shortest_order(
-        problem,
-        starts,
-        effort_s=costs.effort_s / shared_by,
-        time_limit_s=left_s / shared_by,
-    )
-    lanes: list[list[tuple[int, int, Task]]] = [[] for _ in range(graph.num_groups)]
-    for i, task in enumerate(tasks):
-        lanes[graph.group(task)].append((solution.starts[i], i, task))
-    schedule = Schedule(tuple(tuple(task for *_, task in sorted(lane)) for lane in lanes))
-    return replace(planned, schedule=schedule, lower_bound=Fraction(solution.lower_bound, scale))
 
 
 FAMILIES = (

@@ -15,7 +15,6 @@ from shardc.schedule.orders.squeeze import Lane, squeeze, with_weights
 from shardc.schedule.placement import zigzag
 from shardc.schedule.simulate import lengths
 from shardc.schedule.tasks import BACKWARD, FORWARD, WEIGHT, Amount, Schedule, Task
-from shardc.schedule.times import durations
 from shardc.schedule.work import Work
 
 PERIOD = 6  # slots: F of two chunks, B and W of two chunks (or X of two slots each)
@@ -169,11 +168,11 @@ def _filled(
 def _best(orders: Sequence[Lanes], work: Work, costs: Costs) -> Lanes:
     """The one with the shortest span; ties are broken by the shortest step, then by position."""
     assert orders, f"no order of {work.num_groups} groups fits"
-    graph, of = work.graph(zigzag(work)), durations(work, costs.times)
+    graph, of = work.graph(zigzag(work)), costs.durations(work)
 
     def takes(lanes: Lanes) -> tuple[Amount, Amount]:
         schedule = Schedule(framed(lanes, work, zigzag(work)))
-        return lengths(schedule, graph, of, costs.transfer_s)
+        return lengths(schedule, graph, of, costs.send_s)
 
     distinct = dict.fromkeys(tuple(map(tuple, lanes)) for lanes in orders)
     return min(distinct, key=takes)

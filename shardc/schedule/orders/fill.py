@@ -18,7 +18,6 @@ from shardc.schedule.tasks import (
     common_scale,
     scaled,
 )
-from shardc.schedule.times import durations
 from shardc.schedule.work import Placement, Work
 
 
@@ -81,11 +80,20 @@ class _Filler:
         self.late = int(scaled(work.weight_share, self.whole)) if self.splits else self.whole
         self.room = None if limit is None else limit * self.whole // work.share
         self.graph = work.graph(placement)
-        duration = durations(work, costs.times)
-        kinds = {(t.kind, t.stage, t.slice): duration(t) for t in self.graph.tasks}
-        scale = common_scale([*kinds.values(), costs.transfer_s])
+        duration = costs.durations(work)
+        kinds = {(t.kind, t.stage, t.slice, t.replica): duration(t) for t in self.graph.tasks}
+        needs = {
+            task: [(need.task, costs.send_s(need)) for need in needs]
+            for task, needs in self.graph.needs.items()
+        }
+        sends = {send_s for each in needs.values() for _, send_s in each}
+        scale = common_scale([*kinds.values(), *sends])
         self.takes = {kind: scaled(time, scale) for kind, time in kinds.items()}
-        self.transfer = scaled(costs.transfer_s, scale)
+        late = {send_s: scaled(send_s, scale) for send_s in sends}
+        self.needs = {
+            task: [(needed, late[send_s]) for needed, send_s in each]
+            for task, each in needs.items()
+        }
         self.lane_of = {task: row for row, lane in enumerate(lanes) for task in lane}
         self.rank = {task: i for lane in lanes for i, task in enumerate(lane)}
         self.queues: list[list[deque[Task]]] = []
@@ -149,16 +157,16 @@ class _Filler:
         return self.held[row] + taken * self.whole > self.room
 
     def _takes(self, task: Task) -> Amount:
-        return self.takes[task.kind, task.stage, task.slice]
+        return self.takes[task.kind, task.stage, task.slice, task.replica]
 
     def _ready(self, task: Task, row: int) -> Amount | None:
         """When the inputs of a task are ready; None while one of them has not started."""
         ready: Amount = 0
-        for need in self.graph.needs[task]:
-            if need.task not in self.ends:
+        for needed, send_s in self.needs[task]:
+            end = self.ends.get(needed)
+            if end is None:
                 return None
-            crosses = self.lane_of[need.task] != row
-            ready = max(ready, self.ends[need.task] + (self.transfer if crosses else 0))
+            ready = max(ready, end + send_s)
         return ready
 
     def _start(self, row: int, task: Task, now: Amount) -> None:

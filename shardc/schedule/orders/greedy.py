@@ -5,7 +5,6 @@ from heapq import heappop, heappush
 
 from shardc.schedule.family import Costs
 from shardc.schedule.tasks import FORWARD, UPDATE, Amount, Task
-from shardc.schedule.times import durations
 from shardc.schedule.work import Placement, Work
 
 
@@ -23,13 +22,13 @@ def greedy(
         limit: forwards that a group may be ahead of its backwards, in microbatches; None: any.
     """
     graph = work.graph(placement)
-    duration = durations(work, costs.times)
+    duration = costs.durations(work)
     tasks = [task for task in graph.tasks if task.kind not in ("P", UPDATE)]
     pending = {task: sum(n.task.kind != "P" for n in graph.needs[task]) for task in tasks}
-    readers: dict[Task, list[Task]] = {}
+    readers: dict[Task, list[tuple[Task, Amount]]] = {}
     for task in tasks:
         for need in graph.needs[task]:
-            readers.setdefault(need.task, []).append(task)
+            readers.setdefault(need.task, []).append((task, costs.send_s(need)))
     lanes: list[list[Task]] = [[] for _ in range(work.num_groups)]
     arrives: dict[Task, Amount] = dict.fromkeys(tasks, 0)
     ready: list[list[Task]] = [[] for _ in lanes]
@@ -47,11 +46,9 @@ def greedy(
         while events and events[0][0] == now:  # process all ends at this time before choosing
             _, group, ended = heappop(events)
             woken.add(group)
-            for reader in readers.get(ended, ()) if isinstance(ended, Task) else ():
+            for reader, send_s in readers.get(ended, ()) if isinstance(ended, Task) else ():
                 other = graph.group(reader)
-                arrives[reader] = max(
-                    arrives[reader], now + (costs.transfer_s if other != group else 0)
-                )
+                arrives[reader] = max(arrives[reader], now + send_s)
                 pending[reader] -= 1
                 if not pending[reader]:
                     ready[other].append(reader)

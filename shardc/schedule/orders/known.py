@@ -69,9 +69,13 @@ def _filled(work: Work, placement: Placement, lanes: Lanes, costs: Costs) -> Ite
 
 def _warm_ups(work: Work, costs: Costs) -> Iterator[Lanes]:
     """Orders of F and B with longer and longer warm-ups."""
-    times = costs.times
+    duration, graph = costs.durations(work), work.graph(looped(work))
+    of_first = [task for task in graph.tasks if not task.microbatch and task.kind != WEIGHT]
+    forward_s = sum(duration(task) for task in of_first if task.kind == FORWARD)
+    away_s = sum(costs.send_s(need) for task in of_first for need in graph.needs[task])
+    away_s = away_s * work.num_stages / max(work.num_stages - 1, 1)  # from each to the next
     # Per later stage, the forwards that fit until the first backward comes back from it.
-    filled = (times.forward_s + times.backward_s + 2 * costs.transfer_s) / (times.forward_s or 1)
+    filled = (sum(map(duration, of_first)) + away_s) / (forward_s or 1)
     for slope in (*SLOPES, filled):
         for more in (0, 1):
 

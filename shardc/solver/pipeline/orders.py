@@ -10,31 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardc.solver.interrupt import solve_interruptibly
+from shardc.solver.pipeline.order_bounds import Dependences, OrderProblem, span_of
 
 COUNTED_PER_S = 0.5  # CP-SAT's deterministic time in a second of two free cores
-
-
-@dataclass(frozen=True)
-class OrderProblem:
-    """Tasks by number, all times in one whole unit.
-
-    Attributes:
-        lane_of, duration: of each task; a lane runs one task at a time.
-        needs: (before, after, delay): `after` starts at least `delay` after the end of `before`.
-        buffers: (lane, size, maker, user): room taken from the start of maker to the end of user.
-        capacity: room of each lane; None: no limit.
-        alike: interchangeable tasks of one lane, which may as well run in this order (the same
-            work on consecutive microbatches).
-        from_zero: a lane's span begins at time 0, not with its first task.
-    """
-
-    lane_of: tuple[int, ...]
-    duration: tuple[int, ...]
-    needs: tuple[tuple[int, int, int], ...]
-    buffers: tuple[tuple[int, int, int, int], ...]
-    capacity: int | None
-    alike: tuple[tuple[int, ...], ...]
-    from_zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,25 +22,6 @@ class OrderSolution:
     starts: tuple[int, ...]
     span: int
     lower_bound: int
-
-
-def span_of(problem: OrderProblem, starts: Sequence[int]) -> int:
-    """The longest time from a lane's first start, or from 0, to its last end."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for lane, start, duration in zip(problem.lane_of, starts, problem.duration, strict=True):
-        begin = 0 if problem.from_zero else start
-        first[lane] = min(first.get(lane, begin), begin)
-        last[lane] = max(last.get(lane, 0), start + duration)
-    return max((last[lane] - first[lane] for lane in first), default=0)
-
-
-def busiest(problem: OrderProblem) -> int:
-    """The work of the busiest lane, a lower bound on any span."""
-    work: dict[int, int] = {}
-    for lane, duration in zip(problem.lane_of, problem.duration, strict=True):
-        work[lane] = work.get(lane, 0) + duration
-    return max(work.values(), default=0)
 
 
 def shortest_order(
@@ -81,7 +40,8 @@ def shortest_order(
             effort gives the same order on any machine that has the time.
         time_limit_s: by the clock.
     """
-    bound, best = busiest(problem), span_of(problem, known)
+    dependences = Dependences(problem)
+    bound, best = dependences.least_span(), span_of(problem, known)
     if best <= bound or min(effort_s, time_limit_s) <= 0:
         return OrderSolution(tuple(known), best, min(bound, best))
     from ortools.sat.python import cp_model
@@ -103,6 +63,9 @@ def shortest_order(
     for chain in problem.alike:
         for before, after in itertools.pairwise(chain):
             model.add(starts[after] >= starts[before] + problem.duration[before])
+    # A buffer is made only after what surely takes its room has been freed.
+    for user, maker in dependences.for_room:
+        model.add(starts[maker] >= starts[user] + problem.duration[user])
     span = model.new_int_var(bound, best, "span")
     for lane in sorted(set(problem.lane_of)):
         own = [i for i, each in enumerate(problem.lane_of) if each == lane]

@@ -220,6 +220,9 @@ def test_optimal_is_no_slower_than_any_family_and_runs() -> None:
     )
     ordered = [each for each in weighed if each.name.startswith("optimal:")]
     assert [each.is_planned for each in ordered] == [True]
+    assert 0.5 * ordered[0].step_time_s < ordered[0].lower_bound_s <= ordered[0].step_time_s
+    assert not any(each.lower_bound_s for each in weighed if each not in ordered)
+    assert "no order of these stages takes less than" in planned.explain()
     assert planned.plan.num_replicas == 2
     named = shardc.jit(program.step, schedule=ordered[0].name, **options)
     assert named.lower(*program.args).plan().plan.schedule == ordered[0].name

@@ -39,7 +39,7 @@ bases = st.builds(
 
 def plan(name: str, base: Work) -> Planned:
     """The schedule; on one device, the families that need two directions get two."""
-    if base.num_groups == 1 and name in ("chimera", "bitpipe", "dualpipe"):
+    if base.num_groups == 1 and built_in()[name].replicas == 2:
         base = replace(base, num_groups=2)
     return plan_schedule(
         name, replace(base, num_microbatches=max(base.num_microbatches, 8)), Costs()

@@ -1,6 +1,7 @@
 """`optimal` against brute force, the families, and the zero-bubble paper's own search."""
 
 import itertools
+from collections.abc import Sequence
 from fractions import Fraction as Fr
 
 import pytest
@@ -12,7 +13,7 @@ from shardc.schedule.check import check
 from shardc.schedule.family import Costs
 from shardc.schedule.registry import best_orders, built_in
 from shardc.schedule.simulate import lengths
-from shardc.schedule.times import Times, durations
+from shardc.schedule.times import Times, Transfers, durations
 from shardc.schedule.work import Work
 from tests.py.schedule.simulated import run
 
@@ -34,12 +35,23 @@ ZERO_BUBBLE_PAPER = """
 MODELS = {0: (2304, 24), 1: (2304, 24), 2: (2304, 24), 3: (4096, 32), 4: (4096, 32), 5: (4096, 32)}
 
 
-def shortest_span(p: int, m: int, times: Times, transfer: Fr | int, limit: int) -> Fr | int:
+Number = Fr | int | float
+
+
+def shortest_span(
+    p: int, m: int, times: Times | Sequence[Times], transfer: Number | Sequence[Number], limit: int
+) -> Number:
     """The least span of any order of F, B and W, by trying all of them.
 
     Equal microbatches may as well run in their order, so a lane is an interleaving of three rows.
     Each lane tells the next when its F end, and each lane the one before when its B end.
+
+    Args:
+        times: of all stages, or of each.
+        transfer: of all values, or of what each stage sends to the next and gets back from it.
     """
+    each = [times] * p if isinstance(times, Times) else times
+    late = transfer if isinstance(transfer, Sequence) else [transfer] * (p - 1)
     kinds = sorted("FBW" * m)
     lanes = []
     for order in distinct(kinds):
@@ -50,10 +62,10 @@ def shortest_span(p: int, m: int, times: Times, transfer: Fr | int, limit: int) 
                 break
         else:
             lanes.append(order)
-    of = {"F": times.forward_s, "B": times.backward_s, "W": times.weight_s}
-    best: Fr | int | None = None
+    of = [{"F": t.forward_s, "B": t.backward_s, "W": t.weight_s} for t in each]
+    best: Number | None = None
     for chosen in itertools.product(lanes, repeat=p):
-        ends: dict[tuple[int, str, int], Fr | int] = {}
+        ends: dict[tuple[int, str, int], Number] = {}
         at, free, first = [0] * p, [0] * p, [None] * p
         moved = True
         while moved:
@@ -63,16 +75,16 @@ def shortest_span(p: int, m: int, times: Times, transfer: Fr | int, limit: int) 
                     kind = lane[at[stage]]
                     k = lane[: at[stage]].count(kind)
                     needs = {
-                        "F": [(stage - 1, "F", k, transfer)] if stage else [],
+                        "F": [(stage - 1, "F", k, late[stage - 1])] if stage else [],
                         "B": [(stage, "F", k, 0)]
-                        + ([(stage + 1, "B", k, transfer)] if stage + 1 < p else []),
+                        + ([(stage + 1, "B", k, late[stage])] if stage + 1 < p else []),
                         "W": [(stage, "B", k, 0)],
                     }[kind]
                     if any(need[:3] not in ends for need in needs):
                         break
                     start = max([free[stage], *(ends[need[:3]] + need[3] for need in needs)])
                     first[stage] = start if first[stage] is None else first[stage]
-                    free[stage] = ends[stage, kind, k] = start + of[kind]
+                    free[stage] = ends[stage, kind, k] = start + of[stage][kind]
                     at[stage] += 1
                     moved = True
         if len(ends) == 3 * m * p:
@@ -99,12 +111,54 @@ def distinct(kinds: list[str]) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("times", [Times(), Times(2, 3, 1), Times(3, 1, 2)])
 @pytest.mark.parametrize(
     ("p", "m", "limit"),
-    [(1, 3, 1), (2, 2, 1), (2, 2, 2), (2, 3, 2), (2, 3, 3), (3, 2, 1), (3, 2, 2)],
+    [(1, 3, 1), (2, 2, 1), (2, 2, 2), (2, 3, 2), (2, 3, 3), (3, 2, 1), (3, 2, 2), (3, 3, 2)],
 )
 def test_optimal_equals_brute_force(p: int, m: int, limit: int, times: Times) -> None:
     expected = shortest_span(p, m, times, Fr(1, 2), limit)
     found = run("optimal", p, m, chunks=1, times=times, transfer=Fr(1, 2), limit=limit)
     assert found.result.span_s == expected == found.planned.lower_bound
+    without = run(
+        "optimal", p, m, chunks=1, times=times, transfer=Fr(1, 2), limit=limit, time_limit_s=0
+    )
+    bound = without.planned.lower_bound
+    assert bound is not None and found.busy <= bound <= expected
+
+
+UNEQUAL = [Times(2, 3, 1), Times(1, 1, 2), Times(3, 2, 2)]
+
+
+@pytest.mark.parametrize("scale", [1, Fr(1, 3), 1.25e-4])
+@pytest.mark.parametrize(("p", "m", "limit"), [(2, 3, 2), (2, 3, 3), (3, 2, 2)])
+def test_optimal_knows_unequal_stages_and_transfers(
+    p: int, m: int, limit: int, scale: Number
+) -> None:
+    """Exactly where times are exact; to the resolution of the search where they are floats."""
+    times = tuple(
+        Times(t.forward_s * scale, t.backward_s * scale, t.weight_s * scale) for t in UNEQUAL[:p]
+    )
+    late = [2 * scale, 1 * scale][: p - 1]
+    edges = [((s, 0, True, 0, s + 1), late[s]) for s in range(p - 1)]
+    edges += [((s + 1, 0, False, 0, s), late[s]) for s in range(p - 1)]
+    costs = Costs(times, Transfers(tuple(edges)), limit)
+    base = Work(p, m, prologue=False, update_rounds=0)
+    found = built_in()["optimal"].plan(base, costs, 1)
+    check(found.schedule, found.graph, [limit] * p)
+    span, _ = lengths(found.schedule, found.graph, costs.durations(found.work), costs.send_s)
+    expected = shortest_span(p, m, times, late, limit)
+    assert found.lower_bound is not None
+    if isinstance(scale, float):
+        assert float(span) == pytest.approx(float(expected), rel=1e-12)
+        assert float(span) * (1 - 1e-3) < found.lower_bound <= span
+    else:
+        assert span == expected == found.lower_bound
+
+
+def test_three_microbatches_on_three_stages_equal_brute_force() -> None:
+    times = Times(2, 3, 1)
+    found = run("optimal", 3, 3, chunks=1, times=times, transfer=Fr(1, 2), limit=3)
+    assert (
+        found.result.span_s == found.planned.lower_bound == shortest_span(3, 3, times, Fr(1, 2), 3)
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,41 @@
+"""The links that transfers between device groups share."""
+
+import functools
+from collections.abc import Mapping
+
+from shardc.cluster import Cluster
+from shardc.plan.layout import Mesh
+from shardc.schedule.simulate import Link
+
+
+def ports(cluster: Cluster, meshes: Mapping[int, Mesh]) -> Link:
+    """What a transfer between two groups takes: the way out of its sender, and into its receiver.
+
+    A cluster gives the bandwidth of each device at each level; of what a network card carries, a
+    device has its share. So groups of one node do not slow each other, but two values that leave a
+    group by the same level take turns, as do two that come to it. A level is a full-duplex one.
+
+    Args:
+        meshes: of each group.
+    """
+
+    @functools.cache
+    def taken(source: int, target: int) -> tuple[tuple[str, int, int], ...]:
+        level = outermost(cluster, meshes[source], meshes[target])
+        return ("out of", source, level), ("into", target, level)
+
+    return taken
+
+
+def outermost(cluster: Cluster, source: Mesh, target: Mesh) -> int:
+    """The outermost level of links between two meshes; -1 between islands."""
+    home, first = cluster.home((*source.device_ids, *target.device_ids))
+    if home is cluster and cluster.islands:
+        return -1
+    crossed = [
+        i
+        for i in range(len(home.levels))
+        if {(device - first) // home.unit_size(i) for device in source.device_ids}
+        != {(device - first) // home.unit_size(i) for device in target.device_ids}
+    ]
+    return max(crossed, default=0)
