@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import jax
 import jaxlib.version
@@ -17,6 +18,7 @@ from shardc.calibrate.timer import Sample, Timer
 from shardc.cluster import Cluster, Device, Level, Software
 
 BUSY = 0.1  # spread above which everything is measured once more
+LOAD = 0.2  # waiting processes per core above which it is, however even the repeats are
 LIMIT_S = {False: 75.0, True: 12.0}  # per round, by `quick`; the slowest sample may overrun
 LINKS_SHARE = 0.4  # of the limit
 
@@ -28,8 +30,9 @@ class Calibration:
     Attributes:
         busy: median relative excess of the repeats over their fastest quarter.
         load: processes per core that were waiting to run before the calibration.
-        rounds: 2 if the machine was busy in the first one.
-        errors: relative error of each fitted constant, widened if the machine was busy.
+        rounds: 2 if the machine was busy before or in the first one.
+        apart: median relative difference of the samples of two rounds; 0 after one.
+        errors: relative error of each fitted constant, widened by all three.
     """
 
     cluster: Cluster
@@ -39,6 +42,7 @@ class Calibration:
     busy: float
     load: float
     rounds: int
+    apart: float = 0.0
 
     @property
     def mean_residual(self) -> float:
@@ -51,8 +55,10 @@ def calibrate(
 ) -> Calibration:
     """Measures equal devices and the links between them.
 
-    A busy machine is measured twice, and the faster of two samples counts. In a job of several
-    processes all of them call this; groups of devices of one process come first.
+    A busy machine is measured twice, and the faster of two samples counts. Even repeats do not
+    mean a quiet machine: others that run all the time slow all of them down alike, which the load
+    and the difference between the rounds show. In a job of several processes all of them call
+    this; groups of devices of one process come first.
 
     Args:
         say: receives a line at each step.
@@ -62,22 +68,40 @@ def calibrate(
     tell = say or (lambda line: None)
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     timers = [_measured(devices, quick, tell)]
-    if timers[0].busy > BUSY:
-        tell(f"the machine is busy: repeats differ by {timers[0].busy:.0%}; measuring again")
+    if timers[0].busy > BUSY or load > LOAD:
+        tell(
+            f"the machine is busy: load {load:.1f} per core, repeats differ by"
+            f" {timers[0].busy:.0%}; measuring again"
+        )
         timers.append(_measured(devices, quick, tell))
     samples = fastest([sample for timer in timers for sample in timer.samples])
     busy = min(timer.busy for timer in timers)
+    apart = difference(*(timer.samples for timer in timers)) if len(timers) > 1 else 0.0
     computes = fit_device(samples, devices[0].device_kind, _memory_bytes(devices))
     sends = fit_links(samples)
-    cluster = described(computes, sends, samples, devices, busy)
-    widened = 1 + busy
+    said = f"repeats differed by {busy:.0%}, load {load:.1f} per core"
+    if len(timers) > 1:
+        said += f", two rounds by {apart:.0%}"
+    cluster = described(computes, sends, samples, devices, said)
+    widened = (1 + busy) * (1 + apart) * (1 + load)
     errors = {
         name: (1 + error) * widened - 1
         for name, error in (computes.errors | (sends.errors if sends else {})).items()
         if math.isfinite(error)
     }
     residuals = (*computes.residuals, *(sends.residuals if sends else ()))
-    return Calibration(cluster, tuple(samples), residuals, errors, busy, load, len(timers))
+    return Calibration(cluster, tuple(samples), residuals, errors, busy, load, len(timers), apart)
+
+
+def difference(one: Sequence[Sample], other: Sequence[Sample]) -> float:
+    """Median relative difference of what two rounds measured; 0 if they measured nothing alike."""
+    known = {(each.kind, each.dtype, each.sizes): each.seconds for each in one}
+    apart = [
+        max(a, each.seconds) / min(a, each.seconds) - 1
+        for each in other
+        if (a := known.get((each.kind, each.dtype, each.sizes))) is not None
+    ]
+    return median(apart) if apart else 0.0
 
 
 def fastest(samples: Sequence[Sample]) -> list[Sample]:
@@ -95,14 +119,17 @@ def described(
     sends: Sends | None,
     samples: Sequence[Sample],
     devices: Sequence[jax.Device],
-    busy: float,
+    said: str,
 ) -> Cluster:
-    """The cluster file: constants with the date, versions and machine they were measured on."""
+    """The cluster file: constants with the date, versions and machine they were measured on.
+
+    Args:
+        said: how busy the machine was.
+    """
     today = datetime.datetime.now(datetime.UTC).date()
     made = (
         f"measured on {today} by shardc calibrate (jax {jax.__version__}, jaxlib"
-        f" {jaxlib.version.__version__}) on {len(devices)} x {devices[0].device_kind}; repeats"
-        f" differed by {busy:.0%}"
+        f" {jaxlib.version.__version__}) on {len(devices)} x {devices[0].device_kind}; {said}"
     )
     timing = msgspec.structs.replace(
         rounded(computes.device.timing),

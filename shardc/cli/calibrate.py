@@ -75,6 +75,7 @@ def summary(made: "Calibration", output: str) -> dict[str, Any]:
         "busy": made.busy,
         "load_per_core": made.load,
         "rounds": made.rounds,
+        "rounds_apart": made.apart,
         "mean_residual": made.mean_residual,
         "errors": made.errors,
         "samples": [
@@ -93,9 +94,10 @@ def summary(made: "Calibration", output: str) -> dict[str, Any]:
 
 def text(made: "Calibration", output: str) -> str:
     """The text of the command: the constants with their errors, and the largest residuals."""
+    rounds = f", rounds by {made.apart:.0%}" if made.rounds > 1 else ""
     lines = [
         f"{output}: {len(made.samples)} measurements in {made.rounds} rounds, load"
-        f" {made.load:.1f} per core, repeats differ by {made.busy:.0%};"
+        f" {made.load:.1f} per core, repeats differ by {made.busy:.0%}{rounds};"
         f" the model is off by {made.mean_residual:.0%} on average",
     ]
     for name, error in made.errors.items():

@@ -1,10 +1,20 @@
 """The devices of a cluster: their peaks, and how far they fall short of them."""
 
+import difflib
 import sys
 
 import msgspec
 
 from shardc.errors import ClusterError
+
+# Names of elements that StableHLO has, as NumPy and ml_dtypes spell them.
+DTYPES = frozenset(
+    {"bool", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (2, 4, 8, 16, 32, 64)}
+    | {f"float8_{kind}" for kind in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz")}
+    | {f"float8_{kind}" for kind in ("e5m2", "e5m2fnuz", "e8m0fnu")}
+    | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
+)
 
 
 def _require(owner: str, low: float, high: float, wanted: str, numbers: dict[str, float]) -> None:
@@ -130,6 +140,19 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"flops_per_s of device '{self.name}' has no entry 'default'",
                 help='add "default": the FLOP/s for every dtype that is not listed',
             )
+
+        unknown = sorted(set(self.flops_per_s) - DTYPES - {"default"})
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], sorted(DTYPES), 3)
+            raise ClusterError(
+                f"flops_per_s of device '{self.name}' has a rate for '{unknown[0]}', which is no"
+                " dtype",
+                help=f"name dtypes as NumPy does: {', '.join(near or ('float32', 'bfloat16'))}",
+            )
+
+    def has_rate(self, dtype: str) -> bool:
+        """Whether the rate of a dtype is listed; a lone default is the rate of all of them."""
+        return dtype in self.flops_per_s or len(self.flops_per_s) == 1
 
     def peak_flops_per_s(self, dtype: str) -> float:
         """Peak FLOP/s for `dtype`, or the default."""

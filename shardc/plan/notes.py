@@ -23,6 +23,7 @@ class NoteCode(StrEnum):
     ROW_CONFLICTS = "row-conflicts"  # count
     RECOMPUTED = "recomputed"  # stages: their numbers
     FOLDED = "folded"  # count, cost: upper bound on the share
+    DEFAULT_RATE = "default-rate"  # device, dtypes
     REPLICATED = "replicated"  # op, why, count, seconds, time_share, flops_share
 
 
@@ -97,6 +98,10 @@ _WORDS: dict[NoteCode, Callable[..., str]] = {
     NoteCode.FOLDED: lambda count, cost: (
         f"equal layers share their shardings ({count} ops and values copy others), which"
         f" costs at most {cost:.2%} (proven)"
+    ),
+    NoteCode.DEFAULT_RATE: lambda device, dtypes: (
+        f"flops_per_s of device '{device}' does not list {dtypes}: products of such elements are"
+        " priced at its default rate"
     ),
     NoteCode.REPLICATED: _replicated,
 }

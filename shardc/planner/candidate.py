@@ -209,6 +209,7 @@ class Candidate:
                 *call_notes(split_module),
                 *rewriting_notes(split_module),
                 *residency_notes(shape),
+                *rate_notes(reports, cluster),
                 *replication_notes(reports),
                 *folding_notes(reports),
             ),
@@ -264,6 +265,22 @@ def residency_notes(shape: PipelineShape) -> list[Note]:
     """The stages that recompute forward values, if any."""
     stages = [str(stage) for stage, held in enumerate(shape.recompute) if held]
     return [Note(NoteCode.RECOMPUTED, {"stages": ", ".join(stages)})] if stages else []
+
+
+def rate_notes(reports: Sequence[StageReport], cluster: Cluster) -> list[Note]:
+    """The dtypes of products for which the cluster has no rate of their own, if any."""
+    works = {
+        work
+        for report in reports
+        for asked in report.asked.values()
+        for each in asked
+        for work, _ in each.work
+        if work.product
+    }
+    device = cluster.device
+    missing = sorted({work.dtype for work in works if not device.has_rate(work.dtype)})
+    data: Data = {"device": device.name, "dtypes": ", ".join(missing)}
+    return [Note(NoteCode.DEFAULT_RATE, data)] if missing else []
 
 
 def folding_notes(reports: Sequence[StageReport]) -> list[Note]:

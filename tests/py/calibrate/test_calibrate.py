@@ -1,7 +1,6 @@
 """The whole of `shardc calibrate`: the file it writes, a busy machine, a device that goes away."""
 
 import json
-from itertools import count
 
 import jax
 import pytest
@@ -19,6 +18,7 @@ def no_time(monkeypatch):
     """Only what comes first is measured."""
     monkeypatch.setattr(measured_cluster, "LIMIT_S", {False: 0.5, True: 0.5})
     monkeypatch.setattr(measured_cluster, "BUSY", 1e9)
+    monkeypatch.setattr(measured_cluster, "LOAD", 1e9)
 
 
 @pytest.mark.slow
@@ -35,27 +35,59 @@ def test_the_command_writes_a_cluster_that_loads(no_time, tmp_path, capsys):
     assert said["busy"] >= 0 and said["load_per_core"] >= 0
 
 
-def test_a_busy_machine_is_measured_twice_and_says_so(monkeypatch):
-    seen: list[str] = []
-    rounds = count()
+def rounds_of(monkeypatch, factors, spread: float, load: float) -> None:
+    """Rounds whose samples take 1, 2, ... times as long, and the load of the machine."""
+    rounds = iter(factors)
 
     def measured(devices, quick, tell):
-        factor = 3.0 if next(rounds) == 0 else 1.0
+        factor = next(rounds)
         timer = Timer(1.0)
         timer.samples = [
-            Sample("product", "float32", (n, n, n), factor * 2e-11 * n**3, factor / 5)
+            Sample("product", "float32", (n, n, n), factor * 2e-11 * n**3, spread)
             for n in (64, 256, 1024)
         ]
-        timer.samples.append(Sample("memory", "float32", (1 << 20,), factor * 1e-4, 0.2))
+        timer.samples.append(Sample("memory", "float32", (1 << 20,), factor * 1e-4, spread))
         return timer
 
     monkeypatch.setattr(measured_cluster, "_measured", measured)
+    monkeypatch.setattr(measured_cluster.os, "getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr(measured_cluster.os, "cpu_count", lambda: 1)
+
+
+def test_a_busy_machine_is_measured_twice_and_says_so(monkeypatch):
+    seen: list[str] = []
+    rounds_of(monkeypatch, [3.0, 1.0], spread=0.2, load=0.0)
     made = calibrate(jax.devices()[:1], say=seen.append)
-    assert made.rounds == 2
-    assert any("busy" in line for line in seen)
+    assert (made.rounds, made.apart) == (2, pytest.approx(2.0))
+    assert any("repeats differ by 20%" in line for line in seen)
     assert made.busy == pytest.approx(0.2)
-    assert min(made.errors.values()) >= 0.2  # error bars are wider for it
+    assert min(made.errors.values()) >= 1.2 * 3.0 - 1  # wider by the repeats and the rounds
     assert made.cluster.device.flops_per_s["float32"] == pytest.approx(1e11, rel=0.2)
+    assert "two rounds by 200%" in made.cluster.device.source["flops_per_s"]
+
+
+def test_load_alone_repeats_and_widens_though_all_samples_agree(monkeypatch):
+    seen: list[str] = []
+    rounds_of(monkeypatch, [1.0, 1.0], spread=0.0, load=1.5)
+    made = calibrate(jax.devices()[:1], say=seen.append)
+    assert (made.rounds, made.busy, made.apart, made.load) == (2, 0.0, 0.0, 1.5)
+    assert any("load 1.5 per core" in line for line in seen)
+    assert min(made.errors.values()) >= 1.5
+    assert "load 1.5 per core" in made.cluster.device.source["flops_per_s"]
+
+
+def test_a_quiet_machine_is_measured_once(monkeypatch):
+    rounds_of(monkeypatch, [1.0], spread=0.01, load=0.1)
+    made = calibrate(jax.devices()[:1])
+    assert (made.rounds, made.apart) == (1, 0.0)
+    assert min(made.errors.values()) < 0.2
+
+
+def test_rounds_are_compared_where_they_measured_the_same():
+    one = [Sample("memory", "float32", (size,), 1.0, 0.0) for size in (8, 16, 32)]
+    other = [Sample("memory", "float32", (size,), t, 0.0) for size, t in ((8, 2.0), (16, 0.8))]
+    assert measured_cluster.difference(one, other) == pytest.approx((1.0 + 0.25) / 2)
+    assert measured_cluster.difference(one, []) == 0.0
 
 
 def test_of_two_rounds_the_undisturbed_sample_counts():

@@ -148,6 +148,18 @@ def test_negative_latency_is_refused(tmp_path):
     assert "latency_s of level 'node'" in error.message
 
 
+def test_rate_of_a_dtype_that_does_not_exist_is_refused(tmp_path):
+    error = refusal(tmp_path, lambda data: data["device"]["flops_per_s"].update(bflot16=1e12))
+    assert error.message == "flops_per_s of device 'd' has a rate for 'bflot16', which is no dtype"
+    assert "bfloat16" in error.help
+
+
+def test_a_lone_default_is_the_rate_of_every_dtype():
+    assert Device("d", 1, {"default": 1e12}, 1e11).has_rate("bfloat16")
+    listed = Device("d", 1, {"default": 1e12, "float32": 1e12}, 1e11)
+    assert [listed.has_rate(dtype) for dtype in ("float32", "bfloat16")] == [True, False]
+
+
 def test_device_without_default_flops_is_refused(tmp_path):
     error = refusal(tmp_path, lambda data: data["device"].update(flops_per_s={"float32": 1.0}))
     assert "'default'" in error.message

@@ -4,14 +4,21 @@ import dataclasses
 
 import pytest
 
-from shardc.cluster import Cluster
+from shardc.cluster import Cluster, Device
 from shardc.cost.submeshes import mesh_of
 from shardc.ir.context import parse
 from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.predicted import Replicated, StageReport
+from shardc.plan.predicted import Asked, Replicated, StageReport
 from shardc.plan.shape import PipelineShape
-from shardc.planner.candidate import Candidate, folding_notes, replication_notes, rewriting_notes
+from shardc.plan.work import Work
+from shardc.planner.candidate import (
+    Candidate,
+    folding_notes,
+    rate_notes,
+    replication_notes,
+    rewriting_notes,
+)
 from shardc.planner.proposal import Proposal
 from shardc.planner.step_time import StepTime
 from shardc.schedule.simulate import Simulation, TimedAction
@@ -52,6 +59,23 @@ def test_notes_tell_why_and_what_it_costs_over_all_stages() -> None:
 
 def test_what_costs_next_to_nothing_is_not_named() -> None:
     assert replication_notes([report(Replicated("stablehlo.add", "choice", 9, 1e-4, 1))]) == []
+
+
+def test_products_whose_rate_the_cluster_does_not_list_are_named() -> None:
+    def stage(*dtypes: str) -> StageReport:
+        works = [(Work(dtype, 8.0, 8.0, 1.0, (1, 2, 2, 2)), 1.0) for dtype in dtypes]
+        asked = Asked((*works, (Work("int8", 8.0, 8.0), 1.0)))  # not a product
+        return StageReport({}, 0, 0, 0, 1.0, 1.0, asked={FunctionKind.FORWARD: (asked,)})
+
+    listed = Cluster("c", Device("d", 1, {"default": 1e12, "float32": 1e12}, 1e11))
+    notes = rate_notes([stage("float32", "float16"), stage("bfloat16")], listed)
+    assert list(map(str, notes)) == [
+        "flops_per_s of device 'd' does not list bfloat16, float16: products of such elements are"
+        " priced at its default rate"
+    ]
+    assert rate_notes([stage("float32")], listed) == []
+    one_rate = Cluster("c", Device("d", 1, {"default": 1e12}, 1e11))
+    assert rate_notes([stage("bfloat16")], one_rate) == []
 
 
 def test_layers_that_share_their_shardings_are_told_with_what_that_costs() -> None:
