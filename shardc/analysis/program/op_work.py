@@ -1,16 +1,21 @@
-"""The work of an op on one device under each of its strategies."""
+"""The work of an op on one device under each of its strategies, and its time if split evenly."""
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import msgspec
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.program.flops import OpCost
-from shardc.analysis.program.fusion import Traffic
+from shardc.analysis.program.counted_loop import trip_count
+from shardc.analysis.program.flops import OpCost, op_cost
+from shardc.analysis.program.fusion import Traffic, fused_traffic
+from shardc.analysis.program.op_classes import PRODUCTS
+from shardc.cost.model import CostModel
 from shardc.ir.calls import CALL
 from shardc.ir.tensor_types import dtype_of, shape_of
+from shardc.ir.walk import CONTROL_FLOW, planned_ops
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.work import Work
 
@@ -92,3 +97,42 @@ def _convolution_sizes(
     columns = rhs[numbers.kernel_output_feature_dimension]
     rows = math.prod(result) // max(result[numbers.output_feature_dimension], 1)
     return 1, rows, columns, math.prod(rhs) // max(columns, 1)
+
+
+class _Unsplit(NamedTuple):
+    num_shards: int
+    operands: tuple[TensorSharding, ...]
+    results: tuple[TensorSharding, ...]
+
+
+def _unsplit(op: ir.Operation) -> _Unsplit:
+    """Only the shardings of products matter; other ops may have values that are no tensors."""
+    if op.name not in PRODUCTS:
+        return _Unsplit(1, (), ())
+    operands, results = (
+        tuple(TensorSharding.replicated(len(shape_of(value))) for value in values)
+        for values in (op.operands, op.results)
+    )
+    return _Unsplit(1, operands, results)
+
+
+def op_seconds(function: ir.Operation, model: CostModel, devices: int) -> dict[ir.Operation, float]:
+    """Seconds of each op of a function, with the ops of its regions, split over some devices."""
+    found: dict[ir.Operation, float] = {}
+    inside: dict[ir.Operation, tuple[ir.Operation, int]] = {}  # op of the body, runs of its regions
+    for op, traffic in zip(planned_ops(function), fused_traffic(function), strict=True):
+        assert op.parent is not None, "an op of a function has a parent"
+        outer, runs = inside.get(op.parent.operation, (op, 1))
+        if op.name in CONTROL_FLOW:
+            trips = trip_count(op) if op.name == "stablehlo.while" else 1
+            inside[op] = outer, runs * (trips or 1)
+            continue
+        cost = op_cost(op)
+        if not cost.flops and not traffic.num_bytes:
+            continue
+        (whole,) = op_works(op, cost, traffic, [_unsplit(op)], Mesh((), (0,)))
+        work = msgspec.structs.replace(
+            whole, flops=whole.flops / devices, num_bytes=whole.num_bytes / devices
+        )
+        found[outer] = found.get(outer, 0.0) + runs * model.op_s(work)
+    return found

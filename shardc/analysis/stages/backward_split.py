@@ -7,6 +7,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import heavy_flops, op_cost
 from shardc.analysis.program.fusion import is_fused
+from shardc.analysis.program.op_work import op_seconds
 from shardc.analysis.stages.compared_values import (
     compared_makers,
     kept_for_loops,
@@ -200,3 +201,24 @@ def _running(op: ir.Operation, model: CostModel) -> int:
     cost = op_cost(op)
     moved = 0 if is_fused(op) else cost.bytes_read + cost.bytes_written
     return max(round(PER_SECOND * model.op_s(Work(dtype_of(op.results[0]), cost.flops, moved))), 1)
+
+
+def half_seconds(
+    function: ir.Operation, split: BackwardSplit, model: CostModel, devices: int
+) -> tuple[float, float]:
+    """Seconds of the urgent part of a backward and of the rest; both move what is kept between
+    them, unless it is in memory anyway."""
+    times = op_seconds(function, model, devices)
+    inside = [value for value in split.kept if _stays_in_a_kernel(value)]
+    moved_s = sum(model.op_s(Work(dtype_of(v), 0.0, num_bytes(v) / devices)) for v in inside)
+    urgent, rest = (
+        sum(times.get(op, 0.0) for op in part) + moved_s for part in (split.urgent, split.rest)
+    )
+    return urgent, rest
+
+
+def _stays_in_a_kernel(value: ir.Value) -> bool:
+    maker = defining_op(value)
+    return maker is not None and all(
+        map(is_fused, (maker, *(use.owner.operation for use in value.uses)))
+    )

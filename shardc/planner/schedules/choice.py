@@ -28,10 +28,11 @@ from shardc.planner.split_cache import Splits
 from shardc.schedule.family import ScheduleFamily
 from shardc.schedule.registry import best_orders, built_in
 
-MOST_PLANNED = 2  # schedules to plan exactly, among those estimated to be faster; ties count once
-MOST_TIED = 4  # with ties
+MOST_PLANNED = 4  # schedules to plan exactly, of those estimated to be faster
 NEAR, MOST_NEAR = 1.1, 12  # for `optimal`: all estimated to take at most so much longer are planned
-WORTH = 0.98  # a schedule must be estimated faster by this factor: estimates are not closer
+# A schedule must be estimated faster by this factor, because estimates are not closer: on the same
+# stages; and with stages that are cut in another way, which also take longer to plan.
+SAME, WORTH = 0.998, 0.98
 CHUNKS = 2  # of a family that supports any number
 MOST_OTHERS = 2  # pipelines planned because other schedules may make them the best
 FORWARD_SHARE = 1 / 3  # of a stage's time for a microbatch
@@ -157,18 +158,14 @@ def _weigh(
     if not must:
         judged[first] = _planned(base)
     ranked = sorted(judged.values(), key=_rank)
-    goal_s = WORTH * estimate_s * tried.best_s / base.seconds
-    for number, each in enumerate(_near(ranked) if reorder else _most_promising(ranked)):
-        slow = each.step_time_s >= goal_s and not must and not reorder
-        if slow or (number and not tried.has_time()):
+    scale, num_planned = base.seconds / estimate_s, 0
+    for each in _near(ranked) if reorder else [each for each in ranked if not each.refusal]:
+        if num_planned and (not tried.has_time() or (num_planned == MOST_PLANNED and not reorder)):
             break
-        if each.is_planned:
-            if reorder:
-                continue
-            break
-        if _is_beaten(each, tried.best, base) and not reorder:
+        if each.is_planned or (not (must or reorder) and _is_beaten(each, scale, tried.best)):
             continue
         planned = tried.plan(estimates.proposal(each), FINAL_GAP, FINAL_EFFORT_S)
+        num_planned += 1
         if isinstance(planned, Candidate):
             judged[each.name, each.chunks] = _planned(planned)
             if must:
@@ -195,20 +192,11 @@ def _ways(chunks: int | Auto, slices: int | Auto) -> Iterator[tuple[ScheduleFami
             yield family, own, parts
 
 
-def _most_promising(ranked: list[JudgedSchedule]) -> list[JudgedSchedule]:
-    """Those with the shortest estimates. Those of ties differ when they are planned, which is cheap
-    for all but the first: they share the problems of their stages."""
-    able = [each for each in ranked if not each.refusal]
-    shortest = sorted({_rounded(each.step_time_s) for each in able})[:MOST_PLANNED]
-    return [each for each in able if _rounded(each.step_time_s) in shortest][:MOST_TIED]
-
-
-def _is_beaten(each: JudgedSchedule, best: Candidate | None, base: Candidate) -> bool:
-    """Whether a schedule with a shorter estimate turned out to win with stages that are cut in
-    another way: estimates of one pipeline err alike, and other stages take long to plan."""
-    if best is None or best is base:
-        return False
-    return (each.chunks, each.slices) != (best.shape.num_chunks, best.shape.num_slices)
+def _is_beaten(each: JudgedSchedule, scale: float, best: Candidate) -> bool:
+    """Whether the best plan so far is faster than the estimate of a schedule, times `scale`, or
+    hardly slower. A schedule with a shorter estimate may have turned out slower than this one."""
+    same = (each.chunks, each.slices) == (best.shape.num_chunks, best.shape.num_slices)
+    return scale * each.step_time_s >= (SAME if same else WORTH) * best.seconds
 
 
 def _near(ranked: list[JudgedSchedule]) -> list[JudgedSchedule]:
@@ -230,12 +218,9 @@ def _reordered(tried: Attempts, estimates: Estimates) -> JudgedSchedule:
     return msgspec.structs.replace(found, refusal="does not fit into memory")
 
 
-def _rounded(seconds: float) -> float:
-    return float(f"{seconds:.9g}")
-
-
-def _rank(each: JudgedSchedule) -> tuple[bool, float, int, str]:
-    return bool(each.refusal), _rounded(each.step_time_s), each.chunks, each.name
+def _rank(each: JudgedSchedule) -> tuple[bool, float, int, int, str]:
+    seconds = float(f"{each.step_time_s:.9g}")
+    return bool(each.refusal), seconds, each.chunks, each.peak_bytes, each.name
 
 
 def _planned(found: Candidate) -> JudgedSchedule:

@@ -1,15 +1,18 @@
-"""A program cut into stages: their FLOPs, stashes and transfers, before shardings are solved."""
+"""A program cut into stages: their times, stashes and transfers, before shardings are solved."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from shardc.analysis.program.equal_stages import equal_stages
-from shardc.analysis.program.flops import op_cost
+from shardc.analysis.program.op_work import op_seconds
 from shardc.analysis.slices.needed_rows import hindrance, token_slices
-from shardc.analysis.stages.backward_split import backward_splits, has_weight_products
+from shardc.analysis.stages.backward_split import (
+    backward_splits,
+    half_seconds,
+    has_weight_products,
+)
 from shardc.backend.extract import function_values
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import (
@@ -28,7 +31,8 @@ from shardc.ir.attributes import (
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
-from shardc.ir.walk import functions, ops, walk
+from shardc.ir.tensor_types import num_bytes
+from shardc.ir.walk import functions, walk
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_stages import PlanStages
@@ -46,22 +50,25 @@ class Cut:
     """Amounts of one microbatch, over all devices of a stage.
 
     Attributes:
-        flops: of (stage, kind): F, the whole backward X, and B and W if it is split; work that
-            both do counts in both.
+        seconds: of (stage, kind): F, the whole backward X, and B and W if it is split, with all ops
+            split evenly over the stage's devices; work that both do counts in both, and a stage
+            that sends nothing back has no B.
         sent: bytes that F or X of a stage sends to other stages.
         stashed: bytes that a stage keeps from F to its backward.
+        kept: bytes that a stage keeps from B to W, if the backward is split.
         splits: whether the backward has products that can be postponed.
     """
 
-    flops: Mapping[tuple[int, str], float]
+    seconds: Mapping[tuple[int, str], float]
     sent: Mapping[tuple[int, str], int]
     stashed: Mapping[int, int]
+    kept: Mapping[int, int]
     splits: bool
 
     def in_chunks(self, chunks: int, groups: int) -> "Cut":
         """An approximation for `chunks` equal chunks on each of the groups."""
         of = range(groups * chunks)
-        kinds = {kind for _, kind in self.flops}
+        kinds = {kind for _, kind in self.seconds}
         sent = {  # the last chunk of a round sends as much as the first group
             (stage, kind): self.sent.get((0 if edge else stage % groups, kind), 0)
             for stage in of
@@ -70,12 +77,14 @@ class Cut:
         }
         return Cut(
             {
-                (stage, kind): self.flops.get((stage % groups, kind), 0.0) / chunks
+                (stage, kind): self.seconds.get((stage % groups, kind), 0.0) / chunks
                 for stage in of
                 for kind in kinds
+                if stage >= groups or (stage, kind) in self.seconds
             },
             sent,
             {stage: self.stashed.get(stage % groups, 0) // chunks for stage in of},
+            {stage: self.kept.get(stage % groups, 0) // chunks for stage in of},
             self.splits,
         )
 
@@ -89,11 +98,12 @@ def no_slices(split_module: Module, shape: PipelineShape, slices: int) -> str:
         return hindrance(token_slices(module.operation), slices)
 
 
-def cut_of(module: Module, model: CostModel) -> Cut:
+def cut_of(module: Module, model: CostModel, sizes: Sequence[int]) -> Cut:
     """The amounts of stage functions with a whole backward.
 
     Args:
-        model: prices what a split backward computes twice.
+        model: prices ops, and what a split backward computes twice.
+        sizes: devices of each group; stage s is timed on those of group s modulo their number.
     """
     apart = copy_module(module)
     with apart.context:  # only amounts matter, and ops with shardings are never split
@@ -102,27 +112,35 @@ def cut_of(module: Module, model: CostModel) -> Cut:
     text = msgspec.json.encode(model.cluster).decode()
     run_passes(apart, [SplitBackwardLoops(text, tuple(sorted(set(alike))))])
     with module.context:
-        flops: dict[tuple[int, str], float] = {}
+        seconds: dict[tuple[int, str], float] = {}
         every = list(functions(apart.operation))
         first = [f for f in every if (stage := get_int(f, STAGE) or 0) == alike[stage]]
         halves = backward_splits(first, every, model)
         for function in functions(module.operation):
             stage, kind = get_int(function, STAGE) or 0, function_kind(function)
             if kind in _KINDS and stage == alike[stage]:
-                flops[stage, _KINDS[kind]] = _flops(ops(function))
+                times = op_seconds(function, model, sizes[stage % len(sizes)])
+                seconds[stage, _KINDS[kind]] = sum(times.values())
         for function, split in halves.items():
             stage = get_int(function, STAGE) or 0
-            flops[stage, BACKWARD] = _flops(split.urgent)
-            flops[stage, WEIGHT] = _flops(split.rest)
+            urgent_s, rest_s = half_seconds(function, split, model, sizes[stage % len(sizes)])
+            seconds[stage, WEIGHT] = rest_s
+            if split.urgent:
+                seconds[stage, BACKWARD] = urgent_s
+        kept = {
+            get_int(function, STAGE) or 0: sum(num_bytes(value) for value in split.kept)
+            for function, split in halves.items()
+        }
         splits = has_weight_products(halves.values())
         values = [v for v in function_values(module.operation) if v.kind in _KINDS]
     of_all = {
-        (stage, kind): flops[like, kind]
+        (stage, kind): seconds[like, kind]
         for stage, like in enumerate(alike)
         for kind in (FORWARD, BACKWARD, WEIGHT, WHOLE_BACKWARD)
-        if (like, kind) in flops
+        if (like, kind) in seconds
     }
-    return Cut(of_all, _sent(values), _stashed(values), splits)
+    kept = {stage: kept.get(like, 0) for stage, like in enumerate(alike)}
+    return Cut(of_all, _sent(values), _stashed(values), kept, splits)
 
 
 def _drop_shardings(module: Module) -> None:
@@ -138,10 +156,6 @@ def _drop_shardings(module: Module) -> None:
 
 
 _KINDS = {FunctionKind.FORWARD: FORWARD, FunctionKind.BACKWARD: WHOLE_BACKWARD}
-
-
-def _flops(own: Iterable[Any]) -> float:
-    return float(sum(op_cost(op).flops for op in own))
 
 
 def _sent(values: list[ProgramValues]) -> dict[tuple[int, str], int]:

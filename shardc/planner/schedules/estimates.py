@@ -29,6 +29,7 @@ from shardc.schedule.tasks import (
     UPDATE,
     WEIGHT,
     WHOLE_BACKWARD,
+    Buffer,
     Need,
     Task,
     TaskGraph,
@@ -44,9 +45,10 @@ SLOWER = "not faster, so it was not asked whether sequences can be cut"
 class Estimates:
     """Simulates schedules with the data of a planned pipeline.
 
-    The stages of a schedule are cut as they would run, which gives their FLOPs, stashes and
-    transfers. A FLOP takes as long as in the planned programs of the same device group, a stashed
-    byte takes as much memory as there, and the host the same time per program.
+    The stages of a schedule are cut as they would run, which gives their stashes, transfers and
+    the time of their ops if all were split evenly. A program takes the same multiple of that time
+    as the planned one of the same device group, a stashed byte as much memory as there, and the
+    host the same time per program. Updates send each other what they send in the planned pipeline.
 
     Args:
         promising: the search that found the pipeline; None: slices are taken to last together as
@@ -67,13 +69,22 @@ class Estimates:
         self._promising = promising
         self._action_s = cluster.device.software.action_s
         self.work = work_of(base.module, shape)
-        self._cuts: dict[int, Cut | str] = {1: cut_of(base.module, self._model)}
+        self._sizes = [len(mesh.device_ids) for mesh in shape.meshes]
+        self._cuts: dict[int, Cut | str] = {1: cut_of(base.module, self._model, self._sizes)}
         self._times = [
             stage_times(report, mesh, self.work, self._model)
             for report, mesh in zip(base.reports, shape.meshes, strict=True)
         ]
         self._sent: dict[tuple[int, int, int], float] = {}
         self._ports = ports(cluster, dict(enumerate(shape.meshes)))
+        # Round, sending and receiving group -> bytes that updates send in the planned pipeline.
+        self._updates = {
+            (task.microbatch, need.source, need.target): float(need.num_bytes)
+            for task, needs in base.step.graph.needs.items()
+            if task.kind == UPDATE
+            for need in needs
+            if need.task.kind == UPDATE and need.source != need.target
+        }
         self._whole: dict[int, str] = {}  # slices -> why there are none
         self._held = schedule_named(shape.schedule).in_flight(self.work)
 
@@ -166,8 +177,13 @@ class Estimates:
         schedule = family.generate(work)
         graph = family.graph(work, schedule)
         seconds = self._seconds(cut, graph, work)
+        if work.split_backward:
+            graph = _without_empty(graph, cut)
+        graph = self._with_sent_by_updates(graph)
 
         def send_s(need: Need) -> float:
+            if need.task.kind == UPDATE:
+                return self._send_s(int(need.num_bytes), need.source, need.target)
             kind = FORWARD if need.task.kind == FORWARD else WHOLE_BACKWARD
             num_bytes = cut.sent.get((need.task.stage, kind), 0) // work.slices
             return self._send_s(num_bytes, need.source, need.target)
@@ -182,6 +198,21 @@ class Estimates:
             link=self._ports,
         )
         return float(makespan_s), [float(most) for most in peaks(schedule, buffered)], graph
+
+    def _with_sent_by_updates(self, graph: TaskGraph) -> TaskGraph:
+        """`graph`, in which an update waits for those of other groups only where the planned one
+        does, and for as many bytes."""
+        needs = dict(graph.needs)
+        for task, own in graph.needs.items():
+            if task.kind == UPDATE and task.microbatch:
+                here = (need for need in own if need.source == need.target)
+                sent = (
+                    need._replace(num_bytes=self._updates[key])
+                    for need in own
+                    if (key := (task.microbatch, need.source, need.target)) in self._updates
+                )
+                needs[task] = (*here, *sent)
+        return replace(graph, needs=needs)
 
     def _chunked(self, name: str, chunks: int) -> Cut | str:
         shape = self._base.shape
@@ -200,7 +231,7 @@ class Estimates:
             num_replicas=1,
         )
         outlined = outline_shape(self._splits.of(whole), whole, self._model.cluster)
-        return cut_of(outlined, self._model)
+        return cut_of(outlined, self._model, self._sizes)
 
     def _seconds(self, cut: Cut, graph: TaskGraph, work: Work) -> dict[tuple[int, str], float]:
         """Of each stage, or second copy, and kind of task, on its device group."""
@@ -219,10 +250,12 @@ class Estimates:
                 (BACKWARD, BACKWARD if split else WHOLE_BACKWARD, times.backward_s),
                 (WEIGHT, WEIGHT, times.backward_s),
             ):
-                whole = base.flops.get((group, FORWARD if kind == FORWARD else WHOLE_BACKWARD), 0.0)
-                flops = cut.flops.get((stage, of_kind), 0.0)
+                planned = group, FORWARD if kind == FORWARD else WHOLE_BACKWARD
+                whole_s = base.seconds.get(planned, 0.0)
+                own_s = cut.seconds.get((stage, of_kind), 0.0)
                 busy_s = max(float(known_s) - self._action_s, 0.0)
-                takes_s = (busy_s * flops / whole if whole else busy_s / chunks) * share
+                part = own_s / whole_s if whole_s else 1 / chunks
+                takes_s = busy_s * part * share
                 found[place, kind] = takes_s + self._action_s if takes_s else 0.0
             found[place, WHOLE_BACKWARD] = found[place, BACKWARD] + found[place, WEIGHT]
             found[place, PROLOGUE] = 0.0 if replica else float(times.prologue_s) / chunks
@@ -249,19 +282,26 @@ class Estimates:
 
     def _with_bytes(self, cut: Cut, graph: TaskGraph, slices: int) -> TaskGraph:
         """`graph`, with buffers as large as the stash of a stage for one microbatch or slice of it,
-        per device."""
+        per device; and with those that B leaves to W."""
         base = self._cuts[1]
         assert isinstance(base, Cut)
-
-        def num_bytes(maker: Task, group: int) -> float:
-            report, own = self._base.reports[group], cut.stashed.get(maker.stage, 0) / slices
-            known = base.stashed.get(group, 0) * self._held[group]
-            return own * report.memory.stash / known if known else 0.0
-
-        buffers = tuple(
-            each._replace(num_bytes=num_bytes(each.maker, each.group)) for each in graph.buffers
+        shares = []  # bytes on a device of one byte of a value, per group
+        for group, (report, held) in enumerate(zip(self._base.reports, self._held, strict=True)):
+            known = base.stashed.get(group, 0) * held
+            shares.append(report.memory.stash / known if known else 1 / self._sizes[group])
+        stashes = (
+            each._replace(
+                num_bytes=shares[each.group] * cut.stashed.get(each.maker.stage, 0) / slices
+            )
+            for each in graph.buffers
         )
-        return replace(graph, buffers=buffers)
+        between = (
+            Buffer(group, shares[group] * cut.kept.get(task.stage, 0) / slices, made, (task,))
+            for task in graph.tasks
+            if task.kind == WEIGHT and (made := task._replace(kind=BACKWARD)) in graph.needs
+            for group in [graph.group(task)]
+        )
+        return replace(graph, buffers=(*stashes, *between))
 
     def _send_s(self, num_bytes: int, source: int, target: int) -> float:
         """Seconds to send bytes from one device group to another."""
@@ -275,3 +315,20 @@ class Estimates:
         """The pipeline with a schedule, in the compiler's form."""
         options = PlanOptions(chunks=judged.chunks, slices=judged.slices)
         return with_schedule(self._base.proposal, self._splits, judged.name, options)
+
+
+def _without_empty(graph: TaskGraph, cut: Cut) -> TaskGraph:
+    """`graph`, in which the B of a stage that has none waits for nothing, and its W for what would
+    have arrived for B."""
+    empty = {
+        task: needs
+        for task, needs in graph.needs.items()
+        if task.kind == BACKWARD and (task.stage, BACKWARD) not in cut.seconds
+    }
+    if not empty:
+        return graph
+    found: dict[Task, tuple[Need, ...]] = {}
+    for task, needs in graph.needs.items():
+        passed = (each for need in needs for each in empty.get(need.task, (need,)))
+        found[task] = () if task in empty else tuple(dict.fromkeys(passed))
+    return replace(graph, needs=found)

@@ -72,11 +72,19 @@ def test_every_family_that_runs_is_weighed_and_reported() -> None:
     assert all(each.step_time_s > 0 for each in found.schedules if not each.refusal)
 
 
-@pytest.mark.parametrize("name", ["gpipe", "zb-h1", "interleaved-1f1b", "zb-v", "chimera"])
-def test_estimates_are_near_the_plan(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "close"),
+    [
+        *((name, 0.01) for name in ("gpipe", "zb-h1", "zb-h2", "2bp-gpipe", "2bp-eager-1f1b")),
+        *((name, 0.1) for name in ("interleaved-1f1b", "zb-v", "chimera")),
+    ],
+)
+def test_estimates_are_near_the_plan(name: str, close: float) -> None:
+    """Those of schedules with the planned stages above all, whether they split the backward or not:
+    the first stage sends nothing back, so it has no B to wait for."""
     estimate = next(each for each in plan().schedules if each.name == name)
     exact = plan(schedule=name).predicted
-    assert estimate.step_time_s == pytest.approx(exact.step_time_s, rel=0.1)
+    assert estimate.step_time_s == pytest.approx(exact.step_time_s, rel=close)
     assert estimate.peak_bytes == pytest.approx(exact.peak_bytes_per_device, rel=0.5)
 
 
@@ -140,20 +148,20 @@ def test_slices_take_as_long_as_microbatches_of_their_size(size: int, stretch: f
 
 
 @pytest.mark.parametrize(
-    ("won", "chunks", "beaten"),
+    ("estimate_s", "chunks", "beaten"),
     [
-        pytest.param(None, 2, False, id="the first schedule is still the fastest"),
-        pytest.param(1, 1, False, id="the winner has the same stages"),
-        pytest.param(1, 2, True, id="the winner has other stages"),
+        pytest.param(0.9, 2, False, id="clearly faster"),
+        pytest.param(0.99, 1, False, id="the same stages"),
+        pytest.param(0.99, 2, True, id="other stages, hardly faster"),
+        pytest.param(1.0, 1, True, id="no faster"),
     ],
 )
-def test_a_schedule_with_other_stages_is_not_planned_behind_a_winner(
-    won: int | None, chunks: int, beaten: bool
+def test_a_schedule_is_beaten_by_a_plan_that_is_faster_than_its_estimate(
+    estimate_s: float, chunks: int, beaten: bool
 ) -> None:
-    base: Any = SimpleNamespace()
-    winner: Any = SimpleNamespace(shape=SimpleNamespace(num_chunks=won, num_slices=1))
-    judged = JudgedSchedule("zb-v", chunks, 1.0)
-    assert _is_beaten(judged, base if won is None else winner, base) == beaten
+    """Whatever the stages of the best plan: it may have turned out slower than its own estimate."""
+    best: Any = SimpleNamespace(shape=SimpleNamespace(num_chunks=1, num_slices=1), seconds=2.0)
+    assert _is_beaten(JudgedSchedule("zb-v", chunks, estimate_s), 2.0, best) == beaten
 
 
 def shape_of(stages: int, count: int, step_time_s: float) -> Any:
@@ -204,7 +212,9 @@ def test_other_pipelines_are_weighed_too_and_do_not_replace_a_better_one(
     options: dict[str, Any] = {"cluster": cluster, "stages": 4, "mesh": (1,)}
     best = shardc.jit(program.step, **options).lower(*program.args).plan().plan
     assert [each.shape.num_microbatches for each in planned] == [2]
-    assert best.num_microbatches == 1
+    assert best.account is not None
+    exact = [each.exact.step_time_s for each in best.account.judged if each.exact is not None]
+    assert best.predicted.step_time_s == min(exact) and len(exact) > 2
     judged = [each for each in best.schedules if each.is_planned]
     assert min(judged, key=lambda each: each.step_time_s).name == best.schedule
 
