@@ -145,12 +145,32 @@ class Worst(msgspec.Struct, frozen=True):
     place: str
 
 
+class Alive(msgspec.Struct, frozen=True, array_like=True):
+    """Values of one kind on a device of a stage at the peak of a step.
+
+    Attributes:
+        kind: a field of `shardc.plan.predicted.Memory`.
+        name: of arguments, or the path of the part of the model that makes them, its numbers as
+            `0-3`; "" without one.
+        what: op, shape and type of what is no argument.
+        num_bytes: of all of them.
+    """
+
+    stage: int
+    kind: str
+    name: str
+    what: str
+    count: int
+    num_bytes: int
+
+
 class Account(msgspec.Struct, frozen=True):
     """Everything recorded about a plan.
 
     Attributes:
         limit_bytes: memory limit of a device; on islands, of the fullest one.
         parts: in program order.
+        alive: at each stage's peak, largest first.
         judged: the pipelines considered besides this one, fastest first.
     """
 
@@ -163,3 +183,4 @@ class Account(msgspec.Struct, frozen=True):
     timeline: tuple[Timed, ...] = ()
     sent: tuple[Sent, ...] = ()
     judged: tuple[Alternative, ...] = ()
+    alive: tuple[Alive, ...] = ()

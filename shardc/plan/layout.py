@@ -1,5 +1,8 @@
 """The layout of values on the devices of a mesh."""
 
+import re
+from collections.abc import Sequence
+
 import msgspec
 
 from shardc.errors import PlanError
@@ -8,6 +11,8 @@ from shardc.errors import PlanError
 # computing from such arrays, as opposed to arrays placed by the user.
 OWN_AXIS = "shardc"
 STAGE_AXIS = "stage"  # of the mesh of an array whose rows belong to several stages
+MOST_RANGES = 6  # of numbers in a folded name
+_NUMBER = re.compile(r"\d+")
 
 
 class TensorSharding(msgspec.Struct, frozen=True):
@@ -71,3 +76,29 @@ def ranges(numbers: tuple[int, ...]) -> str:
         else:
             runs.append([number, number])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def pattern_of(name: str) -> str:
+    """A name without its numbers: equal for names that differ only in these."""
+    return _NUMBER.sub("*", name)
+
+
+def folded_name(names: Sequence[str]) -> str:
+    """`blocks[0-3].up` for names of one pattern."""
+    numbers = [_NUMBER.findall(name) for name in names]
+    texts = _NUMBER.split(names[0])
+    parts = [texts[0]]
+    for n, text in enumerate(texts[1:]):
+        own = {int(each[n]) for each in numbers}
+        listed = ranges(tuple(own)).split(",")
+        few = listed if len(listed) <= MOST_RANGES else [*listed[: MOST_RANGES - 1], "..."]
+        parts += [",".join(few), text]
+    return "".join(parts)
+
+
+def folded_names(names: Sequence[str]) -> list[str]:
+    """One name for each pattern, in order of their first."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(pattern_of(name), []).append(name)
+    return [folded_name(own) for own in found.values()]

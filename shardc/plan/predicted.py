@@ -83,6 +83,22 @@ class Memory(msgspec.Struct, frozen=True):
         return sum(getattr(self, field) for field in self.__struct_fields__)
 
 
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """A value on a device at the peak of a step.
+
+    Attributes:
+        kind: a field of `Memory`.
+        value: id, of a value that functions share; "" otherwise.
+        function, op: position of the op that makes it; function "" for buffers of reshards.
+    """
+
+    kind: str
+    num_bytes: int
+    value: str = ""
+    function: str = ""
+    op: int = 0
+
+
 class Collective(msgspec.Struct, frozen=True):
     """All collectives of one kind over the same axes in one step of a stage.
 
@@ -129,6 +145,7 @@ class StageReport(msgspec.Struct, frozen=True):
         ideal_s: seconds per step if all ops were split evenly and nothing were sent.
         memory: breakdown of `peak_bytes`.
         peak_at: the function, and the position of an op in it, at which memory peaks.
+        held: all values on a device at that time.
         collectives: all collectives in the stage's programs, from reshards and reductions.
         num_folded: ops and values that shared the sharding of their counterpart in an equal layer
             during the search, or still do.
@@ -150,6 +167,7 @@ class StageReport(msgspec.Struct, frozen=True):
     ideal_s: float = 0.0
     memory: Memory = Memory()
     peak_at: tuple[str, int] = ("", 0)
+    held: tuple[Held, ...] = ()
     collectives: tuple[Collective, ...] = ()
     num_folded: int = 0
     folded_objective: float | None = None

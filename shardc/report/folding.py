@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shardc.cost.reshard import describe
+from shardc.plan import account
 from shardc.plan.account import PlacedArgument, Product
-from shardc.plan.layout import ranges
-from shardc.report.model import Group, Layers
+from shardc.plan.layout import folded_name, pattern_of, ranges
+from shardc.report.model import Alive, Group, Layers
 
 MOST_PERIOD = 48  # products in one layer
-MOST_RANGES = 6  # of numbers in the name of a group; the line has their count
 _ROWS = re.compile(r", rows [\d:]+$")
 _NUMBER = re.compile(r"\d+")
 _PATH = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
@@ -120,12 +120,11 @@ def fold_arguments(arguments: Sequence[PlacedArgument]) -> tuple[Group, ...]:
     """Groups of arguments, largest on a device first."""
     found: dict[tuple[object, ...], list[PlacedArgument]] = {}
     for each in arguments:
-        pattern = _NUMBER.sub("*", each.name)
-        key = each.stage, each.kind, pattern, each.shape, each.dtype, each.lies
+        key = each.stage, each.kind, pattern_of(each.name), each.shape, each.dtype, each.lies
         found.setdefault(key, []).append(each)
     groups = [
         Group(
-            _folded_name([each.name for each in own]),
+            folded_name([each.name for each in own]),
             own[0].kind.value,
             own[0].stage,
             len(own),
@@ -139,22 +138,21 @@ def fold_arguments(arguments: Sequence[PlacedArgument]) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda each: (each.stage, each.kind, -each.num_bytes)))
 
 
-def fold_names(names: Sequence[str]) -> list[str]:
-    """Names, those that differ only in numbers as one; rows of stacked layers are left out."""
-    found: dict[str, list[str]] = {}
-    for name in (_ROWS.sub("", each) for each in names):
-        found.setdefault(_NUMBER.sub("*", name), []).append(name)
-    return [_folded_name(own) for own in found.values()]
-
-
-def _folded_name(names: Sequence[str]) -> str:
-    """`blocks[0-3].up` for names that differ in numbers."""
-    numbers = [_NUMBER.findall(name) for name in names]
-    texts = _NUMBER.split(names[0])
-    parts = [texts[0]]
-    for n, text in enumerate(texts[1:]):
-        own = {int(each[n]) for each in numbers}
-        listed = ranges(tuple(own)).split(",")
-        few = listed if len(listed) <= MOST_RANGES else [*listed[: MOST_RANGES - 1], "..."]
-        parts += [",".join(few), text]
-    return "".join(parts)
+def fold_alive(alive: Sequence[account.Alive]) -> tuple[Alive, ...]:
+    """Values at the peak, largest first; stages that hold as much of them share an entry."""
+    found: dict[tuple[object, ...], list[account.Alive]] = {}
+    for each in alive:
+        key = each.kind, pattern_of(each.name), each.what, each.count, each.num_bytes
+        found.setdefault(key, []).append(each)
+    entries = [
+        Alive(
+            ranges(tuple(each.stage for each in own)),
+            own[0].kind,
+            folded_name([each.name for each in own]),
+            own[0].what,
+            own[0].count,
+            own[0].num_bytes,
+        )
+        for own in found.values()
+    ]
+    return tuple(sorted(entries, key=lambda each: -each.num_bytes))

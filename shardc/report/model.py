@@ -55,6 +55,23 @@ class Group(msgspec.Struct, frozen=True):
     num_bytes: int
 
 
+class Alive(msgspec.Struct, frozen=True):
+    """Values on a device at the peak of a step, on stages that hold as much of them.
+
+    Attributes:
+        stages: such as `0-3`.
+        kind, what, count, num_bytes: as in `shardc.plan.account.Alive`.
+        name: of arguments, or of the part of the model that makes them.
+    """
+
+    stages: str
+    kind: str
+    name: str
+    what: str
+    count: int
+    num_bytes: int
+
+
 class Crossing(msgspec.Struct, frozen=True):
     """A transfer from one device group to another in a step."""
 
@@ -119,6 +136,7 @@ class Reading(msgspec.Struct, frozen=True):
     Attributes:
         headline: the parallelism in one line.
         judged: this plan and the pipelines considered besides it, fastest first.
+        alive: values at the peak of each stage, largest first.
         has_account: whether the plan file has an account; older ones do not.
         sources: the origin of each number.
     """
@@ -140,3 +158,4 @@ class Reading(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     has_account: bool
     sources: dict[str, str]
+    alive: tuple[Alive, ...] = ()

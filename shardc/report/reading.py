@@ -13,7 +13,7 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import ranges
 from shardc.report.axes import axis_words, headline
 from shardc.report.findings import WARN, findings
-from shardc.report.folding import fold_arguments, fold_layers
+from shardc.report.folding import fold_alive, fold_arguments, fold_layers
 from shardc.report.memory import group_of_action, stages_of_groups, worst_microbatch
 from shardc.report.model import (
     AxisWords,
@@ -40,6 +40,7 @@ SOURCES = {
     "groups": "the arguments of the step as the plan shards them; bytes on one device",
     "crossings": "values that programs of one device group make and those of another read",
     "fit": "memory model: live bytes at each op of a step (docs/costs.md), against the limit",
+    "alive": "the memory model's live values at that time, by the op that makes them",
     "communication": "reshards and reductions that the lowering emits; bytes of results on one"
     " device, seconds by the cost model for each collective alone",
     "judged": "pipelines considered by the search, planned exactly or estimated layer by layer",
@@ -90,6 +91,7 @@ def read_plan(plan: Plan) -> Reading:
         notes=tuple(map(str, plan.notes)),
         has_account=account is not None,
         sources=SOURCES,
+        alive=fold_alive(account.alive) if account else (),
     )
 
 

@@ -13,6 +13,7 @@ from shardc.analysis.program.fusion import Traffic, fused_traffic
 from shardc.analysis.program.op_classes import PRODUCTS, WITHOUT_COST
 from shardc.analysis.program.op_work import op_works
 from shardc.analysis.program.stage_table import argument_names, argument_rows
+from shardc.analysis.roles.alive import AliveValues
 from shardc.analysis.roles.arguments import gradients, placed_arguments
 from shardc.analysis.roles.dims import Dims
 from shardc.analysis.roles.parts import Parts, Place
@@ -26,6 +27,7 @@ from shardc.ir.shardings import meshes, operand_shardings, result_shardings
 from shardc.ir.tensor_types import num_bytes, shape_of
 from shardc.ir.walk import CONTROL_FLOW, functions, planned_ops, symbol
 from shardc.plan.account import (
+    Alive,
     ArgumentKind,
     AxisUse,
     Part,
@@ -36,6 +38,7 @@ from shardc.plan.account import (
 )
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.predicted import StageReport
 from shardc.plan.value_id import argument_id, value_id
 from shardc.rules.allowed_factors import indexed_factors
 from shardc.rules.op_rule import OpRule
@@ -69,24 +72,25 @@ class Facts:
     worst: tuple[Worst, ...]
     parts: tuple[Part, ...]
     products: tuple[Product, ...]
+    alive: tuple[Alive, ...]
 
 
 def account_of(
     module: ir.Operation,
     model: CostModel,
     batch: Mapping[int, int],
-    peaks: Sequence[tuple[str, int]],
+    reports: Sequence[StageReport],
 ) -> Facts:
     """Roles of the axes, placement of the arguments, and cost by part of the model.
 
     Args:
         module: stage functions with the shardings of a plan.
         batch: user argument that holds the batch -> its batch dim.
-        peaks: for each stage the function and the position in it of peak memory.
+        reports: of the stages.
     Raises:
         OutOfGraceError: planning was interrupted, and this takes too long.
     """
-    return _Reader(module, model, batch, peaks).read()
+    return _Reader(module, model, batch, reports).read()
 
 
 class _Reader:
@@ -95,15 +99,17 @@ class _Reader:
         module: ir.Operation,
         model: CostModel,
         batch: Mapping[int, int],
-        peaks: Sequence[tuple[str, int]],
+        reports: Sequence[StageReport],
     ) -> None:
-        self.module, self.model, self.peaks = module, model, peaks
+        self.module, self.model = module, model
+        self.peaks = dict(each.peak_at for each in reports)
         self.rules = rules_of(module)
         rows = argument_rows(module)  # of a batch argument, the dim before counts microbatches
         ids = {argument_id(a): d + (rows[a].batch_dim is not None) for a, d in batch.items()}
         self.taint = Taint(module, ids)
         self.dims = Dims(module, self.rules, self.taint, ids)
         self.names = argument_names(module)
+        self.alive = AliveValues(module, [each.held for each in reports], self.names)
         self.weights = Weights(module, self.taint, self._name_of)
         self.meshes = meshes(module)
         self.count = get_int(module, NUM_MICROBATCHES) or 1
@@ -130,7 +136,8 @@ class _Reader:
             for use in [self.uses.get((stage, axis), _Use(Counter(), Counter()))]
         )
         worst, parts = self.parts.worst(), self.parts.named()
-        return Facts(arguments, axes, worst, parts, tuple(self.products))
+        alive = self.alive.groups(self.parts.path_of())
+        return Facts(arguments, axes, worst, parts, tuple(self.products), alive)
 
     def _stages(self) -> Iterator[tuple[int, Mesh]]:
         for stage in range(len(self.meshes)):
@@ -145,10 +152,11 @@ class _Reader:
         own, rules = planned_ops(function), self.rules[symbol(function)]
         trips: dict[ir.Operation, int] = {function: repeats}
         self.parts.enter()
-        peak = dict(self.peaks).get(symbol(function))
+        peak = self.peaks.get(symbol(function))
         for number, (op, traffic) in enumerate(zip(own, fused_traffic(function), strict=True)):
             poll_optional()
             place = self.parts.place(op, stage, kind, self.weights[op], self._read_by(op))
+            self.alive.enter(symbol(function), number, place, op)
             if peak is not None and number == min(peak, len(own) - 1):
                 self.parts.add_worst(place, op)
             assert op.parent is not None, "an op of a function has a parent"

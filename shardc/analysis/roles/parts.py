@@ -1,7 +1,7 @@
 """The cost of each part of the model, in one namespace of paths for the whole program."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -86,10 +86,10 @@ class Parts:
 
     def named(self) -> tuple[Part, ...]:
         """All parts in program order."""
-        scopes = self._are_named_by_scopes()
+        path_of = self.path_of()
         found: dict[tuple[object, ...], tuple[Part, int]] = {}
         for place, own in self._sums.items():
-            path = _path(place, scopes)
+            path = path_of(place)
             key = place.stage, place.kind, path, place.weight
             part, largest = found.get(key, (Part(*key[:3], 0, 0, 0.0, weight=place.weight), -1))
             is_larger = own.largest > largest
@@ -111,12 +111,14 @@ class Parts:
 
     def worst(self) -> tuple[Worst, ...]:
         """The op of each stage at which it holds the most memory."""
-        scopes = self._are_named_by_scopes()
-        found = [Worst(p.stage, p.kind, _path(p, scopes), line) for p, line in self._worst]
+        path_of = self.path_of()
+        found = [Worst(p.stage, p.kind, path_of(p), line) for p, line in self._worst]
         return tuple(sorted(found, key=lambda each: each.stage))
 
-    def _are_named_by_scopes(self) -> bool:
-        return tell_layers_apart((each.scope, path_of_name(each.weight)) for each in self._sums)
+    def path_of(self) -> Callable[[Place], tuple[str, ...]]:
+        """A function that names places, when all are known."""
+        products = ((each.scope, path_of_name(each.weight)) for each in self._sums)
+        return _by_scope if tell_layers_apart(products) else _by_parameter
 
 
 def tell_layers_apart(products: Iterable[tuple[tuple[str, ...], tuple[str, ...]]]) -> bool:
@@ -132,9 +134,11 @@ def tell_layers_apart(products: Iterable[tuple[tuple[str, ...], tuple[str, ...]]
     return all(len(own) == 1 for own in numbers.values())
 
 
-def _path(place: Place, scopes: bool) -> tuple[str, ...]:
+def _by_scope(place: Place) -> tuple[str, ...]:
     if place.kind is FunctionKind.UPDATE:
-        return (scopes and place.scope) or UPDATE
-    if scopes:
-        return place.scope or path_of_name(place.weight)
-    return place.near or place.scope
+        return place.scope or UPDATE
+    return place.scope or path_of_name(place.weight)
+
+
+def _by_parameter(place: Place) -> tuple[str, ...]:
+    return UPDATE if place.kind is FunctionKind.UPDATE else place.near or place.scope

@@ -42,7 +42,7 @@ class Subject:
 
     def __str__(self) -> str:
         if self.argument is not None:
-            return f"argument {self.argument}"
+            return self.argument
         return f"{self.op} at {self.place} in {self.function}"
 
 

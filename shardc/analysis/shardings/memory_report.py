@@ -8,33 +8,40 @@ import numpy as np
 from shardc.analysis.shardings.planned_reshards import Buffer
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.plan.function_kind import FunctionKind as Kind
-from shardc.plan.predicted import Memory
+from shardc.plan.predicted import Held, Memory
 from shardc.plan.value_id import is_accumulator, is_argument
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The time of peak memory of a device.
+
+    Attributes:
+        place: the function that runs, and the position of its op.
+        held: the values that are live then.
+    """
+
+    place: tuple[str, int]
+    held: tuple[Held, ...]
+
+    @property
+    def memory(self) -> Memory:
+        """Bytes of each kind."""
+        found: dict[str, int] = {}
+        for each in self.held:
+            found[each.kind] = found.get(each.kind, 0) + each.num_bytes
+        return Memory(**found)
 
 
 def memory_at_peak(
     built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer] = ()
 ) -> Memory:
     """Bytes of each kind on one device at the time of peak memory."""
-    return _peak(built, choice, buffers)[1]
+    return peak_of(built, choice, buffers).memory
 
 
-def peak_place(
-    built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer] = ()
-) -> tuple[str, int]:
-    """The function that runs at the time of peak memory, and the position of its op."""
-    at = _peak(built, choice, buffers)[0]
-    for name, nodes in built.op_nodes.items():
-        if at < len(nodes) + 2:  # two more, for arguments and results
-            return name, at
-        at -= len(nodes) + 2
-    return "", 0
-
-
-def _peak(
-    built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer]
-) -> tuple[int, Memory]:
-    """The time of peak memory of a device, and its memory by kind at that time.
+def peak_of(built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer] = ()) -> Peak:
+    """The time of peak memory of a device, and what is live at that time.
 
     State arguments are parameters if forward or backward reads them, and optimizer state if only
     the update does; all other arguments are inputs. Gradients are accumulators, or values that the
@@ -51,11 +58,35 @@ def _peak(
     np.add.at(change, starts, usages)
     np.add.at(change, ends, -usages)
     peak = int(np.argmax(np.cumsum(change)))
-    held: dict[str, int] = {}
-    for node in np.flatnonzero((starts <= peak) & (peak < ends)).tolist():
-        kind = kind_of_value(built, values[node]) if node in values else "temporaries"
-        held[kind] = held.get(kind, 0) + int(usages[node])
-    return peak, Memory(**held)
+    live = np.flatnonzero((starts <= peak) & (peak < ends) & (usages > 0)).tolist()
+    makers = _makers(built, {node for node in live if node not in values})
+    held = tuple(
+        Held(kind_of_value(built, values[node]), int(usages[node]), values[node])
+        if node in values
+        else Held("temporaries", int(usages[node]), "", *makers.get(node, ("", 0)))
+        for node in live
+    )
+    return Peak(_place(built, peak), held)
+
+
+def _makers(built: StageProblem, wanted: Collection[int]) -> dict[int, tuple[str, int]]:
+    """The function and the position of the op of each wanted node."""
+    return {
+        node: (name, position)
+        for name, nodes_of_ops in built.op_nodes.items()
+        for position, nodes in enumerate(nodes_of_ops)
+        for node in nodes
+        if node in wanted
+    }
+
+
+def _place(built: StageProblem, at: int) -> tuple[str, int]:
+    """The function that runs at a time, and the position of its op."""
+    for name, nodes in built.op_nodes.items():
+        if at < len(nodes) + 2:  # two more, for arguments and results
+            return name, at
+        at -= len(nodes) + 2
+    return "", 0
 
 
 def kind_of_value(built: StageProblem, value: str) -> str:

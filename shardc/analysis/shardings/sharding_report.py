@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from shardc.analysis.shardings.memory_report import memory_at_peak, peak_place
+from shardc.analysis.shardings.memory_report import peak_of
 from shardc.analysis.shardings.planned_reshards import PlannedReshards
 from shardc.analysis.shardings.stage_problem import StageProblem
 from shardc.cluster import Cluster
@@ -44,8 +44,8 @@ def stage_report(
         first = next(name for name, args in built.function_args.items() if value in args)
         cost = costs[choice[built.value_nodes[value]]]
         seconds[first] = seconds.get(first, 0.0) + cost
-    buffers = found.buffers()
-    memory = memory_at_peak(built, choice, buffers)
+    peak = peak_of(built, choice, found.buffers())
+    memory = peak.memory
     calls: dict[FunctionKind, list[float]] = {}  # in the order of the functions: slice by slice
     for name, kind in built.function_kinds.items():
         if name in seconds:
@@ -73,7 +73,8 @@ def stage_report(
         replicated=_replicated(built, choice) if len(mesh.device_ids) > 1 else (),
         ideal_s=_ideal_s(built) / len(mesh.device_ids),
         memory=memory,
-        peak_at=peak_place(built, choice, buffers),
+        peak_at=peak.place,
+        held=peak.held,
         collectives=found.collectives(),
         num_folded=solution.num_folded,
         folded_objective=solution.folded_objective,

@@ -32,10 +32,9 @@ def recorded(
     module, step = made_of.module, made_of.step
     assert plan.cluster is not None, "a plan that was just made has a cluster"
     with module.context:
-        peaks = [report.peak_at for report in made_of.reports]
         model = CostModel(plan.cluster)
         try:
-            facts = account_of(module.operation, model, splits.examples, peaks)
+            facts = account_of(module.operation, model, splits.examples, made_of.reports)
         except OutOfGraceError:
             return plan
     timeline = tuple(
@@ -53,6 +52,7 @@ def recorded(
         timeline,
         tuple(_sent(made_of)),
         rank(judged),
+        facts.alive,
     )
     return msgspec.structs.replace(plan, account=account)
 

@@ -10,8 +10,8 @@ from shardc.errors import writing
 from shardc.files import write_whole
 from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
+from shardc.plan.layout import folded_names
 from shardc.report.alternatives import comparison
-from shardc.report.folding import fold_names
 from shardc.report.model import Reading
 from shardc.report.page.tree import Node, tree_of
 from shardc.report.reading import SOURCES, read_plan
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shardc.report.page.figures import Chart
 
 TEMPLATE = "page.html.jinja"
+MOST_ALIVE = 40  # rows
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ class Report:
             sources=SOURCES,
             resources=Markup(Resources(mode="inline", components=["bokeh"]).render_js()),
             script=Markup(script),
-            fold_names=fold_names,
+            most_alive=MOST_ALIVE,
+            fold_names=folded_names,
             size=size,
             seconds=seconds,
         )

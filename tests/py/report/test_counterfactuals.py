@@ -40,7 +40,7 @@ def planned(stages: int = 1, devices: int = 4) -> Planned:
 
 def test_an_argument_has_its_sharding_cost_and_alternatives() -> None:
     text = planned().explain("params.a")
-    assert text.startswith("argument params['a'], stage 0: [-, x]\n")
+    assert text.startswith("params['a'], stage 0: [-, x]\n")
     lines = text.splitlines()
     assert "of memory" in lines[1]
     alternatives = [line.split(" or ")[1].split(": ")[0] for line in lines if " or " in line]
@@ -52,7 +52,7 @@ def test_an_argument_has_its_sharding_cost_and_alternatives() -> None:
 def test_one_device_replicates_nothing_and_has_no_other_choice() -> None:
     found = planned(devices=1)
     lines = found.explain("params.*").splitlines()
-    names = [f"argument params['{name}'], stage 0: [-, -]" for name in "ab"]
+    names = [f"params['{name}'], stage 0: [-, -]" for name in "ab"]
     assert lines[:2] == names  # what is said of both stands once
     assert len(lines) == 3
     assert NoteCode.REPLICATED not in {note.code for note in found.plan.notes}

@@ -159,6 +159,27 @@ def test_the_memory_curve_holds_a_stash_for_each_microbatch_in_flight() -> None:
     assert worst_microbatch(account, 0, "B") == 0
 
 
+@pytest.mark.parametrize("wish", [("megatron",), ("", 2, 4)])
+def test_values_at_the_peak_add_up_to_the_memory_of_the_stage(wish: Any) -> None:
+    plan = planned(*wish)
+    assert plan.account is not None
+    for stage, its in enumerate(plan.stages):
+        held = dict.fromkeys(Memory.__struct_fields__, 0)
+        for each in plan.account.alive:
+            held[each.kind] += each.num_bytes if each.stage == stage else 0
+        assert Memory(**held) == its.memory
+
+
+def test_values_at_the_peak_have_the_names_of_the_model() -> None:
+    alive = {(each.kind, each.name): each for each in read_plan(planned("megatron")).alive}
+    ups = alive["parameters", "state['params']['layers'][0-2]['up']"]
+    assert (ups.stages, ups.count, ups.num_bytes) == ("0", LAYERS, LAYERS * 64 * 128)
+    gradients = alive["gradients", "params.layers.0-2.up"]
+    assert (gradients.count, gradients.num_bytes) == (LAYERS, LAYERS * 64 * 128)
+    assert gradients.what.startswith("dot_general ")
+    assert any(kind == "stash" and name == "params.layers.0-2.up" for kind, name in alive)
+
+
 def test_plans_of_older_versions_are_read_without_an_account() -> None:
     plan = msgspec.structs.replace(planned("megatron"), account=None)
     reading = read_plan(plan)
