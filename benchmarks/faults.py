@@ -10,7 +10,7 @@ says it has come to: launch, connected, start, plan, compile, steps, a save. The
 the worker's own. A row says how long the others lived behind the fault, the exit code, whether the
 error output names the process, and by whom. The numbers of every step are checked by the worker.
 Where checkpoints were saved, the job is started again, in one process: it must go on behind the
-last one that was committed. All runs share one cached plan and its compiled programs.
+last one that was committed. All runs share one cached plan and the compiled programs of rank 0.
 """
 
 import argparse
@@ -194,7 +194,7 @@ def resumed(folder: Path, limit_s: float) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """In Markdown, by fault and phase; only rows of today's code, with a fault that took place."""
+    """In Markdown, by fault and phase: rows of marked, earlier code are left out."""
     lines = ["| fault | when | runs | hung | wrong numbers | resumed | named | ended in, s |"]
     lines.append("|---|---|---|---|---|---|---|---|")
     for how, phase in KINDS:

@@ -6,12 +6,16 @@ A small scanned model is planned for 1,024 devices. Then the start of a rank is 
 1,024 virtual devices of one process, each taken for a process: the plan that is broadcast, the tape
 of the whole step, the proof that nobody waits in a circle, and the rank's own part of the tape.
 Lowering the stage programs is the same work on every rank, whatever their number: it stands apart.
-Times are CPU seconds.
+Last, 1,024 threads with a coordination service in memory agree on the plan, meet, and write and
+read heartbeats: it counts their requests and the bytes of the answers. What JAX itself does at the
+start, and the time that a real service takes for a request, are not in it. Times are CPU seconds;
+the peak of memory is of the whole simulation.
 """
 
 import argparse
 import time
 import zlib
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,10 +24,13 @@ import msgspec
 import numpy as np
 
 import shardc
+from shardc.api.processes.agreed import _agree
 from shardc.backend.programs import placed_programs
+from shardc.runtime.processes.watch import Watch
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.places import slot_places
 from shardc.runtime.tape.ranks import check_meetings
+from tests.py.runtime.processes.fake_job import FakeCoordination, FakeJob, FakeService, on_all
 
 WIDTH = 64
 
@@ -94,6 +101,50 @@ def main() -> None:
         slowest_s = max(slowest_s, time.process_time() - start_s)
         assert before and updates
     print(f"own part of one rank: at most {slowest_s:.3f} s of 16 ranks")
+    clock = time.process_time()
+    agree(count, text)
+    took("all ranks agree on a plan and meet")
+    beat(count)
+    peak = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    print(f"peak of memory: {peak['VmHWM'].strip()}")
+
+
+def agree(count: int, plan: bytes) -> None:
+    """Every rank compares its facts with those of rank 0, gets the plan, and meets the others."""
+    facts = {"program": "digest", "devices": str(list(range(count))), "options": "{}"}
+    service = FakeService()
+
+    def work(job: FakeJob) -> int:
+        assert _agree(job, facts, lambda: plan) == plan
+        job.meet("compiled/1")
+        return job.rank
+
+    assert on_all(work, count, service) == list(range(count))
+    print(f"agreement: {service.requests:,} requests, {service.num_bytes:,} bytes of answers")
+
+
+def beat(count: int) -> None:
+    """One round of heartbeats, in which one rank in 16 lags a step behind."""
+    service = FakeService()
+    ranks = [Watch(FakeCoordination(service, rank, count), 60.0) for rank in range(count)]
+    ranks[0]._round()  # otherwise the others wait for it
+    for number in range(3):
+        for rank, each in enumerate(ranks):
+            if number == 0 or rank % 16:
+                each.begin_step()
+        service.requests = service.num_bytes = 0
+        start_s = time.process_time()
+        for each in ranks[1:]:
+            each._round()
+        others_s = (time.process_time() - start_s) / (count - 1)
+        start_s = time.process_time()
+        ranks[0]._round()
+        rank_0_s = time.process_time() - start_s
+    print(
+        f"a round of heartbeats: {service.requests:,} requests, {service.num_bytes:,} bytes of"
+        f" answers; rank 0 {rank_0_s:.4f} s, another rank {others_s:.5f} s; one every"
+        f" {ranks[0]._interval_s:.0f} s"
+    )
 
 
 if __name__ == "__main__":

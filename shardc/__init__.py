@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardc.errors import ShardcError as ShardcError
     from shardc.plan.decisions import Plan as Plan
     from shardc.plan.stages_spec import StagesSpec as StagesSpec
+    from shardc.runtime.processes.joining import initialize as initialize
     from shardc.runtime.processes.orbax_arrays import use_orbax as use_orbax
     from shardc.schedule.registry import register_schedule as register_schedule
 
@@ -28,6 +29,7 @@ _HOMES = {
     "export": "shardc.api.export",
     "jit": "shardc.api.jit",
     "gather": "shardc.api.jit",
+    "initialize": "shardc.runtime.processes.joining",
     "reallocate": "shardc.api.state.reallocate",
     "rank_times": "shardc.api.telling.tracing",
     "trace": "shardc.api.telling.tracing",

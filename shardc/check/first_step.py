@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 import numpy.typing as npt
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardc.backend.single_device import SingleDeviceStep
 from shardc.check.numerics import LeafReport, compare
@@ -17,7 +16,7 @@ from shardc.errors import CheckError, RequestWarning
 from shardc.importer.program import Imported
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges
-from shardc.runtime.processes.moves import Mover
+from shardc.runtime.messages.moves import in_each_process
 
 Array = npt.NDArray[Any]
 
@@ -60,7 +59,7 @@ def check_first_step(
         least = sum(2 * np.size(a) * d.itemsize for a, d in zip(arguments, dtypes, strict=True))
         reason = _too_large(least, memory_bytes)
     if not reason:
-        whole = _in_each_process(arguments)
+        whole = in_each_process(arguments)
         inputs = [np.array(a, d, copy=True) for a, d in zip(whole, dtypes, strict=True)]
     results = step()
     if not reason:
@@ -69,7 +68,7 @@ def check_first_step(
             reason = _too_large(max(each.num_bytes for each in steps), memory_bytes)
             if not reason:
                 names = result_names(imported)
-                whole = _in_each_process(results)
+                whole = in_each_process(results)
                 got = dict(zip(names, map(np.asarray, whole), strict=False))
                 _refuse(_failures(steps, names, inputs, got), plan)
     if reason:
@@ -79,16 +78,6 @@ def check_first_step(
             skip_file_prefixes=(_ROOM,),
         )
     return results
-
-
-def _in_each_process(values: Sequence[Any]) -> list[Any]:
-    """The values; in a job of several processes, each has them whole."""
-    if jax.process_count() == 1:
-        return list(values)
-    first = {device.process_index: device for device in reversed(jax.devices())}
-    everywhere = NamedSharding(Mesh(np.array(list(first.values())), ("process",)), PartitionSpec())
-    mover = Mover()
-    return [mover.bring(value, everywhere).addressable_data(0) for value in values]
 
 
 def _too_large(num_bytes: int, memory_bytes: int) -> str:

@@ -184,7 +184,9 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def local() -> "Cluster":
-        """The JAX devices of this job; CPU devices share the machine's memory evenly.
+        """As many devices as this job has, all like the first one, whatever their hosts.
+
+        CPU devices share the memory of this machine evenly.
 
         A GPU is looked up by name among the built-in clusters; an unknown one is described by
         its own memory and the numbers of an A100.

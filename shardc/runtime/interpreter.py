@@ -7,17 +7,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, Sharding
 
 from shardc.plan.executable import Executable
 from shardc.plan.value_id import is_argument, value_id
 from shardc.runtime.arguments.donated_once import DonatedOnce
 from shardc.runtime.arguments.placement import ArgumentPlacer
 from shardc.runtime.interrupts import deferred_interrupt
+from shardc.runtime.messages.between import Between
+from shardc.runtime.messages.shared import SharedResults
 from shardc.runtime.nan_checks import wanted_checks
 from shardc.runtime.operations import Checks, Environment, Trace, operations
 from shardc.runtime.processes.arrays import is_here, nowhere_here, put
-from shardc.runtime.processes.between import Between
 from shardc.runtime.processes.job import is_several, this_job
 from shardc.runtime.processes.placement import JobPlacer
 from shardc.runtime.programs import Program
@@ -117,9 +118,12 @@ class Interpreter:
             _finisher(executable, i, None if slot is None else self._shardings[slot])
             for i, slot in enumerate(tape.results)
         ]
+        self._shared: SharedResults | None = None
         if job is None or between is None:
             self._placer = ArgumentPlacer(*places)
         else:
+            found = dict.fromkeys(d for place in self._shardings for d in place.mesh.devices.flat)
+            self._shared = SharedResults(executable, self._result_places(), list(found), between)
             self._placer = JobPlacer(*places, between, job.agreement())
         self._donated_once = DonatedOnce(
             [each for each in executable.arguments if each.piece is None]
@@ -129,20 +133,33 @@ class Interpreter:
         self.last_trace = Trace()
         self.unreturned_results: list[jax.Array] | None = None
 
+    def _result_places(self) -> list[Sharding | None]:
+        """The shardings of the user's results; None for an argument that no program reads."""
+        stacks = self._stacks.result_places()
+        found: list[Sharding | None] = []
+        for i, result in enumerate(self._executable.results):
+            slot = self._results[i]
+            place = None if slot is None else self._shardings[slot]
+            if result.piece is None:
+                found.append(stacks.get(i) or without_microbatches(place, result.batch_dim))
+        return found
+
     def user_shardings(self) -> UserShardings:
         """The shardings of the user's own arguments and results, with each stack as one."""
         executable = self._executable
+        results = result_places(
+            executable.results,
+            [None if slot is None else self._shardings[slot] for slot in self._results],
+            self._stacks.result_places(),
+            self._finishers,
+            executable.num_microbatches,
+        )
+        shared = {} if self._shared is None else self._shared.places
         return UserShardings(
             argument_places(
                 executable.arguments, self.argument_shardings, self._stacks.argument_places()
             ),
-            result_places(
-                executable.results,
-                [None if slot is None else self._shardings[slot] for slot in self._results],
-                self._stacks.result_places(),
-                self._finishers,
-                executable.num_microbatches,
-            ),
+            tuple(shared.get(i, place) for i, place in enumerate(results)),
         )
 
     def __call__(self, arguments: Sequence[Any]) -> list[jax.Array]:
@@ -194,6 +211,8 @@ class Interpreter:
                     except FloatingPointError as error:
                         found = found or error
                 results = self._stacks.put_together(self._finish(env, arguments))
+                if self._shared is not None:
+                    self._shared.share(results)
                 self._delete_donated(arguments)
                 self._stacks.delete_donated(given)
                 self._donated_once.returned(results)

@@ -117,11 +117,17 @@ def check_built_for_several(imported: Imported, devices: Sequence[jax.Device]) -
 
 
 def _agree(job: Job, facts: Facts, make: Callable[[], bytes]) -> bytes:
-    """The result of `make` on rank 0, if the facts of all ranks agree."""
+    """The result of `make` on rank 0, if the facts of all ranks agree.
+
+    Rank 0 sends digests of its facts. The others answer with the facts that differ, so rank 0 reads
+    next to nothing from a rank that agrees.
+    """
     name = job.new_plan()
+    digests = {what: _digest(fact.encode()) for what, fact in facts.items()}
     if job.rank == 0:
+        _send(job, f"facts/{name}", json.dumps(digests).encode())
         try:
-            _compare(job, name, facts)
+            _compare(job.collect(f"differ/{name}"), facts)
             answer = b"+" + make()
         except ShardcError as error:
             refusal = {"message": error.message, "help": error.help, "code": error.code}
@@ -129,27 +135,35 @@ def _agree(job: Job, facts: Facts, make: Callable[[], bytes]) -> bytes:
             raise
         _send(job, f"answer/{name}", answer)
         return answer[1:]
-    _send(job, f"facts/{name}/{job.rank}", json.dumps(facts).encode())
-    answer = _receive(job, f"answer/{name}", 0)
+    first = json.loads(_receive(job, f"facts/{name}"))
+    differ = {
+        what: facts.get(what, "none")
+        for what in dict.fromkeys((*first, *digests))
+        if first.get(what) != digests.get(what)
+    }
+    said = zlib.compress(json.dumps(differ).encode()) if differ else b"same"
+    job.coordination.set(f"differ/{name}/{job.rank}", said)
+    answer = _receive(job, f"answer/{name}")
     if answer[:1] == b"-":
         refusal = json.loads(answer[1:])
         raise PlanError(refusal["message"], help=refusal["help"], code=refusal["code"])
     return answer[1:]
 
 
-def _compare(job: Job, name: str, facts: Facts) -> None:
-    for rank in range(1, job.size):
-        theirs = json.loads(_receive(job, f"facts/{name}/{rank}", rank))
-        for what in dict.fromkeys((*facts, *theirs)):
-            own, other = facts.get(what, "none"), theirs.get(what, "none")
-            if own != other:
-                raise PlanError(
-                    f"rank {rank} differs from rank 0 in its {what}: {_different(other, own)}"
-                    f" there, {_different(own, other)} on rank 0",
-                    help="run the same script, with the same arguments and the same versions of all"
-                    " packages, on all processes",
-                    code="SHARDC-280",
-                )
+def _compare(differ: Mapping[int, bytes], facts: Facts) -> None:
+    for rank, said in sorted(differ.items()):
+        if said == b"same":
+            continue
+        theirs = json.loads(_unpacked(said, rank))
+        what, other = next(iter(theirs.items()))
+        own = facts.get(what, "none")
+        raise PlanError(
+            f"rank {rank} differs from rank 0 in its {what}: {_different(other, own)}"
+            f" there, {_different(own, other)} on rank 0",
+            help="run the same script, with the same arguments and the same versions of all"
+            " packages, on all processes",
+            code="SHARDC-280",
+        )
 
 
 def _different(text: str, other: str) -> str:
@@ -161,6 +175,7 @@ def _different(text: str, other: str) -> str:
 
 
 def _send(job: Job, key: str, value: bytes) -> None:
+    """From rank 0 to all others."""
     packed = zlib.compress(value)
     parts = [packed[i : i + PART_BYTES] for i in range(0, len(packed), PART_BYTES)]
     for number, part in enumerate(parts):
@@ -168,15 +183,17 @@ def _send(job: Job, key: str, value: bytes) -> None:
     job.coordination.set(f"{key}/parts", str(len(parts)).encode())
 
 
-def _receive(job: Job, key: str, rank: int) -> bytes:
-    count = int(job.wait(f"{key}/parts", rank))
-    packed = b"".join(job.wait(f"{key}/part/{number}", rank) for number in range(count))
+def _receive(job: Job, key: str) -> bytes:
+    """What rank 0 has sent."""
+    count = int(job.wait(f"{key}/parts"))
+    return _unpacked(b"".join(job.wait(f"{key}/part/{number}") for number in range(count)), 0)
+
+
+def _unpacked(packed: bytes, rank: int) -> bytes:
     unpack = zlib.decompressobj()
     value = unpack.decompress(packed, MOST_BYTES)
     if unpack.unconsumed_tail:
-        raise ClusterError(
-            f"rank {rank} sends more than {MOST_BYTES:,} bytes under {key}", code="SHARDC-281"
-        )
+        raise ClusterError(f"rank {rank} sends more than {MOST_BYTES:,} bytes", code="SHARDC-281")
     return value
 
 

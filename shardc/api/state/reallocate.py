@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding
 
 from shardc.errors import InputError
 from shardc.runtime.context_mesh import no_context_mesh
-from shardc.runtime.processes.moves import Mover
+from shardc.runtime.messages.moves import Mover
 
 
 class HasState(Protocol):
@@ -47,9 +47,9 @@ def reallocate(state: Any, plan_a: Any, plan_b: Any, *, donate: bool = False) ->
     with no_context_mesh():
         for leaf, target in zip(leaves, jax.tree.leaves(wanted), strict=True):
             if donate and id(leaf) in first:
-                moved.append(bring(mover, first[id(leaf)], _place(target)))
+                moved.append(mover.bring(first[id(leaf)], _place(target)))
             else:
-                moved.append(bring(mover, leaf, _place(target), donate=donate))
+                moved.append(mover.bring(leaf, _place(target), donate=donate))
                 first[id(leaf)] = moved[-1]
     return jax.tree.unflatten(tree, moved)
 
@@ -58,16 +58,6 @@ def _place(target: jax.ShapeDtypeStruct) -> NamedSharding:
     place = target.sharding
     assert isinstance(place, NamedSharding), "a plan places arrays on meshes"
     return place
-
-
-def bring(mover: Mover, leaf: Any, place: NamedSharding, *, donate: bool = False) -> jax.Array:
-    """`leaf` at `place`; also handles random keys; see `Mover.bring`."""
-    if not jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.dtypes.prng_key):
-        return mover.bring(leaf, place, donate=donate)
-    # JAX has no program that moves keys: move their numbers, with the last dim unsplit.
-    numbers = mover.bring(jax.random.key_data(leaf), place)
-    keys: jax.Array = jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
-    return keys
 
 
 def _layout_of(plan: HasState | Any) -> Any:

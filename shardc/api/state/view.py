@@ -8,10 +8,9 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
-from shardc.api.state.reallocate import bring
 from shardc.plan.layout import STAGE_AXIS
 from shardc.runtime.context_mesh import no_context_mesh
-from shardc.runtime.processes.moves import Mover
+from shardc.runtime.messages.moves import Mover
 
 SMALL_BYTES = 1024  # arrays up to this size are not worth splitting
 Devices = tuple[jax.Device, ...]
@@ -44,7 +43,7 @@ def view(tree: Any) -> Any:
     mover = Mover()
     with no_context_mesh():
         viewed = [
-            bring(mover, leaf, _spread(leaf, mesh))
+            mover.bring(leaf, _spread(leaf, mesh))
             if _is_placed(leaf) and _devices(leaf.sharding) != everywhere
             else leaf
             for leaf in leaves

@@ -5,6 +5,7 @@ of our own would need a second port, address and startup rule. There is also no 
 what a thread waits for before devices exist; `jax.process_index()` would itself wait for them.
 """
 
+import os
 import sys
 from types import FrameType
 from typing import Any
@@ -24,6 +25,18 @@ def place_in_job() -> tuple[int, int, str]:
     from jax._src.distributed import global_state as job
 
     return job.process_id, job.num_processes, job.coordinator_address or ""
+
+
+def is_announced() -> bool:
+    """Whether the environment names a job, as SLURM, MPI, Kubernetes and `shardc launch` do.
+
+    Then `jax.distributed.initialize()` needs no arguments.
+    """
+    from jax._src.clusters import ClusterEnv
+
+    return "JAX_COORDINATOR_ADDRESS" in os.environ or any(
+        kind.is_env_present() for kind in ClusterEnv._cluster_types if not kind.opt_in_only_method
+    )
 
 
 def is_in_initialize() -> bool:

@@ -21,6 +21,7 @@ class Job:
         self.coordination = Coordination()
         self.rank, self.size = self.coordination.rank, self.coordination.size
         self.watch = Watch(self.coordination, roll_call.limit_s())
+        self.watch.start()
         self._names = 0
 
     def new_plan(self) -> str:
@@ -52,9 +53,26 @@ class Job:
 
     def meet(self, name: str) -> None:
         """Waits until all processes have called this."""
-        self.coordination.set(f"{name}/{self.rank}", b"here")
-        for rank in range(self.size):
-            self.wait(f"{name}/{rank}", rank)
+        if self.rank == 0:
+            self.collect(name)
+            self.coordination.set(f"{name}/all", b"here")
+        else:
+            self.coordination.set(f"{name}/{self.rank}", b"here")
+            self.wait(f"{name}/all")
+
+    def collect(self, folder: str) -> dict[int, bytes]:
+        """On rank 0: the values that the other ranks write under `folder`/rank, while they live.
+
+        One request has all that are there; only those that are late are waited for one by one.
+
+        Raises:
+            ClusterError: SHARDC-281, a process has ended without writing it.
+        """
+        found = {int(rank): value for rank, value in self.coordination.all_under(folder).items()}
+        for rank in range(1, self.size):
+            if rank not in found:
+                found[rank] = self.wait(f"{folder}/{rank}", rank)
+        return found
 
     def agreement(self) -> Agreement:
         """For the steps of one program; returns when all processes have compiled it."""

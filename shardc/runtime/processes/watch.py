@@ -9,11 +9,21 @@ import os
 import sys
 import threading
 import time
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import replace
 
 import jax
 
+from shardc.runtime.processes.beats import (
+    ABSENT,
+    ENDED,
+    RUNS,
+    Beats,
+    Reached,
+    Seen,
+    beat,
+    read_summary,
+    summary,
+)
 from shardc.runtime.processes.coordination import (
     Coordination,
     has_asked_for_devices,
@@ -23,54 +33,15 @@ from shardc.runtime.processes.coordination import (
 from shardc.runtime.processes.roll_call import POLL_S, end_process
 
 MOST_SAID = 500  # characters of a failure
+RANKS_PER_S = 256  # that send a heartbeat: larger jobs send them less often
 REQUEST_S = 3600.0  # of the open request that fails when the service is gone
 
 
-class Reached(NamedTuple):
-    """Progress of a process; all processes reach the same points, in the same order.
-
-    Attributes:
-        devices: 1 once it has asked JAX for its devices; JAX returns them when all have asked.
-        plans: how many plans it has begun to agree on.
-        steps: how many steps it has begun.
-    """
-
-    devices: int = 0
-    plans: int = 0
-    steps: int = 0
-
-    @property
-    def points(self) -> int:
-        return sum(self)
-
-
-@dataclass
-class Seen:
-    """The last heartbeat of another process.
-
-    Attributes:
-        text: as written: number of the beat, progress as "devices,plans,steps", state.
-        since_s: when it was read.
-        behind_s: since when the process has lagged without progress; None if it does not lag.
-    """
-
-    text: str
-    since_s: float
-    behind_s: float | None = None
-
-    @property
-    def reached(self) -> Reached:
-        return Reached(*map(int, self.text.split(" ", 2)[1].split(","))) if self.text else Reached()
-
-    @property
-    def state(self) -> str:
-        return self.text.split(" ", 2)[2] if self.text else "absent"
-
-
 class Watch:
-    """Writes this process's heartbeat and reads those of the others.
+    """Writes this process's heartbeat and judges the others by theirs.
 
-    To be created after `jax.distributed.initialize()`.
+    Rank 0 reads the heartbeats of all and writes a summary, which the others read: two requests per
+    process and round. To be created after `jax.distributed.initialize()`.
 
     Args:
         limit_s: how long another process may be silent, or lag behind.
@@ -79,30 +50,31 @@ class Watch:
     def __init__(self, coordination: Coordination, limit_s: float) -> None:
         self._coordination = coordination
         self._limit_s = limit_s
-        self._interval_s = min(1.0, limit_s / 10)
+        self._interval_s = min(max(1.0, coordination.size / RANKS_PER_S), limit_s / 10)
         self._farewell = f"farewell/{coordination.rank}"  # written by this process, at its end
-        self._state = "runs"
-        self._beats = 0
+        self._state = RUNS
+        self._rounds = 0
         self._reached = Reached()
         # Since when this process needs all others: for a plan, or for JAX's devices.
         self._needs_s: float | None = None
         self._waits_s: float | None = None
-        self._round_s = time.monotonic()
+        self._begin_s = self._round_s = time.monotonic()
         self._leaves, self._others_left = threading.Event(), threading.Event()
         self._ended = threading.Event()
         self._dying = threading.Lock()
-        self._seen = {
-            rank: Seen("", self._round_s)
-            for rank in range(coordination.size)
-            if rank != coordination.rank
-        }
+        self._beats = None if coordination.rank else Beats(coordination.size, self._begin_s)
+        self._news: tuple[int, float] | None = None  # number of the last summary; when it came
+        self._summary: dict[int, Seen] = {}
         self._threads = [
             threading.Thread(target=work, name="shardc-watch", daemon=True)
             for work in (self._listen, self._guard, self._await_service)
         ]
+        self._process = os.getpid()
+
+    def start(self) -> None:
+        """Begins to watch, until the program ends."""
         for thread in self._threads:
             thread.start()
-        self._process = os.getpid()
         atexit.register(self._end)
 
     def begin_plan(self) -> None:
@@ -121,47 +93,67 @@ class Watch:
 
     def has_left(self, rank: int) -> bool:
         """Whether another process has ended or failed."""
-        return rank in self._seen and self._seen[rank].state not in ("absent", "runs")
+        is_other = rank != self._coordination.rank
+        return is_other and self._seen()[rank].state not in (ABSENT, RUNS)
 
     def fail(self, fault: str) -> None:
         """Ends the process, and with it the job; all processes print `fault`."""
         self._say_failed(fault)
         self._die(fault)
 
+    def _round(self) -> None:
+        """Rank 0 hears before it says: what it says is a summary of all."""
+        if self._beats is None:
+            self._say()
+            self._hear()
+        else:
+            self._hear()
+            self._say()
+        others = (seen for rank, seen in self._seen().items() if rank != self._coordination.rank)
+        if all(seen.state != RUNS for seen in others):
+            self._others_left.set()
+        else:
+            self._others_left.clear()
+        now = time.monotonic()
+        self._waits_s = (self._waits_s or now) if waits_for_devices() else None
+        self._round_s = now
+
     def _say(self) -> None:
-        self._beats += 1
+        self._rounds += 1
         if not self._reached.devices and has_asked_for_devices():
             self._reached = self._reached._replace(devices=1)
-        text = f"{self._beats} {','.join(map(str, self._reached))} {self._state}"
-        self._coordination.set(f"beat/{self._coordination.rank}", text.encode())
+        own = beat(self._rounds, self._reached, self._state)
+        if self._beats is None:
+            self._coordination.set(f"beat/{self._coordination.rank}", own)
+        else:
+            self._beats.hear({0: own}, time.monotonic())
+            said = summary(self._beats.seen(), self._rounds, 2 * self._interval_s)
+            self._coordination.set("beats", said)
+
+    def _hear(self) -> None:
+        now = time.monotonic()
+        if self._beats is not None:
+            found = self._coordination.all_under("beat")
+            self._beats.hear({int(rank): text for rank, text in found.items()}, now)
+        elif (text := self._coordination.get("beats", self._interval_s)) is not None:
+            number, self._summary = read_summary(text)
+            if self._news is None or number != self._news[0]:
+                self._news = number, now
+
+    def _seen(self) -> dict[int, Seen]:
+        """What is known of each process; of this process, as the others know it."""
+        now = time.monotonic()
+        if self._beats is not None:
+            return self._beats.seen()
+        if self._news is None:
+            return dict.fromkeys(range(self._coordination.size), Seen(quiet_s=now - self._begin_s))
+        # Without news from rank 0, nothing is known of the others: only rank 0 grows quiet.
+        return self._summary | {0: replace(self._summary[0], quiet_s=now - self._news[1])}
 
     def _say_failed(self, fault: str) -> None:
         self._ended.set()
         self._state = f"failed: {fault}".splitlines()[0][:MOST_SAID]
         self._say()
-
-    def _hear(self) -> None:
-        now = time.monotonic()
-        for key, value in self._coordination.all_under("beat").items():
-            rank, text = int(key), value.decode()
-            if rank in self._seen and text != self._seen[rank].text:
-                seen, reached = self._seen[rank], self._seen[rank].reached
-                seen.text, seen.since_s = text, now
-                if seen.reached != reached:
-                    seen.behind_s = None  # it makes progress; its heartbeat is just older
-        every = self._reached, *(seen.reached for seen in self._seen.values())
-        most = max(reached.points for reached in every)
-        for seen in self._seen.values():
-            if seen.reached.points == most:
-                seen.behind_s = None
-            elif seen.behind_s is None:
-                seen.behind_s = now
-        if all(seen.state != "runs" for seen in self._seen.values()):
-            self._others_left.set()
-        else:
-            self._others_left.clear()
-        self._waits_s = (self._waits_s or now) if waits_for_devices() else None
-        self._round_s = now
 
     def _listen(self) -> None:
         while not self._ended.is_set():
@@ -169,8 +161,7 @@ class Watch:
                 if is_in_shutdown():  # the program ended before `_end` was registered
                     self._leave()
                     return
-                self._say()
-                self._hear()
+                self._round()
             except jax.errors.JaxRuntimeError:  # `_guard` ends the process if this lasts
                 if self._is_over():
                     return
@@ -191,10 +182,11 @@ class Watch:
         now = time.monotonic()
         waited_s = 0.0 if self._waits_s is None else now - self._waits_s
         needed_s = 0.0 if self._needs_s is None else now - self._needs_s
-        for rank, seen in self._seen.items():
-            quiet_s = now - seen.since_s
-            lag_s = 0.0 if seen.behind_s is None else now - seen.behind_s
-            if seen.state == "absent":
+        for rank, seen in self._seen().items():
+            if rank == self._coordination.rank:
+                continue
+            quiet_s, lag_s = seen.quiet_s, seen.lag_s
+            if seen.state == ABSENT:
                 missed_s = min(quiet_s, max(waited_s, needed_s))
                 if missed_s > silence_s:
                     return f"rank {rank} is missing: no sign of it for {missed_s:.0f} s"
@@ -202,7 +194,7 @@ class Watch:
                 return f"rank {rank} {seen.state}"
             elif not seen.reached.devices and waited_s == 0:
                 continue
-            elif seen.state == "ended":
+            elif seen.state == ENDED:
                 is_missed = seen.reached.devices and seen.reached.points < self._reached.points
                 if is_missed or (not seen.reached.devices and waited_s > 2 * self._interval_s):
                     return f"rank {rank} ended before it had {_next(seen.reached, self._reached)}"
@@ -255,7 +247,7 @@ class Watch:
             return
         if error is None:
             # JAX waits for the others, too, but does not name one that dies meanwhile.
-            self._state = "ended"
+            self._state = ENDED
             self._leaves.set()
             self._others_left.clear()
             self._others_left.wait(self._limit_s + 2 * self._interval_s)
@@ -272,7 +264,7 @@ class Watch:
     def _leave(self) -> None:
         """Ends the threads: one still inside jaxlib when Python ends would abort the process."""
         self._ended.set()
-        self._state = "ended"
+        self._state = ENDED
         self._say()
         self._coordination.set(self._farewell, b"")
 

@@ -9,7 +9,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 import shardc
-from shardc.runtime.processes.between import CellProgram
+from shardc.runtime.messages.between import CellProgram
 from shardc.runtime.transport import Move
 from tests.py.api.state.scanned_step import batch, initial, laid_out, planned
 

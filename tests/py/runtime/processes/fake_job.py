@@ -1,17 +1,26 @@
 """The coordination service in memory, for processes that are threads of a test."""
 
+import collections
 import threading
 import time
 
 from shardc.runtime.processes.agreement import Agreement
+from shardc.runtime.processes.job import Job
 
 
 class FakeService:
-    """What all processes see."""
+    """What all processes see; counts their requests and the bytes of the answers."""
 
     def __init__(self):
         self.values = {}
-        self.changed = threading.Condition()
+        self.written = collections.defaultdict(threading.Event)  # by key
+        self.lock = threading.Lock()
+        self.requests = self.num_bytes = 0
+
+    def answered(self, *values):
+        with self.lock:
+            self.requests += 1
+            self.num_bytes += sum(map(len, values))
 
 
 class FakeCoordination:
@@ -21,37 +30,40 @@ class FakeCoordination:
         self.service, self.rank, self.size = service, rank, size
 
     def set(self, key, value):
-        with self.service.changed:
+        self.service.answered()
+        with self.service.lock:
             self.service.values[key] = value
-            self.service.changed.notify_all()
+        self.service.written[key].set()
 
     def get(self, key, timeout_s):
-        with self.service.changed:
-            self.service.changed.wait_for(lambda: key in self.service.values, timeout_s)
-            return self.service.values.get(key)
+        self.service.written[key].wait(timeout_s)
+        found = self.service.values.get(key)
+        self.service.answered(found or b"")
+        return found
 
     def all_under(self, folder):
         start = folder + "/"
-        with self.service.changed:
-            found = self.service.values.items()
-            return {k.removeprefix(start): v for k, v in found if k.startswith(start)}
+        with self.service.lock:
+            every = self.service.values.items()
+            found = {k.removeprefix(start): v for k, v in every if k.startswith(start)}
+        self.service.answered(*found.values())
+        return found
 
     def delete(self, key):
-        with self.service.changed:
-            self.service.values.pop(key, None)
+        self.service.written[key].clear()
+        self.service.values.pop(key, None)
 
 
-class FakeJob:
-    """What `Job` is to its users, without the watch."""
+class FakeJob(Job):
+    """A job without the watch."""
 
     def __init__(self, service, rank, size):
         self.coordination = FakeCoordination(service, rank, size)
         self.rank, self.size = rank, size
-        self.names = self.steps = 0
+        self.steps = self._names = 0
 
     def new_plan(self):
-        self.names += 1
-        return str(self.names)
+        return self._new_name()
 
     def wait(self, key, rank=0):
         found = self.coordination.get(key, 10)
@@ -66,9 +78,9 @@ class FakeJob:
         return Agreement(self.coordination, self.wait, self.new_plan(), self.begin)
 
 
-def on_all(work, size=3):
+def on_all(work, size=3, service=None):
     """What work(job) gives, or the error that it raises, on each rank."""
-    service = FakeService()
+    service = service or FakeService()
     found = [None] * size
 
     def run(rank):

@@ -12,21 +12,24 @@ from tests.py.runtime.processes.fake_job import FakeCoordination, FakeService
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that the test moves, and a watch without threads."""
+    """A clock that the test moves."""
     now = [100.0]
     monkeypatch.setattr(watch_module.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(watch_module.threading.Thread, "start", lambda self: None)
     monkeypatch.setattr(watch_module, "has_asked_for_devices", lambda: True)
-    monkeypatch.setattr(watch_module.atexit, "register", lambda work: None)
     return now
 
 
-def pair(clock):
-    service = FakeService()
-    found = [Watch(FakeCoordination(service, rank, 2), 10.0) for rank in (0, 1)]
+def watches(size, service=None):
+    """One per rank, all of which have begun to agree on a plan."""
+    service = service or FakeService()
+    found = [Watch(FakeCoordination(service, rank, size), 10.0) for rank in range(size)]
     for each in found:
         each.begin_plan()
     return found
+
+
+def pair(clock):
+    return watches(2)
 
 
 def heard(clock, one, other=None, seconds=1.0, times=1):
@@ -34,8 +37,7 @@ def heard(clock, one, other=None, seconds=1.0, times=1):
         clock[0] += seconds
         if other is not None:
             other._say()
-        one._say()
-        one._hear()
+        one._round()
     return one._fault(10.0)
 
 
@@ -108,6 +110,62 @@ def test_a_process_that_failed_is_named_with_its_error(clock):
     one, other = pair(clock)
     other._say_failed("ValueError: no")
     assert heard(clock, one) == "rank 1 failed: ValueError: no"
+
+
+FAULTS = {
+    "silence": "rank 1 is dead or stopped: no sign of it for 12 s",
+    "lag": "rank 1 has not begun step 1 for 12 s; others have",
+    "end": "rank 1 ended before it had begun step 1",
+    "failure": "rank 1 failed: ValueError: no",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_ranks_that_read_a_summary_judge_as_rank_0_does(clock, fault):
+    ranks = watches(4)
+    for each in ranks:
+        each._round()
+    if fault == "failure":
+        ranks[1]._say_failed("ValueError: no")
+    if fault == "end":
+        ranks[1]._state = "ended"
+    if fault in ("lag", "end"):
+        for rank in (0, 2, 3):
+            ranks[rank].begin_step()
+    for _ in range(13 if fault in ("silence", "lag") else 1):
+        clock[0] += 1.0
+        for rank in (1, 3, 2, 0):
+            if rank != 1 or fault in ("lag", "end"):
+                ranks[rank]._round()
+    for rank in (2, 3):
+        ranks[rank]._hear()
+    assert {ranks[rank]._fault(10.0) for rank in (0, 2, 3)} == {FAULTS[fault]}
+
+
+def test_without_news_from_rank_0_nobody_else_is_blamed(clock):
+    ranks = watches(4)
+    for each in ranks:
+        each._round()
+    for _ in range(12):
+        clock[0] += 1.0
+        for rank in (1, 2, 3):
+            ranks[rank].begin_step()
+            ranks[rank]._round()
+    said = "rank 0 is dead or stopped: no sign of it for 12 s"
+    assert {ranks[rank]._fault(10.0) for rank in (1, 2, 3)} == {said}
+
+
+def test_a_round_takes_two_requests_per_process_and_a_short_answer(clock):
+    service = FakeService()
+    ranks = watches(200, service)
+    for each in ranks:
+        each._round()
+    service.requests = service.num_bytes = 0
+    clock[0] += 1.0
+    for each in ranks[1:]:
+        each._round()
+    assert service.requests == 2 * 199
+    assert service.num_bytes < 100 * 199  # all are alike
 
 
 def test_waiting_for_a_process_that_ended_is_an_error(clock):

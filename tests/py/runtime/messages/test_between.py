@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardc.errors import ShardcError
-from shardc.runtime.processes.between import Between, CellProgram, Move, _JointRoute
+from shardc.runtime.messages.between import Between, CellProgram, Move, _JointRoute
 from shardc.runtime.transfers import Transfers
 from shardc.runtime.transport import InProcess
 

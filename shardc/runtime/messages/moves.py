@@ -1,13 +1,14 @@
 """Moves arrays from one layout to another, sending each byte that a device lacks once."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from shardc.runtime.messages.between import CellProgram
 from shardc.runtime.processes.arrays import is_here, nowhere_here, pieces_of, put
-from shardc.runtime.processes.between import CellProgram
 from shardc.runtime.transport import Move
 
 
@@ -27,8 +28,13 @@ class Mover:
         """`value` in `target`; itself if it already has that sharding.
 
         Args:
-            donate: free the buffers of an array that moved.
+            donate: free the buffers of an array that moved, unless it holds random keys.
         """
+        if jax.numpy.issubdtype(jax.numpy.result_type(value), jax.dtypes.prng_key):
+            # JAX has no program that moves keys: move their numbers, with the last dim unsplit.
+            numbers = self.bring(jax.random.key_data(value), target)
+            keys: jax.Array = jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(value))
+            return keys
         if not isinstance(value, jax.Array):
             return put(np.array(value), target)
         source: Any = value.sharding
@@ -47,3 +53,23 @@ class Mover:
         if donate:
             value.delete()
         return moved
+
+
+def in_each_process(values: Sequence[Any]) -> list[Any]:
+    """The values, whole on a device of each process; every process calls it with the same."""
+    if jax.process_count() == 1:
+        return list(values)
+    everywhere = one_device_each(jax.devices())
+    mover = Mover()
+    return [mover.bring(value, everywhere).addressable_data(0) for value in values]
+
+
+def one_device_each(devices: Sequence[jax.Device]) -> NamedSharding:
+    """Whole arrays on the first of `devices` in each process."""
+    first = {device.process_index: device for device in reversed(devices)}
+    mesh = Mesh(
+        np.array([first[process] for process in sorted(first)]),
+        ("process",),
+        axis_types=(AxisType.Auto,),
+    )
+    return NamedSharding(mesh, PartitionSpec())

@@ -14,8 +14,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from shardc.errors import ShardcError
+from shardc.runtime.messages.cells import Rounds, rounds_of
 from shardc.runtime.processes.arrays import assembled, is_here, nowhere_here, pieces_of
-from shardc.runtime.processes.cells import Rounds, rounds_of
 from shardc.runtime.transport import InProcess, Move, Route
 
 AXIS = "all"
@@ -43,6 +43,8 @@ class Between:
         """`value` in `target`, immediately; every process with a device of either takes part."""
         source = value.sharding
         assert isinstance(source, NamedSharding), "a value of several processes is on a mesh"
+        if _is_local(source, target, value.shape):
+            return assembled(value.shape, target, pieces_of(value), value.dtype)
         if not is_here(source) and not is_here(target):
             return nowhere_here(value.shape, target, value.dtype)
         route = self.route([Move(source, target, value.shape, value.dtype.name)])
@@ -51,6 +53,12 @@ class Between:
         if not is_here(target):
             return nowhere_here(value.shape, target, value.dtype)
         return route.receive()[0]
+
+
+def _is_local(source: NamedSharding, target: NamedSharding, shape: tuple[int, ...]) -> bool:
+    """Whether every device of `target` already has its piece."""
+    has = source.devices_indices_map(shape)
+    return all(has.get(d) == index for d, index in target.devices_indices_map(shape).items())
 
 
 class _JointRoute:
@@ -150,13 +158,22 @@ def _moved(value: jax.Array, shape: tuple[int, ...], rounds: Rounds, count: int)
     for hops in rounds.rounds:
         taken = np.zeros((count, value.ndim), np.int32)
         put = np.zeros((count, value.ndim), np.int32)
-        gets = np.zeros(count, bool)
+        gets, passes_on = np.zeros(count, bool), np.zeros(count, bool)
         for hop in hops:
             taken[hop.source], put[hop.target], gets[hop.target] = hop.taken, hop.put, True
-        cell = jax.lax.dynamic_slice(value, list(jnp.asarray(taken)[me]), rounds.cell)
-        arrived = jax.lax.ppermute(cell, AXIS, [(hop.source, hop.target) for hop in hops])
+            passes_on[hop.source] = hop.passed_on
+        start = list(jnp.asarray(taken)[me])
+        if not passes_on.any():
+            cell = jax.lax.dynamic_slice(value, start, rounds.cell)
+        else:
+            cell = jax.lax.dynamic_slice(result, start, rounds.cell)
+            if not all(hop.passed_on for hop in hops):
+                own = jax.lax.dynamic_slice(value, start, rounds.cell)
+                cell = jnp.where(jnp.asarray(passes_on)[me], cell, own)
+        if any(hop.source != hop.target for hop in hops):
+            cell = jax.lax.ppermute(cell, AXIS, [(hop.source, hop.target) for hop in hops])
         at = list(jnp.asarray(put)[me])
         there = jax.lax.dynamic_slice(result, at, rounds.cell)
-        kept = jnp.where(jnp.asarray(gets)[me], arrived, there)
+        kept = jnp.where(jnp.asarray(gets)[me], cell, there)
         result = jax.lax.dynamic_update_slice(result, kept, at)
     return result

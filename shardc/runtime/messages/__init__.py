@@ -1,0 +1,1 @@
+"""Messages between device groups of different processes."""

@@ -1,0 +1,45 @@
+"""`shardc.initialize`: a process that is alone stays alone; one of a job joins it."""
+
+import jax
+import pytest
+
+import shardc
+
+SLURM = {
+    "SLURM_JOB_ID": "1",
+    "SLURM_STEP_NODELIST": "here",
+    "SLURM_NTASKS": "2",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+}
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """The settings of every call of `jax.distributed.initialize`, which joins nothing here."""
+    calls = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **settings: calls.append(settings))
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: bool(calls))
+    for name in ("JAX_COORDINATOR_ADDRESS", *SLURM):
+        monkeypatch.delenv(name, raising=False)
+    return calls
+
+
+def test_a_process_that_is_alone_stays_alone(joined):
+    shardc.initialize()
+    assert joined == []
+
+
+@pytest.mark.parametrize("variables", [SLURM, {"JAX_COORDINATOR_ADDRESS": "here:1"}])
+def test_a_process_of_a_job_joins_it_once(joined, monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    shardc.initialize()
+    shardc.initialize()
+    assert joined == [{}]
+
+
+def test_settings_are_those_of_jax(joined):
+    settings = {"coordinator_address": "there:1", "num_processes": 4, "process_id": 2}
+    shardc.initialize(**settings)
+    assert joined == [settings]
