@@ -2,10 +2,12 @@
 
 import csv
 import io
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
+import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -23,21 +25,10 @@ from shardc.importer.program import Imported
 from shardc.options import PlanOptions
 from shardc.plan.account import ArgumentKind
 from shardc.plan.decisions import Plan
+from shardc.report.page.cases import Case, cheapest
 from shardc.report.summary import seconds, size
 
-COLUMNS = (
-    "cluster",
-    "devices",
-    "memory_bytes",
-    "batch",
-    "fits",
-    "step_s",
-    "tokens_per_s",
-    "peak_bytes",
-    "device_s",
-    "parallelism",
-)
-Row = dict[str, Any]
+HOUR_S = 3600.0
 
 
 @click.command(name="what-if")
@@ -54,6 +45,10 @@ Row = dict[str, Any]
 @click.option("--memory-limits", help="Per device, such as 40GiB,80GiB; default: the cluster's.")
 @click.option("--batches", help="Sizes, such as 32,64: ARGUMENTS is then a function of the size.")
 @click.option("--donate", default="", help="For a function: donated arguments, such as 0,1.")
+@click.option(
+    "--prices", help="Of a device-hour by cluster, such as a100-8=1.5,h100-8=3, in any currency."
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write an HTML page here.")
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="Write the table here.")
 @plan_options
 @format_option
@@ -65,6 +60,8 @@ def command(
     memory_limits: str | None,
     batches: str | None,
     donate: str,
+    prices: str | None,
+    output: str | None,
     csv_file: str | None,
     output_format: str,
     **flags: Any,
@@ -72,36 +69,45 @@ def command(
     """Plan FILE, or a function called with ARGUMENTS, for machines that you need not have.
 
     One row per cluster, number of devices, memory limit and batch size: step time, tokens per
-    second if the batch holds tokens, whether it fits, and device-seconds per step. The cheapest
-    row is the one that fits with the fewest device-seconds per example.
+    second if the batch holds tokens, whether it fits, and device-seconds per step. With prices the
+    cheapest row is the one that costs least per example; without, there is one for each kind of
+    device: the one with the fewest device-seconds per example.
     """
+    per_hour = _prices(prices, clusters)
     options = from_flags(flags)
     sizes = _numbers("--batches", batches) or [None]
     if sizes != [None] and arguments is None:
         raise InputError("--batches needs a function", help="write train:step train:example")
-    rows: list[Row] = []
+    cases: list[Case] = []
     for size_of_batch in sizes:
         imported = program(file, arguments, donate, size_of_batch)
         ask_as_flagged(imported, options, flags)
         compiler.prepare(imported.module)
-        for machine in _machines(clusters, devices, memory_limits):
-            rows.append(_row(imported, machine, options, size_of_batch))
-    cheapest = _cheapest(rows)
+        for name, machine in _machines(clusters, devices, memory_limits):
+            cases.append(_case(imported, machine, options, size_of_batch, per_hour.get(name)))
     if csv_file is not None:
-        _write_csv(csv_file, rows)
+        _write_csv(csv_file, cases)
+    if output is not None:
+        from shardc.report.page.html import save
+        from shardc.report.page.what_if import WhatIf
+
+        save(output, WhatIf(file, tuple(cases)).html)
     if output_format == "json":
-        print_json({"rows": rows, "cheapest": cheapest})
+        print_json({"rows": msgspec.to_builtins(cases), "cheapest": cheapest(cases)})
         return
-    Console(width=150).print(_table(rows, cheapest))
+    Console(width=150).print(_table(cases))
 
 
-def _machines(clusters: str, devices: str | None, limits: str | None) -> Iterator[Cluster]:
+def _machines(
+    clusters: str, devices: str | None, limits: str | None
+) -> Iterator[tuple[str, Cluster]]:
+    """Each machine, and the name of its cluster on the command line."""
     for name in clusters.split(","):
         whole = Cluster.load(name)
         for count in _numbers("--devices", devices) or [whole.num_devices]:
             machine = whole if count == whole.num_devices else whole.with_devices(count or 1)
             for limit in (limits or "").split(","):
-                yield machine.with_memory(num_bytes(limit)) if limit else machine
+                yield name, machine.with_memory(num_bytes(limit)) if limit else machine
 
 
 def _numbers(option: str, text: str | None) -> list[int | None]:
@@ -114,32 +120,60 @@ def _numbers(option: str, text: str | None) -> list[int | None]:
     return found
 
 
-def _row(imported: Imported, machine: Cluster, options: PlanOptions, batch: int | None) -> Row:
-    row: Row = dict.fromkeys(COLUMNS)
-    row |= {
-        "cluster": machine.name,
-        "devices": machine.num_devices,
-        "memory_bytes": machine.device.memory_bytes,
-        "batch": batch,
-        "fits": False,
-    }
+def _prices(text: str | None, clusters: str) -> dict[str, float]:
+    """`a100-8=1.5,h100-8=3` by cluster; each cluster has one, or none has."""
+    if text is None:
+        return {}
+    names = clusters.split(",")
+    try:
+        found = {name: float(price) for name, price in (p.rsplit("=", 1) for p in text.split(","))}
+    except ValueError as error:
+        raise InputError(
+            f"--prices {text} is not a list of prices", help=f"write {names[0]}=1.5"
+        ) from error
+    if found.keys() != set(names) or not all(0 < price < math.inf for price in found.values()):
+        raise InputError(
+            f"--prices {text} does not give a positive price to each of {clusters}",
+            help="give the price of a device-hour of each cluster, by the names in --clusters",
+        )
+    return found
+
+
+def _case(
+    imported: Imported,
+    machine: Cluster,
+    options: PlanOptions,
+    batch: int | None,
+    per_hour: float | None,
+) -> Case:
+    case = Case(
+        cluster=machine.name,
+        device=machine.device.name,
+        devices=machine.num_devices,
+        memory_bytes=machine.device.memory_bytes,
+        batch=batch,
+        fits=False,
+        parallelism="",
+    )
     try:
         plan = plan_as_given(imported.module, machine, options, None, signals=SIGNALS)
     except InfeasibleError as error:
-        return {**row, "parallelism": error.message}
-    step_s = plan.predicted.step_time_s
-    tokens = _tokens(plan)
+        return msgspec.structs.replace(case, parallelism=error.message)
     from shardc.report.reading import read_plan
 
-    return {
-        **row,
-        "fits": True,
-        "step_s": step_s,
-        "tokens_per_s": tokens / step_s if tokens else None,
-        "peak_bytes": plan.predicted.peak_bytes_per_device,
-        "device_s": step_s * machine.num_devices,
-        "parallelism": read_plan(plan).headline,
-    }
+    step_s = plan.predicted.step_time_s
+    tokens = _tokens(plan)
+    device_s = step_s * machine.num_devices
+    return msgspec.structs.replace(
+        case,
+        fits=True,
+        parallelism=read_plan(plan).headline,
+        step_s=step_s,
+        tokens_per_s=tokens / step_s if tokens else None,
+        peak_bytes=plan.predicted.peak_bytes_per_device,
+        device_s=device_s,
+        price=None if per_hour is None else device_s * per_hour / HOUR_S,
+    )
 
 
 def _tokens(plan: Plan) -> int:
@@ -153,44 +187,35 @@ def _tokens(plan: Plan) -> int:
     return max((each.shape[0] * each.shape[1] for each in inputs), default=0)
 
 
-def _cheapest(rows: list[Row]) -> int | None:
-    """The row with the fewest device-seconds per example; None if none fits."""
-    fitting = [n for n, row in enumerate(rows) if row["fits"]]
-    return min(fitting, key=lambda n: rows[n]["device_s"] / (rows[n]["batch"] or 1), default=None)
-
-
-def _table(rows: list[Row], cheapest: int | None) -> Table:
+def _table(cases: Sequence[Case]) -> Table:
+    best = cheapest(cases)
+    priced = any(case.price is not None for case in cases)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in (
-        "cluster",
-        "devices",
-        "memory",
-        "batch",
-        "step",
-        "tokens/s",
-        "peak",
-        "what it does",
-    ):
+    for name in ("cluster", "devices", "memory", "batch", "step", "tokens/s", "peak"):
         table.add_column(name)
-    for number, row in enumerate(rows):
-        fits = row["fits"]
-        table.add_row(
-            row["cluster"],
-            str(row["devices"]),
-            size(row["memory_bytes"]),
-            str(row["batch"] or ""),
-            seconds(row["step_s"]) if fits else "does not fit",
-            f"{row['tokens_per_s']:.3g}" if row["tokens_per_s"] else "",
-            size(row["peak_bytes"]) if fits else "",
-            f"{'cheapest: ' if number == cheapest else ''}{row['parallelism']}",
-        )
+    if priced:
+        table.add_column("price of a step")
+    table.add_column("what it does")
+    for number, case in enumerate(cases):
+        cells = [
+            case.cluster,
+            str(case.devices),
+            size(case.memory_bytes),
+            str(case.batch or ""),
+            "does not fit" if case.step_s is None else seconds(case.step_s),
+            f"{case.tokens_per_s:.3g}" if case.tokens_per_s else "",
+            "" if case.peak_bytes is None else size(case.peak_bytes),
+        ]
+        if priced:
+            cells.append("" if case.price is None else f"{case.price:.3g}")
+        table.add_row(*cells, f"{'cheapest: ' if number in best else ''}{case.parallelism}")
     return table
 
 
-def _write_csv(path: str, rows: list[Row]) -> None:
+def _write_csv(path: str, cases: Sequence[Case]) -> None:
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, COLUMNS)
+    writer = csv.DictWriter(text, Case.__struct_fields__)
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(msgspec.to_builtins(case) for case in cases)
     with writing("the table", path):
         write_whole(path, text.getvalue().encode())

@@ -6,13 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardc.errors import writing
-from shardc.files import write_whole
 from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import folded_names
 from shardc.report.alternatives import comparison
 from shardc.report.model import Reading
+from shardc.report.page.html import render, save
 from shardc.report.page.tree import Node, tree_of
 from shardc.report.reading import SOURCES, read_plan
 from shardc.report.summary import explain, seconds, size
@@ -47,29 +46,18 @@ class Report:
     @cached_property
     def html(self) -> str:
         """The page, which needs no network and no other files."""
-        from bokeh.embed import components
-        from bokeh.resources import Resources
-        from jinja2 import Environment, PackageLoader, select_autoescape
-        from markupsafe import Markup
-
         parts = self._parts
-        script, divs = components([chart.plot for chart in self.charts])
-        rest = iter(divs)
-        environment = Environment(
-            loader=PackageLoader("shardc.report.page", "."),
-            autoescape=select_autoescape(default=True, default_for_string=True),
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        page: str = environment.get_template(TEMPLATE).render(
+        return render(
+            TEMPLATE,
+            self.charts,
             title=f"shardc: {' and '.join(part.name for part in parts)}",
             plans=[
                 {
-                    "name": part.name,
                     "reading": part.reading,
+                    "name": part.name,
                     "words": in_words(part.reading),
                     "table": explain(part.plan),
-                    "charts": [(chart, Markup(next(rest))) for chart in part.charts],
+                    "charts": part.charts,
                     "tree": part.tree,
                 }
                 for part in parts
@@ -77,19 +65,15 @@ class Report:
             difference=_difference([part.reading for part in parts]),
             comparison=self._comparison(),
             sources=SOURCES,
-            resources=Markup(Resources(mode="inline", components=["bokeh"]).render_js()),
-            script=Markup(script),
             most_alive=MOST_ALIVE,
             fold_names=folded_names,
             size=size,
             seconds=seconds,
         )
-        return page
 
     def save(self, path: str | Path) -> None:
         """Writes the page; InputError (SHARDC-180) if that fails."""
-        with writing("the report", path):
-            write_whole(path, self.html.encode())
+        save(path, self.html)
 
     def _repr_html_(self) -> str:
         """In a notebook: the page in its own frame."""

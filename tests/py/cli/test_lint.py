@@ -115,8 +115,32 @@ def test_what_if_is_a_table_of_machines_and_batches(cluster: Path, tmp_path: Pat
         (4, False),
     ]
     assert rows[0]["tokens_per_s"] == pytest.approx(32 * 8 / rows[0]["step_s"])
-    assert data["cheapest"] == min((0, 2), key=lambda n: rows[n]["device_s"])
+    assert data["cheapest"] == [min((0, 2), key=lambda n: rows[n]["device_s"])]
     assert len(list(csv.DictReader(table.read_text().splitlines()))) == 4
+
+
+@pytest.mark.slow
+def test_what_if_writes_a_page_and_counts_prices(cluster: Path, tmp_path: Path) -> None:
+    page, given = tmp_path / "page.html", ("--clusters", cluster, "--devices", "4")
+    found = shardc(
+        *("what-if", *FUNCTION, *SHAPE, *given, "--prices", f"{cluster}=7.2", "-o", page),
+        *("--memory-limits", "16MiB,1KiB", "--format", "json"),
+    )
+    assert found.exit_code == 0, found.output
+    first, second = json.loads(found.stdout)["rows"]
+    assert first["price"] == pytest.approx(7.2 * 4 * first["step_s"] / 3600)
+    assert second["price"] is None
+    html = page.read_text()
+    assert "Step time" in html and "Price per step" in html
+    assert "does not fit" in html
+
+
+@pytest.mark.parametrize("prices", ["h100", "nothing=1", "CLUSTER=0", "CLUSTER=x"])
+def test_prices_are_of_the_clusters_asked_for(prices: str, cluster: Path) -> None:
+    prices = prices.replace("CLUSTER", str(cluster))
+    found = shardc("what-if", *FUNCTION, "--clusters", cluster, "--prices", prices)
+    assert found.exit_code == 2
+    assert "SHARDC-180" in found.stderr
 
 
 def test_batches_need_a_function(cluster: Path) -> None:
