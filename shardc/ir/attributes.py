@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 from jax.extend.mlir import ir
 
-from shardc.plan.function_kind import FunctionKind
+from shardc.plan.function_kind import FunctionKind, Phase
 
 NUM_MICROBATCHES = "shardc.num_microbatches"  # module: int
 RUNS = "shardc.runs"  # module: why its microbatches need several sweeps
@@ -27,8 +27,8 @@ ARRIVAL = "shardc.arrival"  # argument: data, the Arrival: where it is when the 
 BATCH_AXIS = "shardc.batch_axis"  # argument: [number of its batch, dim, parts it has]
 BATCH_DIM = "shardc.batch_dim"  # argument, accumulate: int
 ORIGIN = "shardc.origin"  # op of main: its position before loops were cut, its first iteration
-PIECE = "shardc.piece"  # argument, result: [number of the one whose rows it goes on with, the dim]
-PHASE = "shardc.phase"  # op: "before" | "body" | "after"
+PIECE = "shardc.piece"  # argument, result: [number of the one whose rows it continues, the dim]
+PHASE = "shardc.phase"  # op: its Phase
 STAGE = "shardc.stage"  # op, function, argument, result: int
 RECOMPUTED = "shardc.recomputed"  # forward op of the body: unit; the backward function runs it, too
 DIRECTION = "shardc.direction"  # op of the body: the FunctionKind that it belongs to
@@ -89,6 +89,12 @@ def function_kind(function: ir.Operation) -> FunctionKind | None:
     """The kind of a stage function; None for a function of a module without stages."""
     text = get_str(function, KIND)
     return None if text is None else FunctionKind(text)
+
+
+def phase_of(op: ir.Operation) -> Phase | None:
+    """The phase of an op of a split @main; None without one."""
+    text = get_str(op, PHASE)
+    return None if text is None else Phase(text)
 
 
 def call_target(op: ir.Operation) -> str | None:

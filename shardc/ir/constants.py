@@ -8,7 +8,7 @@ from jax.extend.mlir.dialects import stablehlo
 # Ops whose result is a splat of the same element if their operand is a splat.
 _KEEP = """stablehlo.broadcast_in_dim stablehlo.convert stablehlo.reshape stablehlo.transpose
     sdy.all_gather sdy.all_slice sdy.all_to_all sdy.reshard""".split()
-_SUM = ("sdy.all_reduce", "sdy.reduce_scatter")  # these only keep splats of zero
+_SUM = ("sdy.all_reduce", "sdy.reduce_scatter")  # these preserve only splats of zero
 
 
 def is_zero(value: ir.Value) -> bool:
@@ -94,7 +94,7 @@ def _number(text: str) -> complex | None:
     word = text.split(":")[0].strip()
     if word in ("true", "false"):
         return float(word == "true")
-    if word.startswith("0x"):  # bits of what is no number, or of zero
+    if word.startswith("0x"):  # the bits of a NaN, or of zero
         return 0.0 if int(word, 16) == 0 else None
     try:
         return float(word) if set(word) & set(".en") else int(word)

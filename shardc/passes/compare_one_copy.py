@@ -1,17 +1,17 @@
-"""Have comparisons see one copy of a value that is there twice."""
+"""Make comparisons use the same copy of a rematerialized value."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.loops.carried_choices import (
+from shardc.analysis.loops.carried_extremes import (
     carried_invariants,
     carried_sources,
     invariant_ops,
     may_round,
 )
-from shardc.analysis.loops.same_values import SameValues, is_identity
+from shardc.analysis.loops.value_numbering import ValueNumbering, is_identity
 from shardc.analysis.program.op_classes import chooses
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.pass_manager import Pass
@@ -22,23 +22,23 @@ from shardc.rules.allowed_factors import BARRIER
 
 # Where two values meet so that it matters whether they are equal to the last bit.
 _MEETING = ("stablehlo.compare", "stablehlo.subtract", "stablehlo.divide")
-MOST_OPS = 100  # that lie between a value and what it chooses from
+MOST_OPS = 100  # between a selected value and the value it is selected from
 
 
 @dataclass(frozen=True)
 class CompareOneCopy(Pass):
-    """Makes maxima and the like again from the copy of their operand that they are compared with.
+    """Recomputes maxima and other selected elements from the copy they are compared with.
 
-    A policy of `jax.checkpoint` may keep the maximum of a value but not the value: the gradient of
-    the maximum asks which elements of a copy, made again on the way back, are equal to it. One
-    device gives the copy the same bits. Where the way back is another function, it may have others:
-    no element is the maximum. Here it is the maximum of the copy. The same holds of what is chosen
-    in other ways (sorted, clamped, moved), of differences and quotients, of the bodies of loops
-    that read what other loops have stacked up, and of branches with the same choice.
+    A policy of `jax.checkpoint` may save the maximum of a value but not the value. The gradient of
+    the maximum then asks which elements of a recomputed copy equal it. On one device the copy has
+    the same bits. If the backward is another function, it may not, and no element equals the
+    maximum. This pass takes the maximum of the copy instead. It does the same for elements selected
+    in other ways (sorted, clamped, moved), for differences and quotients, in the bodies of loops
+    that read rows other loops have stacked, and in branches with the same predicate.
 
-    What a loop carries (the largest element so far) is not made again. Where it was chosen from
-    floats that are there twice, both users get the first copy; floats that the loop makes anew in
-    each iteration are made once, in front of it. A second run changes nothing.
+    A value that a loop carries (the largest element so far) is not recomputed. If it was selected
+    from floats that exist twice, both users take the first copy; floats that the loop recomputes in
+    every iteration are hoisted out of it. A second run changes nothing.
 
         %m = max %x                                  %m = max %x
         %x' = (ops of %x) of barriers                %x' = (ops of %x) of barriers
@@ -47,7 +47,7 @@ class CompareOneCopy(Pass):
     """
 
     name = "shardc-compare-one-copy"
-    never_refuses = "what cannot be made of the copy is left alone"
+    never_refuses = "a value that cannot be recomputed from the copy is left alone"
 
     def apply(self, module: ir.Operation) -> None:
         for function in functions(module):
@@ -57,10 +57,10 @@ class CompareOneCopy(Pass):
                 _hoist(loop)
             split = [op for op in ops(function) if op.name in CONTROL_FLOW]
             if len(split) < 2 and not any(op.name == BARRIER for op in ops(function)):
-                continue  # equal ops are one
+                continue  # no copies: CSE has merged equal ops
             meeting = list(_meeting(body(function)))
             if meeting:
-                copies = SameValues(function)
+                copies = ValueNumbering(function)
                 _use_first(function, copies)
                 for op in meeting:
                     _meet(op, copies)
@@ -68,7 +68,7 @@ class CompareOneCopy(Pass):
 
 
 def _hoist(loop: ir.Operation) -> None:
-    """Moves floats that a loop makes in each iteration, and carries elements of, in front of it."""
+    """Hoists the floats that a loop recomputes in each iteration and carries elements of."""
     needed = set(carried_invariants(loop))
     if needed:
         invariant = invariant_ops(loop.regions[1].blocks[0])
@@ -80,8 +80,8 @@ def _hoist(loop: ir.Operation) -> None:
                 op.move_before(loop)
 
 
-def _use_first(function: ir.Operation, values: SameValues) -> None:
-    """Has users of floats that loops carry elements of use the first copy of these."""
+def _use_first(function: ir.Operation, values: ValueNumbering) -> None:
+    """Replaces copies of floats that loops carry elements of by the first one."""
     copies: dict[ir.Operation, list[list[ir.Value]]] = {}
     for op in filter(may_round, ops(function)):
         equal = [values.copies[values.number[value]] for value in op.results]
@@ -102,8 +102,9 @@ def _meeting(block: ir.Block) -> Iterator[ir.Operation]:
             yield from _meeting(region.blocks[0])
 
 
-def _meet(op: ir.Operation, copies: SameValues) -> None:
-    """Gives an op that compares two values what one of them chooses from the other's copy."""
+def _meet(op: ir.Operation, copies: ValueNumbering) -> None:
+    """Recomputes each operand of an op that compares two values from the other's copy, if it was
+    selected from one."""
     for mine, other in ((0, 1), (1, 0)):
         made = _Chosen(op, op.operands[other], copies).again(op.operands[mine])
         if made is not None:
@@ -111,20 +112,20 @@ def _meet(op: ir.Operation, copies: SameValues) -> None:
 
 
 class _Chosen:
-    """What a value is if it is chosen from the copies behind another one.
+    """Recomputes selected values from the copies that another value is computed from.
 
     Args:
-        at: what compares them, in front of which new ops go.
+        at: the op that compares them; new ops go before it.
         behind: the other value.
     """
 
-    def __init__(self, at: ir.Operation, behind: ir.Value, copies: SameValues) -> None:
+    def __init__(self, at: ir.Operation, behind: ir.Value, copies: ValueNumbering) -> None:
         self._at, self._behind, self._copies = at, behind, copies
         self._left = MOST_OPS
         self._made: dict[ir.Value, ir.Value | None] = {}
 
     def again(self, value: ir.Value) -> ir.Value | None:
-        """The value made of the copies; None where it is made of none of them."""
+        """The value recomputed from the copies; None if it depends on none of them."""
         if value not in self._made:
             self._left -= 1
             self._made[value] = self._again(value) if self._left >= 0 else None
@@ -153,7 +154,7 @@ class _Chosen:
             return clone_op(op, mapping).results[position]
 
     def _copy(self, value: ir.Value) -> ir.Value | None:
-        """The last later copy of the value among what the other one is made of."""
+        """The last copy behind the value that the other one is computed from."""
         order, number = self._copies.order, self._copies.number.get(value)
         end = order.get(self._behind, -1)
         equal = [] if number is None else self._copies.copies[number]
@@ -161,9 +162,9 @@ class _Chosen:
         return self._last_of(later) if later else None
 
     def _last_of(self, copies: Sequence[ir.Value]) -> ir.Value | None:
-        """The last of `copies` that the other value is made of."""
+        """The last of `copies` that the other value is computed from."""
         order = self._copies.order
-        first = min(order[copy] for copy in copies)  # nothing before it is made of any
+        first = min(order[copy] for copy in copies)  # no value before it depends on any
         todo, seen = [self._behind], {self._behind}
         while todo:
             value = todo.pop()
@@ -179,21 +180,21 @@ class _Chosen:
         return max(seen.intersection(copies), key=order.__getitem__, default=None)
 
     def _here(self, value: ir.Value) -> ir.Value | None:
-        """The value, or one that is handed on from it, where the comparison stands."""
+        """The value, or an equal one, that is in scope at the comparison."""
         number = self._copies.number.get(value)
         equal = [] if number is None else self._copies.copies[number]
-        return next((v for v in (value, *equal) if self._is_there(v)), None)
+        return next((v for v in (value, *equal) if self._in_scope(v)), None)
 
     def _anew(self, value: ir.Value) -> ir.Value | None:
-        """An iota of another branch, made where the comparison stands."""
+        """An iota of another branch, cloned before the comparison."""
         op = defining_op(value)
         if op is None or op.name != "stablehlo.iota":
             return None
         with ir.InsertionPoint(self._at), op.location:
             return clone_op(op, {}).results[0]
 
-    def _is_there(self, value: ir.Value) -> bool:
-        """Whether a value can be used where the comparison stands."""
+    def _in_scope(self, value: ir.Value) -> bool:
+        """Whether a value is in scope at the comparison."""
         if value not in self._copies.order:
             return False
         block = value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block
@@ -209,6 +210,6 @@ def _is_around(block: ir.Block, op: ir.Operation) -> bool:
 
 
 def _is_rounded(value: ir.Value) -> bool:
-    """Whether an op makes the value that might round."""
+    """Whether the op that defines a value may round."""
     op = defining_op(value)
     return op is not None and not is_identity(op) and not chooses(op)

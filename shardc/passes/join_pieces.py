@@ -1,4 +1,4 @@
-"""Join the pieces into which a program's own loop takes the batch."""
+"""Join the pieces in which a program's own loop processes the batch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -79,14 +79,14 @@ def has_joined(module: ir.Operation) -> bool:
 
 
 def _all_rows(function: ir.Operation, loops: Sequence[ir.Operation]) -> bool:
-    """Whether none of these loops takes pieces of the batch, according to its marks."""
+    """Whether none of these loops processes the batch in pieces, according to its marks."""
     arguments, parts = body(function).arguments, first_batch_parts(function)
     whole = [shape_of(arguments[a])[d] == parts for a, d in first_batch(function).items()]
     return not loops or (any(whole) and all(trip_count(loop) != parts for loop in loops))
 
 
 def _mend(loop: ir.Operation, mining: StripMining, flow: BatchFlow, microbatches: int) -> bool:
-    """Joins or divides the pieces of a loop whose iterations these microbatches cannot share out,
+    """Joins or divides the pieces of a loop whose iterations these microbatches cannot distribute,
     if possible; returns whether it did."""
     trips = mining.counted.trips
     if microbatches and trips % microbatches == 0:
@@ -95,7 +95,7 @@ def _mend(loop: ir.Operation, mining: StripMining, flow: BatchFlow, microbatches
     if found is None:
         return False
     if loop.parent is not None and loop.parent.name != "func.func":
-        # A sum that it rounds would be rounded inside another loop, which then waits for it.
+        # Another loop would round its sum, and then has to wait for it.
         most = most_parts(found)
         parts = microbatches // trips if microbatches else most
         fits = parts > 1 and most % parts == 0 and microbatches in (0, trips * parts)
@@ -105,7 +105,7 @@ def _mend(loop: ir.Operation, mining: StripMining, flow: BatchFlow, microbatches
     origin, block = loop.attributes.get(ORIGIN, None), loop.block
     position = ops_of(block).index(loop)
     join_pieces(found)
-    if origin is not None:  # the first op in place of the loop takes it over
+    if origin is not None:  # the first op that replaces the loop inherits it
         ops_of(block)[position].attributes[ORIGIN] = origin
     return True
 
@@ -120,7 +120,7 @@ def _loops(flow: BatchFlow) -> Iterator[tuple[ir.Operation, StripMining]]:
 
 
 def _heaviest(flow: BatchFlow) -> Iterator[tuple[ir.Operation, StripMining]]:
-    """The loop over pieces of the batch that most FLOPs are in, unless they come from heavy ops."""
+    """The loop over pieces of the batch with over half of the FLOPs and no heavy work before it."""
     graph, heavy = flow.program.graph, flow.program.heavy_flops
     for i, inside in flow.loops.items():
         mining = inside.strip_mining_of(graph.ops[i])

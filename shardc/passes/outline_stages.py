@@ -48,6 +48,7 @@ from shardc.ir.clone import clone_op
 from shardc.ir.pass_manager import Pass
 from shardc.ir.user_shardings import ASKED_BY
 from shardc.ir.walk import body, main_function, ops, terminator, where
+from shardc.plan.function_kind import Phase
 from shardc.plan.value_id import INDEX
 
 
@@ -109,7 +110,7 @@ def _widen_accumulators(main: ir.Operation) -> None:
         for name in (STAGE, PHASE, DIRECTION):
             widened.attributes[name] = op.attributes[name]
         narrowed.attributes[STAGE] = op.attributes[STAGE]
-        narrowed.attributes[PHASE] = str_attr("after")
+        narrowed.attributes[PHASE] = str_attr(Phase.AFTER)
         op.results[0].replace_all_uses_except(narrowed.results[0], narrowed)
         op.results[0].set_type(wide)
         op.operands[0] = widened.results[0]
@@ -138,7 +139,7 @@ def _finish_sums(main: ir.Operation) -> None:
             whole = stablehlo.ReshapeOp(op.results[0].type, op.results[0]).operation
         whole.move_after(op)
         whole.attributes[STAGE] = op.attributes[STAGE]
-        whole.attributes[PHASE] = str_attr("after")
+        whole.attributes[PHASE] = str_attr(Phase.AFTER)
         for user, position in leaving:
             user.operands[position] = whole.results[0]
 

@@ -16,18 +16,18 @@ from shardc.ir.attributes import (
     ACCUMULATE,
     DIRECTION,
     NUM_STAGES,
-    PHASE,
     RECOMPUTED,
     STAGE,
     call_target,
     get_int,
     get_str,
+    phase_of,
 )
 from shardc.ir.effects import is_host_call, must_run_once
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import main_function, ops, walk
-from shardc.plan.function_kind import FunctionKind
+from shardc.plan.function_kind import FunctionKind, Phase
 from shardc.solver.pipeline.residency import kept_cuts
 
 
@@ -71,7 +71,7 @@ class PlanResidency(Pass):
 
 
 def _is_forward(op: ir.Operation) -> bool:
-    return get_str(op, PHASE) == "body" and get_str(op, DIRECTION) == FunctionKind.FORWARD
+    return phase_of(op) is Phase.BODY and get_str(op, DIRECTION) == FunctionKind.FORWARD
 
 
 def _compared(main: ir.Operation) -> set[ir.Operation]:
@@ -120,7 +120,7 @@ def _outermost(op: ir.Operation) -> ir.Operation:
 
 def _reads_back(user: ir.Operation, stage: int | None) -> bool:
     """Whether an op belongs to the backward pass of a stage."""
-    body = get_str(user, PHASE) == "body"
+    body = phase_of(user) is Phase.BODY
     return body and get_int(user, STAGE) == stage and not _is_forward(user)
 
 

@@ -58,7 +58,7 @@ class PlanShardings(Pass):
         gap: the solver may stop when it has proven to be this close to the optimum.
         equal_layers: whether they share one choice (`shardc.solver.solve`): free, tied, relaxed.
         cutoff: seconds of a stage; the solver stops when it is proven that they are exceeded.
-        ignored: shardings of the user's that are not to hold, by their names.
+        ignored: names of user shardings to ignore.
         late_sums: axes over which accumulators stay partial sums until the update.
     """
 
@@ -139,7 +139,7 @@ class PlanShardings(Pass):
         placed: dict[str, Mesh],
         cluster: Cluster,
     ) -> tuple[dict[int, Solution], dict[int, StageReport]]:
-        """A choice for each stage and its report; equal stages are solved twice at most.
+        """A choice for each stage and its report; at most two of several equal stages are solved.
 
         Raises:
             LimitError: no choice that was found for a stage fits its devices.
@@ -150,7 +150,7 @@ class PlanShardings(Pass):
         deadline_s = time.monotonic() + self.time_limit
         digests = {stage: _digest(built) for stage, built in problems.items()}
         known: dict[str, list[tuple[StageProblem, Solution]]] = {}
-        # From the end: the last stages hold the least, and what fits there may fit further ahead.
+        # From the end: the last stages hold the least, and their choice may fit earlier ones.
         for stage, built in reversed(problems.items()):
             mesh = placed[f"stage{stage}"]
             room = _room(stage, problems, placed, held, limits[stage])
@@ -158,14 +158,15 @@ class PlanShardings(Pass):
             alike = known.setdefault(digests[stage], [])
             waiting = [each for each in problems if each not in solutions]
             if not alike and len(_beside(stage, problems, placed)) > 1:
-                # What each has beside others differs: an answer that needs no limit serves all.
+                # Each has other stages beside it: a choice made without a limit serves all that
+                # have room for it.
                 free = replace(built, problem=replace(built.problem, usage_limit=None))
                 nothing = np.zeros(0, np.int64)
                 share_s = _share_s(deadline_s, waiting, digests)
                 alike.append((free, self._cheapest(free.problem, nothing, share_s)))
             solution = self._known(built, alike, mesh, cluster, room)
-            # Of several equal stages the second to be solved is the one that holds the most: what
-            # fits there fits those between, and that one sets the pace of them.
+            # The second of several equal stages to be solved is the one that holds the most: its
+            # choice fits those in between, and it sets their pace.
             most = [
                 each
                 for each in waiting
@@ -199,9 +200,8 @@ class PlanShardings(Pass):
     ) -> Solution | None:
         """The cheapest solution of an equal stage that fits here, if it is close to the optimum.
 
-        No choice of this stage costs less than the bound of one that holds no more under a limit
-        that is no lower, as what fits here fits there; the solution of that one is as close as was
-        asked for.
+        The lower bound of an equal stage holds here, too, if that stage holds no more bytes and its
+        limit is no lower: every choice that fits here fits there.
         """
         bound, close = -math.inf, False
         fitting: list[Solution] = []
@@ -225,12 +225,12 @@ class PlanShardings(Pass):
     def _solved(
         self, built: StageProblem, mesh: Mesh, cluster: Cluster, limit: int, time_limit_s: float
     ) -> Solution:
-        """The cheapest choice that fits, what its reshards hold included.
+        """The cheapest choice that fits, including what its reshards hold.
 
-        A reshard holds what depends on two nodes, and the problem limits what each node holds by
-        itself. So after a choice that is too large for that reason, the next one must leave room
-        for what the reshards of those before held, at the times when they held it. The first
-        bound, which asks for no room, holds for all. All of it together keeps to the time limit.
+        The bytes of a reshard depend on two nodes, but the problem limits the bytes of single
+        nodes. If a choice is too large because of its reshards, the next one must leave room for
+        what they held, at the times when they held it. The first lower bound, without such room,
+        holds for all rounds. The time limit is for all rounds together.
         """
         deadline_s = time.monotonic() + time_limit_s
         least = least_peak(built.problem)
@@ -275,7 +275,7 @@ class PlanShardings(Pass):
             gap=self.gap,
             equal_layers=self.equal_layers,
             cutoff=self.cutoff,
-            hint=[0] * (problem.num_nodes + len(room)),  # whole, or as asked for: always allowed
+            hint=[0] * (problem.num_nodes + len(room)),  # whole, or as requested: always allowed
         )
         return replace(solution, choice=solution.choice[: problem.num_nodes])
 
@@ -291,13 +291,13 @@ def _functions_by_stage(module: ir.Operation) -> dict[int, list[ir.Operation]]:
 
 
 def _beside(stage: int, stages: Iterable[int], placed: dict[str, Mesh]) -> list[int]:
-    """Of `stages` those on the devices of one of them, itself included."""
+    """The stages on the same devices as `stage`, itself included."""
     devices = placed[f"stage{stage}"].device_ids
     return [each for each in stages if placed[f"stage{each}"].device_ids == devices]
 
 
 def _share_s(deadline_s: float, waiting: Sequence[int], digests: dict[int, str]) -> float:
-    """Seconds for one of the distinct problems that are left."""
+    """Seconds for one of the remaining distinct problems."""
     left_s = max(deadline_s - time.monotonic(), 0.0)
     return left_s / len({digests[each] for each in waiting})
 
@@ -309,8 +309,8 @@ def _room(
     held: dict[int, int],
     limit: int,
 ) -> int:
-    """What a stage may hold beside the others on its devices: what those that are planned hold,
-    even if not all at the same time, is theirs; those that are not planned share the rest."""
+    """The bytes a stage may hold beside the others on its devices. Planned stages keep what they
+    hold, even if not all at the same time; the others share the rest."""
     beside = _beside(stage, problems, placed)
     waiting = {each: least_peak(problems[each].problem) for each in beside if each not in held}
     spare = limit - sum(waiting.values()) - sum(held.get(each, 0) for each in beside)
@@ -324,7 +324,7 @@ def _of_stage(error: LimitError, stage: int, mesh: Mesh) -> LimitError:
 
 
 def _digest(built: StageProblem) -> str:
-    """Equal digests mean equal problems, but for what their values hold."""
+    """Equal digests mean equal problems, except for the bytes of their values."""
     digest = hashlib.sha256()
     problem = built.problem
     digest.update(repr(list(map(len, problem.costs))).encode())

@@ -34,10 +34,10 @@ from shardc.ir.attributes import (
 from shardc.ir.clone import clone_op, replace_inputs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, main_function, terminator
-from shardc.plan.function_kind import FunctionKind
+from shardc.plan.function_kind import FunctionKind, Phase
 from shardc.rules.partial_sums import keeps_partial
 
-Key = tuple[int, str]  # stage, and which of its functions: before, forward, backward, after
+Key = tuple[int, Phase | FunctionKind]  # stage, and which of its functions
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class PlanStages(Pass):
             facts = step_facts(main, flow)
             forward = forward_ops(flow, facts, set(aliases.values()))
             if forward is None:
-                forward = {i for i, phase in enumerate(facts.phase) if phase == "body"}
+                forward = {i for i, phase in enumerate(facts.phase) if phase is Phase.BODY}
             place = {op: i for i, op in enumerate(flow.ops)}
             assigned = assign_stages(flow, facts, forward, aliases, [place[op] for op in cut_ops])
             if not _split_shared_gradients(flow, facts, assigned):
@@ -191,7 +191,7 @@ def _accumulate_operands(
             sums[operand] = one.results[0]
             made.append((one, operand))
         moved = clone_op(source, sums)
-        moved.attributes[PHASE] = str_attr("after")
+        moved.attributes[PHASE] = str_attr(Phase.AFTER)
     accumulate.results[0].replace_all_uses_with(moved.results[0])
     accumulate.erase()
     if not list(source.results[0].uses):
@@ -208,13 +208,13 @@ def _write(main: ir.Operation, flow: Dataflow, facts: StepFacts, assigned: Stage
     needed: list[set[Key]] = [set(k) for k in keys]
     for r, (kind, index) in enumerate(flow.returned):
         if kind == "op" and index in assigned.cloned:
-            home = "before" if facts.phase[index] == "before" else "after"
+            home = Phase.BEFORE if facts.phase[index] is Phase.BEFORE else Phase.AFTER
             needed[index].add((assigned.result_stage[r], home))
     for i in reversed(range(len(flow.ops))):
         for j in flow.op_inputs[i]:
             if j in assigned.cloned:
                 for stage, kind in needed[i]:
-                    needed[j].add((stage, "before" if facts.phase[j] == "before" else kind))
+                    needed[j].add((stage, Phase.BEFORE if facts.phase[j] is Phase.BEFORE else kind))
         if i in assigned.cloned:
             keys[i] = sorted(needed[i])
     copies: dict[Key, dict[ir.Value, ir.Value]] = {}
@@ -231,7 +231,7 @@ def _write(main: ir.Operation, flow: Dataflow, facts: StepFacts, assigned: Stage
     return_op = terminator(main)
     for r, (kind, index) in enumerate(flow.returned):
         if kind == "op" and index in assigned.cloned:
-            home = "before" if facts.phase[index] == "before" else "after"
+            home = Phase.BEFORE if facts.phase[index] is Phase.BEFORE else Phase.AFTER
             mapping = copies.get((assigned.result_stage[r], home), {})
             value = return_op.operands[r]
             return_op.operands[r] = mapping.get(value, value)
@@ -243,11 +243,11 @@ def _write(main: ir.Operation, flow: Dataflow, facts: StepFacts, assigned: Stage
 
 def _visible(copies: dict[Key, dict[ir.Value, ir.Value]], key: Key) -> ChainMap[ir.Value, ir.Value]:
     """Original value -> the copy that function `key` uses: its own, or its stage's "before"."""
-    return ChainMap(copies.get(key, {}), copies.get((key[0], "before"), {}))
+    return ChainMap(copies.get(key, {}), copies.get((key[0], Phase.BEFORE), {}))
 
 
-def _function_kind(phase: str, forward: bool) -> str:
-    if phase != "body":
+def _function_kind(phase: Phase, forward: bool) -> Phase | FunctionKind:
+    if phase is not Phase.BODY:
         return phase
     return FunctionKind.FORWARD if forward else FunctionKind.BACKWARD
 
@@ -256,7 +256,7 @@ def _mark(op: ir.Operation, key: Key) -> None:
     stage, kind = key
     op.attributes[STAGE] = int_attr(stage)
     if kind in (FunctionKind.FORWARD, FunctionKind.BACKWARD):
-        op.attributes[PHASE] = str_attr("body")
+        op.attributes[PHASE] = str_attr(Phase.BODY)
         op.attributes[DIRECTION] = str_attr(kind)
     else:
         op.attributes[PHASE] = str_attr(kind)

@@ -149,14 +149,14 @@ def _hand_over(module: ir.Operation, stage: int, found: Sequence[str], sums: _Su
     written.attributes[KIND] = str_attr(FunctionKind.UPDATE)
     _name(written, stage, 0)
     with ir.InsertionPoint(block), unknown:
-        # As outline-stages has it of a sum that leaves its stage: devices may hold parts of it.
+        # Devices may hold it as partial sums; see how outline-stages lets a sum leave its stage.
         func.ReturnOp([stablehlo.ReshapeOp(arg.type, arg).result for arg in block.arguments])
     set_arg_attrs(written, [{VALUE: str_attr(sums.of_copy[name])} for name in found])
     set_result_attrs(written, [{VALUE: str_attr(sums.handed[name])} for name in found])
 
 
 def _add_copies(function: ir.Operation, sums: _Sums) -> None:
-    """Lets a function that reads accumulators read them with what the copies have added up."""
+    """Makes a function that reads accumulators read their totals over both copies."""
     given = set(_values(result_attrs(function)))
     attrs = arg_attrs(function)
     block = body(function)

@@ -12,11 +12,11 @@ from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import body, functions, nested_ops
 from shardc.rules.allowed_factors import COUNTED_ONCE
 
-# If what ops get may be left to be added up, so may what they make: of sums if one operand may,
-# since one device counts the others.
+# Linear ops: if an operand may stay a partial sum, so may the result. For sums one such operand is
+# enough, because the others count on one device.
 SUMS = frozenset(COUNTED_ONCE)
 HAND_ON = frozenset(f"stablehlo.{n}" for n in ("negate", "reshape", "transpose", "convert"))
-# Users that take all of an activation in, wherever its parts lie.
+# Users that read a whole activation, however it is sharded.
 TAKE_IN = PRODUCTS | {"stablehlo.reduce"}
 
 

@@ -9,7 +9,7 @@ from shardc.analysis.batch.batch_split import StepSplit, split_step, why_several
 from shardc.analysis.batch.batch_state import INVARIANT, Cut
 from shardc.analysis.batch.control_flow import RegionFlow, inner_cut
 from shardc.analysis.batch.microbatch import BatchFlow
-from shardc.analysis.batch.phase_plan import Copy, Form, Materialization, Method, Phase, PhasePlan
+from shardc.analysis.batch.phase_plan import Copy, Form, Materialization, Method, PhasePlan
 from shardc.analysis.batch.phases import plan_phases, plan_sweep
 from shardc.analysis.batch.refusal import MicrobatchRefusal, uneven_parts
 from shardc.analysis.program.arguments import ALIASING, STATE_RESULT
@@ -30,6 +30,7 @@ from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import read_user_sharding, user_sharding_attr
 from shardc.ir.walk import body, main_function, ops, ops_of, terminator
+from shardc.plan.function_kind import Phase
 from shardc.rewrite.calls.signature import update_type
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.local.local_ops import make_local
@@ -140,11 +141,11 @@ def _earlier_sums(function: ir.Operation, flow: BatchFlow, count: int) -> dict[i
     made = _earlier_sums(function, flow.earlier_sweep, count)
     run.write(made)
     sums = {v: run.env[v, Form(Phase.AFTER)] for v in wanted}
-    for op, total in loop_over_microbatches(run.in_body(), run.marks["body"], count):
+    for op, total in loop_over_microbatches(run.in_body(), run.marks[Phase.BODY], count):
         sums = {v: total if value == op.results[0] else value for v, value in sums.items()}
         op.erase()
     for op in run.written():
-        op.attributes[PHASE] = str_attr(Phase.BEFORE.value)
+        op.attributes[PHASE] = str_attr(Phase.BEFORE)
     run.drop_marks()
     return {**made, **sums}
 
@@ -169,7 +170,7 @@ class _Phases:
         self.given: Mapping[int, ir.Value] = {}
         self.single: list[ir.Operation] = []  # loops of which a microbatch has one iteration
         # Ops of a phase go before its mark; the index, which the body begins with, has its own.
-        names = ("before", "index", "body", "after")
+        names = (Phase.BEFORE, "index", Phase.BODY, Phase.AFTER)
         with ir.InsertionPoint.at_block_begin(self.block), ir.Location.unknown():
             self.marks = {name: _mark() for name in names}
         points = {name: ir.InsertionPoint(mark) for name, mark in self.marks.items()}
@@ -191,17 +192,17 @@ class _Phases:
                 self._forms(v)
         for loop in self.single:
             for op in unroll_single(loop):
-                op.attributes[PHASE] = str_attr(Phase.BODY.value)
+                op.attributes[PHASE] = str_attr(Phase.BODY)
 
     def written(self) -> list[ir.Operation]:
         """All ops up to the last one written."""
         found = ops_of(self.block)
-        return found[: found.index(self.marks["after"])]
+        return found[: found.index(self.marks[Phase.AFTER])]
 
     def in_body(self) -> list[ir.Operation]:
         """The ops that run in each microbatch."""
         found = self.written()
-        start, stop = (found.index(self.marks[name]) for name in ("before", "body"))
+        start, stop = (found.index(self.marks[name]) for name in (Phase.BEFORE, Phase.BODY))
         return [op for op in found[start + 1 : stop] if op != self.marks["index"]]
 
     def drop_marks(self) -> None:
@@ -216,7 +217,7 @@ class _Phases:
             used = tuple(used[p] for p in copy.positions)
             results = tuple(results[p] for p in copy.positions)
         new = [self.env[u, form] for u, form in zip(used, copy.operands, strict=True)]
-        with ir.InsertionPoint(self.marks[copy.form.phase.value]), op.location:
+        with ir.InsertionPoint(self.marks[copy.form.phase]), op.location:
             if copy.positions is not None:
                 attributes = {name: op.attributes[name] for name in op.attributes}
                 made = create(op.name, [n.type for n in new], new, attributes)
@@ -231,7 +232,7 @@ class _Phases:
                 made = make_local(op, new[:own], types)
                 captured = [self.graph.values[u] for u in used[own:]]
                 replace_inputs(made, dict(zip(captured, new[own:], strict=True)))
-        made.attributes[PHASE] = str_attr(copy.form.phase.value)
+        made.attributes[PHASE] = str_attr(copy.form.phase)
         for v, form, value in zip(results, copy.results, made.results, strict=True):
             self.env[v, form] = value
 
@@ -261,7 +262,7 @@ class _Phases:
         value = self.graph.values[v]
         if made.source is None:
             if made.method is Method.MERGE:
-                return self.build.merge(value, shape_of(value), form.phase.value)
+                return self.build.merge(value, shape_of(value), form.phase)
             if made.method is Method.READ:
                 return self.build.read(value, self.flow.batch_args[v])
             if made.method is Method.EARLIER_SWEEP:

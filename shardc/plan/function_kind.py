@@ -1,6 +1,14 @@
-"""The purpose of a stage function."""
+"""The phases of a step, and the kinds of stage functions."""
 
 from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """When an op runs: once before the microbatches, once in each, or once after them."""
+
+    BEFORE = "before"
+    BODY = "body"
+    AFTER = "after"
 
 
 class FunctionKind(StrEnum):

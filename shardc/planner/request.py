@@ -10,11 +10,12 @@ from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.errors import InfeasibleError, PlanError, StageError
-from shardc.ir.attributes import PHASE, RUNS, get_str
+from shardc.ir.attributes import RUNS, get_str, phase_of
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import body, main_function, ops
 from shardc.options import PlanOptions
+from shardc.plan.function_kind import Phase
 from shardc.planner.split_cache import Splits
 
 # Total ops of the shapes planned exactly, with and without ranking estimates.
@@ -26,7 +27,7 @@ def step_flops(split_module: Module, num_microbatches: int) -> int:
     """FLOPs of a step of a module returned by `split`."""
     with split_module.context:
         return sum(
-            op_cost(op).flops * (num_microbatches if get_str(op, PHASE) == "body" else 1)
+            op_cost(op).flops * (num_microbatches if phase_of(op) is Phase.BODY else 1)
             for op in ops(main_function(split_module.operation))
         )
 

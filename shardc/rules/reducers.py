@@ -7,7 +7,7 @@ from shardc.ir.constants import is_zero, splat
 # Reducers for which every device may start from the initial value.
 IDEMPOTENT = {"maximum", "minimum", "and", "or"}
 
-# A reducer made of these alone gives elements that it was given, whatever it compares.
+# A reducer made only of these returns one of its inputs, whatever it compares.
 _CHOOSING = {
     f"stablehlo.{name}"
     for name in "and compare constant maximum minimum not or return select".split()

@@ -1,4 +1,4 @@
-"""Running sums: of each row what the rows up to it, or from it on, add up to."""
+"""Running sums: prefix sums (or suffix sums) along one dim."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,8 @@ class Running:
 
 
 def running(op: ir.Operation) -> Running | None:
-    """How an op adds up the rows of one dim (`jnp.cumsum`, or with another reducer that parts of a
-    row may be reduced by); None if it does not."""
+    """The running sum that an op computes (`jnp.cumsum`, or with another reducer whose partial
+    results can be combined); None if it is not one."""
     if op.name != "stablehlo.reduce_window" or len(op.operands) != 2:
         return None
     shape = shape_of(op.operands[0])

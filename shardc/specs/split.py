@@ -10,20 +10,25 @@ from shardc.ir.attributes import (
     KIND,
     MICROBATCH_INDEX,
     NUM_MICROBATCHES,
-    PHASE,
     arg_attrs,
     call_target,
     get_int,
     get_str,
+    phase_of,
 )
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, defining_op, main_function, ops, terminator
+from shardc.plan.function_kind import Phase
 from shardc.specs.form import expect
 
 FORM = "split"
 # Phase of an op -> phases of the values that it may use, accumulations aside.
-VISIBLE = {"before": {"before"}, "body": {"before", "body"}, "after": {"before", "after"}}
+VISIBLE = {
+    Phase.BEFORE: {Phase.BEFORE},
+    Phase.BODY: {Phase.BEFORE, Phase.BODY},
+    Phase.AFTER: {Phase.BEFORE, Phase.AFTER},
+}
 
 
 def verify(module: ir.Operation) -> None:
@@ -49,25 +54,27 @@ def verify(module: ir.Operation) -> None:
                 f"argument {position} of shape {shape} is no batch of {count} parts at dim {dim}",
             )
     for op in ops(main):
-        phase = get_str(op, PHASE)
+        phase = phase_of(op)
         expect(phase in VISIBLE, FORM, f"an op has the phase {phase}", op)
         assert phase is not None
         _check_uses(op, phase, inputs(op))
         if call_target(op) == ACCUMULATE:
             _check_accumulation(op, phase)
         if call_target(op) == MICROBATCH_INDEX:
-            expect(phase == "body", FORM, "the number of the microbatch is asked outside it", op)
-    _check_uses(terminator(main), "after", terminator(main).operands)
+            expect(
+                phase is Phase.BODY, FORM, "the number of the microbatch is asked outside it", op
+            )
+    _check_uses(terminator(main), Phase.AFTER, terminator(main).operands)
 
 
-def _check_uses(op: ir.Operation, phase: str, values: Iterable[ir.Value]) -> None:
+def _check_uses(op: ir.Operation, phase: Phase, values: Iterable[ir.Value]) -> None:
     for value in values:
         maker = defining_op(value)
         if maker is None:
             continue
-        made = get_str(maker, PHASE)
+        made = phase_of(maker)
         accumulated = call_target(maker) == ACCUMULATE
-        if phase == "after" and accumulated:
+        if phase is Phase.AFTER and accumulated:
             continue
         expect(not accumulated, FORM, f"an op of the {phase} phase uses an accumulation", op)
         expect(
@@ -75,9 +82,9 @@ def _check_uses(op: ir.Operation, phase: str, values: Iterable[ir.Value]) -> Non
         )
 
 
-def _check_accumulation(op: ir.Operation, phase: str) -> None:
+def _check_accumulation(op: ir.Operation, phase: Phase) -> None:
     kind = get_str(op, KIND)
-    expect(phase == "body", FORM, "an accumulation stands outside the body", op)
+    expect(phase is Phase.BODY, FORM, "an accumulation stands outside the body", op)
     expect(kind in ("sum", "concat"), FORM, f"an accumulation is of the kind {kind}", op)
     if kind == "concat":
         dim = get_int(op, BATCH_DIM)

@@ -5,14 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from shardc.analysis.batch.batch_state import Cut
-
-
-class Phase(Enum):
-    """When an op runs: once before the microbatches, once in each, or once after them."""
-
-    BEFORE = "before"
-    BODY = "body"
-    AFTER = "after"
+from shardc.plan.function_kind import Phase
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from shardc.analysis.batch.phase_plan import (
     Form,
     Materialization,
     Method,
-    Phase,
     PhasePlan,
 )
 from shardc.analysis.program.op_classes import CHEAP, IDENTITIES, NEVER_TWICE, ONCE, chooses
@@ -35,6 +34,7 @@ from shardc.analysis.program.value_graph import ARGUMENT
 from shardc.ir.attributes import get_int
 from shardc.ir.constants import splat_text
 from shardc.ir.tensor_types import is_float, num_bytes
+from shardc.plan.function_kind import Phase
 from shardc.rules.op_rule import FactorKind
 
 SMALL = 1 << 14  # elements; ops on no more are rematerialized

@@ -8,13 +8,13 @@ from shardc.ir.attributes import (
     ACCUMULATE,
     BATCH_DIM,
     MICROBATCH_INDEX,
-    PHASE,
     arg_attrs,
     call_target,
-    get_str,
+    phase_of,
 )
 from shardc.ir.clone import inputs
 from shardc.ir.walk import body, ops, terminator
+from shardc.plan.function_kind import Phase
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ class StepFacts:
     """The attributes of the microbatch split on @main.
 
     Attributes:
-        phase: for each op "before", "body" or "after".
+        phase: of each op.
         varying: ops of the body that depend on the microbatch.
         accumulates: positions of the `shardc.accumulate` calls, as ordered keys.
         batch_args: arguments that are cut into microbatches.
     """
 
-    phase: list[str]
+    phase: list[Phase]
     varying: set[int]
     accumulates: dict[int, None]
     batch_args: set[int]
@@ -112,10 +112,10 @@ class StepFacts:
 
 def step_facts(function: ir.Operation, flow: Dataflow) -> StepFacts:
     """Reads phases, batch arguments and accumulations off a split @main."""
-    phase = [get_str(op, PHASE) or "body" for op in flow.ops]
+    phase = [phase_of(op) or Phase.BODY for op in flow.ops]
     batch_args = {n for n, attrs in enumerate(arg_attrs(function)) if BATCH_DIM in attrs}
     targets = [call_target(op) for op in flow.ops]
-    body_ops = {i for i, p in enumerate(phase) if p == "body"}
+    body_ops = {i for i, p in enumerate(phase) if p is Phase.BODY}
     seeds = [
         i
         for i in body_ops

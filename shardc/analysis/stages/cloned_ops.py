@@ -5,6 +5,7 @@ from shardc.analysis.program.op_classes import NEVER_TWICE
 from shardc.analysis.stages.compared_values import compared_clones
 from shardc.ir.attributes import MICROBATCH_INDEX, call_target
 from shardc.ir.tensor_types import num_elements
+from shardc.plan.function_kind import Phase
 
 
 def cloneable_ops(flow: Dataflow, facts: StepFacts, state_args: set[int]) -> set[int]:
@@ -30,12 +31,12 @@ def _light_ops(flow: Dataflow, facts: StepFacts, once: set[int], state_args: set
     for i, phase in enumerate(facts.phase):
         if i in once:
             continue
-        if phase == "before" or (
+        if phase is Phase.BEFORE or (
             i not in facts.accumulates
             and _is_light(flow, i)
             and (
                 _body_clones(flow, facts, i, found, state_args)
-                if phase == "body"
+                if phase is Phase.BODY
                 else _update_clones(flow, i, found)
             )
         ):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.loops.handed_on import handed_on
+from shardc.analysis.loops.propagate_marks import propagated
 from shardc.analysis.program.def_use import Dataflow
 from shardc.analysis.program.op_classes import (
     CHEAP,
@@ -29,7 +29,7 @@ from shardc.ir.walk import CONTROL_FLOW, defining_op, walk
 
 # Where two values meet so that it matters whether they are equal to the last bit.
 MEETING = frozenset(("stablehlo.compare", "stablehlo.subtract", "stablehlo.divide"))
-_HANDS_ON = (MOVES | ON_THE_FLY | {"stablehlo.select"}) - OPAQUE - {CALL}
+_FORWARDS = (MOVES | ON_THE_FLY | {"stablehlo.select"}) - OPAQUE - {CALL}
 
 
 def compared_makers(
@@ -54,7 +54,7 @@ def compared_makers(
         if maker is None or maker in seen or not is_float(value) or splat(value) is not None:
             continue
         seen.add(maker)
-        if maker.name in _HANDS_ON or (maker.name in FUSED and may_pass(maker)):
+        if maker.name in _FORWARDS or (maker.name in FUSED and may_pass(maker)):
             todo += inputs(maker)
         else:
             found.add(maker)
@@ -64,16 +64,18 @@ def compared_makers(
 def torn_extremes(
     chain: Collection[ir.Operation], again: Collection[ir.Operation]
 ) -> set[ir.Operation]:
-    """Maxima and the like that are not made again, though what they choose from is; with the ops
-    in between. They are to be made again, too: the difference of an element and its maximum is zero
-    only if both are of one time.
+    """Extremes that are not rematerialized although the values they select from are, with the ops
+    in between. They must be rematerialized, too: the difference of an element and its maximum is
+    zero only if both are original or both rematerialized.
 
     Args:
-        chain: ops in their order.
-        again: those of them that are made again.
+        chain: ops in order.
+        again: the ops among them that are rematerialized.
     """
     found: set[ir.Operation] = set()
-    choosing: dict[ir.Operation, set[ir.Operation]] = {}  # chooses from what is made again: by what
+    choosing: dict[
+        ir.Operation, set[ir.Operation]
+    ] = {}  # selects from rematerialized values: by which ops
     for op in chain:
         if not chooses(op):
             continue
@@ -88,9 +90,9 @@ def torn_extremes(
 def kept_for_loops(
     chain: Collection[ir.Operation], again: Collection[ir.Operation]
 ) -> set[ir.Operation]:
-    """Those of `again` whose floats a loop or branch hands on that is not made again itself.
+    """The ops of `again` whose floats pass through a loop or branch that is not rematerialized.
 
-    They are to be kept: what the loop has chosen from them may meet them.
+    They must be kept: elements that the loop has selected from them may meet them.
 
     Args:
         chain, again: as for `torn_extremes`.
@@ -101,7 +103,7 @@ def kept_for_loops(
     made: dict[ir.Value, frozenset[ir.Operation]] = {}  # by which of `again`
     for op in chain:
         own = frozenset([op] if op in again and not chooses(op) else [])
-        for result, handed in zip(op.results, handed_on(op, made, chooses), strict=True):
+        for result, handed in zip(op.results, propagated(op, made, chooses), strict=True):
             if is_float(result) and (own or handed):
                 made[result] = own | handed
                 if op.name in CONTROL_FLOW and op not in again:
@@ -110,12 +112,12 @@ def kept_for_loops(
 
 
 def compared_clones(flow: Dataflow, cloned: Collection[int]) -> set[int]:
-    """Cloned ops whose floats meet what was chosen from another clone of them.
+    """Cloned ops whose floats meet an element selected from another clone.
 
-    On one device a chosen element (a maximum, a row) has the bits of its source. Clones are
-    partitioned and compiled separately, and may differ in the last bits. Here an op that runs once
-    chooses from a clone, and both reach, through elementwise ops and moves, an op of `MEETING`.
-    Loops and branches choose, and are passed through, where the ops in them do.
+    On one device a selected element (a maximum, a row) has the bits of its source. Clones are
+    partitioned and compiled separately, and may differ in the last bits. Found are clones from
+    which an op that runs once selects, if both the clone and the selection reach an op of `MEETING`
+    through elementwise ops and moves. Loops and branches count as the ops inside them do.
 
     Args:
         cloned: ops with a clone in every function that uses them.
@@ -124,9 +126,9 @@ def compared_clones(flow: Dataflow, cloned: Collection[int]) -> set[int]:
     if not sources:
         return set()
     met: set[int] = set()
-    # (cloned op, the first op on a way from there that runs once; -1: none does)
+    # (cloned op, the first op on a path from it that runs once; -1: none does)
     ways: dict[ir.Value, frozenset[tuple[int, int]]] = {}
-    on_ways: set[int] = set()  # ops with results that have some
+    on_ways: set[int] = set()  # ops on such a path
     for i, op in enumerate(flow.ops):
         own = frozenset([(i, -1)] if i in sources else [])
         if not own and on_ways.isdisjoint(flow.op_inputs[i]):
@@ -138,7 +140,7 @@ def compared_clones(flow: Dataflow, cloned: Collection[int]) -> set[int]:
         if torn and any(_meets(each) for each in (op, *walk(op))):
             met |= torn
         runs_once = i not in cloned and op.name not in IDENTITIES
-        handed = handed_on(op, ways, _is_passed, flow.inputs[i])
+        handed = propagated(op, ways, _is_passed, flow.inputs[i])
         for result, found in zip(op.results, handed, strict=True):
             if runs_once:
                 found = frozenset((s, i if first < 0 else first) for s, first in found)
@@ -153,14 +155,14 @@ def _is_passed(op: ir.Operation) -> bool:
 
 
 def _chosen_clones(flow: Dataflow, cloned: Collection[int]) -> dict[int, set[int]]:
-    """Cloned ops that may round -> the ops that run once and choose from their floats."""
+    """Cloned ops that may round -> the ops that run once and select from their floats."""
     sources: dict[int, set[int]] = {}
-    chosen: dict[ir.Value, frozenset[int]] = {}  # floats -> the cloned ops whose elements they are
+    chosen: dict[ir.Value, frozenset[int]] = {}  # floats -> the cloned ops they were selected from
     given: set[int] = set()  # ops with such floats
     for i, op in enumerate(flow.ops):
         handed = [frozenset[int]()] * len(op.results)
         if not given.isdisjoint(flow.op_inputs[i]):
-            handed = handed_on(op, chosen, chooses, flow.inputs[i])
+            handed = propagated(op, chosen, chooses, flow.inputs[i])
         rounds = not (chooses(op) or op.name in CHEAP or op.name in IDENTITIES)
         own = frozenset([i] if i in cloned and rounds else [])
         for result, found in zip(op.results, handed, strict=True):

@@ -8,6 +8,7 @@ a product, as a count of tokens does.
 from shardc.analysis.program.def_use import Dataflow, StepFacts
 from shardc.analysis.program.flops import is_heavy
 from shardc.ir.tensor_types import num_elements
+from shardc.plan.function_kind import Phase
 
 
 def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> set[int] | None:
@@ -18,7 +19,7 @@ def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> se
     Args:
         state_results: results of the function that become arguments of the next call.
     """
-    body = {i for i, phase in enumerate(facts.phase) if phase == "body"}
+    body = {i for i, phase in enumerate(facts.phase) if phase is Phase.BODY}
     state_roots = {
         index
         for r, (kind, index) in enumerate(flow.returned)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from shardc.analysis.program.def_use import Dataflow, StepFacts
 from shardc.analysis.stages.cloned_ops import cloneable_ops
 from shardc.analysis.stages.update_groups import Stages, UpdateGroups
+from shardc.plan.function_kind import Phase
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def assign_stages(
     wanted = groups.stage_of_accumulates(owned)
     _assign_backward(flow, facts, forward, cloned, stage, reads, weights, wanted, num_stages)
     _assign_before(flow, facts, cloned, stage)
-    earlier = {i for i, phase in enumerate(facts.phase) if phase != "after"}
+    earlier = {i for i, phase in enumerate(facts.phase) if phase is not Phase.AFTER}
     uses = _stages_of_args(reads, earlier - cloned, stage) | owned
     grouped = groups.assign(stage, {n: found for n, found in uses.items() if n in aliases})
     first_use = {n: first for n, (first, _) in uses.items()}
@@ -104,7 +105,7 @@ def _assign_backward(
     backward = [
         i
         for i, phase in enumerate(facts.phase)
-        if phase == "body" and i not in forward and i not in cloned
+        if phase is Phase.BODY and i not in forward and i not in cloned
     ]
     accumulates = facts.accumulates
     low, high = [0] * len(flow.ops), [num_stages - 1] * len(flow.ops)
@@ -123,7 +124,7 @@ def _assign_backward(
         users = [
             wanted.get(u, high[i]) if u in accumulates else stage[u]
             for u in flow.users[i]
-            if facts.phase[u] == "body" and u not in cloned
+            if facts.phase[u] is Phase.BODY and u not in cloned
         ]
         stage[i] = min(high[i], max([low[i], *users])) if users else high[i]
     for i, home in wanted.items():
@@ -140,7 +141,7 @@ def _assign_before(flow: Dataflow, facts: StepFacts, cloned: set[int], stage: li
     users."""
     first: dict[int, int] = {}
     for i in reversed(range(len(flow.ops))):
-        if facts.phase[i] == "before" and i not in cloned:
+        if facts.phase[i] is Phase.BEFORE and i not in cloned:
             stage[i] = max(first.get(i, 0), 0)
         at = first.get(i, -1) if i in cloned else stage[i]
         for j in flow.op_inputs[i] if at >= 0 else ():

@@ -7,9 +7,10 @@ from jax.extend.mlir import ir
 from shardc.analysis.program.def_use import Dataflow
 from shardc.analysis.program.flops import is_heavy, op_cost
 from shardc.analysis.stages.refusal import StageRefusal, too_few_layers
-from shardc.ir.attributes import ORIGIN, PHASE, get_str
+from shardc.ir.attributes import ORIGIN, phase_of
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import ops
+from shardc.plan.function_kind import Phase
 from shardc.solver.pipeline.layers import Value, cluster_layers
 
 STAGE_DELTA = 0.2  # a stage may exceed the mean work by this share to reduce the crossing bytes
@@ -78,7 +79,7 @@ Origin = tuple[int, int]  # position of an op before loops were cut, and its fir
 def origins_at(main: ir.Operation, cuts: Sequence[int]) -> list[Origin | None]:
     """The origins of these positions of a split @main, independent of how its loops are cut; None
     if no op of the body follows."""
-    origins = [_origin(op) if get_str(op, PHASE) == "body" else None for op in ops(main)]
+    origins = [_origin(op) if phase_of(op) is Phase.BODY else None for op in ops(main)]
     return [next((origin for origin in origins[cut:] if origin is not None), None) for cut in cuts]
 
 
@@ -88,7 +89,7 @@ def positions_of(main: ir.Operation, origins: Sequence[Origin]) -> tuple[int, ..
     found: dict[Origin, int] = {}
     for i, op in enumerate(ops(main)):
         origin = _origin(op)
-        if origin is not None and get_str(op, PHASE) == "body":
+        if origin is not None and phase_of(op) is Phase.BODY:
             found.setdefault(origin, i)
     positions = tuple(found.get(origin, -1) for origin in origins)
     rising = list(positions) == sorted(set(positions)) and -1 not in positions

@@ -9,17 +9,17 @@ from shardc.analysis.stages.update_order import leaf_by_leaf
 from shardc.ir.attributes import (
     ACCUMULATE,
     DIRECTION,
-    PHASE,
     RECOMPUTED,
     STAGE,
     call_target,
     get_int,
     get_str,
+    phase_of,
 )
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import num_bytes, num_elements
 from shardc.ir.walk import body, defining_op, ops, terminator
-from shardc.plan.function_kind import FunctionKind
+from shardc.plan.function_kind import FunctionKind, Phase
 from shardc.plan.value_id import accumulator_id, argument_id, computed_id
 
 CONSTANT_OPS = frozenset(
@@ -168,7 +168,7 @@ def _rematerialized(main: ir.Operation) -> set[ir.Operation]:
     found: set[ir.Operation] = set()
     views: set[ir.Operation] = set()
     for op in ops(main):
-        if get_str(op, PHASE) != "after":
+        if phase_of(op) is not Phase.AFTER:
             continue
         if op.name in VIEWS and _is_view(op, views):
             views.add(op)
@@ -213,15 +213,15 @@ def is_per_microbatch(value: ir.Value) -> bool:
     producer = value.owner
     if isinstance(producer, ir.Block) or call_target(producer.operation) == ACCUMULATE:
         return False
-    return get_str(producer.operation, PHASE) == "body"
+    return phase_of(producer.operation) is Phase.BODY
 
 
 def _place(op: ir.Operation, places: dict[ir.Operation, Place], reads: _Reads) -> Place:
     """The earliest place of an op; a value from another stage's update starts a new round."""
-    stage, phase = get_int(op, STAGE) or 0, get_str(op, PHASE)
-    if phase == "before":
+    stage, phase = get_int(op, STAGE) or 0, phase_of(op)
+    if phase is Phase.BEFORE:
         return stage, FunctionKind.BEFORE, 0
-    if phase == "body":
+    if phase is Phase.BODY:
         return stage, FunctionKind(get_str(op, DIRECTION) or FunctionKind.BACKWARD), 0
     makers = [
         places[maker]

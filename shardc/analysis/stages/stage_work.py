@@ -7,6 +7,7 @@ from shardc.analysis.program.def_use import Dataflow, StepFacts
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.stage_assignment import assign_stages
 from shardc.analysis.stages.stage_cuts import count_heavy_ops, layer_starts
+from shardc.plan.function_kind import Phase
 
 MOST_PARTS = 64  # maximum number of parts, as many as a pipeline may need
 
@@ -28,7 +29,7 @@ def work_of_forward_ops(
     Args:
         order: positions of the forward ops that are not cloned, ascending.
     """
-    repeats = [num_microbatches if phase == "body" else 1 for phase in facts.phase]
+    repeats = [num_microbatches if phase is Phase.BODY else 1 for phase in facts.phase]
     flops = [op_cost(op).flops * n for op, n in zip(flow.ops, repeats, strict=True)]
     if not count_heavy_ops(flow, order):
         return [float(flops[i]) for i in order]

@@ -2,6 +2,7 @@
 
 from shardc.analysis.program.def_use import Dataflow, StepFacts
 from shardc.analysis.stages.cloned_ops import argument_size, gives_scalars, is_scalar_arithmetic
+from shardc.plan.function_kind import Phase
 
 Stages = tuple[int, int]  # first and last stage that uses a value
 
@@ -20,7 +21,7 @@ class UpdateGroups:
         self, flow: Dataflow, facts: StepFacts, cloned: set[int], aliases: dict[int, int]
     ) -> None:
         self.flow, self.facts, self.cloned = flow, facts, cloned
-        after = [i for i, p in enumerate(facts.phase) if p == "after" and i not in cloned]
+        after = [i for i, p in enumerate(facts.phase) if p is Phase.AFTER and i not in cloned]
         self.scalars = [i for i in after if is_scalar_arithmetic(flow, i)]
         self.tensors = [i for i in after if not is_scalar_arithmetic(flow, i)]
         self._parent = list(range(len(flow.ops) + len(flow.arg_users)))  # ops, then arguments

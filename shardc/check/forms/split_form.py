@@ -17,13 +17,14 @@ from shardc.ir.attributes import (
     KIND,
     MICROBATCH_INDEX,
     NUM_MICROBATCHES,
-    PHASE,
     call_target,
     get_int,
     get_str,
+    phase_of,
 )
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.walk import body, main_function, ops, terminator
+from shardc.plan.function_kind import Phase
 from shardc.rules.libraries import called_computations
 
 Values = dict[ir.Value, Any]
@@ -32,9 +33,9 @@ Values = dict[ir.Value, Any]
 class _Phase:
     """One phase as a function; `takes` and `gives` are values of the split module."""
 
-    def __init__(self, module: ir.Operation, phase: str, engine: Engine) -> None:
+    def __init__(self, module: ir.Operation, phase: Phase, engine: Engine) -> None:
         main = main_function(module)
-        mine = [op for op in ops(main) if get_str(op, PHASE) == phase]
+        mine = [op for op in ops(main) if phase_of(op) is phase]
         special = [op for op in mine if call_target(op) in (ACCUMULATE, MICROBATCH_INDEX)]
         self.accumulates = [op for op in special if call_target(op) == ACCUMULATE]
         plain = [op for op in mine if op not in special]
@@ -81,18 +82,18 @@ def run_split(module: ir.Operation, args: Arrays, engine: Engine) -> Arrays:
     main = main_function(module)
     count = get_int(module, NUM_MICROBATCHES) or 1
     values: Values = dict(zip(body(main).arguments, args, strict=True))
-    phases = {name: _Phase(module, name, engine) for name in ("before", "body", "after")}
-    values.update(phases["before"].run(values))
+    phases = {name: _Phase(module, name, engine) for name in Phase}
+    values.update(phases[Phase.BEFORE].run(values))
     indices = [op.results[0] for op in ops(main) if call_target(op) == MICROBATCH_INDEX]
     parts: list[Values] = []
     for i in range(count):
         microbatch = values | {index: np.asarray(i, np.int32) for index in indices}
-        parts.append(microbatch | phases["body"].run(microbatch))
-    for op in phases["body"].accumulates:
+        parts.append(microbatch | phases[Phase.BODY].run(microbatch))
+    for op in phases[Phase.BODY].accumulates:
         each = [part[op.operands[0]] for part in parts]
         if get_str(op, KIND) == "concat":
             values[op.results[0]] = np.stack(each, axis=get_int(op, BATCH_DIM) or 0)
         else:
             values[op.results[0]] = each[0] if count == 1 else sum(each[1:], each[0])
-    values.update(phases["after"].run(values))
+    values.update(phases[Phase.AFTER].run(values))
     return [values[v] for v in terminator(main).operands]

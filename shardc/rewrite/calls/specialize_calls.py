@@ -1,4 +1,4 @@
-"""Functions that work on a part: each call gets one of the types that it calls with."""
+"""Specialises called functions: one per combination of argument types at the calls."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ from shardc.ir.walk import body, functions, ops_of, symbol
 from shardc.rewrite.microbatches.control_flow import fill_with_parts
 from shardc.rewrite.microbatches.ops import with_shape
 
-_WHOLE = "shardc.part_of"  # function: the one that it does a part of
+_WHOLE = "shardc.part_of"  # function: the one it is a specialisation of
 
 
 def fit_calls(module: ir.Operation) -> None:
-    """Has every call of a public function run a function of the types that it is given.
+    """Makes every call in a public function call a function of its argument types.
 
     A function for a part is made once for all calls of the same types, and stands beside the
     original. Ops of a function that `shardc-summarize-calls` has seen know their factors.
@@ -39,7 +39,7 @@ def fit_calls(module: ir.Operation) -> None:
 
 
 class _Fitter:
-    """Makes the functions that are called for; calls in those `waiting` are not fitted yet."""
+    """Creates specialised functions; the calls inside those in `waiting` come later."""
 
     def __init__(self, module: ir.Operation) -> None:
         self.waiting: list[ir.Operation] = []
@@ -67,7 +67,7 @@ class _Fitter:
                 write_facts(call, facts)
 
     def _make(self, whole: ir.Operation, type_: ir.FunctionType) -> str:
-        """A function like `whole` on parts; its name."""
+        """Creates a specialisation of `whole`; returns its name."""
         names = (f"{symbol(whole)}_part{n}" for n in itertools.count())
         name = next(name for name in names if name not in self.functions)
         facts = facts_of(whole)
@@ -88,13 +88,13 @@ class _Fitter:
 
 
 class _Parts:
-    """What of the values inside a called function one part has: see `local_control_flow.Parts`."""
+    """The local parts of the values inside a called function: see `local_control_flow.Parts`."""
 
     def __init__(self, shares: Sequence[Fraction]) -> None:
         self.shares = shares
 
     def type_of(self, value: ir.Value) -> ir.Type:
-        if isinstance(value, ir.BlockArgument):  # what a loop carries
+        if isinstance(value, ir.BlockArgument):  # a carried value
             op, position = value.owner.owner.operation, value.arg_number
         else:
             assert isinstance(value, ir.OpResult)
@@ -119,7 +119,7 @@ class _Parts:
 def _shares(
     whole: ir.Operation, type_: ir.FunctionType, factors: Sequence[Sequence[int]], count: int
 ) -> list[Fraction]:
-    """What is left of each factor where `whole` is called with another type."""
+    """The local size of each factor if `whole` is called with other types."""
     shares = [Fraction(1)] * count
     old = ir.FunctionType(_type_of(whole).value)
     pairs = zip((*old.inputs, *old.results), (*type_.inputs, *type_.results), strict=True)

@@ -1,5 +1,4 @@
-"""Loop fission: two loops over the same iterations; the second reads values that the first
-stashes."""
+"""Loop fission: two loops over the same iterations; the second reads what the first has stacked."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,12 +15,11 @@ from shardc.ir.walk import block_terminator, ops_of
 def fission(
     loop: ir.Operation, counted: CountedLoop, values: Sequence[ir.Value], late: Collection[int]
 ) -> None:
-    """Replaces a counting `stablehlo.while` by two.
+    """Replaces a counted `stablehlo.while` by two.
 
-    The first also carries, for each of `values`, a stack of what it is in every iteration; the
-    second takes these from there. Of what the loop carries around, the second one's results stand
-    for those at `late`, and the first one's for the others: what either makes for nobody is left
-    to `shardc.rewrite.loops.carried_values.drop_unused`.
+    The first also carries a stack for each of `values`, one row per iteration; the second reads
+    these rows. Results at `late` come from the second loop, all others from the first;
+    `shardc.rewrite.loops.carried_values.drop_unused` removes dead results.
 
     Args:
         values: of the body of the loop; nothing they depend on depends on carries at `late`.

@@ -15,6 +15,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.constants import splat
 from shardc.ir.tensor_types import shape_of
+from shardc.plan.function_kind import Phase
 from shardc.rewrite.local.local_ops import make_local
 
 
@@ -40,7 +41,7 @@ class MicrobatchOps:
 
     Args:
         count: number of microbatches.
-        points: where ops go in "before", "body" and "after"; "index" is where the body begins: the
+        points: where ops go in each phase; "index" is where the body begins: the
             microbatch's index is made there, once.
     """
 
@@ -56,7 +57,7 @@ class MicrobatchOps:
 
     def inside(self, point: ir.InsertionPoint) -> "MicrobatchOps":
         """A builder whose body ops go to `point`, inside a loop."""
-        other = MicrobatchOps(self.count, {**self._points, "body": point})
+        other = MicrobatchOps(self.count, {**self._points, Phase.BODY: point})
         other._scalars = self._index_and_zero()
         return other
 
@@ -88,7 +89,7 @@ class MicrobatchOps:
             return fresh
         rest = shape[dim] // outer // self.count
         split = [*shape[:dim], outer, self.count, rest, *shape[dim + 1 :]]
-        seen = self.reshape(whole, split, "body")
+        seen = self.reshape(whole, split, Phase.BODY)
         part = [*shape[:dim], outer * rest, *shape[dim + 1 :]]
         return self._entry(seen, split, dim + 1, part)
 
@@ -106,7 +107,7 @@ class MicrobatchOps:
                 return None
         elif op.name != "stablehlo.constant" or splat(whole) is None:
             return None
-        with self._points["body"]:
+        with self._points[Phase.BODY]:
             return make_local(op, list(op.operands), [with_shape(whole, shape)]).results[0]
 
     def sum(self, value: ir.Value) -> ir.Value:
@@ -126,11 +127,11 @@ class MicrobatchOps:
             gathered = self._make(
                 "stablehlo.transpose",
                 with_shape(part, [split[d] for d in order]),
-                [self.reshape(gathered, split, "after")],
-                "after",
+                [self.reshape(gathered, split, Phase.AFTER)],
+                Phase.AFTER,
                 {"permutation": ir.DenseI64ArrayAttr.get(order)},
             )
-        return self.reshape(gathered, [*before, self.count * size, *behind], "after")
+        return self.reshape(gathered, [*before, self.count * size, *behind], Phase.AFTER)
 
     def _entry(
         self, split: ir.Value, shape: Sequence[int], dim: int, part: Sequence[int]
@@ -142,10 +143,10 @@ class MicrobatchOps:
             "stablehlo.dynamic_slice",
             with_shape(split, sizes),
             [split, *(index if d == dim else zero for d in range(len(shape)))],
-            "body",
+            Phase.BODY,
             {"slice_sizes": ir.DenseI64ArrayAttr.get(sizes)},
         )
-        return self.reshape(taken, part, "body")
+        return self.reshape(taken, part, Phase.BODY)
 
     @staticmethod
     def _without(shape: Sequence[int], dim: int) -> list[int]:
@@ -160,7 +161,7 @@ class MicrobatchOps:
     ) -> ir.Value:
         named = {"call_target_name": str_attr(ACCUMULATE), KIND: str_attr(kind)}
         attributes = {**named, **(attributes or {})}
-        return self._make("stablehlo.custom_call", type_, [value], "body", attributes)
+        return self._make("stablehlo.custom_call", type_, [value], Phase.BODY, attributes)
 
     def _index_and_zero(self) -> tuple[ir.Value, ir.Value]:
         if self._scalars is None:
@@ -183,6 +184,6 @@ class MicrobatchOps:
         phase: str,
         attributes: Mapping[str, ir.Attribute] | None = None,
     ) -> ir.Value:
-        marked = {**(attributes or {}), PHASE: str_attr("body" if phase == "index" else phase)}
+        marked = {**(attributes or {}), PHASE: str_attr(Phase.BODY if phase == "index" else phase)}
         with self._points[phase]:
             return create(name, [type_], operands, marked).results[0]

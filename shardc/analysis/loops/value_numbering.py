@@ -1,8 +1,8 @@
-"""Which values of a function are copies: made by the same ops of the same values.
+"""Value numbering: finds copies, values that equal ops compute from equal values.
 
-`jax.checkpoint` makes forward values again behind barriers, and a loop over layers makes them again
-from rows that another loop has stacked up. One device would give a copy the same bits; two
-functions need not, as each is split and compiled by itself.
+`jax.checkpoint` recomputes forward values behind barriers; a loop over layers recomputes them from
+rows that another loop has stacked. On one device a copy has the same bits. In two functions it need
+not, because each is partitioned and compiled separately.
 """
 
 import itertools
@@ -20,12 +20,12 @@ from shardc.ir.walk import block_terminator, body, defining_op, ops_of, walk
 from shardc.rules.allowed_factors import BARRIER
 
 BRANCHES = ("stablehlo.case", "stablehlo.if")
-# What `reduce_precision` leaves as it is; JAX marks with it what is kept for the way back.
+# Formats that `reduce_precision` leaves unchanged; JAX uses it to mark residuals.
 _FORMATS = {"float64": (11, 52), "float32": (8, 23), "bfloat16": (8, 7), "float16": (5, 10)}
 
 
 def is_identity(op: ir.Operation) -> bool:
-    """Whether an op hands on its operands, one by one."""
+    """Whether result i of an op is its operand i."""
     if op.name == BARRIER:
         return True
     if op.name != "stablehlo.reduce_precision":
@@ -36,8 +36,8 @@ def is_identity(op: ir.Operation) -> bool:
 
 
 def _reshapes(op: ir.Operation) -> bool:
-    """Whether all elements stay in their order; loops write rows that are broadcast to one more
-    dim, of size 1, and read them with a reshape."""
+    """Whether an op keeps all elements in their order. Loops add a dim of size 1 to a row by a
+    broadcast before they write it, and drop it by a reshape after they read it."""
     if op.name == "stablehlo.broadcast_in_dim":
         dims = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
         return dims == sorted(dims) and num_elements(op.operands[0]) == num_elements(op.results[0])
@@ -45,7 +45,7 @@ def _reshapes(op: ir.Operation) -> bool:
 
 
 class _Written(NamedTuple):
-    """What each iteration of a loop writes to a stack: a value of its body, along which dim."""
+    """The row that each iteration of a loop writes to a stack, and the dim along which."""
 
     row: ir.Value
     dim: int
@@ -53,29 +53,28 @@ class _Written(NamedTuple):
     depth: int
 
 
-class _Given(NamedTuple):
-    """What each branch of an op gives for one of its results, and what chooses among them."""
+class _Yields(NamedTuple):
+    """The value that each branch yields for one result of an op, and the choice among them."""
 
     choice: tuple[int | None, int]  # number of the operand, number of branches
     by_branch: list[ir.Value]
 
 
-class SameValues:
-    """The numbers of values: those of copies are equal.
+class ValueNumbering:
+    """A number for each value of a function; copies have equal numbers.
 
-    In the body of a loop that touches row after row of stacks, a value stands for what it is where
-    row r is touched; in a loop inside it, where its own row is touched in that round. So a row that
-    one loop reads is what another has written there, if as many loops are around it: a loop and one
-    inside it touch two rows of a stack at a time. In a branch, a value stands for what it is where
-    the branch is chosen: there, ops with the same choice have given what the same branch of theirs
-    gives.
+    In the body of a loop over the rows of stacks, a number denotes the value in the iteration that
+    touches row r; in a nested loop, in the iteration of each loop that touches its own row. Hence a
+    row that one loop reads equals the row that another has written, if both are nested equally
+    deep: a loop and one inside it touch two rows of a stack at a time. In a branch, a number
+    denotes the value under the condition that the branch is taken: there, another op with the same
+    predicate has yielded the value of its same branch.
 
     Attributes:
-        number: of each value of the function, and of those in the bodies of its counting loops and
-            in branches.
-        order: a later value has a larger one.
-        written: of rows that a loop reads what another loop has written there.
-        copies: number -> its values but for what is handed on, in their order.
+        number: of each value of the function, of the bodies of its counted loops, and of branches.
+        order: position; later values have larger ones.
+        written: row that a loop reads -> the value that another loop has written there.
+        copies: number -> its values in order, without those that identities forward.
     """
 
     def __init__(self, function: ir.Operation) -> None:
@@ -87,8 +86,8 @@ class SameValues:
         self._depth = 0  # loops around what is being numbered
         self._numbers: dict[Hashable, int] = {}
         self._stacks: dict[int, _Written] = {}
-        self._given: dict[ir.Value, _Given] = {}
-        self._branched: dict[int, _Given] = {}  # the same, by the number of a value
+        self._given: dict[ir.Value, _Yields] = {}
+        self._branched: dict[int, _Yields] = {}  # the same, by the number of a value
         self._whole: dict[int, tuple[int, ir.Type]] = {}  # of reshaped values what they were
         for p, argument in enumerate(body(function).arguments):
             self._name(argument, ("argument", p))
@@ -96,8 +95,8 @@ class SameValues:
             self._visit(op)
 
     def behind(self, value: ir.Value, at: ir.Operation) -> ir.Value:
-        """What a value is where `at` stands: what another loop has written, or what the branch has
-        given that was chosen like one around `at`."""
+        """The value that `value` equals at `at`: the row that another loop has written, or what the
+        branch with the same predicate as one around `at` yields."""
         chosen = self._chosen(at)
         while True:
             given = self._given.get(value)
@@ -109,7 +108,7 @@ class SameValues:
                 return value
 
     def _chosen(self, at: ir.Operation) -> dict[tuple[int | None, int], int]:
-        """The branches around `at`: by what chooses each, its number."""
+        """The branches around `at`: choice -> number of the branch taken."""
         chosen = {}
         inner, outer = at, at.parent
         while outer is not None and (around := outer.operation).name != "func.func":
@@ -120,7 +119,7 @@ class SameValues:
         return chosen
 
     def _visit(self, op: ir.Operation) -> None:
-        """Numbers the results of an op, and what is in its branches or in a counting loop."""
+        """Numbers the results of an op, and the values in its branches or in a counted loop."""
         self._number(op)
         if op.name in BRANCHES:
             blocks = [region.blocks[0] for region in op.regions]
@@ -128,28 +127,28 @@ class SameValues:
                 self._visit(each)
             given = zip(*(block_terminator(block).operands for block in blocks), strict=True)
             for result, values in zip(op.results, given, strict=True):
-                self._given[result] = _Given(self._choice(op), list(values))
+                self._given[result] = _Yields(self._choice(op), list(values))
                 self._branched[self.number[result]] = self._given[result]
         elif op.name == "stablehlo.while" and (found := row_loop(op)) is not None:
             self._enter(found)
         else:
             return
-        for result in op.results:  # what is inside cannot use it
+        for result in op.results:  # values inside cannot use it
             self.order[result] = next(self._places)
 
     def _given_here(self, number: int, at: ir.Operation) -> int:
-        """The number of what a branch has given that was chosen like one around `at`."""
+        """The number of the yield of the branch with the same predicate as one around `at`."""
         chosen = self._chosen(at) if number in self._branched else {}
         while (given := self._branched.get(number)) is not None and given.choice in chosen:
             number = self.number[given.by_branch[chosen[given.choice]]]
         return number
 
     def _choice(self, op: ir.Operation) -> tuple[int | None, int]:
-        """Ops with equal ones choose alike; an index out of bounds takes the last branch."""
+        """Ops with equal choices take the same branch; an index out of bounds takes the last."""
         return self.number.get(op.operands[0]), len(op.regions)
 
     def _enter(self, found: RowLoop) -> None:
-        """Numbers what is in the body of a loop."""
+        """Numbers the values in the body of a loop."""
         loop = self.number[found.loop.results[0]]
         self._depth += 1
         for p, argument in enumerate(found.body.arguments):
@@ -208,11 +207,11 @@ class SameValues:
     def _key(
         self, op: ir.Operation, known: MutableMapping[ir.Value, int], depth: int
     ) -> tuple[Hashable, ...]:
-        """What says all of an op but where it stands.
+        """The structural key of an op: everything but its position.
 
         Args:
-            known: numbers of what the op uses.
-            depth: of the regions around it that belong to the key of another op.
+            known: numbers of the values the op uses.
+            depth: number of enclosing regions that belong to the key of another op.
         """
         inner = ChainMap[ir.Value, int]({}, known) if len(op.regions) > 0 else known
         regions = []
@@ -231,7 +230,7 @@ class SameValues:
 
     def _attributes(self, op: ir.Operation) -> Hashable:
         if op.name == "stablehlo.constant" and is_complex(op.results[0]):
-            # The bindings cannot read it. One that is no splat is equal to itself alone.
+            # The bindings cannot read its value: one that is not a splat equals only itself.
             return splat_text(op) or len(self._numbers)
         return tuple((name, op.attributes[name]) for name in op.attributes)
 

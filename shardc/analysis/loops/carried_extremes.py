@@ -1,11 +1,11 @@
-"""Floats of which loops carry the largest elements, or others that they choose."""
+"""Floats whose extremes, or other selected elements, a loop carries."""
 
 from collections import ChainMap
 from collections.abc import Collection, MutableMapping
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.loops.handed_on import handed_on, of_regions
+from shardc.analysis.loops.propagate_marks import of_regions, propagated
 from shardc.analysis.loops.row_loop import used_alone
 from shardc.analysis.program.op_classes import CHEAP, IDENTITIES, RANDOM, chooses
 from shardc.ir.calls import CALL
@@ -18,15 +18,15 @@ Sources = MutableMapping[ir.Value, frozenset[ir.Operation]]
 
 
 def may_round(op: ir.Operation) -> bool:
-    """Whether two copies of an op's floats may have other last bits."""
+    """Whether two copies of an op's floats may differ in their last bits."""
     return not (chooses(op) or op.name in CHEAP or op.name in IDENTITIES)
 
 
 def carried_invariants(loop: ir.Operation) -> list[ir.Operation]:
-    """Ops of a loop's body that make the same floats in each iteration and of which later
-    iterations get elements: the largest so far, say.
+    """Ops of a loop's body that compute the same floats in every iteration, and whose elements
+    later iterations receive (the largest so far, say).
 
-    One device gives them the same bits each time. Pieces of the loop on several stages may not.
+    One device computes the same bits every time. Pieces of the loop on several stages may not.
     """
     body = loop.regions[1].blocks[0]
     made = [op for op in invariant_ops(body) if may_round(op)]
@@ -36,22 +36,23 @@ def carried_invariants(loop: ir.Operation) -> list[ir.Operation]:
 
 
 def carried_sources(function: ir.Operation, among: Collection[ir.Operation]) -> list[ir.Operation]:
-    """Those of some top-level ops of a function of whose floats a loop carries elements."""
+    """The ops in `among` whose floats a loop carries elements of; all are at the top level of
+    `function`."""
     marks: Sources = {}
     found: set[ir.Operation] = set()
     for op in ops(function):
         if op.name == "stablehlo.while":
             found |= _carried(op, marks)
         own = frozenset([op] if op in among else [])
-        for result, handed in zip(op.results, handed_on(op, marks, chooses), strict=True):
+        for result, handed in zip(op.results, propagated(op, marks, chooses), strict=True):
             if is_float(result) and (own or handed):
                 marks[result] = own | handed
     return [op for op in ops(function) if op in found]
 
 
 def _carried(loop: ir.Operation, marks: Sources) -> set[ir.Operation]:
-    """The sources of which an iteration may hand elements on to the next; stacks that iterations
-    only write to are left out."""
+    """The sources whose elements an iteration may pass to the next. Stacks that iterations only
+    write to do not count."""
     inside: Sources = ChainMap({}, marks)
     of_regions(loop, inside, chooses)
     body = loop.regions[1].blocks[0]
@@ -61,7 +62,7 @@ def _carried(loop: ir.Operation, marks: Sources) -> set[ir.Operation]:
 
 
 def invariant_ops(body: ir.Block) -> list[ir.Operation]:
-    """The ops of a loop's body that depend on nothing that it carries, and may run outside."""
+    """The loop-invariant ops of a loop's body that may run outside it."""
     varying: set[ir.Value] = set(body.arguments)
     found = []
     for op in ops_of(body)[:-1]:
@@ -77,7 +78,7 @@ def _may_move(op: ir.Operation) -> bool:
 
 
 def _is_stacked(argument: ir.Value, end: ir.Value) -> bool:
-    """Whether iterations only write to what is carried."""
+    """Whether iterations only write to a carried value."""
     op = defining_op(end)
     written = op is not None and op.name == "stablehlo.dynamic_update_slice"
     return written and used_alone(argument, end)

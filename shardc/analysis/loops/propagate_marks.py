@@ -1,4 +1,4 @@
-"""What ops hand on of what reaches them, through loops and branches as well."""
+"""Forward propagation of marks through ops, loops and branches."""
 
 from collections import ChainMap
 from collections.abc import Callable, MutableMapping, Sequence
@@ -10,20 +10,22 @@ from shardc.ir.clone import inputs
 from shardc.ir.walk import CONTROL_FLOW, block_terminator, ops_of
 
 
-def handed_on[Mark](
+def propagated[Mark](
     op: ir.Operation,
     marks: MutableMapping[ir.Value, frozenset[Mark]],
     passes: Callable[[ir.Operation], bool],
     used: Sequence[ir.Value] | None = None,
 ) -> list[frozenset[Mark]]:
-    """The marks of each result: those of what it is made of by ops that `passes`.
+    """The marks of each result: the union over the inputs if `passes(op)`, else none.
 
-    A loop hands on what its body does, in however many iterations; branches what any one does.
+    Marks flow through a loop to the fixed point over its carried values, and out of a branch op
+    from every branch.
 
     Args:
-        marks: of values around the op, not changed; those that have none may be missing.
-        passes: whether results of an op, but for loops and branches, have the marks of all it uses.
-        used: the inputs of `op`, if they are known.
+        marks: of values in scope, not changed; values without marks may be missing.
+        passes: whether the results of an op other than a loop or branch take the marks of its
+            inputs.
+        used: the inputs of `op`, if the caller has them.
     """
     if op.name in IDENTITIES:
         return [marks.get(value, frozenset()) for value in op.operands]
@@ -43,7 +45,7 @@ def of_regions[Mark](
     """The marks of each result of a loop or of branches.
 
     Args:
-        marks: as in `handed_on`, and of values inside; those that are handed on are added.
+        marks: as in `propagated`; the marks of values inside are added.
     """
     blocks = [region.blocks[0] for region in op.regions]
     if op.name != "stablehlo.while":
@@ -65,6 +67,6 @@ def _of_block[Mark](
     passes: Callable[[ir.Operation], bool],
 ) -> list[frozenset[Mark]]:
     for op in ops_of(block)[:-1]:
-        handed = zip(op.results, handed_on(op, marks, passes), strict=True)
-        marks.update({result: found for result, found in handed if found})
+        found = zip(op.results, propagated(op, marks, passes), strict=True)
+        marks.update({result: own for result, own in found if own})
     return [marks.get(value, frozenset()) for value in block_terminator(block).operands]
