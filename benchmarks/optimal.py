@@ -36,7 +36,9 @@ def families(costs: Costs) -> dict[str, tuple[Amount, Amount]]:
     """Span, and microbatches held on the fullest group, of each family that takes the counts."""
     found = {}
     for name, family in built_in().items():
-        if not family.any_placement and not family.refuses(family.work(WORK)):
+        if family.any_placement or family.moves:
+            continue
+        if not family.refuses(family.work(WORK)):
             planned = plan_schedule(name, WORK, costs)
             held = max(peaks(planned.schedule, planned.graph))
             found[name] = span(planned, costs), held

@@ -113,7 +113,7 @@ def worst_error(program: programs.Program, compiled: Any) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    families = list(built_in())
+    families = [name for name, family in built_in().items() if not family.moves]
     parser.add_argument("--family", nargs="*", default=families)
     parser.add_argument("--program", nargs="*", default=list(PROGRAMS), choices=list(PROGRAMS))
     parser.add_argument("--stages", type=int, default=2)

@@ -21,11 +21,12 @@ DEVICES, MICROBATCHES, MORE = 4, 4, 8  # MORE: what needs at least two microbatc
 
 
 def drawn(family: ScheduleFamily) -> str:
-    """One family: its heading, what it takes, and its grid with F = B = W = 1."""
+    """One family: its heading, what it takes, and its grid with F = B = W = 1 (and O = L = 1)."""
     count = MORE if family.name.startswith(("dualpipe", "zb-h2")) else MICROBATCHES
     base = Work(DEVICES, count, prologue=False, update_rounds=0)
-    planned = family.plan(base, Costs(time_limit_s=0))
-    result = simulate(planned.schedule, planned.graph, durations(planned.work, Times()))
+    times = Times(offload_s=1, load_s=1)
+    planned = family.plan(base, Costs(times, time_limit_s=0))
+    result = simulate(planned.schedule, planned.graph, durations(planned.work, times))
     busy = 3 * count
     peaks = " ".join(map(str, result.peak_activations))
     facts = [

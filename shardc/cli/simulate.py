@@ -23,6 +23,10 @@ TIMES = {
     "W": "weight_s",
     "P": "prologue_s",
     "U": "update_s",
+    "G": "gather_s",
+    "R": "reduce_s",
+    "O": "offload_s",
+    "L": "load_s",
 }
 
 
@@ -43,7 +47,23 @@ TIMES = {
     show_default=True,
     help="Times of forward, input-gradient and weight-gradient backward of one microbatch on one"
     " device group's whole share (a chunk or slice takes a proportional part); P= and U= add the"
-    " work before and after the microbatches.",
+    " work before and after the microbatches, G= and R= gathers of sharded parameters and"
+    " reduce-scatters of gradients; O= and L= are offloads and loads.",
+)
+@click.option(
+    "--offload-time",
+    default=None,
+    help="Time to move one microbatch's activations to the host, and that to move them back.",
+)
+@click.option(
+    "--offload-chunks",
+    default=None,
+    help="Chunks of each device whose activations move to the host, such as 0 or 0,2.",
+)
+@click.option(
+    "--parameter-size",
+    default="0",
+    help="Size of a device's whole parameters, in microbatches of activations, if G gathers them.",
 )
 @click.option("--transfer", default="0", help="Time between neighbouring stages.")
 @click.option("--no-overlap", is_flag=True, help="A group waits until its sends have completed.")
@@ -85,6 +105,9 @@ def command(
     chunks: int | None,
     slices: int | None,
     times: str,
+    offload_time: str | None,
+    offload_chunks: str | None,
+    parameter_size: str,
     transfer: str,
     no_overlap: bool,
     contention: bool,
@@ -103,6 +126,8 @@ def command(
     Decimals and fractions are kept exact.
     """
     given = _parse_times(times)
+    if offload_time is not None:
+        given["O"] = given["L"] = _number("--offload-time", offload_time)
     limit = None if max_activations is None else _number("--max-activations", max_activations)
     amounts: dict[str, Any] = {TIMES[letter]: number for letter, number in given.items()}
     costs = Costs(
@@ -120,6 +145,9 @@ def command(
         prologue="P" in given,
         update_rounds=1 if "U" in given else 0,
         weight_share=_share("--weight-share", weight_share),
+        gathers=bool({"G", "R"} & given.keys()),
+        parameters=_number("--parameter-size", parameter_size),
+        offloads=() if offload_chunks is None else _chunks(offload_chunks),
     )
     planned = plan_schedule(schedule, base, costs, chunks, slices)
     bound = None if limit is None else [limit] * planned.graph.num_groups
@@ -169,6 +197,16 @@ def _number(option: str, text: str) -> Fraction:
     return value
 
 
+def _chunks(text: str) -> tuple[int, ...]:
+    """`0,2` as numbers; InputError (SHARDC-180) if it is anything else."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts):
+        raise InputError(
+            f"--offload-chunks {text} is not a list of numbers", help="write 0, or 0,2"
+        )
+    return tuple(map(int, parts))
+
+
 def _share(option: str, text: str) -> Fraction:
     """A number from 0 to 1; InputError (SHARDC-180) if `text` is not one."""
     value = _number(option, text)
@@ -185,7 +223,8 @@ def _parse_times(text: str) -> dict[str, Fraction]:
         if letter not in TIMES:
             raise InputError(
                 f"'{part}' in --times {text} is not the time of an action",
-                help="write, for example, --times F=1,B=1,W=1 (of F B W P U, each 0 or more)",
+                help="write, for example, --times F=1,B=1,W=1 (of F B W P U G R O L, each 0 or"
+                " more)",
             )
         given[letter] = _number(f"--times {letter}=", number)
     return given

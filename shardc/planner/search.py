@@ -52,7 +52,7 @@ from shardc.planner.request import (
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import FAR, WANTED
 from shardc.planner.split_cache import Splits
-from shardc.schedule.registry import AUTO, schedule_named
+from shardc.schedule.registry import AUTO, schedule_to_run
 from shardc.solver.interrupt import finish, poll_between
 from shardc.solver.solve import LimitError
 
@@ -115,7 +115,7 @@ class Planner:
         self.splits = Splits(module, options.batch_args, pipelines=options.stages != 1)
         self.tried = Attempts(module, self.splits, cluster, self.options, self.progress)
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
-        self.orders = options.schedule != "auto" and schedule_named(options.schedule).any_placement
+        self.orders = options.schedule != "auto" and schedule_to_run(options.schedule).any_placement
         self.chooses = options.schedule == "auto" or self.orders
         self.schedule = "1f1b" if self.chooses else options.schedule
         self.asked_chunks, self.asked_slices = options.chunks, options.slices

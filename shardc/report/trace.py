@@ -25,13 +25,15 @@ WRITER = 1  # id of the packet sequence
 
 @dataclass(frozen=True)
 class Slice:
-    """An action on a lane; a send and its receive share a number in `flows`."""
+    """An action on a lane, or a move on a link of its device group; a send and its receive share a
+    number in `flows`."""
 
     action: str
     lane: int
     start_ns: int
     end_ns: int
     flows: tuple[int, ...] = ()
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,13 @@ def simulated(result: Simulation) -> Process:
     return Process(
         "simulated",
         tuple(
-            Slice(str(t.action), t.device, round(t.start_s * 10**9), round(t.end_s * 10**9))
+            Slice(
+                str(t.action),
+                t.device,
+                round(t.start_s * 10**9),
+                round(t.end_s * 10**9),
+                link=t.link,
+            )
             for t in result.timeline
             if t.end_s > t.start_s
         ),
@@ -115,21 +123,22 @@ def serialized(processes: Sequence[Process]) -> bytes:
         packet.track_descriptor.uuid = parent
         packet.track_descriptor.process.pid = number
         packet.track_descriptor.process.process_name = process.name
-        lanes: dict[int, int] = {}
-        for lane in sorted({each.lane for each in process.slices}):
-            lanes[lane] = next(uuids)
+        lanes: dict[tuple[int, str], int] = {}
+        for lane, link in sorted({(each.lane, each.link) for each in process.slices}):
+            lanes[lane, link] = next(uuids)
             packet = builder.add_packet()
-            packet.track_descriptor.uuid = lanes[lane]
+            packet.track_descriptor.uuid = lanes[lane, link]
             packet.track_descriptor.parent_uuid = parent
             packet.track_descriptor.thread.pid = number
-            packet.track_descriptor.thread.tid = lanes[lane]
-            packet.track_descriptor.thread.thread_name = f"device group {lane}"
+            packet.track_descriptor.thread.tid = lanes[lane, link]
+            name = f"device group {lane}{link and f', {link}'}"
+            packet.track_descriptor.thread.thread_name = name
         events: list[tuple[int, int, Any]] = []  # at equal times, ends come before begins
         for each in process.slices:
             events.append((each.end_ns, 0, each))
             events.append((each.start_ns, 1, each))
         for at, begins, each in sorted(events, key=lambda event: event[:2]):
-            packet = _event(builder, at, lanes[each.lane])
+            packet = _event(builder, at, lanes[each.lane, each.link])
             if begins:
                 task = Task.parse(each.action)
                 packet.track_event.type = TrackEvent.TYPE_SLICE_BEGIN

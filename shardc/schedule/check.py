@@ -168,7 +168,7 @@ def _check_complete(schedule: Schedule, graph: TaskGraph) -> None:
     if missing:
         raise ScheduleError(
             "the schedule does not contain " + ", ".join(map(str, missing[:8])),
-            where=f"row {graph.group(missing[0])} of the grid",
+            where=schedule.where_row(schedule.groups.index(graph.group(missing[0]))),
             help="a step runs each of its actions once: add the missing ones to that row and the"
             " other rows",
             code="SHARDC-243",

@@ -7,10 +7,13 @@ from fractions import Fraction
 from functools import lru_cache
 
 from shardc.errors import ScheduleError
+from shardc.schedule.moves import with_moves
+from shardc.schedule.orders.insert_moves import insert_moves
 from shardc.schedule.placement import looped, stages_of
 from shardc.schedule.tasks import (
     BACKWARD,
     FORWARD,
+    LINKS,
     PROLOGUE,
     UPDATE,
     WEIGHT,
@@ -85,6 +88,8 @@ class ScheduleFamily:
         searches: (work) -> whether its order takes seconds to find.
         any_placement: it takes the placement of whichever other family is best.
         held: (work) -> `in_flight` of whole stages, as a formula; None: it is counted in the lanes.
+        offloads: the chunks of each group whose activations it moves to the host.
+        moves: its lanes have moves, so that it is simulated and not executed.
         about: one line for people.
     """
 
@@ -99,6 +104,8 @@ class ScheduleFamily:
     searches: Callable[[Work], bool] = lambda work: False
     any_placement: bool = False
     held: Callable[[Work], tuple[int, ...]] | None = None
+    offloads: tuple[int, ...] = ()
+    moves: bool = False
     about: str = ""
 
     def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:
@@ -115,6 +122,7 @@ class ScheduleFamily:
             slices=self.num_slices(slices),
             replicas=self.replicas,
             split_backward=self.split_backward and base.backward,
+            offloads=base.offloads or self.offloads,
         )
         refusal = self.refuses(work)
         if refusal is not None:
@@ -150,9 +158,12 @@ class ScheduleFamily:
 
     def generate(self, work: Work, costs: Costs | None = None) -> Schedule:
         """The schedule of `work`, whose chunks and slices come from `self.work`."""
-        lanes = _ordered(self, self.whole(work), costs or Costs(time_limit_s=0))
+        costs = costs or Costs(time_limit_s=0)
+        lanes = _ordered(self, self.whole(work), costs)
         if not work.backward:
             lanes = [[task for task in lane if task.kind == FORWARD] for lane in lanes]
+        if work.gathers or work.offloads:
+            lanes = insert_moves(lanes, work, costs.durations(work))
         return Schedule(framed(lanes, work, self.place(work)))
 
     def whole(self, work: Work) -> Work:
@@ -163,6 +174,8 @@ class ScheduleFamily:
             split_backward=self.split_backward,
             prologue=False,
             update_rounds=0,
+            gathers=False,
+            offloads=(),
         )
 
     def bound(self, work: Work, costs: Costs) -> Amount | None:
@@ -271,9 +284,16 @@ def sliced(work: Work, attention_share: Amount) -> tuple[tuple[Amount, ...], tup
 
 
 def graph_of(schedule: Schedule, work: Work, placement: Placement) -> TaskGraph:
-    """The graph of `work`, with X for what `schedule` runs as X."""
+    """The graph of `work`, with X for what `schedule` runs as X, and with its moves.
+
+    Raises:
+        ScheduleError: SHARDC-248, as in `with_moves`.
+    """
     fused = {task for lane in schedule.lanes for task in lane if task.kind == WHOLE_BACKWARD}
-    return work.graph(placement, fused)
+    graph = work.graph(placement, fused)
+    if any(task.kind in LINKS for lane in schedule.lanes for task in lane):
+        return with_moves(graph, schedule, work)
+    return graph
 
 
 def framed(lanes: Lanes, work: Work, placement: Placement) -> tuple[tuple[Task, ...], ...]:

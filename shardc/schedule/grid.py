@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shardc.errors import ScheduleError
 from shardc.schedule.simulate import Simulation, TimedAction
-from shardc.schedule.tasks import Schedule, Task
+from shardc.schedule.tasks import LINKS, Schedule, Task
 
 IDLE = "."
 GOES_ON = "="
@@ -17,7 +17,8 @@ def grid(simulation: Simulation, unit_s: float | None = None) -> str:
         unit_s: time of one column; None takes the shortest action. An action that starts between
             two columns is printed at the nearer one (or the next free one).
     Returns:
-        Lines without a final newline; "" if no action takes time.
+        Lines without a final newline; "" if no action takes time. Moves, which run at the same time
+        as other actions of their device, follow as comments, a line for each link.
 
     Two stages, two microbatches, 1F1B, F = 1, B = 2:
 
@@ -27,17 +28,26 @@ def grid(simulation: Simulation, unit_s: float | None = None) -> str:
     lasting = [timed for timed in simulation.timeline if timed.end_s > timed.start_s]
     if not lasting:
         return ""
-    unit = unit_s or min(timed.end_s - timed.start_s for timed in lasting)
-    rows = [
-        _row([timed for timed in lasting if timed.device == device], float(unit))
-        for device in range(len(simulation.peak_activations))
-    ]
-    return _text(rows, range(len(rows)))
+    computing = [timed for timed in lasting if not timed.link] or lasting
+    unit = float(unit_s or min(timed.end_s - timed.start_s for timed in computing))
+    devices = range(len(simulation.peak_activations))
+    links = dict.fromkeys(LINKS.values())
+    rows = {
+        (link, device): _row([t for t in lasting if (t.link, t.device) == (link, device)], unit)
+        for link in ("", *links)
+        for device in devices
+    }
+    used = {key: row for key, row in rows.items() if row or not key[0]}
+    return _text(
+        list(used.values()),
+        [f"# {link} {device}" if link else str(device) for link, device in used],
+    )
 
 
 def print_grid(schedule: Schedule) -> str:
     """A row per device group, its tasks in order, a column each; `parse_grid` reads it back."""
-    return _text([[str(task) for task in lane] for lane in schedule.lanes], schedule.groups)
+    lanes = [[str(task) for task in lane] for lane in schedule.lanes]
+    return _text(lanes, list(map(str, schedule.groups)))
 
 
 def parse_grid(text: str, where: str | None = None) -> Schedule:
@@ -53,6 +63,7 @@ def parse_grid(text: str, where: str | None = None) -> Schedule:
         ScheduleError: SHARDC-241, a row or a word cannot be read.
     """
     rows: dict[int, list[tuple[int, Task]]] = {}
+    written: dict[int, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -65,31 +76,33 @@ def parse_grid(text: str, where: str | None = None) -> Schedule:
                 code="SHARDC-241",
             )
         row = rows.setdefault(int(label), [])
+        written[int(label)] = f"{where or 'grid'}:{number}"
         for column, word in enumerate(cells.split()):
             if word in (IDLE, GOES_ON):
                 continue
             try:
                 row.append((column, Task.parse(word)))
             except ScheduleError as error:
-                error.where = f"{where or 'grid'}:{number}, row {int(label)}, column {column}"
+                error.where = f"{written[int(label)]}, row {int(label)}, column {column}"
                 raise
     groups = sorted(rows)
     return Schedule(
         tuple(tuple(task for _, task in rows[group]) for group in groups),
         tuple(groups),
         tuple(tuple(column for column, _ in rows[group]) for group in groups),
+        tuple(written[group] for group in groups) if where else (),
     )
 
 
-def _text(rows: Sequence[Sequence[str]], labels: Sequence[int]) -> str:
+def _text(rows: Sequence[Sequence[str]], labels: Sequence[str]) -> str:
     columns = max(map(len, rows), default=0)
     width = max((len(cell) for row in rows for cell in row), default=0)
-    label = len(str(max(labels, default=0)))
+    widest = max(map(len, labels), default=0)
     lines = []
-    for device, row in zip(labels, rows, strict=True):
+    for label, row in zip(labels, rows, strict=True):
         cells = [*row, *[IDLE] * (columns - len(row))]
         text = " ".join(cell.ljust(width) for cell in cells)
-        lines.append(f"{device:>{label}} | {text}".rstrip())
+        lines.append(f"{label:>{widest}} | {text}".rstrip())
     return "\n".join(lines)
 
 

@@ -41,7 +41,7 @@ def best_orders() -> dict[str, ScheduleFamily]:
     return {
         name: best_order_on(family)
         for name, family in built_in().items()
-        if not family.any_placement
+        if not (family.any_placement or family.moves)
     }
 
 
@@ -82,6 +82,23 @@ def schedule_named(name: str) -> ScheduleFamily:
             code="SHARDC-240",
         )
     return found
+
+
+def schedule_to_run(name: str) -> ScheduleFamily:
+    """`schedule_named`, of a schedule that shardc executes.
+
+    Raises:
+        ScheduleError: also SHARDC-249, it moves parameters or activations.
+    """
+    family = schedule_named(name)
+    if family.moves:
+        raise ScheduleError(
+            f"the moves of '{name}' (G, R, O, L) are checked and simulated, not executed",
+            help=f"shardc simulate --schedule {name} shows what it would take; to run, take another"
+            " schedule, such as grouped-1f1b",
+            code="SHARDC-249",
+        )
+    return family
 
 
 def register_schedule(

@@ -9,6 +9,7 @@ from typing import Any
 
 from shardc.schedule.check import deadlock, peaks
 from shardc.schedule.tasks import (
+    LINKS,
     Amount,
     Need,
     Schedule,
@@ -27,17 +28,25 @@ _Sent = tuple[int, Need, Amount]  # a reader in another group, and the seconds u
 
 @dataclass(frozen=True)
 class TimedAction:
-    """A task with its start and end; 0 is the start of the step."""
+    """A task with its start and end; 0 is the start of the step.
+
+    Attributes:
+        link: of the device, if the task is a move: a value of `LINKS`.
+    """
 
     action: Task
     device: int
     start_s: Amount
     end_s: Amount
 
+    @property
+    def link(self) -> str:
+        return LINKS.get(self.action.kind, "")
+
 
 @dataclass(frozen=True)
 class Simulation:
-    """The cost of a schedule.
+    """The cost of a schedule. Moves are not work: a device that only waits for one is idle.
 
     Attributes:
         makespan_s: end of the last task.
@@ -70,6 +79,8 @@ def simulate(
 ) -> Simulation:
     """Starts every task as soon as its device group is free and its needs have arrived.
 
+    Moves run on links of the group, beside its other tasks.
+
     Args:
         schedule: complete (see `check`).
         transfer_s: of every value sent to another device group, or of each need.
@@ -96,15 +107,17 @@ def lengths(
 ) -> tuple[Amount, Amount]:
     """(span_s, makespan_s) of `simulate`, without the cost of its other results."""
     times = _timed(schedule, graph, duration_s, transfer_s, overlap=overlap, link=link)
-    makespan, span = _extent(schedule, times)
+    makespan, span = _extent(times)
     return times.exact(span), times.exact(makespan)
 
 
 @dataclass(frozen=True)
 class _Times:
-    """Start and end of every task, by its position in the concatenated lanes, times `scale`."""
+    """Start and end of every task, by its position in `tasks`, times `scale`; `lanes` has the
+    positions of each lane."""
 
     tasks: list[Task]
+    lanes: list[list[int]]
     takes: list[Amount]
     start: dict[int, Amount]
     end: dict[int, Amount]
@@ -112,6 +125,24 @@ class _Times:
 
     def exact(self, value: Any) -> Amount:
         return value if self.scale == 1 else Fraction(value, self.scale)
+
+
+def _rows(schedule: Schedule) -> tuple[list[list[Task]], list[int], list[tuple[Task, Task]]]:
+    """What takes turns: the tasks of each lane and, by link, its moves. With the lane of each row,
+    and for each move the task in front of it in the lane."""
+    rows: list[list[Task]] = []
+    lanes: list[int] = []
+    fronts: list[tuple[Task, Task]] = []
+    for number, lane in enumerate(schedule.lanes):
+        of_link: dict[str, list[Task]] = {"": []}
+        for task in lane:
+            link = LINKS.get(task.kind, "")
+            if link and of_link[""]:
+                fronts.append((of_link[""][-1], task))
+            of_link.setdefault(link, []).append(task)
+        rows += of_link.values()
+        lanes += [number] * len(of_link)
+    return rows, lanes, fronts
 
 
 def _timed(
@@ -124,9 +155,10 @@ def _timed(
     link: Link | None,
 ) -> _Times:
     send_s = transfer_s if callable(transfer_s) else (lambda need: transfer_s)
-    tasks = [task for lane in schedule.lanes for task in lane]
+    rows, lanes, fronts = _rows(schedule)
+    tasks = [task for row in rows for task in row]
     index = {task: i for i, task in enumerate(tasks)}
-    lane_of = [row for row, lane in enumerate(schedule.lanes) for _ in lane]
+    row_of = [number for number, row in enumerate(rows) for _ in row]
     takes = [duration_s(task) for task in tasks]
     # Of each task: who reads its result on the spot, and who waits until it is sent.
     here: list[list[int]] = [[] for _ in tasks]
@@ -139,14 +171,17 @@ def _timed(
             else:
                 here[index[need.task]].append(i)
             pending[i] += 1
+    for front, move in fronts:
+        here[index[front]].append(index[move])
+        pending[index[move]] += 1
     distinct = {*takes, *(s for each in elsewhere for *_, s in each)}
     scale = common_scale(distinct)
     whole = {time: scaled(time, scale) for time in distinct}  # scales each distinct number once
     takes = [whole[time] for time in takes]
     start, end = _run(
-        schedule,
+        [len(row) for row in rows],
         takes,
-        lane_of,
+        row_of,
         (here, elsewhere, whole),
         pending,
         overlap=overlap,
@@ -154,30 +189,44 @@ def _timed(
     )
     if len(end) < len(tasks):
         finished = {tasks[i] for i in end}
-        position = [sum(task in finished for task in lane) for lane in schedule.lanes]
+        position = [_stuck(lane, graph, finished) for lane in schedule.lanes]
         raise deadlock(schedule, graph, position, finished)
-    return _Times(tasks, takes, start, end, scale)
+    own: list[list[int]] = [[] for _ in schedule.lanes]
+    for i, row in enumerate(row_of):
+        own[lanes[row]].append(i)
+    return _Times(tasks, own, takes, start, end, scale)
+
+
+def _stuck(lane: Sequence[Task], graph: TaskGraph, finished: set[Task]) -> int:
+    """Position of the first task of a lane that waits for another; the length if there is none."""
+    waits = (
+        i
+        for i, task in enumerate(lane)
+        if task not in finished and any(need.task not in finished for need in graph.needs[task])
+    )
+    return next(waits, len(lane))
 
 
 def _run(
-    schedule: Schedule,
+    sizes: Sequence[int],
     takes: Sequence[Amount],
-    lane_of: Sequence[int],
+    row_of: Sequence[int],
     readers: tuple[Sequence[Sequence[int]], Sequence[Sequence[_Sent]], Mapping[Amount, Amount]],
     pending: list[int],
     *,
     overlap: bool,
     link: Link | None,
 ) -> tuple[dict[int, Amount], dict[int, Amount]]:
-    """Start and end of every task that can run, by its position in the concatenated lanes.
+    """Start and end of every task that can run, by its position in the concatenated rows.
 
     Args:
+        sizes: tasks of each row.
         readers: of each task: on the spot, and elsewhere; the scaled seconds of each transfer.
     """
     here, elsewhere, whole = readers
     first = [0]
-    for lane in schedule.lanes:
-        first.append(first[-1] + len(lane))
+    for size in sizes:
+        first.append(first[-1] + size)
     head, stop = first[:-1], first[1:]
     free_s: list[Amount] = [0] * len(head)
     arrived: list[Amount] = [0] * len(takes)
@@ -201,7 +250,7 @@ def _run(
     while events:
         now, i = heappop(events)
         end[i] = now
-        row = lane_of[i]
+        row = row_of[i]
         busy_until: Amount = now
         sent: dict[int, Amount] = {}
         touched = [row]
@@ -217,14 +266,14 @@ def _run(
                     busy_until = sent[need.target]
             arrived[reader] = max(arrived[reader], sent[need.target])
             pending[reader] -= 1
-            if not pending[reader] and lane_of[reader] != row:
-                touched.append(lane_of[reader])
+            if not pending[reader] and row_of[reader] != row:
+                touched.append(row_of[reader])
         for reader in here[i]:
             if now > arrived[reader]:
                 arrived[reader] = now
             pending[reader] -= 1
-            if not pending[reader] and lane_of[reader] != row:
-                touched.append(lane_of[reader])
+            if not pending[reader] and row_of[reader] != row:
+                touched.append(row_of[reader])
         free_s[row] = busy_until
         for each in touched:
             if head[each] == first[each] or head[each] - 1 in end:
@@ -232,36 +281,33 @@ def _run(
     return start, end
 
 
-def _extent(schedule: Schedule, times: _Times) -> tuple[Amount, Amount]:
+def _extent(times: _Times) -> tuple[Amount, Amount]:
     """Makespan and span, scaled; tasks that take no time are ignored."""
     makespan: Amount = 0
     span: Amount = 0
-    at = 0
-    for lane in schedule.lanes:
-        lasting = [i for i in range(at, at + len(lane)) if times.takes[i]]
-        at += len(lane)
+    for lane in times.lanes:
+        lasting = [i for i in lane if times.takes[i]]
         if lasting:
-            makespan = max(makespan, times.end[lasting[-1]])
-            span = max(span, times.end[lasting[-1]] - times.start[lasting[0]])
+            last = max(times.end[i] for i in lasting)
+            makespan = max(makespan, last)
+            span = max(span, last - min(times.start[i] for i in lasting))
     return makespan, span
 
 
 def _summary(schedule: Schedule, graph: TaskGraph, times: _Times) -> Simulation:
     tasks, start, end = times.tasks, times.start, times.end
     exact = cache(times.exact)  # many tasks start when another ends
-    makespan, span = _extent(schedule, times)
+    makespan, span = _extent(times)
     timeline = []
-    at = 0
-    for row, lane in enumerate(schedule.lanes):
-        own = range(at, at + len(lane))
-        at += len(lane)
-        group = schedule.groups[row]
+    for group, lane in zip(schedule.groups, times.lanes, strict=True):
         timeline += [
             (start[i], end[i], group, TimedAction(tasks[i], group, exact(start[i]), exact(end[i])))
-            for i in own
+            for i in lane
         ]
     timeline.sort(key=lambda entry: entry[:3])
-    busy = sum(times.takes)
+    busy = sum(
+        takes for task, takes in zip(tasks, times.takes, strict=True) if task.kind not in LINKS
+    )
 
     def idle_share(length: Amount) -> Amount:
         total = length * len(schedule.lanes)

@@ -20,6 +20,10 @@ BACKWARD = "B"
 WEIGHT = "W"
 WHOLE_BACKWARD = "X"
 UPDATE = "U"
+GATHER = "G"
+REDUCE = "R"
+OFFLOAD = "O"
+LOAD = "L"
 
 KINDS = {
     PROLOGUE: "once per step, before the microbatches",
@@ -28,8 +32,15 @@ KINDS = {
     WEIGHT: "weight gradient of one microbatch, if it is split from B",
     WHOLE_BACKWARD: "B and W of one microbatch in one program, in a schedule that splits others",
     UPDATE: "once per step, after the microbatches (the optimizer)",
+    GATHER: "gathers the parameters of a stage, which are sharded over data-parallel ranks",
+    REDUCE: "reduce-scatters the gradients that a stage has summed up since its last R",
+    OFFLOAD: "moves the activations of one microbatch to the host",
+    LOAD: "brings them back",
 }
 ONCE_PER_STEP = (PROLOGUE, UPDATE)
+LINKS = {GATHER: "mesh", REDUCE: "mesh", OFFLOAD: "to host", LOAD: "from host"}
+"""The link of its device group that a move takes, while the group computes. A move begins when the
+tasks in front of it in its lane and the moves on its link have ended."""
 
 Amount = int | float | Fraction
 """Seconds, bytes or shares of a microbatch; rational numbers stay exact."""
@@ -44,6 +55,7 @@ class Task(NamedTuple):
         stage: 0 is the first of the pipeline. A device group may own several (chunks).
         kind: a key of `KINDS`.
         microbatch: 0-based. For P and U it is the round; round 0 is not printed: `2P`, `2U1`.
+            For G and R it counts those of the stage.
         slice: part of the microbatch's sequence; slice 1 prints as `2F0.1`, slice 0 as `2F0`.
         replica: 1 is the copy of the stage in the pipeline that runs the other way: `2F0'`.
     """
@@ -71,8 +83,8 @@ class Task(NamedTuple):
         if match is None or match[2] not in KINDS or not (match[3] or match[2] in ONCE_PER_STEP):
             raise ScheduleError(
                 f"'{text}' is not an action",
-                help="an action is stage, one of P F B W X U, microbatch, and where there are any"
-                " the slice and ' for the second replica, such as 2F0, 2U, 2F0.1 or 2F0'",
+                help=f"an action is stage, one of {' '.join(KINDS)}, microbatch, and where there"
+                " are any the slice and ' for the second replica, such as 2F0, 2U, 2F0.1 or 2F0'",
                 code="SHARDC-241",
             )
         return Task(int(match[1]), match[2], int(match[3] or 0), int(match[4] or 0), len(match[5]))
@@ -157,11 +169,13 @@ class Schedule:
         groups: the device group of each lane; () means that lane i is group i.
         columns: the column of each task in a hand-written grid, for error positions; () for
             generated schedules.
+        rows: where each lane is written, such as `mine.grid:2`; () for generated schedules.
     """
 
     lanes: tuple[tuple[Task, ...], ...]
     groups: tuple[int, ...] = ()
     columns: tuple[tuple[int, ...], ...] = ()
+    rows: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.groups:
@@ -180,7 +194,15 @@ class Schedule:
     def where(self, row: int, position: int) -> str:
         """The cell of a task, for an error: rows are device groups, columns count from 0."""
         column = self.columns[row][position] if self.columns else position
-        return f"row {row}, column {column} of the grid ({self.lanes[row][position]})"
+        task = self.lanes[row][position]
+        return f"{self._row(row)}, column {column} of the grid ({task})"
+
+    def where_row(self, row: int) -> str:
+        """A lane, for an error."""
+        return f"{self._row(row)} of the grid"
+
+    def _row(self, row: int) -> str:
+        return f"{f'{self.rows[row]}, ' if self.rows else ''}row {self.groups[row]}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `from_json`: printed lanes and their device groups."""

@@ -31,6 +31,8 @@ class Times:
         weight_s: weight-gradient backward; in a schedule that does not split it, B takes both.
         prologue_s: P.
         update_s: each round of U.
+        gather_s, reduce_s: G and R of all parameters and gradients.
+        offload_s, load_s: O and L of the activations of one microbatch.
         forward_slices, backward_slices, weight_slices: share of each token slice in F, B and W;
             () = equal parts.
     """
@@ -40,6 +42,10 @@ class Times:
     weight_s: Amount = 1
     prologue_s: Amount = 0
     update_s: Amount = 0
+    gather_s: Amount = 0
+    reduce_s: Amount = 0
+    offload_s: Amount = 0
+    load_s: Amount = 0
     forward_slices: tuple[Amount, ...] = ()
     backward_slices: tuple[Amount, ...] = ()
     weight_slices: tuple[Amount, ...] = ()
@@ -52,10 +58,18 @@ class Times:
             return seconds * (share * work.slices * shares[slice_] if shares else share)
 
         match kind:
-            case "P":
-                return self.prologue_s * work.share * work.slices
-            case "U":
-                return self.update_s * work.share * work.slices
+            case "P" | "U" | "G" | "R":
+                whole = {
+                    "P": self.prologue_s,
+                    "U": self.update_s,
+                    "G": self.gather_s,
+                    "R": self.reduce_s,
+                }
+                return whole[kind] * work.share * work.slices
+            case "O":
+                return self.offload_s * work.share
+            case "L":
+                return self.load_s * work.share
             case "F":
                 return part(self.forward_s, self.forward_slices)
             case "W":

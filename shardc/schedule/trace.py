@@ -8,20 +8,25 @@ US_PER_S = 1e6
 
 
 def chrome_trace(simulation: Simulation) -> dict[str, Any]:
-    """JSON data with one complete event ("ph": "X") per action and one thread per device.
+    """JSON data with one complete event ("ph": "X") per action and one thread per device, and one
+    per link of a device that moves take.
 
     Actions that take no time are omitted. Source: Google's "Trace Event Format" (times in
     microseconds).
     """
+    lasting = [timed for timed in simulation.timeline if timed.end_s > timed.start_s]
+    devices = range(len(simulation.peak_activations))
+    threads = [("", device) for device in devices]
+    threads += sorted({(t.link, t.device) for t in lasting} - set(threads))
     names = [
         {
             "name": "thread_name",
             "ph": "M",
             "pid": 0,
-            "tid": device,
-            "args": {"name": f"device {device}"},
+            "tid": number,
+            "args": {"name": f"device {device}{link and f', {link}'}"},
         }
-        for device in range(len(simulation.peak_activations))
+        for number, (link, device) in enumerate(threads)
     ]
     events = [
         {
@@ -31,10 +36,9 @@ def chrome_trace(simulation: Simulation) -> dict[str, Any]:
             "ts": float(timed.start_s) * US_PER_S,
             "dur": float(timed.end_s - timed.start_s) * US_PER_S,
             "pid": 0,
-            "tid": timed.device,
+            "tid": threads.index((timed.link, timed.device)),
             "args": timed.action._asdict(),
         }
-        for timed in simulation.timeline
-        if timed.end_s > timed.start_s
+        for timed in lasting
     ]
     return {"traceEvents": [*names, *events], "displayTimeUnit": "ms"}

@@ -41,6 +41,10 @@ class Work:
         update_rounds: number of U per stage; stages exchange values between rounds.
         weight_share: share of a microbatch's activations that W still reads; B frees the rest.
         slice_tokens: share of each slice in a microbatch's tokens; () = equal parts.
+        gathers: parameters are sharded over data-parallel ranks: G brings those of a stage
+            together, R divides its gradients.
+        parameters: size of a group's whole share of parameters, in microbatches of activations.
+        offloads: the chunks of each group whose activations O and L move to the host and back.
     Raises:
         ScheduleError: SHARDC-242, a count is out of range.
     """
@@ -56,6 +60,9 @@ class Work:
     update_rounds: int = 1
     weight_share: Amount = 1
     slice_tokens: tuple[Amount, ...] = ()
+    gathers: bool = False
+    parameters: Amount = 0
+    offloads: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name, count, least in (
@@ -71,6 +78,14 @@ class Work:
                     help=f"give {least} or more",
                     code="SHARDC-242",
                 )
+
+        unknown = [chunk for chunk in self.offloads if not 0 <= chunk < self.chunks]
+        if unknown:
+            raise ScheduleError(
+                f"there is no chunk {unknown[0]} whose activations could be offloaded",
+                help=f"each device has {self.chunks}, numbered from 0",
+                code="SHARDC-242",
+            )
 
     @property
     def num_stages(self) -> int:

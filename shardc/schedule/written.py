@@ -10,7 +10,7 @@ from shardc.files import BAD_DATA, read_data
 from shardc.schedule.check import check
 from shardc.schedule.family import Costs, Lanes, Planned, ScheduleFamily, graph_of
 from shardc.schedule.grid import parse_grid
-from shardc.schedule.tasks import ONCE_PER_STEP, Schedule
+from shardc.schedule.tasks import FORWARD, LINKS, ONCE_PER_STEP, Schedule
 from shardc.schedule.work import Placement, Work
 
 
@@ -39,7 +39,8 @@ def _family_read(name: str, changed_ns: int, num_bytes: int) -> ScheduleFamily:
 
 def _family(name: str, written: Schedule) -> ScheduleFamily:
     p = len(written.lanes)
-    m = 1 + max((task.microbatch for lane in written.lanes for task in lane), default=0)
+    forwards = (t.microbatch for lane in written.lanes for t in lane if t.kind == FORWARD)
+    m = 1 + max(forwards, default=0)
     planned = planned_by_hand(written, Work(p, m, prologue=False, update_rounds=0))
     check(planned.schedule, planned.graph)
     own = planned.work
@@ -88,6 +89,7 @@ def _family(name: str, written: Schedule) -> ScheduleFamily:
         slices=own.slices > 1,
         place=place,
         refuses=refuses,
+        moves=any(task.kind in LINKS for lane in written.lanes for task in lane),
         about="written in a file",
     )
 
@@ -155,7 +157,8 @@ def read_schedule(path: Path) -> Schedule:
         text = read_data(path).decode()
         if path.suffix != ".json":
             return parse_grid(text, str(path))
-        return Schedule.from_json(json.loads(text))
+        found = Schedule.from_json(json.loads(text))
+        return replace(found, rows=(str(path),) * len(found.lanes))
     except (*BAD_DATA, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ScheduleError(
             f"the schedule cannot be read: {error}",

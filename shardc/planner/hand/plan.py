@@ -17,7 +17,7 @@ from shardc.planner.hand.meshes import meshes_of
 from shardc.planner.proposal import Proposal, with_copies
 from shardc.planner.record.account import recorded
 from shardc.planner.split_cache import Splits
-from shardc.schedule.registry import schedule_named
+from shardc.schedule.registry import schedule_to_run
 from shardc.schedule.work import Work
 
 GAP, EFFORT_S = 0.01, 5.0  # of solving a stage: requested shardings leave less to solve than usual
@@ -85,7 +85,7 @@ def _recompute(spec: StagesSpec) -> tuple[int, ...]:
     """Per stage, as in `PipelineShape`; (): none recomputes."""
     if not any(stage.recompute for stage in spec.stages):
         return ()
-    family = schedule_named(spec.schedule)
+    family = schedule_to_run(spec.schedule)
     groups = len(spec.stages) // spec.chunks
     held = family.in_flight(family.work(Work(groups, spec.microbatches), spec.chunks, slices=1))
     return tuple(

@@ -184,7 +184,7 @@ def _weigh(
 def _ways(chunks: int | Auto, slices: int | Auto) -> Iterator[tuple[ScheduleFamily, int, int]]:
     """Every family that runs, with its number of chunks and of slices."""
     for family in built_in().values():
-        if family.any_placement:
+        if family.any_placement or family.moves:
             continue
         own = family.chunks[0] if family.chunks else CHUNKS if chunks == "auto" else chunks
         parts = family.num_slices(None if slices == "auto" or not family.slices else slices)

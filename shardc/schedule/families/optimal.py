@@ -79,7 +79,9 @@ class Optimal(ScheduleFamily):
             slices = 1
         found: dict[tuple[Work, Placement], list[ScheduleFamily]] = {}
         for family in built_in().values():
-            if family.any_placement or (chunks is not None and family.replicas > 1):
+            if family.any_placement or family.moves:
+                continue
+            if chunks is not None and family.replicas > 1:
                 continue
             if (slices is not None and family.slices != (slices > 1)) or (
                 chunks is not None and family.chunks and chunks not in family.chunks

@@ -54,7 +54,7 @@ def two_stage(base: ScheduleFamily) -> ScheduleFamily:
 
 
 def bases() -> Iterator[ScheduleFamily]:
-    """Every family that does not split the backward."""
+    """Every family that is executed and does not split the backward."""
     yield ScheduleFamily("naive", naive)
     for mechanism in (
         gpipe,
@@ -65,7 +65,7 @@ def bases() -> Iterator[ScheduleFamily]:
         bidirectional,
         v_shaped,
     ):
-        yield from (family for family in mechanism.FAMILIES if not family.split_backward)
+        yield from (f for f in mechanism.FAMILIES if not (f.split_backward or f.moves))
 
 
 FAMILIES = tuple(map(two_stage, bases()))

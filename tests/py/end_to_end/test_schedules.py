@@ -21,6 +21,7 @@ CELLS = [
     ("zeropp", "mlp", 2, 2),
     ("interleaved-1f1b", "gpt_sgd", 2, 2),
     ("breadth-first", "mlp", 2, 2),
+    ("grouped-1f1b", "mlp", 2, 4),
     ("hanayo", "mlp", 2, 2),
     ("zb-v", "mlp", 2, 4),
     ("v-half", "conv", 2, 4),

@@ -53,6 +53,8 @@ def test_a_printed_grid_reads_back(name: str) -> None:
     planned = plan_schedule(name, Work(4, 8), Costs())
     lanes = planned.schedule.lanes
     assert parse_grid(print_grid(planned.schedule)).lanes == lanes
+    if built_in()[name].moves:
+        return  # they run beside the other tasks, and are comments of a timed grid
     result = simulate(
         planned.schedule, planned.graph, durations(planned.work, Times(1, 1, 1, 1, 1))
     )
