@@ -66,6 +66,7 @@ CODES: dict[str, str] = {
     "SHARDC-265": "the process cannot hold more compiled programs",
     "SHARDC-266": "a step reads a value that does not exist",
     "SHARDC-270": "the first step differs from a single-device run",
+    "SHARDC-271": "what token slices take for granted does not hold in a step",
     "SHARDC-280": "the processes of a job do not have the same program or plan",
     "SHARDC-281": "another process of the job is missing, stuck or gone",
     "SHARDC-282": "the processes of a job pass different arguments to one step",

@@ -7,13 +7,14 @@ from jax.extend.mlir import ir
 from shardc.analysis.program.stage_table import free_number
 from shardc.analysis.slices.lengths import slice_edges
 from shardc.analysis.slices.needed_rows import hindrance, token_slices
+from shardc.analysis.slices.op_rows import LooksAhead
 from shardc.analysis.slices.recipes import TokenSlices
 from shardc.analysis.slices.stage_values import StageValues
-from shardc.analysis.slices.token_slices import LooksAhead
 from shardc.errors import StageError
 from shardc.ir.attributes import NUM_SLICES, get_int, int_attr
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import functions, where
+from shardc.rewrite.slices.checks import return_checks
 from shardc.rewrite.slices.rows import spans
 from shardc.rewrite.slices.write import PartIds, SliceWriter
 
@@ -33,7 +34,9 @@ class SliceTokens(Pass):
     later ones. What a slice's backward adds to the gradients of keys and values of earlier slices
     goes on to the slice before, which adds its own; backwards run from the last slice to the first.
     Sums over tokens go into the accumulators slice by slice. Only programs are cut in which no
-    token needs a later one, as `shardc.analysis.slices` proves. A second run changes nothing.
+    token needs a later one, as `shardc.analysis.slices` proves. What it takes for granted of
+    numbers that only a run knows, such as how large scores are, each slice checks: the last results
+    of the step say whether it holds, and `shardc.assumed` what it is. A second run changes nothing.
 
     Options:
         slices: how many. Later ones get fewer tokens, as their queries meet more keys.
@@ -56,6 +59,9 @@ class SliceTokens(Pass):
             for number in range(self.slices):
                 with ir.InsertionPoint(function):
                     SliceWriter(function, how, parts, number, ids).write()
+            if how.checked:
+                premises = list(how.checked)
+                return_checks(module, function, premises, ids.counts(function), ids.fresh())
         for function in found.functions:  # not before: the ids know values by where they are
             function.erase()
         module.attributes[NUM_SLICES] = int_attr(self.slices)

@@ -87,6 +87,8 @@ class ResultSpec(msgspec.Struct, frozen=True):
         value: id of its value (may be "arg3": returned unchanged).
         batch_dim: None, or d if the program returns [.., M, B / M, ..], to be merged again.
         piece: as in ArgumentSpec.
+        assumed: of a result that the user does not get: what it means that its elements are true.
+            These are the last ones; the step takes for granted that they are false.
     """
 
     value: str
@@ -95,6 +97,7 @@ class ResultSpec(msgspec.Struct, frozen=True):
     stage: int
     batch_dim: int | None = None
     piece: tuple[int, int] | None = None
+    assumed: tuple[str, ...] = ()
 
 
 class Executable(msgspec.Struct, frozen=True):

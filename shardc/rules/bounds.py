@@ -148,6 +148,11 @@ def of_type(value: ir.Value) -> Bounds:
     return Bounds(-(1 << (element.width - 1)), (1 << (element.width - 1)) - 1)
 
 
+def largest_of(value: ir.Value) -> float:
+    """The largest finite number of a float type; 0 of types whose arithmetic is not followed."""
+    return _LARGEST.get(str(ir.ShapedType(value.type).element_type), 0.0)
+
+
 def is_integer(value: ir.Value) -> bool:
     """Whether the elements are integers or booleans."""
     return isinstance(ir.ShapedType(value.type).element_type, ir.IntegerType)

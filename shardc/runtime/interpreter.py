@@ -13,6 +13,7 @@ from shardc.plan.executable import Executable
 from shardc.plan.value_id import is_argument, value_id
 from shardc.runtime.arguments.donated_once import DonatedOnce
 from shardc.runtime.arguments.placement import ArgumentPlacer
+from shardc.runtime.assumptions import check_assumptions
 from shardc.runtime.interrupts import deferred_interrupt
 from shardc.runtime.messages.between import Between
 from shardc.runtime.messages.shared import SharedResults
@@ -43,7 +44,8 @@ class Interpreter:
 
     Nothing in a step waits for a device: programs, transfers and frees are dispatched in the order
     of the tape, and the results may still be in computation. (Under jax_debug_nans or
-    jax_debug_infs the results of each program are waited for and checked.)
+    jax_debug_infs the results of each program are waited for and checked. A step that takes
+    something for granted, as token slices do, waits for what says whether it holds.)
 
     What survives when an exception ends a step:
 
@@ -51,8 +53,9 @@ class Interpreter:
       that jax_debug_nans finds, or Ctrl-C, every argument is readable.
     - In the update phase Ctrl-C waits until the step is complete. The step's results are then in
       `unreturned_results`, because the arguments they replace are gone. The same holds if a check
-      finds a NaN in a result of an update. If an update itself cannot be dispatched, donated
-      arguments may be gone, and a note on the exception says so.
+      finds a NaN in a result of an update, or what the step takes for granted does not hold.
+      If an update itself cannot be dispatched, donated arguments may be gone, and a note on the
+      exception says so.
 
     Threads take turns: messages and collectives of two steps must not mix.
 
@@ -114,6 +117,7 @@ class Interpreter:
             self._transfers,
         )
         self._results = tape.results
+        self._assumed = [result for result in executable.results if result.assumed]
         self._finishers = [
             _finisher(executable, i, None if slot is None else self._shardings[slot])
             for i, slot in enumerate(tape.results)
@@ -169,10 +173,11 @@ class Interpreter:
             arguments: flat, one per `Executable.arguments` that is not a piece of another; JAX or
                 NumPy arrays, or scalars.
         Returns:
-            One array per `Executable.results` that is not a piece of another.
+            One array per `Executable.results` that the user gets and that is no piece of another.
         Raises:
             InputError: SHARDC-262, 263, 264, an argument is unusable; nothing has run.
             FloatingPointError: under jax_debug_nans or jax_debug_infs.
+            CheckError: SHARDC-271, what the step takes for granted does not hold.
         """
         checks = wanted_checks()
         with self._turn:
@@ -213,6 +218,8 @@ class Interpreter:
                 results = self._stacks.put_together(self._finish(env, arguments))
                 if self._shared is not None:
                     self._shared.share(results)
+                first_flag = len(results) - len(self._assumed)
+                results, flags = results[:first_flag], results[first_flag:]
                 self._delete_donated(arguments)
                 self._stacks.delete_donated(given)
                 self._donated_once.returned(results)
@@ -223,6 +230,8 @@ class Interpreter:
             self.unreturned_results = results
             if found is not None:
                 raise found
+        if flags:
+            check_assumptions(self._assumed, flags)
         return results
 
     def _finish(self, env: Environment, arguments: Sequence[Any]) -> list[jax.Array]:

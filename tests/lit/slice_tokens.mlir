@@ -3,11 +3,20 @@
 
 // One head of causal attention over 8 tokens. The first slice sees its own 5 keys, 25 pairs; 3 queries of the second
 // see all 8, which are 24.
+// A product of zero and what a slice leaves out is zero if that is finite: each slice counts in its rows what is not, the
+// first stage's update says whether there was any, and this is the last result of the step.
 //       CHECK: module attributes {
+//  CHECK-SAME:   shardc.assumed = {{.*}}'stablehlo.tanh' at {{.*}}slice_tokens.mlir:{{[0-9]+}} has a number that is nan or above 1e+09 in magnitude"]]
 //  CHECK-SAME:   shardc.num_slices = 2 : i64
+//  CHECK-SAME:   shardc.result_stages = [0], shardc.result_types = [tensor<1xi1>], shardc.results = ["[[FLAG:v[0-9]+]]"]
 // CHECK-LABEL: func.func @stage0_forward_0
-//  CHECK-SAME:   -> (tensor<5x2xf32> {shardc.per_microbatch, shardc.value = "[[X0:v[0-9]+]]"})
+//  CHECK-SAME:   %[[SO_FAR:arg[0-9]+]]: tensor<1xf32> {shardc.value = "[[COUNT:acc[0-9]+]]"}
+//  CHECK-SAME:   -> (tensor<5x2xf32> {shardc.per_microbatch, shardc.value = "[[X0:v[0-9]+]]"}, tensor<1xf32> {shardc.value = "[[COUNT]]"})
 //       CHECK:   slice %arg0 [0:5, 0:2]
+//       CHECK:   abs %{{.*}} : tensor<5x2xf32>
+//       CHECK:   compare LE
+//       CHECK:   reduce({{.*}}) applies stablehlo.add across dimensions = [0, 1]
+//       CHECK:   add %[[SO_FAR]]
 // CHECK-LABEL: func.func @stage0_forward_1
 //       CHECK:   slice %arg0 [5:8, 0:2]
 // CHECK-LABEL: func.func @stage1_forward_0
@@ -28,6 +37,9 @@
 //       CHECK:   %[[SUM:.*]] = stablehlo.dot_general {{.*}} -> tensor<8x2xf32>
 //       CHECK:   stablehlo.slice %[[SUM]] [0:5, 0:2]
 //       CHECK:   stablehlo.slice %[[SUM]] [5:8, 0:2]
+// CHECK-LABEL: func.func @stage0_update_0
+//  CHECK-SAME:   (%[[COUNTED:arg[0-9]+]]: tensor<1xf32> {shardc.value = "[[COUNT]]"}) -> (tensor<1xi1> {shardc.value = "[[FLAG]]"})
+//       CHECK:   compare GT, %[[COUNTED]]
 module attributes {shardc.num_microbatches = 2 : i64, shardc.num_stages = 2 : i64, shardc.results = [],
     shardc.result_types = [], shardc.result_stages = [], shardc.arguments = [{name = "x"}]} {
   func.func @stage0_forward(%x: tensor<8x2xf32> {shardc.value = "arg0"})

@@ -26,11 +26,17 @@ RESULT_TYPES = "shardc.result_types"  # module: type of each result
 RESULT_SHARDINGS = "shardc.result_shardings"  # module: what the user asks of each result, or unit
 RESULT_STAGES = "shardc.result_stages"  # module: stage that returns it
 RESULT_PIECES = "shardc.result_pieces"  # module: [result, dim] whose rows it goes on with, or []
+ASSUMED = "shardc.assumed"  # module: of each of the last results what its true elements mean
 
 
 def result_values(module: ir.Operation) -> list[str]:
     """Value id of each result of the user's function."""
     return [str(ir.StringAttr(v).value) for v in ir.ArrayAttr(module.attributes[RESULTS])]
+
+
+def num_checks(module: ir.Operation) -> int:
+    """How many results, the last ones, say whether what the step takes for granted holds."""
+    return len(ir.ArrayAttr(module.attributes[ASSUMED])) if ASSUMED in module.attributes else 0
 
 
 def free_number(own: Iterable[ir.Operation]) -> int:

@@ -1,8 +1,12 @@
 """Which rows of every value the functions of a slice need, and how they are had."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from jax.extend.mlir import ir
 
 from shardc.analysis.slices.factors import on_rows
+from shardc.analysis.slices.op_rows import LooksAhead
 from shardc.analysis.slices.recipes import (
     Added,
     Carry,
@@ -21,11 +25,12 @@ from shardc.analysis.slices.recipes import (
     whole,
 )
 from shardc.analysis.slices.roles import Kind, Role, Roles, so_far
+from shardc.analysis.slices.squares.premises import merged
 from shardc.analysis.slices.stage_values import StageValues
 from shardc.analysis.slices.token_dims import token_dims
-from shardc.analysis.slices.token_slices import LooksAhead, States
+from shardc.analysis.slices.token_slices import States
 from shardc.ir.clone import captures
-from shardc.ir.walk import defining_op, ops
+from shardc.ir.walk import body, defining_op, ops
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.value_id import is_accumulator
 from shardc.rules.allowed_factors import BARRIER
@@ -67,13 +72,24 @@ def hindrance(found: TokenSlices | LooksAhead | None, count: int) -> str:
 
 def _slices(values: StageValues, states: States, length: int) -> TokenSlices | LooksAhead:
     found = {}
+    premises = merged(
+        replace(each, value=values.sources.get(each.value, each.value)) for each in states.premises
+    )
     for function in values.functions:
         needed = _Needed(values, states, function)
+        for value in (value for value in _in_order(function) if value in premises):
+            needed.slices.checked[premises[value]] = states.natural(value)
         refused = needed.run()
         if refused is not None:
             return refused
         found[function] = needed.slices
     return TokenSlices(length, found)
+
+
+def _in_order(function: ir.Operation) -> Iterator[ir.Value]:
+    yield from body(function).arguments
+    for op in ops(function):
+        yield from op.results
 
 
 class _Needed:
@@ -92,6 +108,8 @@ class _Needed:
     def run(self) -> LooksAhead | None:
         """Fills `slices`; the op for which that cannot be done, if there is one."""
         found = self._give()
+        for premise, roles in self.slices.checked.items():
+            found = found or self._need(premise.value, roles)
         for op in reversed(ops(self._function)):
             for result in op.results:
                 for roles, recipe in list(self.slices.recipes.get(result, {}).items()):
@@ -106,21 +124,18 @@ class _Needed:
             if not is_accumulator(name):
                 roles = self._states.states[value].roles or None
                 self.slices.given.append(Given(position, value, roles))
-                found = found or self._need(value, self._natural(value))
+                found = found or self._need(value, self._states.natural(value))
             elif op is not None:
                 kinds = [self._states.states[each].kind for each in op.operands]
                 operand = 1 if kinds[0] is Kind.TOTAL else 0
                 added = op.operands[operand]
                 every = kinds[operand] is not Kind.WHOLE
-                roles = self._natural(added)
+                roles = self._states.natural(added)
                 self.slices.added.append(Added(position, op, operand, roles if every else None))
                 for each in op.operands:
                     if self._states.states[each].kind is not Kind.TOTAL:
-                        found = found or self._need(each, self._natural(each))
+                        found = found or self._need(each, self._states.natural(each))
         return found
-
-    def _natural(self, value: ir.Value) -> Roles:
-        return self._states.states[value].roles or whole(value)
 
     def _need_all(self, op: ir.Operation, roles: Roles, recipe: Recipe) -> LooksAhead | None:
         """What a recipe takes to make these rows of a result of an op."""
@@ -154,7 +169,7 @@ class _Needed:
         return None
 
     def _recipe(self, value: ir.Value, roles: Roles) -> Recipe | LooksAhead:
-        natural, op = self._natural(value), defining_op(value)
+        natural, op = self._states.natural(value), defining_op(value)
         rows = None if op is None else self._states.rows.get(op)
         if rows is not None and rows.carried is not None and rows.rerun:
             every = so_far(natural)
@@ -190,12 +205,14 @@ class _Needed:
 
     def _own(self, op: ir.Operation) -> Recipe:
         rows = self._states.rows.get(op)
-        results = tuple(self._natural(result) for result in op.results)
+        results = tuple(self._states.natural(result) for result in op.results)
         if rows is None:
             return Make(tuple(whole(operand) for operand in op.operands), results)
         if rows.loop is not None:
             cut = rows.loop.cut
-            captured = tuple((v, self._natural(v) if v in cut else whole(v)) for v in captures(op))
+            captured = tuple(
+                (v, self._states.natural(v) if v in cut else whole(v)) for v in captures(op)
+            )
             return Iterate(rows.loop, rows.operands, captured, results)
         if rows.carried is not None:
             return Carry(rows.operands, rows.carried)

@@ -6,6 +6,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.loops.token_loop import TokenLoop
 from shardc.analysis.slices.roles import Roles
+from shardc.analysis.slices.squares.premises import Premise
 from shardc.ir.tensor_types import shape_of
 from shardc.rules.running_sums import Running
 
@@ -129,12 +130,14 @@ class FunctionSlices:
     Attributes:
         recipes: of each value the rows that are needed of it, what others are made of first.
         joined: the function's own values of which later slices need the rows.
+        checked: premises about the function's values, and the rows of which each slice checks.
     """
 
     recipes: dict[ir.Value, dict[Roles, Recipe]] = field(default_factory=dict)
     given: list[Given] = field(default_factory=list)
     added: list[Added] = field(default_factory=list)
     joined: dict[ir.Value, None] = field(default_factory=dict)
+    checked: dict[Premise, Roles] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,11 @@ class TokenSlices:
 
     length: int
     functions: dict[ir.Operation, FunctionSlices]
+
+    @property
+    def rests_on_premises(self) -> bool:
+        """Whether a step has to check what the slices take for granted."""
+        return any(function.checked for function in self.functions.values())
 
 
 def whole(value: ir.Value) -> Roles:

@@ -5,13 +5,13 @@ all slices before it as well. States go forward through the functions of a micro
 in which these run; see docs/proofs.md, "Token slices".
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.loops.token_loop import TokenLoop, token_loop
-from shardc.analysis.slices.above_diagonal import Low, Square
+from shardc.analysis.loops.token_loop import token_loop
 from shardc.analysis.slices.factors import (
     FactorRoles,
     adds_up,
@@ -20,10 +20,14 @@ from shardc.analysis.slices.factors import (
     passes,
     with_roles,
 )
+from shardc.analysis.slices.op_rows import LooksAhead, OpRows
 from shardc.analysis.slices.orientation import queries_and_keys
 from shardc.analysis.slices.recipes import whole
-from shardc.analysis.slices.regions import Region
 from shardc.analysis.slices.roles import SUM, TOTAL, WHOLE, Kind, Role, Roles, State, so_far
+from shardc.analysis.slices.squares.above_diagonal import Low, Square
+from shardc.analysis.slices.squares.moved_dims import Dims
+from shardc.analysis.slices.squares.premises import Premise
+from shardc.analysis.slices.squares.regions import Region
 from shardc.analysis.slices.stage_values import StageValues
 from shardc.ir.clone import captures
 from shardc.ir.constants import is_zero
@@ -44,32 +48,6 @@ _NEUTRAL = {"add": 0.0, "or": 0.0, "and": 1.0, "multiply": 1.0, "maximum": -INF,
 _BY_NUMBER = {"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"}
 
 
-@dataclass(frozen=True)
-class LooksAhead:
-    """Why slices cannot run one after the other: an op, and what it would need."""
-
-    op: ir.Operation
-    why: str
-
-
-@dataclass(frozen=True)
-class OpRows:
-    """The rows that an op works on: of its operands, and of its results before they are finished.
-
-    Attributes:
-        finished: the dim of the result that later slices add to; None where none do.
-        carried: how rows are added up to which the slices before have come; None where none are.
-        rerun: whether these are added up anew, as `operands` has all rows so far.
-        loop: the op, if slices run its iterations.
-    """
-
-    operands: tuple[Roles, ...]
-    finished: int | None = None
-    carried: Running | None = None
-    rerun: bool = False
-    loop: TokenLoop | None = None
-
-
 def _own(value: ir.Value, dim: int) -> Roles:
     return tuple(Role.OWN if d == dim else None for d in range(len(shape_of(value))))
 
@@ -86,7 +64,8 @@ class States:
         self.values, self._seeds = values, seeds
         self.states: dict[ir.Value, State] = {}
         self.rows: dict[ir.Operation, OpRows] = {}
-        self._square = Square(values.origins)
+        self.premises: set[Premise] = set()
+        self._square = Square(values.origins, self._at_hand)
         self._kind = FunctionKind.FORWARD
 
     def run(self) -> LooksAhead | None:
@@ -110,15 +89,40 @@ class States:
                     return LooksAhead(maker, "is a sum over all tokens that is used")
         return None
 
-    def is_zero_above(self, value: ir.Value, roles: Roles) -> bool:
+    def natural(self, value: ir.Value) -> Roles:
+        """The rows of a value that a slice makes."""
+        return self.states[value].roles or whole(value)
+
+    def _at_hand(self, value: ir.Value) -> bool:
+        """Whether each element of a value is in some slice."""
+        state = self.states.get(value)
+        known = state is not None and state.kind in (Kind.WHOLE, Kind.CUT)
+        return known and state is not None and Role.PAST not in state.roles
+
+    def _relies_on(self, ask: Callable[[], bool]) -> bool:
+        """The answer; what a yes rests on joins `premises`."""
+        answer, premises = self._square.resting_on(ask)
+        if answer:
+            self.premises |= premises
+        return answer
+
+    def _is_zero_above(self, value: ir.Value, roles: Roles) -> bool:
         """Whether a square is zero where a key comes after its query."""
-        state = State(Kind.CUT, roles)
-        query, key = state.dim(Role.OWN), state.dim(Role.PAST)
-        return (
-            query is not None
-            and key is not None
-            and self._square.fact(value, (query, key), Region.ABOVE) == 0.0
-        )
+        query, key = _dims(roles)
+        square = query is not None and key is not None
+        return square and self._square.fact(value, (query, key), Region.ABOVE) == 0.0
+
+    def _vanishes(self, op: ir.Operation, rows: Sequence[Roles]) -> bool:
+        """Whether an op multiplies what a slice leaves out by zero, or adds up nothing but zeros
+        of it."""
+
+        def by(position: int) -> bool:
+            others = [p for p in range(len(rows)) if p != position]
+            return self._is_zero_above(op.operands[position], rows[position]) and all(
+                self._square.is_finite(op.operands[p], _dims(rows[p])) for p in others
+            )
+
+        return any(self._relies_on(functools.partial(by, p)) for p in range(len(rows)))
 
     def _step(self, op: ir.Operation, backward: bool) -> LooksAhead | None:
         given = [self.states[value] for value in op.operands]
@@ -163,7 +167,8 @@ class States:
         added, state = op.operands[position], given[position]
         if state.kind is Kind.SUM and not adds:
             return LooksAhead(op, "keeps a sum over all tokens for each microbatch")
-        if Role.PAST in state.roles and not self.is_zero_above(added, state.roles):
+        zero = functools.partial(self._is_zero_above, added, state.roles)
+        if Role.PAST in state.roles and not self._relies_on(zero):
             return LooksAhead(op, "keeps what tokens have of those after them")
         self.states[op.results[0]] = TOTAL
         return None
@@ -290,11 +295,7 @@ class States:
         if reduced and len(op.results) > 1:
             return LooksAhead(op, "needs all tokens at once")
         if Role.OWN in reduced and Role.PAST in roles:
-            zero = any(
-                self.is_zero_above(value, each)
-                for value, each in zip(op.operands, rows, strict=True)
-            )
-            if not backward or not zero:
+            if not backward or not self._vanishes(op, rows):
                 return LooksAhead(op, "adds up for each token what later ones give it")
             dim = roles.index(Role.PAST)
             self.rows[op] = OpRows(rows, dim)
@@ -311,15 +312,23 @@ class States:
     def _unnoticed(self, op: ir.Operation, rule: OpRule, rows: Sequence[Roles]) -> bool:
         """Whether an op that reduces keys gives the same without those after the query."""
         if op.name == "stablehlo.dot_general":
-            return any(
-                self.is_zero_above(value, each)
-                for value, each in zip(op.operands, rows, strict=True)
-            )
+            return self._vanishes(op, rows)
         if op.name != "stablehlo.reduce" or len(op.operands) != 2:
             return False
         name, state = reducer(op), State(Kind.CUT, rows[0])
         query, key = state.dim(Role.OWN), state.dim(Role.PAST)
         if name not in _NEUTRAL or is_bitwise(op) or query is None or key is None:
             return False
-        found = self._square.fact(op.operands[0], (query, key), Region.ABOVE)
-        return found == _NEUTRAL[name] or (name == "maximum" and isinstance(found, Low))
+        least = _NEUTRAL[name]
+
+        def unnoticed() -> bool:
+            found = self._square.fact(op.operands[0], (query, key), Region.ABOVE)
+            return found == least or (name == "maximum" and isinstance(found, Low))
+
+        return self._relies_on(unnoticed)
+
+
+def _dims(roles: Roles) -> Dims:
+    """The dims of queries and keys."""
+    state = State(Kind.CUT, roles)
+    return state.dim(Role.OWN), state.dim(Role.PAST)

@@ -15,7 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import ARGUMENTS, RESULT_PIECES, RESULT_TYPES
+from shardc.analysis.program.stage_table import (
+    ARGUMENTS,
+    RESULT_PIECES,
+    RESULT_TYPES,
+    num_checks,
+)
 from shardc.check.forms.engines import Arrays, Engine
 from shardc.check.forms.split_form import run_split
 from shardc.check.forms.stage_form import run_stages
@@ -77,7 +82,9 @@ def signatures(module: ir.Operation) -> dict[str, Signature]:
         ]
         types = [ir.TypeAttr(each).value for each in ir.ArrayAttr(module.attributes[RESULT_TYPES])]
         pieces = list(ir.ArrayAttr(module.attributes[RESULT_PIECES]))
-        gives = [_slot(t, None, piece) for t, piece in zip(types, pieces, strict=True)]
+        count = len(types) - num_checks(module)
+        pairs = zip(types[:count], pieces[:count], strict=True)
+        gives = [_slot(t, None, piece) for t, piece in pairs]
         return {STEP: Signature(tuple(takes), tuple(gives))}
     found = {}
     for function in functions(module):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import microbatches_of, result_values
+from shardc.analysis.program.stage_table import microbatches_of, num_checks, result_values
 from shardc.check.forms.engines import Arrays, Engine
 from shardc.check.forms.whole_form import runner
 from shardc.ir.attributes import (
@@ -73,7 +73,8 @@ def run_stages(module: ir.Operation, args: Arrays, engine: Engine) -> Arrays:
                 call(function, microbatch)
     for function in of(FunctionKind.UPDATE):
         call(function, 0)
-    return [np.asarray(values[name]) for name in result_values(module)]
+    names = result_values(module)
+    return [np.asarray(values[name]) for name in names[: len(names) - num_checks(module)]]
 
 
 def _function(module: ir.Operation, function: ir.Operation, engine: Engine) -> _Function:

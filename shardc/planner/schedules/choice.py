@@ -132,7 +132,7 @@ def _weigh(
     assert tried.best is not None
     if len(base.shape.meshes) == 1:
         return ()
-    estimates = Estimates(base, tried.cluster, splits, promising)
+    estimates = Estimates(base, tried.cluster, splits, promising, proved=slices == "auto")
     if not estimates.work.backward:
         return ()
     first = base.shape.schedule, 1

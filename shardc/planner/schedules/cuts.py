@@ -8,6 +8,7 @@ import msgspec
 from shardc.analysis.program.equal_stages import equal_stages
 from shardc.analysis.program.op_work import op_seconds
 from shardc.analysis.slices.needed_rows import hindrance, token_slices
+from shardc.analysis.slices.recipes import TokenSlices
 from shardc.analysis.stages.backward_split import (
     backward_splits,
     half_seconds,
@@ -89,13 +90,22 @@ class Cut:
         )
 
 
-def no_slices(split_module: Module, shape: PipelineShape, slices: int) -> str:
-    """Why the sequences of a shape's stages cannot be cut into slices; "" if they can."""
+def no_slices(split_module: Module, shape: PipelineShape, slices: int, proved: bool) -> str:
+    """Why the sequences of a shape's stages cannot be cut into slices; "" if they can.
+
+    Args:
+        proved: whether slices may take nothing for granted that each step has to check.
+    """
     module = copy_module(split_module)
     stages = PlanStages(len(shape.cuts) + 1, shape.cuts), PlanResidency(shape.recompute)
     run_passes(module, [*stages, OutlineStages(accumulate=True), UnrollLayers()])
     with module.context:
-        return hindrance(token_slices(module.operation), slices)
+        found = token_slices(module.operation)
+        if proved and isinstance(found, TokenSlices) and found.rests_on_premises:
+            return (
+                "a step would have to check what its slices take for granted; slices= asks for it"
+            )
+        return hindrance(found, slices)
 
 
 def cut_of(module: Module, model: CostModel, sizes: Sequence[int]) -> Cut:

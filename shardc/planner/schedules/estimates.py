@@ -53,6 +53,7 @@ class Estimates:
     Args:
         promising: the search that found the pipeline; None: slices are taken to last together as
             long as a microbatch.
+        proved: whether slices may take nothing for granted that each step has to check.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class Estimates:
         cluster: Cluster,
         splits: Splits,
         promising: Promising | None = None,
+        proved: bool = False,
     ) -> None:
         shape = base.shape
+        self._proved = proved
         assert shape.num_chunks == 1, "one stage per device group"
         self._base, self._splits = base, splits
         self._model = CostModel(cluster)
@@ -137,7 +140,7 @@ class Estimates:
         """Why sequences cannot be cut into slices; "" if they can."""
         if slices not in self._whole:
             shape = self._base.shape
-            self._whole[slices] = no_slices(self._splits.of(shape), shape, slices)
+            self._whole[slices] = no_slices(self._splits.of(shape), shape, slices, self._proved)
         return self._whole[slices]
 
     def _judged(self, family: ScheduleFamily, work: Work, cut: Cut) -> JudgedSchedule:

@@ -37,13 +37,14 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.tensor_types import shape_of, sum_type
-from shardc.ir.walk import body, defining_op, ops
+from shardc.ir.walk import body, defining_op, ops, symbol
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.value_id import computed_id
+from shardc.plan.value_id import accumulator_id, computed_id
 from shardc.rewrite.calls.signature import update_type
 from shardc.rewrite.local.local_ops import make_local
 from shardc.rewrite.microbatches.ops import with_shape
 from shardc.rewrite.slices.carries import added_to_rows, running_sum
+from shardc.rewrite.slices.checks import broken, count_type
 from shardc.rewrite.slices.loops import iterations_of
 from shardc.rewrite.slices.rows import Span, added_at, cut_out, index, joined, rows_along
 from shardc.rules.running_sums import Running
@@ -62,6 +63,7 @@ class PartIds:
     def __init__(self, number: int, sources: dict[ir.Value, ir.Value]) -> None:
         self._number, self._sources = number, sources
         self._known: dict[tuple[ir.Value, str, int], str] = {}
+        self._counts: dict[str, str] = {}
 
     def part(self, value: ir.Value, slice_: int) -> str:
         """Of the rows of `value` that a slice makes."""
@@ -74,6 +76,19 @@ class PartIds:
     def carry(self, value: ir.Value, slice_: int) -> str:
         """Of the running sum `value` to which the slices have come that run before a slice."""
         return self._id(value, "carry", slice_)
+
+    def counts(self, function: ir.Operation) -> str:
+        """Of the accumulator that counts what breaks premises of a function."""
+        key = symbol(function)
+        if key not in self._counts:
+            self._counts[key] = accumulator_id(self._number)
+            self._number += 1
+        return self._counts[key]
+
+    def fresh(self) -> str:
+        """Of a value of its own."""
+        self._number += 1
+        return computed_id(self._number - 1)
 
     def _id(self, value: ir.Value, what: str, slice_: int) -> str:
         key = self._sources.get(value, value), what, slice_
@@ -279,6 +294,16 @@ class SliceWriter:
         for added in self._how.added:
             if added.roles is not None or once:
                 self._results.append((self._total(added), attrs[added.position]))
+        if self._how.checked:
+            self._check()
+
+    def _check(self) -> None:
+        """Counts the elements of the slice that break premises."""
+        premises = list(self._how.checked)
+        parts = [self._made[each.value, roles] for each, roles in self._how.checked.items()]
+        attrs = {VALUE: str_attr(self._ids.counts(self._function))}
+        total = self._take(count_type(len(premises)), attrs)
+        self._results.append((stablehlo.AddOp(total, broken(premises, parts)).result, attrs))
 
     def _total(self, added: Added) -> ir.Value:
         """The accumulator with what the slice adds to it."""

@@ -74,7 +74,7 @@ def logarithm(scores: jax.Array) -> jax.Array:
 
 def by_norms(scores: jax.Array) -> jax.Array:
     """Divisors that keep away from zero."""
-    return lowest(scores / jnp.sqrt(2.0 + jnp.cos(scores)) / (1 + jnp.exp(scores)))
+    return lowest(scores / jnp.sqrt(2.0 + jnp.cos(scores)) / (1 + jnp.exp(jnp.sin(scores))))
 
 
 def cut_from_a_larger(scores: jax.Array) -> jax.Array:

@@ -114,6 +114,16 @@ def test_slices_that_cannot_be_had_are_not_met_with_the_reason() -> None:
     assert all("needs the sum over all tokens" in each.refusal for each in found.schedules)
 
 
+def test_slices_that_a_step_would_have_to_check_are_chosen_only_if_asked_for() -> None:
+    with jax.enable_x64(True):
+        options = {"cluster": CLUSTER, "stages": 2, "microbatches": 1, "mesh": (1,)}
+        step = shardc.jit(step_of(attention(infinite)), **options)
+        found = step.lower(*arguments()).plan().plan
+    assert found.num_slices == 1 and not found.unmet
+    refused = {each.refusal for each in found.schedules if each.name in SLICED}
+    assert any("would have to check what its slices take for granted" in why for why in refused)
+
+
 def test_slices_are_weighed_like_other_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single microbatch of long sequences: what is cut into slices fills most of the bubble."""
     timed: list[Times] = []

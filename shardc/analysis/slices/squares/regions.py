@@ -7,7 +7,7 @@ from enum import Enum
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.slices.moved_dims import Dims
+from shardc.analysis.slices.squares.moved_dims import Dims
 from shardc.analysis.values.element_types import kept_as
 from shardc.ir.tensor_types import shape_of
 from shardc.rules.partial_sums import element_type

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.slices.moved_dims import MOVED, Dims
-from shardc.analysis.slices.regions import (
+from shardc.analysis.slices.squares.moved_dims import MOVED, Dims
+from shardc.analysis.slices.squares.premises import Answer, Answers, Premise
+from shardc.analysis.slices.squares.reach import DEEPEST, MOST_OF_BIAS, Reach
+from shardc.analysis.slices.squares.regions import (
     Region,
     constant,
     keeps_diagonal,
@@ -21,7 +22,7 @@ from shardc.analysis.slices.regions import (
     of_row,
     same,
 )
-from shardc.analysis.slices.stacked_rows import row_written
+from shardc.analysis.slices.squares.stacked_rows import row_written
 from shardc.analysis.values.arithmetic import COMPARISONS
 from shardc.analysis.values.facts import Values
 from shardc.ir.tensor_types import shape_of
@@ -29,12 +30,11 @@ from shardc.ir.walk import defining_op
 from shardc.rules.bounds import bounds
 from shardc.rules.partial_sums import element_type
 
-LARGEST_SCORE = 2.5e8  # assumed of every product: a mask of -1e9 hides behind all of them
-LOWEST_MASK = -4 * LARGEST_SCORE
-MOST_OF_BIAS = 1e4  # what may multiply a score, or be added to one, in all
+LOWEST_MASK = (
+    -1e9
+)  # numbers that hide scores, if these are premised to be a quarter of them at most
 MOST_EXACT = 8  # integers that every float type holds, and their sums
 VANISHES = 1e4  # exp(-x) of larger numbers is zero in every float type
-DEEPEST = 200  # ops between a square and what it is made of, beyond which nothing is said
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,6 @@ class Low:
     """Each element lies at least `by` below one of its row that is on or below the diagonal."""
 
     by: float
-
-
-@dataclass(frozen=True)
-class Score:
-    """No element is further from zero than `factor` times a product, plus `added`."""
-
-    factor: float
-    added: float
 
 
 Fact = float | Low | None
@@ -61,22 +53,36 @@ class Square:
 
     Args:
         sources: argument of a function -> the value that it is in the function that makes it.
+        at_hand: whether each element of a value is in some slice.
     """
 
-    def __init__(self, sources: Mapping[ir.Value, ir.Value]) -> None:
+    def __init__(
+        self, sources: Mapping[ir.Value, ir.Value], at_hand: Callable[[ir.Value], bool]
+    ) -> None:
         self._sources = sources
-        self._known: dict[tuple[ir.Value, Dims, Region], Fact] = {}
-        self._scores: dict[ir.Value, Score | None] = {}
+        self._answers = Answers()
         self._values = Values()
+        self._reach = Reach(sources, at_hand, self._number, self._answers)
 
     def fact(self, value: ir.Value, dims: Dims, region: Region, depth: int = 0) -> Fact:
         """What `value` holds in a region of the square that `dims` span."""
-        key = value, dims, region
-        if key not in self._known:
-            self._known[key] = None  # of what is being asked
-            if depth < DEEPEST:
-                self._known[key] = self._found(value, dims, region, depth)
-        return self._known[key]
+
+        def find() -> Fact:
+            return self._found(value, dims, region, depth) if depth < DEEPEST else None
+
+        return self._answers.of(("fact", value, dims, region), None, find)
+
+    def is_finite(self, value: ir.Value, dims: Dims) -> bool:
+        """Whether a value holds finite numbers alone above the diagonal."""
+        return self._reach.is_finite(value, dims)
+
+    def resting_on(self, ask: Callable[[], Answer]) -> tuple[Answer, frozenset[Premise]]:
+        """An answer, and the premises on which it rests."""
+        return self._answers.resting_on(ask)
+
+    def _number(self, value: ir.Value, dims: Dims) -> float | None:
+        found = self.fact(value, dims, Region.ABOVE)
+        return found if isinstance(found, float) else None
 
     def _found(self, value: ir.Value, dims: Dims, region: Region, depth: int) -> Fact:
         op = defining_op(value)
@@ -114,7 +120,8 @@ class Square:
                 else None
             )
         if name == "multiply" and 0.0 in (of(0), of(1)):
-            return _times_zero(of(0), of(1))
+            other = op.operands[int(of(0) == 0.0)]
+            return 0.0 if self.is_finite(other, dims) else None
         if not _is_float(value):
             return None  # integers wrap around and are divided with a remainder
         if name in _UNARY:
@@ -142,7 +149,7 @@ class Square:
         other = op.operands[2 if chosen else 1]
         if isinstance(self.fact(other, dims, Region.DIAGONAL, depth + 1), float):
             return found  # a mask to be added to scores
-        by = -found - self._reach(other)
+        by = -found - self._reach.score(other, dims, -found / 4)
         return Low(by) if by > 0 else None
 
     def _added(self, op: ir.Operation, dims: Dims, region: Region, depth: int) -> Fact:
@@ -158,16 +165,19 @@ class Square:
             if not isinstance(found, float) or other is not None or (position and sign < 0):
                 continue
             if found == -math.inf:
-                return found
+                return found if self.is_finite(op.operands[1 - position], dims) else None
             if found <= LOWEST_MASK:
                 on = self.fact(op.operands[position], dims, Region.DIAGONAL, depth + 1)
                 if isinstance(on, float) and abs(on) <= MOST_OF_BIAS:
-                    by = -found - 2 * self._reach(op.operands[1 - position]) - abs(on)
+                    score = op.operands[1 - position]
+                    by = -found - 2 * self._reach.score(score, dims, -found / 4) - abs(on)
                     return Low(by) if by > 0 else None
         return None
 
     def _moved_apart(self, low: Low, bias: ir.Value, dims: Dims) -> Low | None:
         """What is left of the distance to a seen element once a bias has been added to both."""
+        if not self.is_finite(bias, dims):
+            return None
         if self._is_of_row(bias, dims):
             return low
         limits = bounds(bias, self._sources)
@@ -179,8 +189,10 @@ class Square:
         same for all keys of a query."""
         left, right = of(0), of(1)
         if op.name == "stablehlo.divide":
-            if left == 0.0:  # a known divisor is none of 0, and what is unknown is no constant
-                return None if right == 0.0 else 0.0
+            if left == 0.0:
+                known = right if isinstance(right, float) else None
+                kept = self._reach.keeps_from_zero(op.operands[1], dims) if known is None else known
+                return 0.0 if kept else None
             if not isinstance(right, float) or not 0 < abs(right) < math.inf:
                 return None
             right = 1.0 / right
@@ -205,52 +217,6 @@ class Square:
                 return False
             value, dims = op.operands[0], moved
         return True
-
-    def _reach(self, value: ir.Value) -> float:
-        """How far from zero a score may be; inf for what is no score.
-
-        A score is made of products and of what is bounded by itself: nothing that comes from
-        outside, such as a mask of padding, may have made it low.
-        """
-        found = self._score(value, 0)
-        return LARGEST_SCORE + found.added if found else math.inf
-
-    def _score(self, value: ir.Value, depth: int) -> Score | None:
-        if value not in self._scores:
-            found = self._made_score(value, depth) if depth < DEEPEST else None
-            moderate = found is not None and max(found.factor, found.added) <= MOST_OF_BIAS
-            self._scores[value] = found if moderate else None
-        return self._scores[value]
-
-    def _made_score(self, value: ir.Value, depth: int) -> Score | None:
-        op = defining_op(value)
-        if op is None:
-            source = self._sources.get(value)
-            return None if source is None else self._score(source, depth + 1)
-        name = op.name.removeprefix("stablehlo.")
-        if name == "dot_general" and len(op.operands) == 2 and _contracts(op):
-            return Score(1.0, 0.0)
-        if name in MOVED or (name in ("negate", "convert") and _is_float(value)):
-            return self._score(op.operands[0], depth + 1)
-        most = max(map(abs, bounds(value, self._sources)))
-        if most < math.inf:
-            return Score(0.0, most)
-        if name not in (*_SUMS, *_PRODUCTS) or not _is_float(value):
-            return None
-        left = self._score(op.operands[0], depth + 1)
-        if name == "divide":
-            # A score divided by another has no bound: the divisor must keep away from zero.
-            low, high = bounds(op.operands[1], self._sources)
-            least = max(low, -high)
-            return _grown(left, 1 / least) if left is not None and least > 0 else None
-        right = self._score(op.operands[1], depth + 1)
-        if left is None or right is None:
-            return None
-        if name in _SUMS:
-            return Score(left.factor + right.factor, left.added + right.added)
-        if left.factor and right.factor:
-            return None  # as large as the square of a product
-        return _grown(left, right.added) if left.factor else _grown(right, left.added)
 
     def _compared(self, op: ir.Operation, dims: Dims, region: Region) -> Fact:
         """Whether a comparison of known numbers, such as of positions, is the same everywhere."""
@@ -277,18 +243,6 @@ class Square:
         return same(row, size, region)
 
 
-def _grown(score: Score, by: float) -> Score:
-    """Multiplied by what is no further from zero than `by`."""
-    return Score(score.factor * by, score.added * by)
-
-
-def _contracts(op: ir.Operation) -> bool:
-    """Whether a product adds up several numbers; an outer product is as large as its operands."""
-    dims = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    shape = shape_of(op.operands[0])
-    return math.prod(shape[dim] for dim in dims.lhs_contracting_dimensions) > 1
-
-
 def _is_float(value: ir.Value) -> bool:
     """Whether a value is of a float type with infinities, and with integers up to 16 at least."""
     element = ir.RankedTensorType(value.type).element_type
@@ -308,11 +262,6 @@ def _exponential(found: Fact) -> Fact:
 
 def _logistic(found: Fact) -> Fact:
     return _exponential(found) if isinstance(found, float) else None
-
-
-def _times_zero(left: Fact, right: Fact) -> Fact:
-    """0 times what is unknown is 0: docs/proofs.md says what that leaves out."""
-    return None if {left, right} & {math.inf, -math.inf} else 0.0
 
 
 def _exact_sum(left: float, right: float) -> Fact:
@@ -342,7 +291,6 @@ _UNARY: dict[str, Callable[[Fact], Fact]] = {
     "sqrt": lambda found: found if found in (0.0, 1.0) else None,
     "negate": lambda found: -found if isinstance(found, float) else None,
 }
-_SUMS, _PRODUCTS = ("add", "subtract"), ("multiply", "divide")
 _LOGICAL: dict[str, Callable[..., Fact]] = {
     "and": _and,
     "or": _or,

@@ -1,0 +1,35 @@
+"""Which rows an op of a slice works on, or why it cannot."""
+
+from dataclasses import dataclass
+
+from jax.extend.mlir import ir
+
+from shardc.analysis.loops.token_loop import TokenLoop
+from shardc.analysis.slices.roles import Roles
+from shardc.rules.running_sums import Running
+
+
+@dataclass(frozen=True)
+class LooksAhead:
+    """Why slices cannot run one after the other: an op, and what it would need."""
+
+    op: ir.Operation
+    why: str
+
+
+@dataclass(frozen=True)
+class OpRows:
+    """The rows that an op works on: of its operands, and of its results before they are finished.
+
+    Attributes:
+        finished: the dim of the result that later slices add to; None where none do.
+        carried: how rows are added up to which the slices before have come; None where none are.
+        rerun: whether these are added up anew, as `operands` has all rows so far.
+        loop: the op, if slices run its iterations.
+    """
+
+    operands: tuple[Roles, ...]
+    finished: int | None = None
+    carried: Running | None = None
+    rerun: bool = False
+    loop: TokenLoop | None = None

@@ -1,0 +1,60 @@
+"""What is taken for granted of numbers that only a run knows; a step checks it."""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from jax.extend.mlir import ir
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Premise:
+    """Each element x of a value is a number with `least` <= |x| <= `most`."""
+
+    value: ir.Value
+    most: float
+    least: float = 0.0
+
+
+def merged(premises: Iterable[Premise]) -> dict[ir.Value, Premise]:
+    """Of each value one premise, which implies all of its own."""
+    found: dict[ir.Value, Premise] = {}
+    for each in premises:
+        known = found.get(each.value, each)
+        most, least = min(known.most, each.most), max(known.least, each.least)
+        found[each.value] = Premise(each.value, most, least)
+    return found
+
+
+class Answers:
+    """Answers to questions that ask each other, and the premises on which each rests."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[Any, frozenset[Premise]]] = {}
+        self._taken: set[Premise] = set()  # by the answer that is being found
+
+    def take(self, premise: Premise) -> None:
+        """The answer that is being found rests on `premise`."""
+        self._taken.add(premise)
+
+    def of(self, key: Hashable, nothing: Answer, find: Callable[[], Answer]) -> Answer:
+        """The answer to `key`; `nothing` is what needs no premise, and what is said of a question
+        that is being asked already."""
+        if key not in self._known:
+            self._known[key] = nothing, frozenset()
+            outer, self._taken = self._taken, set()
+            found = find()
+            self._known[key] = found, frozenset(() if found == nothing else self._taken)
+            self._taken = outer
+        answer: Answer = self._known[key][0]
+        self._taken |= self._known[key][1]
+        return answer
+
+    def resting_on(self, find: Callable[[], Answer]) -> tuple[Answer, frozenset[Premise]]:
+        """An answer, and its premises."""
+        outer, self._taken = self._taken, set()
+        found, taken = find(), frozenset(self._taken)
+        self._taken = outer
+        return found, taken
