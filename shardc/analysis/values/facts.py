@@ -1,6 +1,7 @@
 """Facts about values: their elements, per iteration if they vary inside a loop.
 
-All analyses of indices, rows, counts and masks rest on these facts. A fact is exact or absent:
+Analyses of indices, rows, counts and positions rest on these facts; docs/proofs.md names the places
+that compute themselves. A fact is exact or absent:
 elements are computed in the arithmetic of their element type, with wraparound of integers; a float
 that would need rounding is unknown.
 """
