@@ -11,11 +11,13 @@ scored by an evaluator in exact integers that shares no code with the solver. `a
 that the contest gave the instance, by the clock (on 8 cores).
 
 The solver spends a budget of work that follows from the limit, and ends early if the clock runs out
-first. On a busy machine `--clock none` leaves the clock out: the answer is that of a quiet machine
-if `processor_seconds` (all threads) stays below the limit.
+first. By the clock, the whole limit is used: while at least `AGAIN` of it is left and the answer is
+not proven optimal, the solver starts again from the best choice with another seed. On a busy
+machine `--clock none` leaves the clock out, and the solver runs once: the answer is that of a quiet
+machine if `processor_seconds` (all threads) stays below the limit.
 
 Limits and best results: github.com/google/iopddl and the contest's report (Moffitt and Fegade,
-ASPLOS/EuroSys 2025 contest track), for the five instances that were published beforehand.
+ASPLOS/EuroSys 2025 contest track); N is one of the hidden instances.
 """
 
 import argparse
@@ -27,6 +29,7 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from shardc.errors import ShardcError
-from shardc.solver.problem.problem import Problem
+from shardc.solver.problem.problem import Problem, Solution
 from shardc.solver.solve import solve
 
 FORBIDDEN = 10**18
@@ -46,10 +49,12 @@ CONTEST = {
     "G": (120.0, 217_039),
     "K": (180.0, 2_274_276_676),
     "M": (180.0, 49_928_460_991),
+    "N": (180.0, 202_739_586_553),
     "S": (240.0, 1_534_613_444),
 }
 RESCORING_S = 3.0  # kept back of the limit for what follows the solver
 EFFORT = 0.7  # share of the limit that becomes the budget of work; the rest is for slow machines
+AGAIN = 0.08  # share of the limit with which the solver starts again
 
 Raw = dict[str, Any]
 
@@ -108,6 +113,14 @@ def score(raw: Raw, choice: Sequence[int]) -> tuple[int, bool]:
     return sum(picked), allowed
 
 
+def again(problem: Problem, best: Solution, left_s: float, seed: int) -> Solution:
+    """The better of `best` and what another seed makes of it in the rest of the time; both prove
+    bounds, of which the higher one holds."""
+    found = solve(problem, time_limit_s=left_s, effort_s=left_s, seed=seed, hint=best.choice)
+    better = min(best, found, key=lambda each: each.objective)
+    return replace(better, lower_bound=max(best.lower_bound, found.lower_bound), log=found.log)
+
+
 def measure(path: Path, time_limit: str, seed: int, clock: str) -> dict[str, Any]:
     """Loads, solves and scores one instance."""
     start_s, start_cpu_s = time.perf_counter(), time.process_time()
@@ -122,11 +135,17 @@ def measure(path: Path, time_limit: str, seed: int, clock: str) -> dict[str, Any
     gc.freeze()
     result: dict[str, Any] = {"instance": name, "seed": seed, "time_limit_s": limit_s}
     result["clock"] = clock
-    left_s = limit_s - (time.perf_counter() - start_s) - RESCORING_S
-    ends_s = max(left_s, 1.0) if clock == "wall" else math.inf
+
+    def left_s() -> float:
+        return limit_s - (time.perf_counter() - start_s) - RESCORING_S
+
+    ends_s = max(left_s(), 1.0) if clock == "wall" else math.inf
     try:
         solution = solve(problem, time_limit_s=ends_s, effort_s=EFFORT * limit_s, seed=seed)
-        result["log"] = solution.log
+        result["log"], result["runs"] = solution.log, 1
+        while clock == "wall" and left_s() > AGAIN * limit_s and not solution.optimal:
+            solution = again(problem, solution, left_s(), seed + result["runs"])
+            result["log"], result["runs"] = solution.log, result["runs"] + 1
         objective, feasible = score(raw, solution.choice)
         bound: float | None = solution.lower_bound
     except ShardcError as error:
