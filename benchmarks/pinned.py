@@ -8,7 +8,9 @@ once, which says what two cores give at most; then the pipeline. The bound is 2m
 faster way alone, times the efficiency of the two copies. What the pipeline loses is told from
 steps in which every program is waited for: the programs of its busier process, the bubble, and the
 rest, which is transfers and the host. `cpu_s` is the processor time of a step of a process, all
-threads: less than the step by what the process waits.
+threads: less than the step by what the process waits. `send_s` and `receive_s` are of the steps in
+which everything is waited for, with the wait for the sender; messages are collectives with
+SHARDC_TRANSFERS=collective.
 """
 
 import argparse
@@ -80,6 +82,8 @@ def measured(how: str, microbatches: int, width: int, schedule: str) -> dict[str
                 kind = action.rstrip("0123456789")
                 shortest[kind] = min(shortest.get(kind, busy_s), busy_s)
         found["busy_s"] = sum(shortest[a.rstrip("0123456789")] for a in steps[0].busy_s)
+        found["send_s"] = statistics.median(step_.send_s for step_ in steps)
+        found["receive_s"] = statistics.median(step_.receive_s for step_ in steps)
     return found
 
 
@@ -121,6 +125,8 @@ def one_round(options: argparse.Namespace) -> dict[str, float]:
         "busier_process_s": busy_s,
         "bubble_s": bubble_s,
         "rest_s": step_s - busy_s - bubble_s,
+        "send_s": max(rank["send_s"] for rank in ranks),
+        "receive_s": max(rank["receive_s"] for rank in ranks),
     }
 
 

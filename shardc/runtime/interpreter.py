@@ -21,6 +21,7 @@ from shardc.runtime.nan_checks import wanted_checks
 from shardc.runtime.operations import Checks, Environment, Trace, operations
 from shardc.runtime.processes.arrays import is_here, nowhere_here, put
 from shardc.runtime.processes.job import is_several, this_job
+from shardc.runtime.processes.peers import can_fetch, job_offers
 from shardc.runtime.processes.placement import JobPlacer
 from shardc.runtime.programs import Program
 from shardc.runtime.stacks import Stacks
@@ -77,7 +78,7 @@ class Interpreter:
         self._primary = tape.primary
         job = this_job() if is_several() else None
         local = InProcess(self._transfers)
-        between = None if job is None else Between(local)
+        between = None if job is None else Between(local, job_offers(), can_fetch)
         self._here = [is_here(sharding) for sharding in self._shardings]
         own = {slot.group for slot, here in zip(tape.slots, self._here, strict=True) if here}
         own_groups = own | {tape.groups[group] for group in own}

@@ -87,11 +87,14 @@ def _send(route: Route, sources: tuple[int, ...], name: str, tape: Tape) -> Oper
     send = route.send
 
     def operation(env: Environment, trace: Trace, checks: Checks) -> None:
+        start_ns = time.perf_counter_ns()
         try:
             send([env[slot] for slot in sources])
         except Exception as error:  # most JAX errors here come from a freed slot
             _check_there(env, sources, name, tape, error)
             raise
+        if trace.measured is not None:
+            trace.measured.sent(start_ns)
 
     return operation
 
@@ -100,8 +103,12 @@ def _receive(route: Route, targets: tuple[int, ...]) -> Operation:
     receive = route.receive
 
     def operation(env: Environment, trace: Trace, checks: Checks) -> None:
-        for slot, value in zip(targets, receive(), strict=True):
+        start_ns = time.perf_counter_ns()
+        values = receive()
+        for slot, value in zip(targets, values, strict=True):
             env[slot] = value
+        if trace.measured is not None:
+            trace.measured.received(start_ns, values)
 
     return operation
 

@@ -1,11 +1,12 @@
 """Transport between device groups of different processes.
 
-A message is one program over the devices of both groups: collective permutes of cells, which
-arrive in the receiver's layout. Every process with one of these devices runs it. All processes
-run such programs in the order of one tape, so they cannot deadlock.
+Where processes can fetch arrays from each other, a message is a `DirectRoute`. Elsewhere it is one
+program over the devices of both groups: collective permutes of cells, which arrive in the
+receiver's layout. Every process with one of these devices runs it. All processes run such programs
+in the order of one tape, so they cannot deadlock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from shardc.errors import ShardcError
 from shardc.runtime.messages.cells import Rounds, rounds_of
+from shardc.runtime.messages.direct import DirectRoute, Offers
 from shardc.runtime.processes.arrays import assembled, is_here, nowhere_here, pieces_of
 from shardc.runtime.transport import InProcess, Move, Route
 
@@ -22,10 +24,22 @@ AXIS = "all"
 
 
 class Between:
-    """Transport of a job of several processes; `InProcess` handles messages inside one process."""
+    """Transport of a job of several processes; `InProcess` handles messages inside one process.
 
-    def __init__(self, local: InProcess) -> None:
+    Args:
+        offers: None: all messages are collectives.
+        can_fetch: whether all of some ranks can fetch from each other; needed with `offers`.
+    """
+
+    def __init__(
+        self,
+        local: InProcess,
+        offers: Offers | None = None,
+        can_fetch: Callable[[set[int]], bool] = lambda ranks: False,
+    ) -> None:
         self._local = local
+        self._offers, self._can_fetch = offers, can_fetch
+        self._brought: dict[Move, Route] = {}
         self._programs: dict[tuple[Move, ...], CellProgram] = {}
 
     def route(self, moves: Sequence[Move]) -> Route:
@@ -34,6 +48,8 @@ class Between:
         ends = {device.process_index for device in devices}
         if ends == {jax.process_index()}:
             return self._local.route(moves)
+        if self._offers is not None and self._can_fetch(ends):
+            return DirectRoute(moves, self._offers)
         key = tuple(moves)
         if key not in self._programs:
             self._programs[key] = CellProgram(key)
@@ -47,7 +63,10 @@ class Between:
             return assembled(value.shape, target, pieces_of(value), value.dtype)
         if not is_here(source) and not is_here(target):
             return nowhere_here(value.shape, target, value.dtype)
-        route = self.route([Move(source, target, value.shape, value.dtype.name)])
+        move = Move(source, target, value.shape, value.dtype.name)
+        if move not in self._brought:
+            self._brought[move] = self.route([move])
+        route = self._brought[move]
         if is_here(source):
             route.send([value])
         if not is_here(target):

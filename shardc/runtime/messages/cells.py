@@ -38,6 +38,50 @@ class Rounds(NamedTuple):
     rounds: tuple[tuple[Hop, ...], ...]
 
 
+class Crossing(NamedTuple):
+    """One cell that devices of a process need.
+
+    Attributes:
+        source: a device that has it: the target itself, else one of the process, else another.
+        targets: the devices, all of one process.
+        taken: offset of the cell in the source's piece.
+        put: its offset in the piece of each target.
+    """
+
+    source: int
+    targets: tuple[int, ...]
+    taken: Start
+    put: tuple[Start, ...]
+
+
+class _Cells:
+    """An array cut into cells, and who has and needs each of them, by its start."""
+
+    def __init__(
+        self, shape: Sequence[int], source: Mapping[int, Index], target: Mapping[int, Index]
+    ) -> None:
+        self.had = {device: _bounds(index, shape) for device, index in source.items()}
+        self.wanted = {device: _bounds(index, shape) for device, index in target.items()}
+        every = [*self.had.values(), *self.wanted.values()]
+        self.cell = tuple(
+            math.gcd(size, *(bound for each in every for bound in each[dim]))
+            for dim, size in enumerate(shape)
+        )
+        self.holders: dict[Start, list[int]] = {}
+        self.lacking: dict[Start, list[int]] = {}
+        self.kept: list[Hop] = []  # on devices that have a cell, it only changes its place
+        for device, bounds in self.had.items():
+            for start in _starts(bounds, self.cell):
+                self.holders.setdefault(start, []).append(device)
+        for device, bounds in self.wanted.items():
+            for start in _starts(bounds, self.cell):
+                if device in self.holders[start]:
+                    own = _offset(start, self.had[device]), _offset(start, bounds)
+                    self.kept.append(Hop(device, device, *own))
+                else:
+                    self.lacking.setdefault(start, []).append(device)
+
+
 def rounds_of(
     shape: Sequence[int],
     source: Mapping[int, Index],
@@ -53,35 +97,49 @@ def rounds_of(
         source, target: by device, the part of the array that it has or needs.
         near: by device, its process.
     """
-    had = {device: _bounds(index, shape) for device, index in source.items()}
-    wanted = {device: _bounds(index, shape) for device, index in target.items()}
-    cell = tuple(
-        math.gcd(size, *(b for each in (*had.values(), *wanted.values()) for b in each[dim]))
-        for dim, size in enumerate(shape)
-    )
-    holders: dict[Start, list[int]] = {}
-    for device, bounds in had.items():
-        for start in _starts(bounds, cell):
-            holders.setdefault(start, []).append(device)
-    lacking: dict[Start, list[int]] = {}
-    first: list[Hop] = []  # to the devices that have the cell: it only changes its place
-    for device, bounds in wanted.items():
-        for start in _starts(bounds, cell):
-            if device in holders[start]:
-                own = _offset(start, had[device]), _offset(start, bounds)
-                first.append(Hop(device, device, *own))
-            else:
-                lacking.setdefault(start, []).append(device)
-    waves = _waves(holders, lacking, near)
+    cells = _Cells(shape, source, target)
     rounds: list[tuple[Hop, ...]] = []
-    for i, wave in enumerate(waves or [[]]):
-        hops = [] if i else first
+    for i, wave in enumerate(_waves(cells.holders, cells.lacking, near) or [[]]):
+        hops = [] if i else cells.kept
         for start, sender, receiver in wave:
-            passed_on = sender not in holders[start]
-            taken = _offset(start, (wanted if passed_on else had)[sender])
-            hops.append(Hop(sender, receiver, taken, _offset(start, wanted[receiver]), passed_on))
+            passed_on = sender not in cells.holders[start]
+            taken = _offset(start, (cells.wanted if passed_on else cells.had)[sender])
+            put = _offset(start, cells.wanted[receiver])
+            hops.append(Hop(sender, receiver, taken, put, passed_on))
         rounds += _coloured(hops)
-    return Rounds(cell, tuple(rounds))
+    return Rounds(cells.cell, tuple(rounds))
+
+
+def crossings_of(
+    shape: Sequence[int],
+    source: Mapping[int, Index],
+    target: Mapping[int, Index],
+    near: Mapping[int, int],
+) -> tuple[Start, list[Crossing]]:
+    """What turns layout `source` into layout `target` where a process can fetch a cell by itself.
+
+    A cell enters each process that needs it and lacks it once. Arguments as in `rounds_of`.
+
+    Returns:
+        The shape of a cell, and the crossings, from a device to itself included.
+    """
+    cells = _Cells(shape, source, target)
+    sent: Counter[int] = Counter()
+    found = [Crossing(hop.source, (hop.target,), hop.taken, (hop.put,)) for hop in cells.kept]
+    for start, devices in cells.lacking.items():
+        by_process: dict[int, list[int]] = {}
+        for device in devices:
+            by_process.setdefault(near[device], []).append(device)
+        for process, receivers in by_process.items():
+            sender = min(
+                cells.holders[start],
+                key=lambda each: (near[each] != process, sent[each], each),
+            )
+            sent[sender] += 1
+            put = tuple(_offset(start, cells.wanted[device]) for device in receivers)
+            taken = _offset(start, cells.had[sender])
+            found.append(Crossing(sender, tuple(receivers), taken, put))
+    return cells.cell, found
 
 
 def _waves(

@@ -9,11 +9,14 @@ WORKER = Path(__file__).with_name("process_worker.py")
 PLANS = Path(__file__).with_name("plans_worker.py")
 
 
-def launch(processes, devices, *arguments, limit=10.0, script=WORKER, cache=None):
+def launch(
+    processes, devices, *arguments, limit=10.0, script=WORKER, cache=None, transfers="auto"
+):
     """The finished `shardc launch`; it ends within the limits that it keeps itself.
 
     Args:
         cache: a folder for compiled programs, which jobs then share.
+        transfers: how processes send arrays to each other.
     """
     main = "from shardc.cli import main; main()"
     command = [sys.executable, "-c", main, "launch", "-n", str(processes)]
@@ -25,7 +28,7 @@ def launch(processes, devices, *arguments, limit=10.0, script=WORKER, cache=None
     }
     return subprocess.run(
         [*command, str(script), *map(str, arguments)],
-        env={**os.environ, **(kept if cache is not None else {})},
+        env={**os.environ, **(kept if cache is not None else {}), "SHARDC_TRANSFERS": transfers},
         capture_output=True,
         text=True,
         timeout=20 * limit,

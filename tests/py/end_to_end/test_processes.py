@@ -21,6 +21,7 @@ ON_TWO = [
     "zb-v:2:1",
     "hanayo:2:1",
 ]
+BY_COLLECTIVES = ["1f1b:2:2:fed"]
 ON_FOUR = ["1f1b:2:1:fed"]  # a stage over two
 
 FAULTS = {
@@ -44,8 +45,8 @@ def check_plans(done, plans, processes, begin):
 def test_plans_give_the_numbers_of_jax_jit_and_what_differs_on_one_rank_is_refused(tmp_path):
     """Each behind the state that another plan has saved; actions in the order of the schedule.
 
-    The last step of the first job has another number on rank 1, which ends the job; another one
-    goes on, in four processes.
+    The last step of the first job has another number on rank 1, which ends the job; two others go
+    on, whose messages are collectives, one of them in four processes.
     """
     done = launch(2, 2, tmp_path, *ON_TWO, "--differ", limit=30, script=PLANS)
     check_plans(done, ON_TWO, 2, 0)
@@ -57,9 +58,20 @@ def test_plans_give_the_numbers_of_jax_jit_and_what_differs_on_one_rank_is_refus
     assert done.returncode == 1
     assert "SHARDC-282]: argument 'state['n']' differs between rank 1" in done.stderr
     assert "shardc: rank 0 ends: rank 1 failed: InputError" in done.stderr
-    done = launch(4, 1, tmp_path, *ON_FOUR, limit=30, script=PLANS)
-    assert done.returncode == 0, done.stderr[-3000:]
-    check_plans(done, ON_FOUR, 4, 2 * len(ON_TWO))
+    begin = 2 * len(ON_TWO)
+    for processes, plans in ((2, BY_COLLECTIVES), (4, ON_FOUR)):
+        done = launch(
+            processes,
+            4 // processes,
+            tmp_path,
+            *plans,
+            limit=30,
+            script=PLANS,
+            transfers="collective",
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        check_plans(done, plans, processes, begin)
+        begin += 2 * len(plans)
 
 
 def test_every_process_ends_within_the_limit_and_names_the_cause(tmp_path):
