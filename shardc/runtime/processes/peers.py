@@ -12,7 +12,7 @@ import jax
 
 from shardc.errors import ClusterError
 from shardc.runtime.messages.direct import Offers
-from shardc.runtime.processes.job import this_job
+from shardc.runtime.processes.job import Job, this_job
 
 VARIABLE = "SHARDC_TRANSFERS"
 CHOICES = ("auto", "direct", "collective")
@@ -33,8 +33,12 @@ class Peer(NamedTuple):
 
 @functools.cache
 def peers() -> tuple[Peer, ...]:
-    """By rank; all processes call it once at the same point, and rank 0 collects the answers."""
-    job = this_job()
+    """By rank; all processes call it at the same point."""
+    return peers_of(this_job())
+
+
+def peers_of(job: Job) -> tuple[Peer, ...]:
+    """As `peers`; rank 0 collects the answers."""
     server = transfer_server()
     own = json.dumps([this_host(), "" if server is None else server.address()]).encode()
     if job.rank == 0:
@@ -98,10 +102,8 @@ def _outer_address() -> str:
 def can_fetch(ranks: set[int]) -> bool:
     """Whether all these processes can fetch arrays from each other."""
     every = [peers()[rank] for rank in ranks]
-    if not all(peer.address for peer in every):
-        return False
-    here = all(peer.address.startswith(LOOPBACK) for peer in every)
-    return not here or len({peer.host for peer in every}) == 1
+    far = len({peer.host for peer in every}) > 1
+    return all(peer.address and not (far and peer.address.startswith(LOOPBACK)) for peer in every)
 
 
 @functools.cache

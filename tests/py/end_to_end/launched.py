@@ -9,9 +9,7 @@ WORKER = Path(__file__).with_name("process_worker.py")
 PLANS = Path(__file__).with_name("plans_worker.py")
 
 
-def launch(
-    processes, devices, *arguments, limit=10.0, script=WORKER, cache=None, transfers="auto"
-):
+def launch(processes, devices, *arguments, limit=10.0, script=WORKER, cache=None, transfers="auto"):
     """The finished `shardc launch`; it ends within the limits that it keeps itself.
 
     Args:
