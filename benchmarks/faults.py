@@ -6,9 +6,10 @@
 
 Each run starts the worker of tests/py/end_to_end by `shardc launch` and lets one process fail.
 Kills (SIGKILL), stops (SIGSTOP) and interrupts (SIGINT) come a random time behind what the process
-says it has come to: launch, connected, start, plan, compile, steps, a save. The other faults are
-the worker's own. A row says how long the others lived behind the fault, the exit code, whether the
-error output names the process, and by whom. The numbers of every step are checked by the worker.
+says it has come to: launch, connected, start, plan, compile, steps, a save. The other faults,
+those in a transfer among them, are the worker's own. A row says how long the others lived behind
+the fault, the exit code, whether the error output names the process, and by whom. The numbers of
+every step are checked by the worker.
 Where checkpoints were saved, the job is started again, in one process: it must go on behind the
 last one that was committed. All runs share one cached plan and the compiled programs of rank 0.
 """
@@ -47,8 +48,10 @@ PHASES = {
     "steps": 3.0,
     "save": 0.2,
 }
+TRANSFER = "transfer"  # between a send or a receive and its end in the other process
 BEGINNING = ("launch", "connected", "start")
 OWN = [(how, "") for how in ("version", "shapes", "plan", "scalar", "full")]
+OWN += [(how, TRANSFER) for how in SIGNALS]
 OWN += [("absent", phase) for phase in BEGINNING]
 OWN += [(how, phase) for how in ("raise", "exit") for phase in (*BEGINNING, "steps")]
 KINDS = [(how, phase) for how in SIGNALS for phase in PHASES] + OWN
@@ -133,7 +136,8 @@ def run(
     """One job of two processes with one fault: its row, and what it said."""
     differs = how in ("version", "shapes", "plan", "scalar")  # from rank 0
     rank = 1 if differs else chance.randrange(2)
-    wait_s = chance.uniform(0, PHASES[phase]) if how in SIGNALS else 0.0
+    comes = how in SIGNALS and phase in PHASES  # from here; else the worker does it itself
+    wait_s = chance.uniform(0, PHASES[phase]) if comes else 0.0
     row: dict[str, Any] = {"fault": how, "phase": phase, "rank": rank, "wait_s": round(wait_s, 2)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -141,12 +145,15 @@ def run(
         arguments = ["--steps", "3000"]
         if saves:
             arguments += ["--checkpoints", name, "--save-every", "5"]
-        if how not in SIGNALS:
+        if phase == TRANSFER:
+            number = str(chance.randrange(20, 400))
+            arguments += ["--fault", f"{how}:{rank}:", "--at-transfer", number]
+        elif not comes:
             when = phase if phase in BEGINNING else str(chance.randrange(6, 30))
             does = {"absent": "sleep"}.get(how, how)
             arguments += ["--fault", f"{does}:{rank}:{'' if differs else when}"]
         job = Job(2, limit_s, arguments)
-        if how not in SIGNALS:
+        if not comes:
             at = "start" if differs else "fault"
             row["reached"] = job.wait_for(f"rank {rank}: at {at}\n", PATIENCE * limit_s)
         else:

@@ -120,6 +120,26 @@ def hurt(how, when, at):
         time.sleep(1000)
 
 
+def hurt_in_a_transfer(how, number):
+    """Does it to this process behind its `number`-th send or receive, before it ends elsewhere."""
+    from shardc.runtime.messages.between import _JointRoute
+    from shardc.runtime.messages.direct import DirectRoute
+
+    count = [0]
+
+    def wrapped(original):
+        def transfer(*args):
+            found = original(*args)
+            count[0] += 1
+            hurt(how, number, count[0])
+            return found
+
+        return transfer
+
+    for kind in (DirectRoute, _JointRoute):
+        kind.send, kind.receive = wrapped(kind.send), wrapped(kind.receive)
+
+
 def without_its_first_receive():
     """Forces a broken tape through: this process takes no part in the first message it should get.
 
@@ -167,6 +187,7 @@ def main():
         "--fault",
         help="HOW:RANK:WHEN, WHEN of launch, connected, start, compile, or a step's number",
     )
+    parser.add_argument("--at-transfer", type=int, help="WHEN, as the number of a send or receive")
     options = parser.parse_args()
     how, rank, when = (options.fault or "none:-1:").split(":")
     how = how if os.environ.get("SLURM_PROCID") == rank else None
@@ -186,6 +207,8 @@ def main():
         jax.__version__ = "0.0.1"
     if how == "unreceived":
         without_its_first_receive()
+    if options.at_transfer is not None:
+        hurt_in_a_transfer(how, options.at_transfer)
     trained = shardc.jit(
         step,
         donate_argnums=0,

@@ -26,6 +26,7 @@ ON_FOUR = ["1f1b:2:1:fed"]  # a stage over two
 
 FAULTS = {
     "kill:1:2": "shardc: rank 0 ends: rank 1 ",
+    "kill:1: --at-transfer 30": "shardc: rank 0 ends: rank 1 ",
     "stop:1:2": "shardc: rank 0 ends: rank 1 is dead or stopped",
     "kill:0:compile": "shardc launch: a process failed (rank 0: -9",
     "interrupt:1:2": "shardc: rank 0 ends: rank 1 failed: KeyboardInterrupt",
@@ -76,7 +77,7 @@ def test_plans_give_the_numbers_of_jax_jit_and_what_differs_on_one_rank_is_refus
 
 def test_every_process_ends_within_the_limit_and_names_the_cause(tmp_path):
     def job(fault):
-        return launch(2, 1, "--steps", "50", "--fault", fault, cache=tmp_path)
+        return launch(2, 1, "--steps", "50", "--fault", *fault.split(), cache=tmp_path)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for (fault, said), done in zip(FAULTS.items(), pool.map(job, FAULTS), strict=True):
