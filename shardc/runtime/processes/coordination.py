@@ -2,11 +2,13 @@
 
 This is the only file that reads private modules of JAX: the store has no public name, and a service
 of our own would need a second port, address and startup rule. There is also no public way to tell
-what a thread waits for before devices exist; `jax.process_index()` would itself wait for them.
+what a thread waits for before devices exist; `jax.process_index()` would itself wait for them. And
+no setting lets processes other than 0 write to JAX's cache of compiled programs.
 """
 
 import os
 import sys
+import warnings
 from types import FrameType
 from typing import Any
 
@@ -78,6 +80,33 @@ def waits_for_devices() -> bool:
     from jax._src import xla_bridge
 
     return xla_bridge._backend_lock.locked()
+
+
+def cache_in_every_process() -> None:
+    """Lets this process, too, write to JAX's persistent cache, if the user has set its folder.
+
+    JAX writes in process 0 only, as all processes usually compile the same program. Those of a
+    pipeline do not: every other stage would be compiled anew at each start.
+    """
+    from jax._src import compilation_cache, config
+    from jax._src import compiler as found
+
+    compiler: Any = found
+    original = compiler._cache_write
+
+    def write(*entry: Any) -> None:
+        key, seconds, name, backend, executable = entry
+        if place_in_job()[0] == 0:
+            original(*entry)
+        elif seconds >= config.persistent_cache_min_compile_time_secs.value:
+            try:
+                compilation_cache.put_executable_and_time(
+                    key, name, executable, backend, int(seconds)
+                )
+            except OSError as error:  # a full disk: JAX, too, goes on without the entry
+                warnings.warn(f"the compiled program {name} is not cached: {error}", stacklevel=2)
+
+    compiler._cache_write = write
 
 
 class Coordination:

@@ -8,7 +8,7 @@ import jax
 from shardc.errors import ClusterError
 from shardc.runtime.processes import roll_call
 from shardc.runtime.processes.agreement import Agreement
-from shardc.runtime.processes.coordination import Coordination
+from shardc.runtime.processes.coordination import Coordination, cache_in_every_process
 from shardc.runtime.processes.watch import Watch
 
 POLL_S = 1.0  # between two checks whether the awaited process lives
@@ -22,6 +22,7 @@ class Job:
         self.rank, self.size = self.coordination.rank, self.coordination.size
         self.watch = Watch(self.coordination, roll_call.limit_s())
         self.watch.start()
+        cache_in_every_process()
         self._names = 0
 
     def new_plan(self) -> str:

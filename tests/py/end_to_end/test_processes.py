@@ -94,3 +94,27 @@ def test_a_full_disk_ends_a_save_and_what_was_saved_before_is_there(tmp_path):
     assert last in (5, 10)  # the save of step 10 may still run
     again = launch(1, 2, *saving, "--steps", "2")
     assert again.returncode == 0 and f"went on behind step {last}" in again.stdout
+
+
+CACHES = """
+import jax, shardc
+from shardc.runtime.processes.job import this_job
+
+events = []
+jax.monitoring.register_event_listener(lambda event, **_: events.append(event))
+shardc.initialize()
+rank = this_job().rank
+jax.jit(lambda x: jax.numpy.sin(x) * (3 + rank))(1.0)
+said = [name for name in ("hits", "misses") if f"/jax/compilation_cache/cache_{name}" in events]
+print(f"rank {rank}: {' '.join(said)}", flush=True)
+"""
+
+
+def test_every_process_keeps_its_programs_for_the_next_start(tmp_path):
+    """JAX writes to its cache in process 0 only; the programs of other stages are other ones."""
+    script = tmp_path / "script.py"
+    script.write_text(CACHES)
+    for said in ("misses", "hits"):
+        done = launch(2, 1, script=script, cache=tmp_path / "cache")
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert sorted(done.stdout.split("\n")) == ["", f"rank 0: {said}", f"rank 1: {said}"]
