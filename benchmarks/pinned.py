@@ -37,7 +37,7 @@ def measured(how: str, microbatches: int, width: int, schedule: str) -> dict[str
     from gpt_model import Sizes, init, make_train_step
 
     import shardc
-    from shardc.runtime.tape.measured import measuring
+    from shardc.runtime.tape.measured import alone
 
     if how == "pipeline":
         jax.distributed.initialize()
@@ -73,7 +73,7 @@ def measured(how: str, microbatches: int, width: int, schedule: str) -> dict[str
         "cpu_s": statistics.median(cpu[WARM_UP:]),
     }
     if how != "jax.jit":
-        with measuring() as steps:
+        with alone() as steps:
             for _ in range(STEPS):
                 state, loss = trained(state, batch)
         shortest: dict[str, float] = {}

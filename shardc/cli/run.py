@@ -25,7 +25,7 @@ from shardc.ir.walk import main_function
 from shardc.plan.executable import Executable
 from shardc.report.summary import explain
 from shardc.report.trace import measured, predicted, save
-from shardc.runtime.tape.measured import measuring
+from shardc.runtime.tape.profiled import as_they_run
 
 if TYPE_CHECKING:
     from shardc.ir.context import Module
@@ -47,7 +47,7 @@ CHECK_FAILED = 1
     "--trace",
     "trace_file",
     type=click.Path(dir_okay=False),
-    help="Write a trace for Perfetto: predicted, and measured program by program (slows steps).",
+    help="Write a trace for Perfetto: predicted, and measured as the steps run.",
 )
 @click.option("--inputs", help="An .npz file; by default small random values.")
 @click.option("--input-seed", type=int, default=0, show_default=True, help="Of those.")
@@ -95,7 +95,7 @@ def command(
     if trace_file is None:
         got = verify.outputs(executable, values, names, steps, own)
     else:
-        with measuring() as found:
+        with as_they_run() as found:
             got = verify.outputs(executable, values, names, steps, own)
         save(trace_file, [predicted(plan), *(measured(s, plan, n) for n, s in enumerate(found))])
 

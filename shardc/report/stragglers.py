@@ -13,7 +13,7 @@ import msgspec
 from shardc.errors import InputError, writing
 from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.decisions import Plan
-from shardc.runtime.tape.measured import MeasuredStep
+from shardc.runtime.tape.measured import AloneStep
 
 SLOW = 1.25  # times as slow as the others
 
@@ -48,9 +48,7 @@ class RankTimes(msgspec.Struct, frozen=True):
             write_whole(folder / f"rank-{self.rank}.json", msgspec.json.encode(self))
 
 
-def times_of(
-    rank: int, host: str, steps: Sequence[MeasuredStep], plans: Sequence[Plan]
-) -> RankTimes:
+def times_of(rank: int, host: str, steps: Sequence[AloneStep], plans: Sequence[Plan]) -> RankTimes:
     """The times of a process's steps, except the first of each plan, which warms up.
 
     Raises:

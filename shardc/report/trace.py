@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from shardc.errors import InputError, writing
 from shardc.files import write_whole
+from shardc.plan.account import Account, Timed
 from shardc.plan.decisions import Plan
 from shardc.report.memory import group_of_action, memory_curve, stages_of_groups
 from shardc.runtime.tape.measured import MeasuredStep
@@ -19,6 +22,7 @@ from shardc.schedule.simulate import Simulation
 from shardc.schedule.tasks import KINDS, Task
 from shardc.schedule.trace import chrome_trace
 
+Counter = tuple[str, tuple[tuple[int, float], ...]]
 NS = 1e9
 WRITER = 1  # id of the packet sequence
 
@@ -46,7 +50,7 @@ class Process:
 
     name: str
     slices: tuple[Slice, ...]
-    counters: tuple[tuple[str, tuple[tuple[int, float], ...]], ...] = ()
+    counters: tuple[Counter, ...] = ()
 
 
 def simulated(result: Simulation) -> Process:
@@ -76,10 +80,32 @@ def predicted(plan: Plan) -> Process:
     account = plan.account
     if account is None:
         raise InputError("the plan does not say when its actions run", help="plan again")
+    return Process("predicted", *_lanes(plan, account))
+
+
+def measured(step: MeasuredStep, plan: Plan, number: int) -> Process:
+    """A measured step, action by action; it begins at 0, like the predicted one.
+
+    Transfers are those of the plan. Memory has the predicted sizes at measured times.
+    """
+    name = f"measured step {number}"
+    group_of = group_of_action(plan)
+    timeline = tuple(
+        Timed(action, group_of(action), a / NS, b / NS)
+        for action, a, b in sorted(step.runs, key=lambda run: run[1:])
+    )
+    account = plan.account or Account(0)
+    return Process(name, *_lanes(plan, msgspec.structs.replace(account, timeline=timeline)))
+
+
+def _lanes(plan: Plan, account: Account) -> tuple[tuple[Slice, ...], tuple[Counter, ...]]:
+    """Slices with their flows, and memory, of the timeline of an account."""
+    ran = {each.action for each in account.timeline}
     flows: dict[str, list[int]] = {}
     for number, sent in enumerate(account.sent, 1):
-        for action in (sent.source, sent.target):
-            flows.setdefault(action, []).append(number)
+        if ran.issuperset((sent.source, sent.target)):
+            for action in (sent.source, sent.target):
+                flows.setdefault(action, []).append(number)
     slices = tuple(
         Slice(t.action, t.group, _ns(t.start_s), _ns(t.end_s), tuple(flows.get(t.action, ())))
         for t in account.timeline
@@ -91,19 +117,20 @@ def predicted(plan: Plan) -> Process:
         )
         for group in range(len(stages_of_groups(plan)))
     )
-    return Process("predicted", slices, counters)
+    return slices, counters
 
 
-def measured(step: MeasuredStep, plan: Plan, number: int) -> Process:
-    """A measured step, action by action; it begins at 0, like the predicted one."""
-    group_of = group_of_action(plan)
-    return Process(
-        f"measured step {number}",
-        tuple(
-            Slice(action, group_of(action), a - step.start_ns, b - step.start_ns)
-            for action, a, b in step.runs
-        ),
-    )
+def _rows(slices: Sequence[Slice]) -> dict[tuple[int, str], list[list[Slice]]]:
+    """The slices of each lane and link in rows, such that those of a row do not overlap."""
+    rows: dict[tuple[int, str], list[list[Slice]]] = {}
+    for each in sorted(slices, key=lambda each: each.start_ns):
+        lane = rows.setdefault((each.lane, each.link), [])
+        row = next((row for row in lane if row[-1].end_ns <= each.start_ns), None)
+        if row is None:
+            lane.append([each])
+        else:
+            row.append(each)
+    return dict(sorted(rows.items()))
 
 
 def _ns(at_s: float) -> int:
@@ -123,30 +150,24 @@ def serialized(processes: Sequence[Process]) -> bytes:
         packet.track_descriptor.uuid = parent
         packet.track_descriptor.process.pid = number
         packet.track_descriptor.process.process_name = process.name
-        lanes: dict[tuple[int, str], int] = {}
-        for lane, link in sorted({(each.lane, each.link) for each in process.slices}):
-            lanes[lane, link] = next(uuids)
-            packet = builder.add_packet()
-            packet.track_descriptor.uuid = lanes[lane, link]
-            packet.track_descriptor.parent_uuid = parent
-            packet.track_descriptor.thread.pid = number
-            packet.track_descriptor.thread.tid = lanes[lane, link]
-            name = f"device group {lane}{link and f', {link}'}"
-            packet.track_descriptor.thread.thread_name = name
-        events: list[tuple[int, int, Any]] = []  # at equal times, ends come before begins
-        for each in process.slices:
-            events.append((each.end_ns, 0, each))
-            events.append((each.start_ns, 1, each))
-        for at, begins, each in sorted(events, key=lambda event: event[:2]):
-            packet = _event(builder, at, lanes[each.lane, each.link])
-            if begins:
-                task = Task.parse(each.action)
-                packet.track_event.type = TrackEvent.TYPE_SLICE_BEGIN
-                packet.track_event.name = each.action
-                packet.track_event.categories.append(KINDS[task.kind])
-                packet.track_event.flow_ids.extend(number * (1 << 32) + f for f in each.flows)
-            else:
-                packet.track_event.type = TrackEvent.TYPE_SLICE_END
+        for (lane, link), rows in _rows(process.slices).items():
+            for n, row in enumerate(rows):
+                track = next(uuids)
+                packet = builder.add_packet()
+                packet.track_descriptor.uuid = track
+                packet.track_descriptor.parent_uuid = parent
+                packet.track_descriptor.thread.pid = number
+                packet.track_descriptor.thread.tid = track
+                name = f"device group {lane}{link and f', {link}'}{f', beside ({n})' if n else ''}"
+                packet.track_descriptor.thread.thread_name = name
+                for each in row:
+                    packet = _event(builder, each.start_ns, track)
+                    packet.track_event.type = TrackEvent.TYPE_SLICE_BEGIN
+                    packet.track_event.name = each.action
+                    packet.track_event.categories.append(KINDS[Task.parse(each.action).kind])
+                    packet.track_event.flow_ids.extend(number * (1 << 32) + f for f in each.flows)
+                    packet = _event(builder, each.end_ns, track)
+                    packet.track_event.type = TrackEvent.TYPE_SLICE_END
         for name, values in process.counters:
             track = next(uuids)
             packet = builder.add_packet()

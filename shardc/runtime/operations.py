@@ -11,7 +11,7 @@ from shardc.runtime.nan_checks import check_values
 from shardc.runtime.programs import Program
 from shardc.runtime.tape.check import said
 from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Send, Tape
-from shardc.runtime.tape.measured import MeasuredStep
+from shardc.runtime.tape.measured import Measurement
 from shardc.runtime.transport import Route
 
 Environment = list[Any]
@@ -21,10 +21,10 @@ class Trace(list[tuple[str, int]]):
     """Actions in the order of their dispatch, with times (`time.perf_counter_ns`).
 
     Attributes:
-        measured: measures programs one by one; None: nothing is waited for.
+        measured: runs the programs if the step is measured.
     """
 
-    measured: MeasuredStep | None = None
+    measured: Measurement | None = None
 
 
 Checks = tuple[bool, bool] | None
@@ -65,18 +65,18 @@ def _run(run: Run, program: Program, tape: Tape) -> Operation:
     values = tuple(spec.value for spec in program.results)
 
     def operation(env: Environment, trace: Trace, checks: Checks) -> None:
-        if trace.measured is not None:
-            trace.measured.ready([env[slot] for slot in args])
+        read = [env[slot] for slot in args]
         try:
-            made = call(*[env[slot] for slot in args])
+            if trace.measured is None:
+                made = call(*read)
+            else:
+                made = trace.measured.run(action, name, call, read)
         except Exception as error:  # most JAX errors here come from a freed slot
             _check_there(env, args, action, tape, error)
             raise
         for slot, value in zip(results, made, strict=True):
             env[slot] = value
         trace.append((action, time.perf_counter_ns()))
-        if trace.measured is not None:
-            trace.measured.wait(action, made)
         if checks is not None:
             check_values(name, action, list(zip(values, made, strict=True)), checks)
 

@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -12,10 +12,11 @@ from shardc.errors import writing
 from shardc.plan.decisions import Plan
 from shardc.report.stragglers import times_of
 from shardc.report.trace import measured, predicted, save
-from shardc.runtime.tape.measured import MeasuredStep, measuring
+from shardc.runtime.tape.measured import MeasuredStep, alone
+from shardc.runtime.tape.profiled import as_they_run
 
 # The steps that are measured, and the plan of each.
-_STEPS: contextvars.ContextVar[tuple[list[Plan], list[MeasuredStep]] | None] = (
+_STEPS: contextvars.ContextVar[tuple[list[Plan], Sequence[MeasuredStep]] | None] = (
     contextvars.ContextVar("shardc_steps", default=None)
 )
 
@@ -24,23 +25,26 @@ _STEPS: contextvars.ContextVar[tuple[list[Plan], list[MeasuredStep]] | None] = (
 def trace(path: str | Path) -> Iterator[None]:
     """Measures the steps of shardc.jit functions of this thread, and writes a trace for Perfetto.
 
-    Every program of a step runs alone, so that each has its own time; the steps take longer than
-    usual, because nothing overlaps. The trace also shows the plan's
-    prediction. If an exception ends a call, the measurements so far are written.
+    On CPUs the steps run as usual, and JAX's profiler notes when each program ran; it takes memory
+    and time of its own, so trace a few steps. On other devices each program runs alone, because no
+    profile of theirs has been tried: those steps take longer, and nothing overlaps. The trace also
+    shows the plan's prediction. If an exception ends a call, the measurements so far are written.
 
     >>> with shardc.trace("step.pftrace"):
     ...     state, loss = step(state, batch)
 
     Raises:
-        InputError: SHARDC-180, the file cannot be written.
+        InputError: SHARDC-180, the file cannot be written, or JAX is writing another profile.
     """
     with writing("the trace", path):  # before the steps, not after them
         Path(path).parent.resolve(strict=True)
-    with _steps() as (plans, steps):
-        try:
+    plans: list[Plan] = []
+    steps: Sequence[MeasuredStep] = ()
+    try:
+        with as_they_run() as steps, _noting(plans, steps):
             yield
-        finally:
-            _write_trace(path, plans, steps)
+    finally:
+        _write_trace(path, plans, steps)
 
 
 @contextlib.contextmanager
@@ -59,24 +63,23 @@ def rank_times(folder: str | Path) -> Iterator[None]:
     Raises:
         InputError: SHARDC-180, a file cannot be written, or no step was run twice.
     """
-    with _steps() as (plans, steps):
+    plans: list[Plan] = []
+    with alone() as steps, _noting(plans, steps):
         yield
     times_of(jax.process_index(), platform.node(), steps, plans).save(Path(folder))
 
 
 @contextlib.contextmanager
-def _steps() -> Iterator[tuple[list[Plan], list[MeasuredStep]]]:
-    """The steps that run while it is open, and the plan of each."""
-    plans: list[Plan] = []
-    with measuring() as steps:
-        token = _STEPS.set((plans, steps))
-        try:
-            yield plans, steps
-        finally:
-            _STEPS.reset(token)
+def _noting(plans: list[Plan], steps: Sequence[MeasuredStep]) -> Iterator[None]:
+    """Notes the plan of each step that begins while it is open."""
+    token = _STEPS.set((plans, steps))
+    try:
+        yield
+    finally:
+        _STEPS.reset(token)
 
 
-def _write_trace(path: str | Path, plans: list[Plan], steps: list[MeasuredStep]) -> None:
+def _write_trace(path: str | Path, plans: Sequence[Plan], steps: Sequence[MeasuredStep]) -> None:
     processes = [
         predicted(plan) for n, plan in enumerate(plans) if plan.account and plan not in plans[:n]
     ]

@@ -28,8 +28,13 @@ from shardc.report.summary import seconds, size
 from shardc.schedule.tasks import (
     BACKWARD,
     FORWARD,
+    GATHER,
+    LINKS,
+    LOAD,
+    OFFLOAD,
     ONCE_PER_STEP,
     PROLOGUE,
+    REDUCE,
     UPDATE,
     WEIGHT,
     WHOLE_BACKWARD,
@@ -43,6 +48,10 @@ SERIES = {  # color and name of each kind of action
     WEIGHT: ("#e45756", "weight gradient"),
     WHOLE_BACKWARD: ("#72b7b2", "backward and weight gradient"),
     UPDATE: ("#54a24b", "update"),
+    GATHER: ("#9d755d", "gather of parameters"),
+    REDUCE: ("#b279a2", "reduce-scatter of gradients"),
+    OFFLOAD: ("#ff9da6", "offload to the host"),
+    LOAD: ("#eeca3b", "load from the host"),
 }
 LIMIT = "#e45756"
 MOST_BARS = 30
@@ -82,12 +91,12 @@ def timeline(account: Account) -> Chart:
             }
         )
         plot.hbar(
-            y="lane", left="left", right="right", height=0.8, source=source, color=color,
-            line_color=None,
+            y="lane", left="left", right="right", source=source, color=color,
+            line_color=None, height=0.25 if kind in LINKS else 0.8,  # moves run beside programs
         )  # fmt: skip
         wide = (
             []
-            if kind in ONCE_PER_STEP
+            if kind in ONCE_PER_STEP or kind in LINKS
             else [each for each in own if each[0].end_s - each[0].start_s >= NAMED * end_s]
         )
         numbered |= bool(wide)

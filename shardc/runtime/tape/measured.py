@@ -1,40 +1,72 @@
-"""Measures real steps action by action: each program completes before the next one starts."""
+"""Measures real steps action by action: as they run, or each program alone."""
 
 import contextlib
 import contextvars
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import jax
+
+Call = Callable[..., Sequence[Any]]
+
+
+class Measurement(Protocol):
+    """Runs the programs of one step."""
+
+    def run(self, action: str, program: str, call: Call, read: Sequence[Any]) -> Sequence[Any]:
+        """Calls the program of this name."""
+        ...
+
+    def sent(self, start_ns: int) -> None:
+        """A send that began at `start_ns` (`time.perf_counter_ns`) has been dispatched."""
+
+    def received(self, start_ns: int, values: Any) -> None:
+        """The same of a receive."""
 
 
 @dataclass
 class MeasuredStep:
-    """One step. It runs slower than usual, because nothing overlaps.
+    """When each action of a step ran.
+
+    Attributes:
+        runs: action, start and end (in ns since the step began).
+    """
+
+    runs: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+@dataclass
+class AloneStep(MeasuredStep):
+    """A step whose programs run one at a time. It is slower than usual: nothing overlaps.
+
+    A program starts when the previous one ends, so its time includes transfers to it.
 
     Attributes:
         start_ns: of `time.perf_counter_ns`.
-        runs: action, start and end of each program in the order in which they ran. A program starts
-            when the previous one ends, so its time includes transfers to it.
         busy_s: action -> seconds since all of its inputs were available.
         send_s: in sends, all together.
         receive_s: from receives until their arrays were available, all together; the wait for the
             sender is part of it.
     """
 
-    start_ns: int
-    runs: list[tuple[str, int, int]] = field(default_factory=list)
+    start_ns: int = field(default_factory=time.perf_counter_ns)
     busy_s: dict[str, float] = field(default_factory=dict)
     send_s: float = 0.0
     receive_s: float = 0.0
-    _ready_ns: int = 0
 
-    def ready(self, read: Any) -> None:
-        """Waits until the inputs of a program are available."""
+    def run(self, action: str, program: str, call: Call, read: Sequence[Any]) -> Sequence[Any]:
+        """Calls a program when its inputs are there, and waits until it has ended."""
         jax.block_until_ready(read)
-        self._ready_ns = time.perf_counter_ns()
+        ready_ns = time.perf_counter_ns()
+        made = call(*read)
+        jax.block_until_ready(made)
+        now_ns = time.perf_counter_ns()
+        last_ns = self.runs[-1][2] if self.runs else 0
+        self.runs.append((action, last_ns, now_ns - self.start_ns))
+        self.busy_s[action] = (now_ns - ready_ns) / 1e9
+        return made
 
     def sent(self, start_ns: int) -> None:
         """Counts a send that began at `start_ns`."""
@@ -45,35 +77,36 @@ class MeasuredStep:
         jax.block_until_ready(values)
         self.receive_s += (time.perf_counter_ns() - start_ns) / 1e9
 
-    def wait(self, action: str, made: Any) -> None:
-        """Waits until a program has produced its results."""
-        jax.block_until_ready(made)
-        now_ns = time.perf_counter_ns()
-        last_ns = self.runs[-1][2] if self.runs else self.start_ns
-        self.runs.append((action, last_ns, now_ns))
-        self.busy_s[action] = (now_ns - self._ready_ns) / 1e9
 
-
-_STEPS: contextvars.ContextVar[list[MeasuredStep] | None] = contextvars.ContextVar(
+_NEXT: contextvars.ContextVar[Callable[[], Measurement] | None] = contextvars.ContextVar(
     "shardc_measured_steps", default=None
 )
 
 
 @contextlib.contextmanager
-def measuring() -> Iterator[list[MeasuredStep]]:
-    """Measures the steps of this thread while it is open."""
-    steps: list[MeasuredStep] = []
-    token = _STEPS.set(steps)
+def measuring(begin: Callable[[], Measurement]) -> Iterator[None]:
+    """Measures the steps of this thread while it is open; `begin` is called for each."""
+    token = _NEXT.set(begin)
     try:
-        yield steps
+        yield
     finally:
-        _STEPS.reset(token)
+        _NEXT.reset(token)
 
 
-def next_step() -> MeasuredStep | None:
+@contextlib.contextmanager
+def alone() -> Iterator[list[AloneStep]]:
+    """Measures the programs of steps one by one while it is open."""
+    steps: list[AloneStep] = []
+
+    def begin() -> AloneStep:
+        steps.append(AloneStep())
+        return steps[-1]
+
+    with measuring(begin):
+        yield steps
+
+
+def next_step() -> Measurement | None:
     """The measurement of the next step; None if nobody requested one."""
-    steps = _STEPS.get()
-    if steps is None:
-        return None
-    steps.append(MeasuredStep(time.perf_counter_ns()))
-    return steps[-1]
+    begin = _NEXT.get()
+    return None if begin is None else begin()

@@ -9,6 +9,7 @@ from shardc.report.page import charts
 from shardc.report.page.devices import mesh
 from shardc.report.page.figures import LABELLED_ROW, ROW, Chart
 from shardc.report.reading import read_plan
+from shardc.schedule.tasks import KINDS
 from tests.py.report.test_page import of_many_layers
 from tests.py.report.test_reading import planned
 
@@ -53,6 +54,12 @@ def test_legends_and_titles_are_outside_the_figures() -> None:
     assert [each for each in drawn if each.plot.title.text or each.plot.legend] == []
     assert drawn[0].plot.frame_height == ROW * 2
     assert drawn[2].plot.frame_height == LABELLED_ROW * 2
+
+
+def test_every_kind_of_action_has_a_color() -> None:
+    assert set(charts.SERIES) == set(KINDS)
+    colors = [color for color, _ in charts.SERIES.values()]
+    assert len(set(colors)) == len(colors)
 
 
 def test_devices_have_numbers_and_stages_have_names() -> None:

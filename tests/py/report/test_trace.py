@@ -12,7 +12,8 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 import shardc
-from shardc.report.trace import predicted, serialized
+from shardc.report.trace import measured, predicted, serialized
+from shardc.runtime.tape.measured import MeasuredStep
 from shardc.schedule.family import Costs
 from shardc.schedule.registry import plan_schedule
 from shardc.schedule.simulate import simulate
@@ -53,6 +54,20 @@ def decoded(data: bytes) -> tuple[Lanes, dict[int, int], dict[int, list[float]]]
             counters[event.track_uuid].append(event.double_counter_value)
     assert not open_at
     return lanes, flows, counters
+
+
+def named(data: bytes) -> dict[str, dict[str, tuple[int, int]]]:
+    """Process -> action -> start and end."""
+    lanes, _, _ = decoded(data)
+    process = {track: name for name, own in lanes.items() for track in own}
+    ends = {(track, a): b for own in lanes.values() for track, each in own.items() for a, b in each}
+    found: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for packet in Trace.FromString(data).packet:
+        event, at = packet.track_event, packet.timestamp
+        if packet.HasField("track_event") and event.type == TrackEvent.TYPE_SLICE_BEGIN:
+            track = event.track_uuid
+            found[process[track]][event.name] = at, ends[track, at]
+    return found
 
 
 def idle_share(lanes: dict[int, list[tuple[int, int]]]) -> Fraction:
@@ -100,11 +115,44 @@ def test_real_steps_stand_beside_what_was_predicted(tmp_path: Path) -> None:
     with shardc.trace(tmp_path / "step.pftrace"):
         w = function(w, x)
         w = function(w, x)
-    lanes, _, _ = decoded((tmp_path / "step.pftrace").read_bytes())
+    data = (tmp_path / "step.pftrace").read_bytes()
+    lanes, flows, counters = decoded(data)
     assert set(lanes) == {"predicted", "measured step 0", "measured step 1"}
-    ran = len(function._running().interpreter.last_trace)
-    counts = {name: sum(map(len, own.values())) for name, own in lanes.items()}
-    assert counts["measured step 0"] == counts["measured step 1"] == ran
+    assert {len(own) for own in lanes.values()} == {2}
+    assert set(flows.values()) == {2}
+    assert len(counters) == 3 * 2  # of each device group
+    plan = function.plan
+    assert plan.account is not None
+    dispatched = {action for action, _ in function._running().interpreter.last_trace}
+    for name in ("measured step 0", "measured step 1"):
+        ran = named(data)[name]
+        assert {a for a in dispatched if "F" in a or "B" in a} <= set(ran) <= dispatched
+        sent = [s for s in plan.account.sent if s.source in ran and s.target in ran]
+        assert len(sent) >= 2 * plan.num_microbatches
+        for each in sent:  # nothing runs before its inputs are there
+            assert ran[each.source][1] <= ran[each.target][0], each
+
+
+def test_one_profile_at_a_time(tmp_path: Path) -> None:
+    function = shardc.jit(lambda x: x + 1.0, stages=1, mesh=(1,))
+    function(np.ones(4, np.float32))
+    jax.profiler.start_trace(tmp_path / "other")
+    try:
+        with (
+            pytest.raises(shardc.ShardcError, match="end the other profile"),
+            shardc.trace(tmp_path / "step.pftrace"),
+        ):
+            function(np.ones(4, np.float32))
+    finally:
+        jax.profiler.stop_trace()
+    assert function(np.ones(4, np.float32))[0] == 2.0
+
+
+def test_programs_of_a_device_group_that_overlap_are_in_rows() -> None:
+    plan = planned("", 2, 4)
+    step = MeasuredStep([("0F0", 0, 10), ("0F1", 5, 20), ("0F2", 12, 15), ("1F0", 11, 13)])
+    lanes, _, _ = decoded(serialized([measured(step, plan, 0)]))
+    assert sorted(lanes["measured step 0"].values()) == [[(0, 10), (12, 15)], [(5, 20)], [(11, 13)]]
 
 
 @pytest.mark.slow
