@@ -1,1 +1,1 @@
-"""Whether a sequence can be cut into token slices, each of which needs only those up to itself."""
+"""Whether a sequence can be cut into token slices that need no later slice."""

@@ -1,4 +1,4 @@
-"""The factors of an op in terms of rows: which dims they are, and whether slices may cut them."""
+"""The factors of an op as rows of tokens: their dims, and whether slices may cut them."""
 
 from collections.abc import Sequence
 
@@ -17,31 +17,31 @@ FactorRoles = dict[int, Role]
 
 
 def alone(rule: OpRule, mapping: Mapping, dim: int) -> int | None:
-    """The factor that a dim is, if it is one alone."""
+    """The factor of a dim that has only one."""
     return mapping[dim][0] if len(mapping[dim]) == 1 else None
 
 
 def with_roles(mapping: Mapping, wanted: FactorRoles) -> Roles | None:
-    """The rows of a value whose factors have roles; None where a dim is more than the factor."""
+    """The rows of a value whose factors have roles; None if a dim has several factors."""
     if any(f in wanted for factors in mapping if len(factors) > 1 for f in factors):
         return None
     return tuple(wanted.get(factors[0]) if factors else None for factors in mapping)
 
 
 def passes(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """Whether each row of the results along a factor needs that row of the operands alone."""
+    """Whether each row of the results along a factor needs only that row of the operands."""
     return op.name not in _WHOLE and may_cut(op, rule, FactorCut(factor)) is Kind.VARYING
 
 
 def adds_up(op: ir.Operation, rule: OpRule, factor: int) -> bool:
-    """Whether the results are sums over a factor, to which each row adds by itself."""
+    """Whether the results are sums over a factor, to which each row contributes separately."""
     return op.name not in _WHOLE and may_cut(op, rule, FactorCut(factor)) is Kind.PARTIAL
 
 
 def on_rows(
     op: ir.Operation, rule: OpRule | None, result: int, roles: Roles
 ) -> tuple[Roles, ...] | None:
-    """The rows of the operands that rows of a result are made of; None if it takes more."""
+    """The operand rows from which rows of a result are computed; None if it needs more."""
     if rule is None or len(op.results) != 1 or len(rule.operands) != len(op.operands):
         return None
     wanted: FactorRoles = {}

@@ -1,4 +1,4 @@
-"""How many tokens each slice gets: later ones fewer, as their queries meet more keys."""
+"""The number of tokens of each slice: later slices get fewer, as their queries meet more keys."""
 
 import itertools
 import math
@@ -17,11 +17,11 @@ BLOCKS_PER_SLICE = 8  # at most, where there are many tokens
 
 
 def slice_edges(slices: TokenSlices, count: int) -> list[int]:
-    """The first token of each slice, and the number of tokens: the lengths with which a microbatch
-    is through the pipeline first, by the FLOPs of products.
+    """The first token of each slice, then the number of tokens: the lengths with the shortest time
+    of a first microbatch through the pipeline, by the FLOPs of products.
 
-    Lengths are multiples of a power of two, so that sizes stay even. A program without products
-    gets equal ones.
+    Lengths are multiples of a power of two, so that sizes stay even. Without products, slices are
+    equal.
     """
     length, work = slices.length, _work(slices)
     if not work:
@@ -30,7 +30,7 @@ def slice_edges(slices: TokenSlices, count: int) -> list[int]:
     edges = [*range(0, length, block), length]
 
     def flops(first: int, end: int) -> int:
-        """Of a slice from one block to another; times `length` squared, to stay whole."""
+        """FLOPs of the slice from one block to another, times `length` squared to stay integral."""
         rows = {Role.OWN: edges[end] - edges[first], Role.PAST: edges[end]}
         return sum(
             num * math.prod(rows[role] for role in roles) * length ** (2 - len(roles))
@@ -43,8 +43,8 @@ def slice_edges(slices: TokenSlices, count: int) -> list[int]:
 
 
 def _work(slices: TokenSlices) -> dict[tuple[Role, ...], int]:
-    """FLOPs of whole sequences by what a slice does of them: its own rows, those so far, or pairs
-    of its own and those so far."""
+    """FLOPs of whole sequences by how a slice scales them: with its own rows, with all rows so far,
+    or with pairs of both."""
     found: dict[tuple[Role, ...], int] = {}
     for of in slices.functions.values():
         for value, recipes in of.recipes.items():

@@ -1,4 +1,4 @@
-"""Which rows of every value the functions of a slice need, and how they are had."""
+"""Which rows of every value the functions of a slice need, and how they are obtained."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -37,11 +37,11 @@ from shardc.rules.allowed_factors import BARRIER
 
 
 def token_slices(module: ir.Operation) -> TokenSlices | LooksAhead | None:
-    """How the functions of a microbatch are run slice by slice.
+    """How the functions of a microbatch run slice by slice.
 
     Returns:
-        The op that looks ahead along the first dim that may be the tokens, where none gets through;
-        None where stages hand nothing on that has such a dim.
+        The op that looks ahead along the first dim that may be the tokens, if no dim can be sliced;
+        None if no value that stages exchange has such a dim.
     """
     values = StageValues(module)
     first: LooksAhead | None = None
@@ -56,8 +56,8 @@ def token_slices(module: ir.Operation) -> TokenSlices | LooksAhead | None:
 
 
 def hindrance(found: TokenSlices | LooksAhead | None, count: int) -> str:
-    """Why sequences cannot be cut into `count` slices, of what `token_slices` found; "" if they
-    can."""
+    """Why sequences cannot be cut into `count` slices, given the result of `token_slices`; "" if
+    they can."""
     if found is None:
         return (
             "the first stage hands nothing on that has a dim of tokens, so there is nothing to"
@@ -93,7 +93,7 @@ def _in_order(function: ir.Operation) -> Iterator[ir.Value]:
 
 
 class _Needed:
-    """The rows that one function needs, from what it gives back to what it takes."""
+    """The rows that one function needs, from its results back to its arguments."""
 
     def __init__(self, values: StageValues, states: States, function: ir.Operation) -> None:
         self._values, self._states, self._function = values, states, function
@@ -106,7 +106,7 @@ class _Needed:
         self.slices = FunctionSlices()
 
     def run(self) -> LooksAhead | None:
-        """Fills `slices`; the op for which that cannot be done, if there is one."""
+        """Fills `slices`; returns the op for which that is impossible, if there is one."""
         found = self._give()
         for premise, roles in self.slices.checked.items():
             found = found or self._need(premise.value, roles)
@@ -117,7 +117,7 @@ class _Needed:
         return found
 
     def _give(self) -> LooksAhead | None:
-        """What the function gives to others, and what it adds to accumulators."""
+        """What the function returns to others and adds to accumulators."""
         found = None
         for position, (value, name) in enumerate(self._values.results(self._function)):
             op = defining_op(value)
@@ -138,7 +138,7 @@ class _Needed:
         return found
 
     def _need_all(self, op: ir.Operation, roles: Roles, recipe: Recipe) -> LooksAhead | None:
-        """What a recipe takes to make these rows of a result of an op."""
+        """Requests the inputs of a recipe for these rows of an op's result."""
         needed: list[tuple[ir.Value, Roles]] = []
         if isinstance(recipe, Same):
             needed = [(op.operands[recipe.position], roles)]

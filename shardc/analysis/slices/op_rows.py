@@ -11,7 +11,7 @@ from shardc.rules.running_sums import Running
 
 @dataclass(frozen=True)
 class LooksAhead:
-    """Why slices cannot run one after the other: an op, and what it would need."""
+    """Why slices cannot run one after the other: an op, and the rows it would need."""
 
     op: ir.Operation
     why: str
@@ -22,9 +22,9 @@ class OpRows:
     """The rows that an op works on: of its operands, and of its results before they are finished.
 
     Attributes:
-        finished: the dim of the result that later slices add to; None where none do.
-        carried: how rows are added up to which the slices before have come; None where none are.
-        rerun: whether these are added up anew, as `operands` has all rows so far.
+        finished: the dim of the result that later slices add to; None if none do.
+        carried: the running total over earlier slices that the op continues; None if there is none.
+        rerun: whether the total is recomputed, because `operands` has all rows so far.
         loop: the op, if slices run its iterations.
     """
 

@@ -1,4 +1,4 @@
-"""Which of two dims of a square of tokens are the queries, and which the keys."""
+"""Which of the two token dims of a square are the queries, and which the keys."""
 
 from collections.abc import Mapping
 
@@ -20,9 +20,9 @@ def queries_and_keys(
 ) -> bool:
     """Whether the first of two factors of an op is that of the queries.
 
-    The first op behind it that tells decides: one that works with another square, whose dims are
-    known, or that reduces one of the two dims, which is then that of the keys. A wrong answer is
-    found out where the order of the tokens is proved.
+    Decided by the first op behind it that tells them apart: one that also uses another square whose
+    dims are known, or one that reduces one of the two dims, which then is that of the keys. The
+    proof of the order of tokens detects a wrong answer.
     """
     squares: dict[ir.Value, Pair] = {}
     _follow(op, rule, factors, squares)

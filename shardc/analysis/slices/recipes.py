@@ -1,4 +1,4 @@
-"""How a stage function makes what a slice needs of a value: what a rewrite reads."""
+"""How a stage function computes what a slice needs of a value: recipes for the rewrite."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ from shardc.rules.running_sums import Running
 
 @dataclass(frozen=True)
 class Make:
-    """By the op of the value, on these rows of its operands; `results` says what all it makes."""
+    """Run the op on these rows of its operands; `results` are the rows of all its results."""
 
     operands: tuple[Roles, ...]
     results: tuple[Roles, ...]
@@ -21,14 +21,14 @@ class Make:
 
 @dataclass(frozen=True)
 class Narrow:
-    """Out of more rows of the value."""
+    """Slice more rows of the value."""
 
     source: Roles
 
 
 @dataclass(frozen=True)
 class Join:
-    """The rows that earlier slices have made along `dim`, before the slice's own."""
+    """Concatenate the rows that earlier slices have computed along `dim` and the slice's own."""
 
     source: Roles
     dim: int
@@ -36,9 +36,9 @@ class Join:
 
 @dataclass(frozen=True)
 class Finish:
-    """By the op, on rows of its operands: what the slice adds to its own and to earlier rows along
-    `dim`. Added to what later slices have, its own rows are done; the others go on to the slice
-    before."""
+    """Run the op on rows of its operands: its result is what the slice contributes to its own and
+    to earlier rows along `dim`. With the contributions of later slices added, the slice's own rows
+    are complete; the others go on to the slice before."""
 
     operands: tuple[Roles, ...]
     dim: int
@@ -46,8 +46,8 @@ class Finish:
 
 @dataclass(frozen=True)
 class Carry:
-    """By the op, a running sum along `along`, on rows of its operands. The sum to which the slices
-    run so far have come is added to each of its rows, and goes on to the next slice."""
+    """Run the op, a running sum along `along`, on rows of its operands. The running total of the
+    slices so far is added to each row, and the new total goes on to the next slice."""
 
     operands: tuple[Roles, ...]
     along: Running
@@ -55,8 +55,8 @@ class Carry:
 
 @dataclass(frozen=True)
 class Rerun:
-    """By the op, a running sum along `along`, on all rows so far: a backward pass that recomputes
-    it meets the last slice first, so no slice has run that it could go on from."""
+    """Run the op, a running sum along `along`, on all rows so far. A backward pass that recomputes
+    it visits the slices in reverse, so there is no earlier total to continue from."""
 
     operands: tuple[Roles, ...]
     along: Running
@@ -64,11 +64,11 @@ class Rerun:
 
 @dataclass(frozen=True)
 class Iterate:
-    """By the op, a loop along the tokens: a slice runs the iterations of its rows, from where the
-    slice that ran before it ended.
+    """Run the iterations of a loop over tokens that belong to the slice, from the carried values at
+    which the slice before ended.
 
     Attributes:
-        captured: the rows of what the loop captures.
+        captured: the rows of captured values.
     """
 
     loop: TokenLoop
@@ -79,12 +79,12 @@ class Iterate:
 
 @dataclass(frozen=True)
 class Take:
-    """It is an argument, on these rows."""
+    """An argument, on these rows."""
 
 
 @dataclass(frozen=True)
 class Same:
-    """They are those of an operand: the op hands on what it is given."""
+    """The rows of an operand, which the op forwards."""
 
     position: int
 
@@ -94,11 +94,11 @@ Recipe = Take | Same | Make | Narrow | Join | Finish | Carry | Rerun | Iterate
 
 @dataclass(frozen=True)
 class Given:
-    """A value that leaves a function.
+    """A value that a function returns.
 
     Attributes:
-        position: of it among the results.
-        roles: the rows that a slice gives; None: it is whole, and one slice gives it.
+        position: of the result.
+        roles: the rows that a slice returns; None: one slice returns the whole value.
     """
 
     position: int
@@ -112,9 +112,9 @@ class Added:
 
     Attributes:
         position: of the total among the results.
-        op: makes the total.
-        operand: position of what is added.
-        roles: its rows; None: it is whole, and added by one slice.
+        op: computes the total.
+        operand: position of the addend.
+        roles: rows of the addend; None: one slice adds the whole value.
     """
 
     position: int
@@ -128,8 +128,8 @@ class FunctionSlices:
     """A stage function, for any slice.
 
     Attributes:
-        recipes: of each value the rows that are needed of it, what others are made of first.
-        joined: the function's own values of which later slices need the rows.
+        recipes: of each value the needed rows, inputs before their users.
+        joined: the function's own values whose rows later slices need.
         checked: premises about the function's values, and the rows of which each slice checks.
     """
 
@@ -149,7 +149,7 @@ class TokenSlices:
 
     @property
     def rests_on_premises(self) -> bool:
-        """Whether a step has to check what the slices take for granted."""
+        """Whether a step has to check premises of its slices."""
         return any(function.checked for function in self.functions.values())
 
 

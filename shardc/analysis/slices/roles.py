@@ -1,4 +1,4 @@
-"""What a token slice holds of a value."""
+"""Which part of a value a token slice holds."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -16,12 +16,12 @@ Roles = tuple[Role | None, ...]
 
 
 def so_far(roles: Roles) -> Roles:
-    """The rows of the slices before as well."""
+    """Includes the rows of earlier slices."""
     return tuple(role and Role.PAST for role in roles)
 
 
 class Kind(Enum):
-    """What a value is to a slice."""
+    """How a slice holds a value."""
 
     WHOLE = "whole"  # the same for every slice
     CUT = "cut"  # each slice has its rows
@@ -31,7 +31,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class State:
-    """Kind of a value, and the rows that each slice makes of one that is cut."""
+    """The kind of a value, and for a cut one the rows that each slice computes."""
 
     kind: Kind
     roles: Roles = ()

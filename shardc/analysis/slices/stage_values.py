@@ -1,4 +1,4 @@
-"""The functions of a microbatch in the order in which a slice runs them, and what ties them."""
+"""The functions of a microbatch in the order in which a slice runs them, and their connections."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -32,7 +32,7 @@ class StageValues:
         return kind.order, stage if kind is FunctionKind.FORWARD else -stage
 
     def kind(self, function: ir.Operation) -> FunctionKind:
-        """What one of the functions is for."""
+        """The kind of one of the functions."""
         return self._kinds[function]
 
     def arguments(self, function: ir.Operation) -> Iterator[tuple[ir.Value, str]]:
@@ -58,7 +58,7 @@ class StageValues:
 
     @cached_property
     def makers(self) -> dict[str, tuple[ir.Value, ir.Operation]]:
-        """Of the id of a value that a function of a microbatch gives: the value, the function."""
+        """Value id -> the value, and the function of a microbatch that returns it."""
         return {
             name: (value, function)
             for function in self.functions
@@ -68,7 +68,7 @@ class StageValues:
 
     @cached_property
     def sources(self) -> dict[ir.Value, ir.Value]:
-        """Argument of a function -> the value that another function of a microbatch makes."""
+        """Argument of a function -> the value that another function of a microbatch returns."""
         return {
             argument: self.makers[name][0]
             for function in self.functions
@@ -78,8 +78,8 @@ class StageValues:
 
     @cached_property
     def origins(self) -> dict[ir.Value, ir.Value]:
-        """`sources`, and of arguments that are made once per step, such as a large mask, the value
-        in the function that makes it."""
+        """`sources`; also arguments that are computed once per step, such as a large mask -> the
+        value in the function that computes it."""
         made = {name: value for function in self._once for value, name in self.results(function)}
         return self.sources | {
             argument: made[name]

@@ -1,5 +1,5 @@
-"""Which dim of what stages hand on may be that of the tokens, where it begins, and which loops go
-along it."""
+"""Finds the dim of the tokens in values that stages exchange, where it originates, and which loops
+run along it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ class TokenDim:
     """A dim that may be that of the tokens.
 
     Attributes:
-        size: of it.
-        seeds: values that have it, made of arguments, and which of their dims it is.
+        size: number of tokens.
+        seeds: values computed only from arguments, and their dim of the tokens.
     """
 
     size: int
@@ -35,7 +35,7 @@ class TokenDim:
 
 
 def token_dims(values: StageValues) -> Iterator[TokenDim]:
-    """Every dim of the largest value that the first stage hands on, but for the batch."""
+    """Every dim of the largest value that the first stage sends, except that of the batch."""
     largest = _largest(values)
     if largest is None:
         return
@@ -49,9 +49,10 @@ def token_dims(values: StageValues) -> Iterator[TokenDim]:
 
 
 def recurrences(values: StageValues) -> set[ir.Operation]:
-    """Loops with as many iterations as what stages hand on may have tokens, which read rows of what
-    is made of the batch: those over layers read rows of the parameters, or of what others over
-    layers have stacked, and those over heads read rows that still have all tokens."""
+    """Loops along the tokens: with as many iterations as exchanged values may have tokens, reading
+    rows of values that depend on the batch. Loops over layers read rows of the parameters, or of
+    what other loops over layers have stacked; loops over heads read rows that still have all
+    tokens."""
     found: set[ir.Operation] = set()
     sizes = _handed_sizes(values)
     for function in values.functions if sizes else ():
@@ -75,8 +76,8 @@ def recurrences(values: StageValues) -> set[ir.Operation]:
 
 
 def _keeps_tokens(values: StageValues, loop: TokenLoop) -> bool:
-    """Whether the rows that an iteration reads have all tokens: a loop over heads, of which there
-    are as many as tokens."""
+    """Whether the rows that an iteration reads have all tokens: a loop over heads that are as many
+    as the tokens."""
     largest = _largest(values)
     assert largest is not None, "there are sizes"
     read = {(row_read(row).operands[0], dim) for row, dim in loop.rows.reads.items()}
@@ -92,7 +93,7 @@ def _keeps_tokens(values: StageValues, loop: TokenLoop) -> bool:
 
 
 def _connected(values: StageValues, value: ir.Value, dim: int) -> set[tuple[ir.Value, int]]:
-    """All dims that are one with a dim of a value, by the ops before and behind it."""
+    """All dims that the ops before and behind a dim of a value identify with it."""
     copies: dict[ir.Value, list[ir.Value]] = {}
     for argument, source in values.sources.items():
         copies.setdefault(source, []).append(argument)
@@ -113,7 +114,7 @@ def _connected(values: StageValues, value: ir.Value, dim: int) -> set[tuple[ir.V
 def _tied(
     op: ir.Operation, rule: OpRule | None, to: tuple[ir.Value, int]
 ) -> list[tuple[ir.Value, int]]:
-    """The dims of operands and results that an op works through row by row with one of them."""
+    """The dims of operands and results that an op processes row by row with one of them."""
     if op.name == LOOP:
         loop = token_loop(op)
         if loop is None:
@@ -137,13 +138,13 @@ def _tied(
 
 
 def _handed_sizes(values: StageValues) -> set[int]:
-    """How many tokens there may be."""
+    """The possible numbers of tokens."""
     largest = _largest(values) if values.functions else None
     return set() if largest is None else {size for size in shape_of(largest) if size > 1}
 
 
 def _largest(values: StageValues) -> ir.Value | None:
-    """The largest value that the first stage hands on to another one."""
+    """The largest value that the first stage sends to another one."""
     taken = {
         source
         for function in values.functions[1:]
@@ -156,8 +157,8 @@ def _largest(values: StageValues) -> ir.Value | None:
 
 
 def _reached(values: StageValues, value: ir.Value, dim: int) -> set[tuple[ir.Value, int]] | None:
-    """The values that rows along a dim come from, and where they have it; None where a loop hides
-    them, such as the rows of a batch."""
+    """The values from which rows along a dim come, and their dim; None if a loop hides them, as for
+    the rows of a batch."""
     found = set()
     stack = [(value, dim)]
     while stack:
@@ -188,7 +189,7 @@ def _reached(values: StageValues, value: ir.Value, dim: int) -> set[tuple[ir.Val
 
 
 def _batch_dims(values: StageValues, function: ir.Operation) -> set[tuple[ir.Value, int]]:
-    """The dims of arguments that each microbatch has a part of."""
+    """The dims of arguments of which each microbatch has a part."""
     if ARGUMENTS not in values.module.attributes:
         return set()
     table = [ir.DictAttr(row) for row in ir.ArrayAttr(values.module.attributes[ARGUMENTS])]
@@ -201,7 +202,7 @@ def _batch_dims(values: StageValues, function: ir.Operation) -> set[tuple[ir.Val
 
 
 def _made_of_arguments(values: StageValues, function: ir.Operation) -> set[ir.Value]:
-    """What constants and the number of the microbatch do not say alone."""
+    """Values that depend on more than constants and the number of the microbatch."""
     found = {argument for argument, name in values.arguments(function) if name != INDEX}
     for op in ops(function):
         if not found.isdisjoint(op.operands):

@@ -1,8 +1,8 @@
-"""Proves that token slices can run one after the other, and says what each makes of every value.
+"""Proves that token slices can run one after the other, and says what each computes of every value.
 
-Each dim that the tokens are in is cut: a slice has its own rows, and of keys and values those of
-all slices before it as well. States go forward through the functions of a microbatch in the order
-in which these run; see docs/proofs.md, "Token slices".
+Each dim of tokens is cut: a slice has its own rows, and of keys and values also those of all
+earlier slices. States propagate forward through the functions of a microbatch in the order in which
+these run; see docs/proofs.md, "Token slices".
 """
 
 import functools
@@ -56,8 +56,8 @@ class States:
     """What a slice has of every value.
 
     Args:
-        seeds: values of forward functions that are made of arguments alone, and the dim that the
-            tokens are in.
+        seeds: values of forward functions computed only from arguments, and their dim of the
+            tokens.
     """
 
     def __init__(self, values: StageValues, seeds: Mapping[ir.Value, int]) -> None:
@@ -69,7 +69,7 @@ class States:
         self._kind = FunctionKind.FORWARD
 
     def run(self) -> LooksAhead | None:
-        """Goes through all functions; the op at which it ends, if it does not get through."""
+        """Propagates through all functions; returns the op at which that fails, if any."""
         for function in self.values.functions:
             for argument, name in self.values.arguments(function):
                 source = self.values.sources.get(argument)
@@ -90,7 +90,7 @@ class States:
         return None
 
     def natural(self, value: ir.Value) -> Roles:
-        """The rows of a value that a slice makes."""
+        """The rows of a value that a slice computes."""
         return self.states[value].roles or whole(value)
 
     def _at_hand(self, value: ir.Value) -> bool:
@@ -100,7 +100,7 @@ class States:
         return known and state is not None and Role.PAST not in state.roles
 
     def _relies_on(self, ask: Callable[[], bool]) -> bool:
-        """The answer; what a yes rests on joins `premises`."""
+        """The answer; the premises of a yes join `premises`."""
         answer, premises = self._square.resting_on(ask)
         if answer:
             self.premises |= premises
@@ -113,8 +113,7 @@ class States:
         return square and self._square.fact(value, (query, key), Region.ABOVE) == 0.0
 
     def _vanishes(self, op: ir.Operation, rows: Sequence[Roles]) -> bool:
-        """Whether an op multiplies what a slice leaves out by zero, or adds up nothing but zeros
-        of it."""
+        """Whether an op multiplies what a slice leaves out by zero, or adds only zeros of it."""
 
         def by(position: int) -> bool:
             others = [p for p in range(len(rows)) if p != position]
@@ -207,8 +206,8 @@ class States:
     def _carried(
         self, op: ir.Operation, along: Running, given: State, backward: bool
     ) -> LooksAhead | None:
-        """A running sum whose slices run in the order in which it adds up, or one that a backward
-        pass recomputes of all rows so far; `needed_rows` refuses it where these are not at hand."""
+        """A running sum in the order in which the slices run, or one that a backward pass
+        recomputes from all rows so far; `needed_rows` refuses it if these are not available."""
         if Role.PAST in given.roles or (along.reverse and not backward):
             return LooksAhead(op, "takes in tokens that come later")
         rerun = backward and not along.reverse
@@ -218,7 +217,7 @@ class States:
         return None
 
     def _loop(self, op: ir.Operation, given: Sequence[State], backward: bool) -> LooksAhead | None:
-        """A loop that goes through the tokens in the order in which the slices run."""
+        """A loop that visits the tokens in the order in which the slices run."""
         loop = token_loop(op) if op.name == "stablehlo.while" else None
         if loop is None:
             return LooksAhead(op, "goes through all tokens in a loop or branch")
@@ -254,7 +253,7 @@ class States:
     def _roles(
         self, op: ir.Operation, rule: OpRule, factors: Mapping[int, set[Role]]
     ) -> FactorRoles | None:
-        """Of each factor the rows that the op needs; None where that cannot be told."""
+        """The rows of each factor that the op needs; None if unknown."""
         wanted = {f: Role.PAST if Role.PAST in roles else Role.OWN for f, roles in factors.items()}
         if len(wanted) == 2 and Role.PAST not in wanted.values():
             first, second = wanted
@@ -310,7 +309,7 @@ class States:
         return None
 
     def _unnoticed(self, op: ir.Operation, rule: OpRule, rows: Sequence[Roles]) -> bool:
-        """Whether an op that reduces keys gives the same without those after the query."""
+        """Whether an op that reduces keys has the same result without those after the query."""
         if op.name == "stablehlo.dot_general":
             return self._vanishes(op, rows)
         if op.name != "stablehlo.reduce" or len(op.operands) != 2:

@@ -1,1 +1,1 @@
-"""Stage functions written anew for each token slice."""
+"""Writes stage functions for each token slice."""

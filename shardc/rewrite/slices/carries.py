@@ -1,4 +1,4 @@
-"""Running sums of a run of rows, and what the rows before have come to."""
+"""Running sums over some rows, and the carry from the rows before them."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from shardc.rules.running_sums import Running
 
 
 def running_sum(op: ir.Operation, operands: Sequence[ir.Value], along: Running) -> ir.Value:
-    """The running sum `op` of some rows alone, at the current insertion point."""
+    """The running sum `op` over some rows only, at the current insertion point."""
     shape, dim = list(shape_of(operands[0])), along.dim
     local = make_local(op, operands, [with_shape(op.results[0], shape)])
     window = [shape[dim] if d == dim else 1 for d in range(len(shape))]
@@ -26,7 +26,7 @@ def running_sum(op: ir.Operation, operands: Sequence[ir.Value], along: Running) 
 
 
 def added_to_rows(op: ir.Operation, edge: ir.Value, rows: ir.Value) -> ir.Value:
-    """`rows`, each with `edge` added to it by the reducer of `op`."""
+    """`rows`, with the carry `edge` combined into each by the reducer of `op`."""
     name = reducer(op)
     assert name is not None, "a running sum has a plain reducer"
     every = ir.DenseI64ArrayAttr.get(list(range(len(shape_of(rows)))))

@@ -1,5 +1,5 @@
-"""Checks of premises: each slice counts the elements that break them, and the step returns which
-are broken."""
+"""Checks of premises: each slice counts the elements that violate them, and the step returns which
+are violated."""
 
 from collections.abc import Sequence
 
@@ -38,8 +38,8 @@ from shardc.rewrite.calls.signature import return_values, update_type
 
 
 def broken(premises: Sequence[Premise], parts: Sequence[ir.Value]) -> ir.Value:
-    """How many elements of the parts of its value break each premise, at the current insertion
-    point: f32[len(premises)]."""
+    """The number of elements, among the parts of its value, that violate each premise, at the
+    current insertion point: f32[len(premises)]."""
     counts = [_broken(premise, part) for premise, part in zip(premises, parts, strict=True)]
     if len(counts) == 1:
         return counts[0]
@@ -47,7 +47,7 @@ def broken(premises: Sequence[Premise], parts: Sequence[ir.Value]) -> ir.Value:
 
 
 def count_type(count: int) -> ir.Type:
-    """Of the counts of so many premises."""
+    """The type of the counts of so many premises."""
     return ir.RankedTensorType.get([count], ir.F32Type.get())
 
 
@@ -122,7 +122,7 @@ def return_checks(
 
 
 def said(premise: Premise) -> str:
-    """What a broken premise means, in words."""
+    """The words for a violated premise."""
     maker = defining_op(premise.value)
     name = "an argument" if maker is None else f"'{maker.name}' at {where(maker)}"
     below = f", or below {premise.least:.2g}" if premise.least else ""

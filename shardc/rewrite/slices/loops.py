@@ -17,8 +17,8 @@ def iterations_of(
 ) -> ir.Operation:
     """The part of a loop that works on the rows of a slice, at the current insertion point.
 
-    Its counters have the values that they have in the whole loop; what is cut, of `given` and
-    `captured`, has the rows of the slice alone, so these are read and written from its first on.
+    Its counters have the values they have in the whole loop. The cut values among `given` and
+    `captured` have only the rows of the slice, so they are indexed from its first row on.
     """
     rows, counted = loop.rows, loop.rows.counted
     first, last = rows.row_range(span.first, span.end)  # of rows: of iterations, the same way
@@ -52,7 +52,7 @@ def _place(op: ir.Operation) -> int:
 
 
 def _begin_at(op: ir.Operation, position: int, first: int) -> None:
-    """Counts an index from the first row of the slice."""
+    """Makes an index count from the first row of the slice."""
     with ir.InsertionPoint(op), op.location:
         start = op.operands[position]
         op.operands[position] = stablehlo.SubtractOp(start, _number(start, first)).result

@@ -1,4 +1,4 @@
-"""Rows of values: how many a slice has of each, and the ops that take, join and add them."""
+"""Rows of values: how many a slice has, and the ops that slice, concatenate and add them."""
 
 import itertools
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from shardc.rewrite.microbatches.ops import with_shape
 
 @dataclass(frozen=True)
 class Span:
-    """The tokens of a slice, `first` to `end`; those of the slices before it begin at 0."""
+    """The tokens of a slice, `first` to `end`; earlier slices begin at 0."""
 
     first: int
     end: int
 
     def bounds(self, role: Role | None, size: int) -> tuple[int, int]:
-        """The rows, of `size` in all, that a value with a role has."""
+        """The first and last row, of `size`, that a value with a role has."""
         if role is None:
             return 0, size
         return (self.first if role is Role.OWN else 0), self.end
@@ -59,7 +59,7 @@ def rows_along(value: ir.Value, dim: int, first: int, end: int) -> ir.Value:
 
 
 def joined(parts: Sequence[ir.Value], dim: int) -> ir.Value:
-    """Parts of a value, one after the other along a dim."""
+    """Parts of a value, concatenated along a dim."""
     if len(parts) == 1:
         return parts[0]
     shape = list(shape_of(parts[0]))
@@ -68,7 +68,7 @@ def joined(parts: Sequence[ir.Value], dim: int) -> ir.Value:
 
 
 def added_at(total: ir.Value, part: ir.Value, first: Sequence[int]) -> ir.Value:
-    """`total` with `part` added to the rows that begin at `first`."""
+    """`total` with `part` added to the rows from `first` on."""
     if list(shape_of(part)) == list(shape_of(total)):
         return stablehlo.AddOp(total, part).result
     end = [low + size for low, size in zip(first, shape_of(part), strict=True)]

@@ -1,4 +1,4 @@
-"""Writes a stage function for one token slice, as `shardc.analysis.slices` says it can be had."""
+"""Writes a stage function for one token slice by the recipes of `shardc.analysis.slices`."""
 
 from collections.abc import Sequence
 
@@ -53,11 +53,11 @@ Attributes = dict[str, ir.Attribute]
 
 
 class PartIds:
-    """Ids of what each slice has of a value.
+    """Value ids of the parts of values that slices exchange.
 
     Args:
-        number: the first that is free.
-        sources: argument of a function -> the value that another function makes.
+        number: the first free one.
+        sources: argument of a function -> the value that another function returns.
     """
 
     def __init__(self, number: int, sources: dict[ir.Value, ir.Value]) -> None:
@@ -66,19 +66,19 @@ class PartIds:
         self._counts: dict[str, str] = {}
 
     def part(self, value: ir.Value, slice_: int) -> str:
-        """Of the rows of `value` that a slice makes."""
+        """Of the rows of `value` that a slice computes."""
         return self._id(value, "rows", slice_)
 
     def rest(self, value: ir.Value, slice_: int) -> str:
-        """Of what a slice and those after it add to the rows of `value` of the slices before."""
+        """Of what a slice and all later ones add to the rows of `value` of earlier slices."""
         return self._id(value, "rest", slice_)
 
     def carry(self, value: ir.Value, slice_: int) -> str:
-        """Of the running sum `value` to which the slices have come that run before a slice."""
+        """Of the running total of `value` before a slice."""
         return self._id(value, "carry", slice_)
 
     def counts(self, function: ir.Operation) -> str:
-        """Of the accumulator that counts what breaks premises of a function."""
+        """Of the accumulator that counts the violated premises of a function."""
         key = symbol(function)
         if key not in self._counts:
             self._counts[key] = accumulator_id(self._number)
@@ -86,7 +86,7 @@ class PartIds:
         return self._counts[key]
 
     def fresh(self) -> str:
-        """Of a value of its own."""
+        """A new id."""
         self._number += 1
         return computed_id(self._number - 1)
 
@@ -208,7 +208,7 @@ class SliceWriter:
         return done if done.type == own else stablehlo.ConvertOp(own, done).result
 
     def _carried(self, value: ir.Value, operands: Sequence[Roles], along: Running) -> ir.Value:
-        """The slice's own rows of a running sum, begun where the slice that ran before ended."""
+        """The slice's own rows of a running sum, continued from the slice that ran before."""
         op = _maker(value)
         given = [self._made[each] for each in zip(op.operands, operands, strict=True)]
         own = running_sum(op, given, along)
@@ -227,7 +227,7 @@ class SliceWriter:
         return own
 
     def _iterate(self, op: ir.Operation, how: Iterate) -> None:
-        """The iterations of the slice, begun where the slice that ran before ended."""
+        """The iterations of the slice, continued from the slice that ran before."""
         given = [self._made[each] for each in zip(op.operands, how.operands, strict=True)]
         last = len(self._spans) - 1
         begins, ends, step = (0, last, 1) if how.loop.rows.forwards else (last, 0, -1)
@@ -258,7 +258,7 @@ class SliceWriter:
         return self._earlier(value, roles, self._slice)
 
     def _earlier(self, value: ir.Value, roles: Roles, slice_: int) -> ir.Value:
-        """The rows that a slice has made of a value, as an argument."""
+        """The rows that an earlier slice has computed of a value, as an argument."""
         type_ = with_shape(value, self._spans[slice_].shape(value, roles))
         return self._take(type_, self._per_microbatch(self._ids.part(value, slice_)))
 
@@ -298,7 +298,7 @@ class SliceWriter:
             self._check()
 
     def _check(self) -> None:
-        """Counts the elements of the slice that break premises."""
+        """Counts the elements of the slice that violate premises."""
         premises = list(self._how.checked)
         parts = [self._made[each.value, roles] for each, roles in self._how.checked.items()]
         attrs = {VALUE: str_attr(self._ids.counts(self._function))}
@@ -306,7 +306,7 @@ class SliceWriter:
         self._results.append((stablehlo.AddOp(total, broken(premises, parts)).result, attrs))
 
     def _total(self, added: Added) -> ir.Value:
-        """The accumulator with what the slice adds to it."""
+        """The accumulator with the slice's addend."""
         op, value = added.op, added.op.operands[added.operand]
         roles = whole(value) if added.roles is None else added.roles
         part = self._made[value, roles]
