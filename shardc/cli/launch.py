@@ -25,7 +25,7 @@ SILENCE = 0.75  # of the limit: survivors name the silent rank before they are k
     type=click.IntRange(1, 64),
     default=1,
     metavar="K",
-    help="Virtual CPU devices per process; 1 by default.",
+    help="Virtual CPU devices, or GPUs, of each process; 1 by default.",
 )
 @click.option(
     "--limit",
@@ -84,7 +84,7 @@ def environment(rank: int, processes: int, devices: int, port: int) -> dict[str,
         "SLURM_PROCID": str(rank),
         "SLURM_LOCALID": str(rank),
         "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
-        "JAX_LOCAL_DEVICE_IDS": ",".join(map(str, range(devices))),
+        "JAX_LOCAL_DEVICE_IDS": ",".join(str(rank * devices + i) for i in range(devices)),
         "JAX_NUM_CPU_DEVICES": str(devices),
         "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
     }

@@ -24,6 +24,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.plan.stages_spec import StagesSpec
 from shardc.runtime.processes.job import Job, this_job
+from shardc.runtime.processes.joining import OWN_AUTOTUNING, tunes_alone
 
 PART_BYTES = 1 << 20  # of one value of the coordination service
 MOST_BYTES = 1 << 28
@@ -105,6 +106,13 @@ def check_built_for_several(imported: Imported, devices: Sequence[jax.Device]) -
         raise InputError(
             f"{what} runs in one process only so far",
             help="run it in one process that sees all devices",
+            code="SHARDC-283",
+        )
+    if devices[0].platform == "gpu" and not tunes_alone():
+        raise InputError(
+            "several processes on GPUs compile different programs, and XLA would make each wait"
+            " for the others to tune its own",
+            help=f"call shardc.initialize() first, or set XLA_FLAGS={OWN_AUTOTUNING}",
             code="SHARDC-283",
         )
     if devices[0].platform != "cpu":

@@ -89,8 +89,17 @@ def test_callbacks_run_in_one_process_as_yet():
     assert caught.value.code == "SHARDC-283"
 
 
-def test_other_devices_than_cpus_are_said_to_be_untested():
+def test_gpus_of_several_processes_need_a_flag_of_xla(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    gpu = types.SimpleNamespace(platform="gpu", process_index=0)
+    with pytest.raises(InputError, match="--xla_gpu_shard_autotuning=false") as caught:
+        check_built_for_several(lowered().imported, [gpu])
+    assert caught.value.code == "SHARDC-283"
+
+
+def test_other_devices_than_cpus_are_said_to_be_untested(monkeypatch):
     own = lowered()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_shard_autotuning=false")
     gpu = types.SimpleNamespace(platform="gpu", process_index=0)
     with pytest.warns(RequestWarning, match="several processes on gpu devices are untested"):
         check_built_for_several(own.imported, [gpu])

@@ -1,9 +1,12 @@
 """`shardc.initialize`: a process that is alone stays alone; one of a job joins it."""
 
+import os
+
 import jax
 import pytest
 
 import shardc
+from shardc.runtime.processes import joining
 
 SLURM = {
     "SLURM_JOB_ID": "1",
@@ -20,6 +23,7 @@ def joined(monkeypatch):
     calls = []
     monkeypatch.setattr(jax.distributed, "initialize", lambda **settings: calls.append(settings))
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: bool(calls))
+    monkeypatch.setattr(joining, "entry_points", lambda group: [])
     for name in ("JAX_COORDINATOR_ADDRESS", *SLURM):
         monkeypatch.delenv(name, raising=False)
     return calls
@@ -43,3 +47,14 @@ def test_settings_are_those_of_jax(joined):
     settings = {"coordinator_address": "there:1", "num_processes": 4, "process_id": 2}
     shardc.initialize(**settings)
     assert joined == [settings]
+
+
+@pytest.mark.parametrize("plugins", [[], ["xla_cuda13"]])
+def test_with_a_plugin_for_gpus_each_process_tunes_its_own_programs(joined, monkeypatch, plugins):
+    monkeypatch.setattr(joining, "entry_points", lambda group: plugins)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    shardc.initialize(process_id=0)
+    own = ["--xla_cpu_enable_fast_math=false"]
+    own += ["--xla_gpu_shard_autotuning=false"] if plugins else []
+    assert os.environ["XLA_FLAGS"].split() == own
+    assert joining.tunes_alone() == bool(plugins)
