@@ -1,5 +1,6 @@
 """Checks the request of the caller of `shardc.jit` or of a command."""
 
+import itertools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
@@ -17,6 +18,7 @@ from shardc.options import TIME_LIMIT_S, EqualLayers, PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges
 from shardc.plan.stages_spec import StagesSpec
+from shardc.runtime.processes.peers import hosts_of_ranks
 from shardc.schedule.registry import schedule_named
 
 _CHOICES = ("stages", "microbatches", "schedule", "chunks", "slices", "mesh")
@@ -209,13 +211,27 @@ def resolve_devices(
 
     There may be fewer than it has: planning needs none of them, and `check_devices` checks later.
 
-    The devices of one process are contiguous, so that inner axes of a mesh stay inside it.
+    The devices of one host are contiguous, and so are those of a process, so that inner axes of a
+    mesh stay inside them. In a job of several processes, all of them call this.
     """
-    every = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
-    own = tuple(every if devices is None else devices)
+    hosts = hosts_of_ranks()
+    first = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
+
+    def place(device: jax.Device) -> tuple[int, int, int]:
+        return first[hosts[device.process_index]], device.process_index, device.id
+
+    own = tuple(sorted(jax.devices(), key=place) if devices is None else devices)
+    places = [place(device)[0] for device in own]
+    runs = [len(list(same)) for _, same in itertools.groupby(places)]
+    if len(runs) > len(set(places)):
+        warnings.warn(
+            "devices= alternates between hosts, so axes of a mesh that should stay inside a host"
+            " cross the network; order them by host",
+            RequestWarning,
+            skip_file_prefixes=(str(Path(__file__).parent),),
+        )
     if cluster is None:
-        local = Cluster.local()
-        return (local if len(own) == local.num_devices else local.with_devices(len(own))), own
+        return Cluster.local(runs if len(runs) == len(set(places)) else [len(own)]), own
     return cluster, own[: cluster.num_devices]
 
 

@@ -183,24 +183,46 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
         write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
 
     @staticmethod
-    def local() -> "Cluster":
-        """As many devices as this job has, all like the first one, whatever their hosts.
-
-        CPU devices share the memory of this machine evenly.
+    def local(devices_of_hosts: Sequence[int] = ()) -> "Cluster":
+        """The JAX devices of this job, all taken to be like the first one.
 
         A GPU is looked up by name among the built-in clusters; an unknown one is described by
-        its own memory and the numbers of an A100.
+        its own memory and the numbers of an A100. CPU devices share the memory of this machine
+        evenly.
+
+        Args:
+            devices_of_hosts: how many of them each host has; (): all are on this one. Hosts with
+                different numbers are described as one machine, with the links inside it.
         """
         import jax
 
-        devices = jax.devices()
-        if devices[0].platform == "cpu":
+        hosts = list(devices_of_hosts) or [len(jax.devices())]
+        first = jax.devices()[0]
+        if first.platform == "cpu":
             memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            cluster = Cluster.load("cpu8").with_memory(memory_bytes // len(devices))
+            on_this_one = max(hosts) if len(hosts) > 1 else len(jax.devices())
+            cluster = Cluster.load("cpu8").with_memory(memory_bytes // on_this_one)
         else:
-            cluster = _gpu_cluster(devices[0])
-        local = cluster.with_devices(len(devices))
-        return msgspec.structs.replace(local, name="local")
+            cluster = _gpu_cluster(first)
+        if len(hosts) > 1 and len(set(hosts)) == 1:
+            node, *outer = cluster.levels
+            levels = (msgspec.structs.replace(node, size=hosts[0]), *(outer or [_NETWORK]))
+            cluster = msgspec.structs.replace(cluster, levels=levels)
+        return msgspec.structs.replace(cluster.with_devices(sum(hosts)), name="local")
+
+
+_NETWORK = Level(
+    "network",
+    size=1,
+    bandwidth_bytes_per_s=1.25e9,
+    latency_s=50e-6,
+    source={
+        "size": "chosen: as many as the job has hosts",
+        "bandwidth_bytes_per_s": "assumed: 10 Gbit/s",
+        "latency_s": "assumed",
+    },
+)
+"""Between hosts whose kind of device has no built-in cluster of several nodes."""
 
 
 class _Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

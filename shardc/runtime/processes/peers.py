@@ -12,7 +12,7 @@ import jax
 
 from shardc.errors import ClusterError
 from shardc.runtime.messages.direct import Offers
-from shardc.runtime.processes.job import Job, this_job
+from shardc.runtime.processes.job import Job, is_several, this_job
 
 VARIABLE = "SHARDC_TRANSFERS"
 CHOICES = ("auto", "direct", "collective")
@@ -39,16 +39,22 @@ def peers() -> tuple[Peer, ...]:
 
 def peers_of(job: Job) -> tuple[Peer, ...]:
     """As `peers`; rank 0 collects the answers."""
+    name = job.new_plan()  # who does not come here is named
     server = transfer_server()
     own = json.dumps([this_host(), "" if server is None else server.address()]).encode()
     if job.rank == 0:
-        found = {0: own, **job.collect("peer")}
+        found = {0: own, **job.collect(f"peer/{name}")}
         every = json.dumps([json.loads(found[rank]) for rank in range(job.size)]).encode()
-        job.coordination.set("peers", every)
+        job.coordination.set(f"peers/{name}", every)
     else:
-        job.coordination.set(f"peer/{job.rank}", own)
-        every = job.wait("peers")
+        job.coordination.set(f"peer/{name}/{job.rank}", own)
+        every = job.wait(f"peers/{name}")
     return tuple(Peer(*each) for each in json.loads(every))
+
+
+def hosts_of_ranks() -> list[str]:
+    """By rank, its host; all processes call it."""
+    return [peer.host for peer in peers()] if is_several() else [""]
 
 
 def this_host() -> str:

@@ -1,6 +1,7 @@
 """Cluster descriptions: the built-in ones, files, and what is refused."""
 
 import json
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -109,6 +110,15 @@ def test_local_cluster_is_the_jax_devices_of_this_job():
     local = Cluster.local()
     assert (local.name, local.num_devices) == ("local", 8)
     assert local.device.memory_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("hosts", "sizes"), [([4, 4], [4, 2]), ([2, 2, 2], [2, 3]), ([3, 5], [8]), ([8], [8])]
+)
+def test_local_cluster_has_a_level_between_equal_hosts(hosts, sizes):
+    levels = Cluster.local(hosts).levels
+    assert [level.size for level in levels] == sizes
+    assert all(a.bandwidth_bytes_per_s > b.bandwidth_bytes_per_s for a, b in pairwise(levels))
 
 
 def test_unknown_name_lists_the_built_in_ones():
