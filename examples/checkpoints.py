@@ -12,6 +12,7 @@ complete: a run that is killed while it saves goes on from the save before.
 import argparse
 import os
 import signal
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,16 +26,19 @@ BATCH = 16
 SIZES = Sizes(vocabulary=64, length=16, width=32, heads=2, hidden=64, layers=2)
 
 
-def my_rows(step: int) -> dict[str, jax.Array]:
-    """This process's rows of the batch of a step; all rows where it is alone."""
+def my_rows(step: int) -> dict[str, Any]:
+    """This process's rows of the batch of a step; all rows where the devices do not divide them."""
     rank, size = jax.process_index(), jax.process_count()
-    rows = range(rank * BATCH // size, (rank + 1) * BATCH // size)
+    is_split = BATCH % jax.device_count() == 0
+    rows = range(rank * BATCH // size, (rank + 1) * BATCH // size) if is_split else range(BATCH)
     start = np.array([[7 * step + 5 * row] for row in rows])
     text = ((start + 3 * np.arange(SIZES.length + 1)) % SIZES.vocabulary).astype(np.int32)
+    batch = {"tokens": text[:, :-1], "targets": text[:, 1:]}
+    if not is_split:
+        return batch  # NumPy arrays, the same on every process
     place = shardc.batch_sharding()
     return {
-        name: jax.make_array_from_process_local_data(place, part)
-        for name, part in (("tokens", text[:, :-1]), ("targets", text[:, 1:]))
+        name: jax.make_array_from_process_local_data(place, part) for name, part in batch.items()
     }
 
 

@@ -1,6 +1,6 @@
 """A supervisor that starts a job again on what is left when a process of it fails.
 
-    python examples/elastic.py /tmp/run                 4 processes, then 2, then 1
+    python examples/elastic.py /tmp/run                 4 processes, then 3, and so on
     python examples/elastic.py /tmp/run --kill-at 3     the last of them kills itself at step 3
 
 On a cluster this is the work of SLURM (`--requeue`) or Kubernetes; here it is a loop around
@@ -31,7 +31,7 @@ def main() -> int:
         print(f"supervisor: starts {count} processes", flush=True)
         if subprocess.run([*job, str(WORKER), options.folder, *asked], check=False).returncode == 0:
             return 0
-        count, hurt = count // 2, None  # what is left, by the supervisor's own lights
+        count, hurt = count - 1, None  # here the loss of one; a cluster says what is left
     return 1
 
 

@@ -98,14 +98,9 @@ def check_built_for_several(imported: Imported, devices: Sequence[jax.Device]) -
     Raises:
         InputError: SHARDC-283.
     """
-    what = None
     if imported.host_calls:
-        what = "a program with callbacks to the host"
-    elif {device.process_index for device in devices} != set(range(jax.process_count())):
-        what = "a job some of whose processes have no device of it"
-    if what is not None:
         raise InputError(
-            f"{what} runs in one process only so far",
+            "a program with callbacks to the host runs in one process only so far",
             help="run it in one process that sees all devices",
             code="SHARDC-283",
         )

@@ -3,10 +3,10 @@
     shardc launch -n 2 --devices-per-process 2 \\
         tests/py/end_to_end/plans_worker.py FOLDER gpipe:2:1 1f1b:4:2:fed
 
-A plan is SCHEDULE:STAGES:DEVICES, with DEVICES of each process, and `fed` if each passes its rows
-of the batch. Losses, state and order of actions are checked in each process, the first step of
-gpipe by shardc as well. With `--differ` rank 1 then asks for something else than rank 0, in four
-ways, of which the last ends the job.
+A plan is SCHEDULE:STAGES:DEVICES, with DEVICES of each process (1/2: of the first two processes
+only), and `fed` if each passes its rows of the batch. Losses, state and order of actions are
+checked in each process, the first step of gpipe by shardc as well. With `--differ` rank 1 then asks
+for something else than rank 0, in four ways, of which the last ends the job.
 """
 
 import sys
@@ -49,8 +49,10 @@ def trained_with(devices, schedule, stages, microbatches=4, check="never"):
 
 def run(folder, plan, whole, reference):
     """Two more steps under a plan, from what is saved; the state of `jax.jit` behind them."""
-    schedule, stages, count, *feeds = plan.split(":")
-    every = [d for p in range(jax.process_count()) for d in jax.local_devices(p)[: int(count)]]
+    schedule, stages, devices, *feeds = plan.split(":")
+    count, _, processes = devices.partition("/")
+    ranks = range(int(processes or jax.process_count()))
+    every = [d for p in ranks for d in jax.local_devices(p)[: int(count)]]
     check = "first" if schedule == "gpipe" else "never"
     trained = trained_with(every, schedule, int(stages), check=check)
     manager, begin, state = restored(folder, trained, initial(), ROWS)

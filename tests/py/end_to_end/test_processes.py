@@ -22,7 +22,10 @@ ON_TWO = [
     "hanayo:2:1",
 ]
 BY_COLLECTIVES = ["1f1b:2:2:fed"]
-ON_FOUR = ["1f1b:2:1:fed"]  # a stage over two
+ON_FOUR = [
+    "1f1b:2:1:fed",  # a stage over two
+    "1f1b:2:1/2",  # two processes have nothing to do
+]
 
 FAULTS = {
     "kill:1:2": "shardc: rank 0 ends: rank 1 ",
