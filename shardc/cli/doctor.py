@@ -58,7 +58,7 @@ def command(
 
 def _stragglers(folder: Path, output_format: str) -> int:
     """Prints how slow each process of a job is relative to the others; returns the exit code."""
-    from shardc.report.stragglers import SLOW, read_times, slowness
+    from shardc.report.stragglers import read_times, slowness
 
     times = read_times(folder)
     slow = slowness(times)
@@ -66,8 +66,9 @@ def _stragglers(folder: Path, output_format: str) -> int:
         {
             "rank": own.rank,
             "host": own.host,
-            "times_slower": slow[own.rank],
-            "is_slow": slow[own.rank] > SLOW,
+            "times_slower": slow[own.rank].programs,
+            "times_slower_alone": slow[own.rank].alone,
+            "is_slow": slow[own.rank].is_slow,
             "programs": len(own.actions),
             "steps": own.num_steps,
         }
@@ -79,7 +80,8 @@ def _stragglers(folder: Path, output_format: str) -> int:
         for row in rows:
             click.echo(
                 f"rank {row['rank']} on {row['host']}: {row['times_slower']:.2f} times as slow as"
-                f" the others{', a straggler' if row['is_slow'] else ''} ({row['programs']}"
+                f" the others, {row['times_slower_alone']:.2f} times alone"
+                f"{', a straggler' if row['is_slow'] else ''} ({row['programs']}"
                 f" programs, {row['steps']} steps)"
             )
     return FAILED if any(row["is_slow"] for row in rows) else 0

@@ -7,6 +7,7 @@ reads the files of a job together.
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,12 +26,14 @@ class RankTimes(msgspec.Struct, frozen=True):
         actions: name -> (seconds measured, seconds predicted), one for each of its programs in a
             step.
         num_steps: the number of steps whose median was taken.
+        probe_s: of a computation that the process did alone, the same in all; 0 if none was timed.
     """
 
     rank: int
     host: str
     num_steps: int
     actions: dict[str, tuple[float, float]]
+    probe_s: float = 0.0
 
     @property
     def factor(self) -> float:
@@ -95,7 +98,9 @@ def read_times(folder: Path) -> list[RankTimes]:
             raise InputError(
                 f"this is not a file of rank times: {error}", where=str(path)
             ) from error
-        if not times.actions or not all(a >= 0 and b > 0 for a, b in times.actions.values()):
+        if not times.actions or not all(
+            a >= 0 and b > 0 for a, b in [*times.actions.values(), (times.probe_s, 1)]
+        ):
             raise InputError("this is not a file of rank times", where=str(path))
         found.append(times)
     if len(found) < 2:
@@ -107,12 +112,29 @@ def read_times(folder: Path) -> list[RankTimes]:
     return sorted(found, key=lambda times: times.rank)
 
 
-def slowness(times: Sequence[RankTimes]) -> dict[int, float]:
-    """By rank, its measured over predicted time, divided by the median of the others.
+class Slowness(NamedTuple):
+    """How slow a process is relative to the median of the others.
 
-    A common factor in all predictions cancels.
+    Attributes:
+        programs: its measured over predicted times; a common factor in all predictions cancels.
+        alone: the time of its probe; 1 if a process has none.
     """
-    return {
-        own.rank: own.factor / statistics.median(t.factor for t in times if t is not own)
-        for own in times
-    }
+
+    programs: float
+    alone: float
+
+    @property
+    def is_slow(self) -> bool:
+        return max(self) > SLOW
+
+
+def slowness(times: Sequence[RankTimes]) -> dict[int, Slowness]:
+    """By rank."""
+    have_probes = all(own.probe_s > 0 for own in times)
+    found = {}
+    for own in times:
+        others = [each for each in times if each is not own]
+        alone = own.probe_s / statistics.median(e.probe_s for e in others) if have_probes else 1.0
+        programs = own.factor / statistics.median(each.factor for each in others)
+        found[own.rank] = Slowness(programs, alone)
+    return found

@@ -7,13 +7,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
+import msgspec
 
+from shardc.api.telling.probe import Probe
 from shardc.errors import writing
 from shardc.plan.decisions import Plan
 from shardc.report.stragglers import times_of
 from shardc.report.trace import measured, predicted, save
+from shardc.runtime.context_mesh import no_context_mesh
 from shardc.runtime.tape.measured import MeasuredStep, alone
 from shardc.runtime.tape.profiled import as_they_run
+
+PROBES = 20  # before the steps, and after them
 
 # The steps that are measured, and the plan of each.
 _STEPS: contextvars.ContextVar[tuple[list[Plan], Sequence[MeasuredStep]] | None] = (
@@ -53,8 +58,8 @@ def rank_times(folder: str | Path) -> Iterator[None]:
 
     Every process of a job opens it around the same steps, two or more, and writes `rank-N.json` at
     the end; the first step is not counted. The steps take longer than usual, because
-    nothing overlaps. A program whose mesh spans several processes takes as long as the slowest
-    of them.
+    nothing overlaps. Before and after them, each process times a small computation of its own: a
+    program whose mesh spans several processes takes as long as the slowest of them.
 
     >>> with shardc.rank_times("times"):
     ...     for number in range(5):
@@ -64,9 +69,15 @@ def rank_times(folder: str | Path) -> Iterator[None]:
         InputError: SHARDC-180, a file cannot be written, or no step was run twice.
     """
     plans: list[Plan] = []
+    with no_context_mesh():
+        probe = Probe()
+        probe.run(PROBES)
     with alone() as steps, _noting(plans, steps):
         yield
-    times_of(jax.process_index(), platform.node(), steps, plans).save(Path(folder))
+    with no_context_mesh():
+        probe.run(PROBES)
+    times = times_of(jax.process_index(), platform.node(), steps, plans)
+    msgspec.structs.replace(times, probe_s=probe.median_s()).save(Path(folder))
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import json
 
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -21,13 +22,30 @@ def times(rank, factor, predicted=(1.0, 2.0)):
 def test_a_process_is_slow_against_the_others_whatever_its_programs_take(tmp_path):
     for each in (times(0, 30.0), times(1, 63.0, (0.1, 0.4)), times(2, 30.0), times(3, 33.0)):
         each.save(tmp_path)
-    found = slowness(read_times(tmp_path))
+    found = {rank: each.programs for rank, each in slowness(read_times(tmp_path)).items()}
     assert found == pytest.approx({0: 30 / 33, 1: 63 / 30, 2: 30 / 33, 3: 33 / 30})
     result = CliRunner().invoke(main, ["doctor", "--straggler", str(tmp_path), "--format", "json"])
     rows = json.loads(result.output)["ranks"]
     assert result.exit_code == 1 and [row["is_slow"] for row in rows] == [False, True, False, False]
     result = CliRunner().invoke(main, ["doctor", "--straggler", str(tmp_path)])
-    assert "rank 1 on host1: 2.10 times as slow as the others, a straggler" in result.output
+    assert (
+        "rank 1 on host1: 2.10 times as slow as the others, 1.00 times alone, a straggler"
+        in result.output
+    )
+
+
+def test_programs_that_span_all_processes_leave_the_slow_one_to_the_probe(tmp_path):
+    """They take equally long everywhere."""
+    for rank, probe_s in enumerate((2e-3, 2e-3, 9e-3)):
+        msgspec.structs.replace(times(rank, 30.0), probe_s=probe_s).save(tmp_path)
+    found = slowness(read_times(tmp_path))
+    assert [each.programs for each in found.values()] == [1.0, 1.0, 1.0]
+    assert [each.is_slow for each in found.values()] == [False, False, True]
+    result = CliRunner().invoke(main, ["doctor", "--straggler", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "rank 2 on host2: 1.00 times as slow as the others, 4.50 times alone, a str" in (
+        result.output
+    )
 
 
 def test_equal_processes_are_well(tmp_path):
@@ -61,3 +79,4 @@ def test_a_process_writes_the_times_of_its_programs(tmp_path):
     written = json.loads(path.read_text())
     assert path.name == "rank-0.json" and written["num_steps"] == 2
     assert all(a > 0 and b > 0 for a, b in written["actions"].values())
+    assert written["probe_s"] > 0
