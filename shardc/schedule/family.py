@@ -46,6 +46,7 @@ class Costs:
         most_held: per stage, the microbatches whose activations it may hold (respected by the
             families that search); (): no limit.
         barrier: the next step starts when all groups have ended: the makespan counts, not the span.
+        is_rough: an order that is a few per cent longer will do: families that try many try few.
     """
 
     times: Times | tuple[Times, ...] = field(default_factory=Times)
@@ -56,6 +57,7 @@ class Costs:
     attention_share: Amount = 0
     most_held: tuple[int, ...] = ()
     barrier: bool = False
+    is_rough: bool = False
 
     def durations(self, work: Work, slice_shares: Sequence[Amount] = ()) -> Durations:
         """The time of each task."""

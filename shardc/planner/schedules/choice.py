@@ -8,8 +8,7 @@ if there is one. For `optimal` it then searches for a better order on the placem
 
 import functools
 import math
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
@@ -33,7 +32,8 @@ NEAR, MOST_NEAR = 1.1, 12  # for `optimal`: all estimated to take at most so muc
 # A schedule must be estimated faster by this factor, because estimates are not closer: on the same
 # stages; and with stages that are cut in another way, which also take longer to plan.
 SAME, WORTH = 0.998, 0.98
-CHUNKS = 2  # of a family that supports any number
+CHUNKS = 2  # the least of a family that supports any number
+MOST_CHUNKS = 8
 MOST_OTHERS = 2  # pipelines planned because other schedules may make them the best
 FORWARD_SHARE = 1 / 3  # of a stage's time for a microbatch
 
@@ -57,8 +57,8 @@ def choose_schedule(
     Args:
         promising: the search that found it; None: none did.
     Returns:
-        Every schedule considered, shortest step first: all that run, except those
-        whose order takes seconds to find. () without a pipeline that trains.
+        Every schedule considered, shortest step first: all that run. () without a pipeline that
+        trains.
     """
     if tried.best is None:
         return ()
@@ -140,18 +140,24 @@ def _weigh(
     judged: dict[tuple[str, int], JudgedSchedule] = {}
     # First those with whole stages, then with chunks, then with slices: to cut the program again is
     # worth its time only if the schedule wins.
-    ways = sorted(_ways(chunks, slices), key=lambda way: (way[2], way[1]))
+    counts = _counts(base) if chunks == "auto" else (chunks,)
+    ways = sorted(_ways(counts, chunks, slices), key=lambda way: (way[2], way[1]))
     must = first not in [(family.name, count) for family, count, _ in ways]
     for family, count, parts in ways:
-        if (family.name, count) == first or family.searches(replace(estimates.work, chunks=count)):
+        if (family.name, count) == first:
             continue
+        fewer = [judged[family.name, n] for n in counts if (family.name, n) in judged and n < count]
         below_s = WORTH * estimate_s
         others = [each for each in judged.values() if not each.refusal]
         if parts > 1:
             below_s = math.inf if must else min([below_s, *(WORTH * e.step_time_s for e in others)])
         elif not reorder:
             below_s = min([below_s, *(e.step_time_s for e in others if e.chunks < count)])
+        if _is_enough(fewer, estimate_s, below_s):
+            continue
         found = estimates.of(family, count, below_s, limit_bytes, parts)
+        if not found.step_time_s and any(each.refusal == found.refusal for each in fewer):
+            continue
         if found.peak_bytes > limit_bytes:
             found = msgspec.structs.replace(found, refusal="does not fit into memory")
         judged[family.name, count] = found
@@ -181,15 +187,41 @@ def _weigh(
     return tuple(sorted(judged.values(), key=_rank))
 
 
-def _ways(chunks: int | Auto, slices: int | Auto) -> Iterator[tuple[ScheduleFamily, int, int]]:
-    """Every family that runs, with its number of chunks and of slices."""
+def _counts(base: Candidate) -> tuple[int, ...]:
+    """Chunks per device group to try: two, and more where groups get equal numbers of layers, or
+    powers of two where layers are not known."""
+    groups, layers = len(base.shape.meshes), sum(map(len, base.proposal.layers))
+    if layers <= groups:
+        return tuple(n for n in range(CHUNKS, MOST_CHUNKS + 1) if n.bit_count() == 1)
+    more = (n for n in range(CHUNKS + 1, MOST_CHUNKS + 1) if layers % (groups * n) == 0)
+    return (CHUNKS, *more)
+
+
+def _is_enough(fewer: Sequence[JudgedSchedule], first_s: float, below_s: float) -> bool:
+    """Whether more chunks than these will not bring a family below a step time: twice as many gain
+    half as much again at most. What it cannot do, such as an odd number, says nothing.
+
+    Args:
+        first_s: the step without chunks.
+    """
+    steps = [first_s, *(each.step_time_s for each in fewer if each.step_time_s)]
+    return len(steps) > 1 and steps[-1] - max(steps[-2] - steps[-1], 0.0) >= below_s
+
+
+def _ways(
+    counts: Sequence[int], chunks: int | Auto, slices: int | Auto
+) -> Iterator[tuple[ScheduleFamily, int, int]]:
+    """Every family that runs, with its numbers of chunks (`counts`, where it supports any) and of
+    slices."""
     for family in built_in().values():
         if family.any_placement or family.moves:
             continue
-        own = family.chunks[0] if family.chunks else CHUNKS if chunks == "auto" else chunks
         parts = family.num_slices(None if slices == "auto" or not family.slices else slices)
-        if chunks in ("auto", own) and slices in ("auto", parts) and (parts > 1) is family.slices:
-            yield family, own, parts
+        if slices not in ("auto", parts) or (parts > 1) is not family.slices:
+            continue
+        for own in family.chunks[:1] or counts:
+            if chunks in ("auto", own):
+                yield family, own, parts
 
 
 def _is_beaten(each: JudgedSchedule, scale: float, best: Candidate) -> bool:

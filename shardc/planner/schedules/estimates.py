@@ -19,7 +19,7 @@ from shardc.planner.schedules.ports import ports
 from shardc.planner.split_cache import Splits
 from shardc.planner.step_time import stage_times
 from shardc.schedule.check import peaks
-from shardc.schedule.family import ScheduleFamily
+from shardc.schedule.family import Costs, ScheduleFamily
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.simulate import lengths
 from shardc.schedule.tasks import (
@@ -38,6 +38,8 @@ from shardc.schedule.work import Work
 
 MANY_ROUNDS = 12  # microbatches per device group from which on not all are simulated
 FULL_ROUNDS = (4, 6)  # microbatches per device group with which a pipeline fills and drains
+SEARCHED_ROUNDS = (2, 4)  # the same, where the order is searched for
+ROUGH = Costs(time_limit_s=0, is_rough=True)
 UNCHUNKED = "1f1b"  # a schedule whose stages are cut one per group
 SLOWER = "not faster, so it was not asked whether sequences can be cut"
 
@@ -161,9 +163,12 @@ class Estimates:
         self, family: ScheduleFamily, work: Work, cut: Cut
     ) -> tuple[float, list[float], TaskGraph]:
         """The makespan, and the bytes each group holds; many microbatches are extrapolated from
-        fewer, because in a full pipeline all rounds are equal, or almost (hanayo)."""
-        fewer = [replace(work, num_microbatches=rounds * work.num_groups) for rounds in FULL_ROUNDS]
-        many = work.num_microbatches >= MANY_ROUNDS * work.num_groups
+        fewer, because in a full pipeline all rounds are equal, or almost."""
+        rounds, least = FULL_ROUNDS, MANY_ROUNDS
+        if family.searches(work):
+            rounds, least = SEARCHED_ROUNDS, SEARCHED_ROUNDS[-1] + 1
+        fewer = [replace(work, num_microbatches=n * work.num_groups) for n in rounds]
+        many = work.num_microbatches >= least * work.num_groups
         if not many or any(map(family.refuses, fewer)):
             return self._simulate(family, work, cut)
         (few_s, few_held, graph), (more_s, more_held, _) = (
@@ -177,7 +182,7 @@ class Estimates:
     def _simulate(
         self, family: ScheduleFamily, work: Work, cut: Cut
     ) -> tuple[float, list[float], TaskGraph]:
-        schedule = family.generate(work)
+        schedule = family.generate(work, ROUGH if family.searches(work) else None)
         graph = family.graph(work, schedule)
         seconds = self._seconds(cut, graph, work)
         if work.split_backward:

@@ -91,9 +91,10 @@ def repeating(offsets_of: Callable[[int], Iterator[Offsets]], most: Callable[[in
         limit = most(work.num_groups)
         patterns = [_slots(work, offsets) for offsets in offsets_of(work.num_groups)]
         tight = (_in_order(each) for own in patterns for each in _squeezed(work, own, limit))
-        few = work.num_stages * work.num_microbatches > MOST_TASKS
+        few = costs.is_rough or work.num_stages * work.num_microbatches > MOST_TASKS
         overtaking = OVERTAKING[:1] if few else OVERTAKING
-        fillings = (*FILLINGS, *BETWEEN) if work.split_backward else FILLINGS[:1]
+        many = work.split_backward and not costs.is_rough
+        fillings = (*FILLINGS, *BETWEEN) if many else FILLINGS[:1]
         found = [
             *_filled(work, tight, costs, limit, fillings),
             *_filled(work, map(_in_order, patterns), costs, limit, overtaking),
