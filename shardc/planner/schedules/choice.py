@@ -170,7 +170,11 @@ def _weigh(
             break
         if each.is_planned or (not (must or reorder) and _is_beaten(each, scale, tried.best)):
             continue
-        planned = tried.plan(estimates.proposal(each), FINAL_GAP, FINAL_EFFORT_S)
+        proposal = estimates.proposal(each)
+        if isinstance(proposal, str):
+            judged[each.name, each.chunks] = JudgedSchedule(each.name, each.chunks, refusal=proposal)
+            continue
+        planned = tried.plan(proposal, FINAL_GAP, FINAL_EFFORT_S)
         num_planned += 1
         if isinstance(planned, Candidate):
             judged[each.name, each.chunks] = _planned(planned)
@@ -244,7 +248,9 @@ def _reordered(tried: Attempts, estimates: Estimates) -> JudgedSchedule:
     found = estimates.of(family, shape.num_chunks, slices=shape.num_slices)
     if found.refusal:
         return found
-    planned = tried.plan(estimates.proposal(found), FINAL_GAP, FINAL_EFFORT_S)
+    proposal = estimates.proposal(found)
+    assert isinstance(proposal, Proposal), "the best plan has as many chunks"
+    planned = tried.plan(proposal, FINAL_GAP, FINAL_EFFORT_S)
     if isinstance(planned, Candidate):
         return _planned(planned)
     return msgspec.structs.replace(found, refusal="does not fit into memory")

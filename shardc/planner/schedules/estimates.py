@@ -126,8 +126,7 @@ class Estimates:
             wanted = rough.step_time_s < below_s and rough.peak_bytes <= limit_bytes
             if rough.refusal or not wanted:
                 return rough
-            self._cuts[chunks] = self._chunked(family.name, chunks)
-        cut = self._cuts[chunks]
+        cut = self._cut(family.name, chunks)
         if isinstance(cut, str):
             return JudgedSchedule(family.name, chunks, refusal=cut)
         found = self._judged(family, work, cut)
@@ -221,6 +220,12 @@ class Estimates:
                 )
                 needs[task] = (*here, *sent)
         return replace(graph, needs=needs)
+
+    def _cut(self, name: str, chunks: int) -> Cut | str:
+        """The program in `chunks` stages per device group, or why there are fewer."""
+        if chunks not in self._cuts:
+            self._cuts[chunks] = self._chunked(name, chunks)
+        return self._cuts[chunks]
 
     def _chunked(self, name: str, chunks: int) -> Cut | str:
         shape = self._base.shape
@@ -319,8 +324,12 @@ class Estimates:
             self._sent[key] = self._model.transfer_s(meshes[source], meshes[target], num_bytes)
         return self._sent[key]
 
-    def proposal(self, judged: JudgedSchedule) -> Proposal:
-        """The pipeline with a schedule, in the compiler's form."""
+    def proposal(self, judged: JudgedSchedule) -> Proposal | str:
+        """The pipeline with a schedule, in the compiler's form; or why the program, which was not
+        cut for a rough estimate, cannot be cut into its chunks."""
+        cut = self._cut(judged.name, judged.chunks)
+        if isinstance(cut, str):
+            return cut
         options = PlanOptions(chunks=judged.chunks, slices=judged.slices)
         return with_schedule(self._base.proposal, self._splits, judged.name, options)
 

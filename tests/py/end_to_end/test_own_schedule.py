@@ -66,10 +66,10 @@ def test_values_equal_the_unsharded_program(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "where"),
     [
-        ("0 | 0F0 . 0B0 0F1 0B1\n1 | . 1F0 . 1F1 1B0 . 1B1", "244", "row 0, column 2"),  # a cycle
-        ("0 | 0F0 . . 0B0\n1 | . 1B0 1F0", "244", "row 0, column 3"),  # before what it needs
-        ("0 | 0F0 . . 0B0\n1 | . 1F0", "243", "row 1"),  # what 1F0 makes would never be freed
-        ("0 | 0F0 . . 0B0 0B0\n1 | . 1F0 1B0", "243", "row 0, column 4"),
+        ("0 | 0F0 . 0B0 0F1 0B1\n1 | . 1F0 . 1F1 1B0 . 1B1", "244", "1, row 0, column 2"),  # a cycle
+        ("0 | 0F0 . . 0B0\n1 | . 1B0 1F0", "244", "1, row 0, column 3"),  # before what it needs
+        ("0 | 0F0 . . 0B0\n1 | . 1F0", "243", "2, row 1"),  # what 1F0 makes would never be freed
+        ("0 | 0F0 . . 0B0 0B0\n1 | . 1F0 1B0", "243", "1, row 0, column 4"),
     ],
 )
 def test_a_wrong_grid_is_refused_at_its_cell(
@@ -79,7 +79,7 @@ def test_a_wrong_grid_is_refused_at_its_cell(
     with pytest.raises(ScheduleError) as caught:
         shardc.jit(lambda x: x, schedule=str(tmp_path / "mine.grid"))
     assert caught.value.code == f"SHARDC-{code}" and caught.value.help
-    assert str(caught.value.where).startswith(where)
+    assert str(caught.value.where).startswith(f"{tmp_path / 'mine.grid'}:{where}")
 
 
 def test_a_grid_runs_its_own_counts_and_no_others(tmp_path: Path) -> None:
