@@ -172,7 +172,9 @@ def _weigh(
             continue
         proposal = estimates.proposal(each)
         if isinstance(proposal, str):
-            judged[each.name, each.chunks] = JudgedSchedule(each.name, each.chunks, refusal=proposal)
+            judged[each.name, each.chunks] = JudgedSchedule(
+                each.name, each.chunks, refusal=proposal
+            )
             continue
         planned = tried.plan(proposal, FINAL_GAP, FINAL_EFFORT_S)
         num_planned += 1

@@ -1,7 +1,7 @@
 """A program cut into stages: their times, stashes and transfers, before shardings are solved."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -43,7 +43,15 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.program_graph import ProgramValues
 from shardc.plan.shape import PipelineShape
 from shardc.plan.value_id import is_computed
-from shardc.schedule.tasks import BACKWARD, FORWARD, WEIGHT, WHOLE_BACKWARD
+from shardc.schedule.tasks import (
+    BACKWARD,
+    FORWARD,
+    WEIGHT,
+    WHOLE_BACKWARD,
+    Need,
+    Task,
+    TaskGraph,
+)
 
 
 @dataclass(frozen=True)
@@ -66,26 +74,52 @@ class Cut:
     kept: Mapping[int, int]
     splits: bool
 
+    def without_empty(self, graph: TaskGraph) -> TaskGraph:
+        """`graph`, in which the B of a stage that has none waits for nothing, and its W for what
+        would have arrived for B."""
+        empty = {
+            task: needs
+            for task, needs in graph.needs.items()
+            if task.kind == BACKWARD and (task.stage, BACKWARD) not in self.seconds
+        }
+        if not empty:
+            return graph
+        found: dict[Task, tuple[Need, ...]] = {}
+        for task, needs in graph.needs.items():
+            passed = (each for need in needs for each in empty.get(need.task, (need,)))
+            found[task] = () if task in empty else tuple(dict.fromkeys(passed))
+        return replace(graph, needs=found)
+
     def in_chunks(self, chunks: int, groups: int) -> "Cut":
-        """An approximation for `chunks` equal chunks on each of the groups."""
+        """An approximation for `chunks` equal chunks on each of the groups. Only the first stage of
+        all sends nothing back; other chunks of its group split their backward as another group."""
         of = range(groups * chunks)
-        kinds = {kind for _, kind in self.seconds}
+        like = next((group for group in range(groups) if (group, BACKWARD) in self.seconds), 0)
+
+        def split_like(stage: int) -> int:
+            known = stage < groups or (stage % groups, BACKWARD) in self.seconds
+            return stage % groups if known else like
+
+        seconds = {}
+        for stage in of:
+            group, other = stage % groups, split_like(stage)
+            whole_s = self.seconds.get((other, WHOLE_BACKWARD), 0.0)
+            share = self.seconds.get((group, WHOLE_BACKWARD), 0.0) / whole_s if whole_s else 1.0
+            for kind in (FORWARD, BACKWARD, WEIGHT, WHOLE_BACKWARD):
+                source, factor = (group, 1.0) if kind == FORWARD else (other, share)
+                if (source, kind) in self.seconds:
+                    seconds[stage, kind] = factor * self.seconds[source, kind] / chunks
         sent = {  # the last chunk of a round sends as much as the first group
-            (stage, kind): self.sent.get((0 if edge else stage % groups, kind), 0)
+            (stage, kind): self.sent.get((0 if edge else split_like(stage), kind), 0)
             for stage in of
             for kind in _KINDS.values()
             for edge in [kind == FORWARD and stage % groups == groups - 1]
         }
         return Cut(
-            {
-                (stage, kind): self.seconds.get((stage % groups, kind), 0.0) / chunks
-                for stage in of
-                for kind in kinds
-                if stage >= groups or (stage, kind) in self.seconds
-            },
+            seconds,
             sent,
             {stage: self.stashed.get(stage % groups, 0) // chunks for stage in of},
-            {stage: self.kept.get(stage % groups, 0) // chunks for stage in of},
+            {stage: self.kept.get(split_like(stage), 0) // chunks for stage in of},
             self.splits,
         )
 

@@ -31,7 +31,6 @@ from shardc.schedule.tasks import (
     WHOLE_BACKWARD,
     Buffer,
     Need,
-    Task,
     TaskGraph,
 )
 from shardc.schedule.work import Work
@@ -185,7 +184,7 @@ class Estimates:
         graph = family.graph(work, schedule)
         seconds = self._seconds(cut, graph, work)
         if work.split_backward:
-            graph = _without_empty(graph, cut)
+            graph = cut.without_empty(graph)
         graph = self._with_sent_by_updates(graph)
 
         def send_s(need: Need) -> float:
@@ -332,20 +331,3 @@ class Estimates:
             return cut
         options = PlanOptions(chunks=judged.chunks, slices=judged.slices)
         return with_schedule(self._base.proposal, self._splits, judged.name, options)
-
-
-def _without_empty(graph: TaskGraph, cut: Cut) -> TaskGraph:
-    """`graph`, in which the B of a stage that has none waits for nothing, and its W for what would
-    have arrived for B."""
-    empty = {
-        task: needs
-        for task, needs in graph.needs.items()
-        if task.kind == BACKWARD and (task.stage, BACKWARD) not in cut.seconds
-    }
-    if not empty:
-        return graph
-    found: dict[Task, tuple[Need, ...]] = {}
-    for task, needs in graph.needs.items():
-        passed = (each for need in needs for each in empty.get(need.task, (need,)))
-        found[task] = () if task in empty else tuple(dict.fromkeys(passed))
-    return replace(graph, needs=found)

@@ -13,15 +13,19 @@ import shardc
 from shardc.cluster import Cluster
 from shardc.cost.submeshes import mesh_of
 from shardc.errors import ScheduleError
+from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import PipelineShape
 from shardc.planner import step_time
+from shardc.planner.attempts import FINAL
+from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
 from shardc.planner.proposal import Found, Key, Proposal
 from shardc.planner.schedules import choice
 from shardc.planner.schedules.choice import _counts, _is_beaten, _is_enough, _without_bubble
-from shardc.planner.schedules.estimates import FULL_ROUNDS, ROUGH, SEARCHED_ROUNDS
+from shardc.planner.schedules.estimates import FULL_ROUNDS, ROUGH, SEARCHED_ROUNDS, Estimates
+from shardc.planner.search import Planner
 from shardc.planner.step_time import stage_times
 from shardc.report.summary import explain
 from shardc.schedule.family import Costs, ScheduleFamily
@@ -86,6 +90,25 @@ def test_estimates_are_near_the_plan(name: str, close: float) -> None:
     exact = plan(schedule=name).predicted
     assert estimate.step_time_s == pytest.approx(exact.step_time_s, rel=close)
     assert estimate.peak_bytes == pytest.approx(exact.peak_bytes_per_device, rel=0.5)
+
+
+def test_chunks_are_estimated_as_they_are_cut() -> None:
+    program = build("mlp")
+    options = {"stages": 2, "microbatches": 8, "mesh": (1,), "schedule": "1f1b"}
+    step = shardc.jit(program.step, donate_argnums=program.donate_argnums, cluster=CLUSTER)
+    module = step.lower(*program.args).plan()._prepared
+    planner = Planner(module, CLUSTER, PlanOptions(**options))
+    planner.run()
+    assert planner.tried.best is not None
+    estimates = Estimates(planner.tried.best, planner.cluster, planner.splits)
+    for name in ("interleaved-1f1b", "zb-v", "v-half", "hanayo"):
+        found = estimates.of(built_in()[name], 2)
+        proposal = estimates.proposal(found)
+        assert isinstance(proposal, Proposal)
+        exact = planner.tried.plan(proposal, *FINAL)
+        assert isinstance(exact, Candidate)
+        assert found.step_time_s == pytest.approx(exact.seconds, rel=0.01), name
+        assert found.peak_bytes == pytest.approx(exact.peak_bytes, rel=0.25), name
 
 
 def test_what_does_not_fit_is_not_taken() -> None:
