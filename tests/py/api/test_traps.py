@@ -94,7 +94,7 @@ def test_a_batch_argument_is_explained_with_the_dims_it_has() -> None:
     made = shardc.jit(step, cluster=CLUSTER, stages=1, microbatches=4, mesh=(2, 4))
     planned = made.lower(WEIGHTS, ROWS).plan()
     first = planned.explain("x").splitlines()[0]
-    assert first.startswith("argument x, stage 0: [")
+    assert first.startswith("x, stage 0: [")
     assert first.split("stage 0: ")[1].partition("]")[0].count(",") == 1
 
 
