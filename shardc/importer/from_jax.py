@@ -19,6 +19,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, Sharding
 
 from shardc.errors import InputError
 from shardc.importer.check_ops import refuse_host_calls, refuse_layouts, refuse_stateful_ops
+from shardc.importer.explicit_axes import drop_unsplit_shardings, is_explicit
 from shardc.importer.program import (
     Argument,
     Imported,
@@ -165,6 +166,9 @@ def import_function(
         bytecode = io.BytesIO()
         lowered.compiler_ir("stablehlo").operation.write_bytecode(bytecode)
         module = parse(bytecode.getvalue())
+        asked = (jit_options.get(name) for name in ("in_shardings", "out_shardings"))
+        if is_explicit(jax.sharding.get_abstract_mesh()) and not any(map(_has_sharding, asked)):
+            drop_unsplit_shardings(module)
 
         static = {name: jit_options.get(name) for name in ("static_argnums", "static_argnames")}
         dynamic = split_static(fun, call_args, call_kwargs, **static)
@@ -195,6 +199,11 @@ def import_function(
             lowered.out_info,
             _callbacks(lowered) if num_host_calls else (),
         )
+
+
+def _has_sharding(asked: Any) -> bool:
+    """Whether `in_shardings=` or `out_shardings=` requests any."""
+    return any(each is not None for each in jax.tree.leaves(asked))
 
 
 def _callbacks(lowered: jax.stages.Lowered) -> tuple[Callable[..., Any], ...]:

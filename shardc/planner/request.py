@@ -37,9 +37,11 @@ def print_request(cluster: Cluster, options: PlanOptions) -> str:
     return "\n".join(msgspec.json.encode(each).decode() for each in (cluster, options))
 
 
-def check_stages(cluster: Cluster, options: PlanOptions) -> None:
+def check_stages(cluster: Cluster, options: PlanOptions, *, of_program: bool = False) -> None:
     """Refuses more stages, or larger meshes of stages, than there are devices for.
 
+    Args:
+        of_program: the mesh is that of the program's own shardings.
     Raises:
         StageError: SHARDC-162, more stages than devices.
         PlanError: SHARDC-101, the stages need more devices than there are.
@@ -54,10 +56,17 @@ def check_stages(cluster: Cluster, options: PlanOptions) -> None:
         )
     size = 1 if options.mesh == "auto" else math.prod(options.mesh)
     if asked != "auto" and asked > 1 and asked * size > devices:
+        assert options.mesh != "auto"
+        axes = zip(options.mesh_axes, options.mesh, strict=False)
+        named = ", ".join(f"{name}={length}" for name, length in axes)
         raise PlanError(
-            f"{asked} stages on meshes of {size} devices need {asked * size}, and cluster"
-            f" '{cluster.name}' has {devices}",
-            help="use fewer stages, a smaller mesh or a larger cluster",
+            f"{asked} stages on meshes of {size} devices"
+            f"{f' ({named}, the mesh of the shardings in the program)' if of_program else ''} need"
+            f" {asked * size}, and cluster '{cluster.name}' has {devices}",
+            help="use fewer stages, or a larger cluster, or give the shardings a smaller mesh: that"
+            " of jax.set_mesh, or of a NamedSharding"
+            if of_program
+            else "use fewer stages, a smaller mesh or a larger cluster",
             code="SHARDC-101",
         )
 

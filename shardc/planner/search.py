@@ -107,6 +107,7 @@ class Planner:
     ) -> None:
         self.module, self.cluster = module, cluster
         self.options = with_user_mesh(module, options)
+        self.mesh_of_program = options.mesh != self.options.mesh
         self.progress = progress or (lambda text: None)
         self.wanted = wanted
         self.promising: Promising | None = None
@@ -127,7 +128,7 @@ class Planner:
 
     def run(self) -> Plan:
         """The best plan; raises like `plan_program`."""
-        check_stages(self.cluster, self.options)
+        check_stages(self.cluster, self.options, of_program=self.mesh_of_program)
         self._settle_microbatches()
         views = whole_views(self.cluster, self.options)
         try:
