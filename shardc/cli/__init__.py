@@ -10,7 +10,7 @@ import click
 
 from shardc import __version__
 from shardc.errors import BugError, ShardcError
-from shardc.solver.interrupt import remembered
+from shardc.solver.interrupt import remembered, was_signalled
 
 COMMANDS = {
     "plan": "Plan a StableHLO file for a cluster.",
@@ -98,14 +98,15 @@ def main() -> None:
 def command_line() -> None:
     """`main` as a process of its own.
 
-    After Ctrl-C it ends at once: Python would first tear down all that planning has built, which
-    takes longer than the command takes to notice.
+    After Ctrl-C it ends at once, with a plan or without: Python would first tear down all that
+    planning has built, which takes longer than the command takes to notice.
     """
     try:
         main()
     except SystemExit as end:
-        if end.args == (EXIT_INTERRUPTED,):
+        code = end.code or 0
+        if was_signalled() and isinstance(code, int):
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
-            os._exit(EXIT_INTERRUPTED)
+            os._exit(code)
         raise

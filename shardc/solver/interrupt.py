@@ -19,6 +19,7 @@ _asked = [False]  # a stop was requested and no poll has answered
 GRACE_S = 0.5  # code that does not poll for this long is interrupted where it is
 FINISH_S = 0.25  # of work after an interrupt for what a result can do without
 _finish_by = [0.0]  # by the monotonic clock, while finishing
+_ever = [False]  # a signal arrived
 _inside = [0]  # nesting depth of `stoppable` and `remembered` on the main thread
 
 
@@ -43,6 +44,11 @@ def finish() -> None:
     if not _finishing.is_set():
         _finish_by[0] = time.monotonic() + FINISH_S
     _finishing.set()
+
+
+def was_signalled() -> bool:
+    """Whether a signal ever arrived inside `stoppable` or `remembered`."""
+    return _ever[0]
 
 
 def is_finishing() -> bool:
@@ -112,6 +118,7 @@ def _handled(signals: Sequence[signal.Signals], *, raising: bool) -> Iterator[No
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
+        _ever[0] = True
         again = _wanted.is_set() or _finishing.is_set()
         _wanted.set()
         _asked[0] = True
