@@ -6,15 +6,16 @@ import click
 import msgspec
 
 from shardc import compiler
+from shardc.api.planning.find import plan_as_given
 from shardc.api.request import check_plan_is_for, given_plan
-from shardc.api.stages import plan_as_given
 from shardc.cli import SIGNALS
 from shardc.cli.export import program
 from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
 from shardc.cluster import Cluster
-from shardc.report.lint import lint
-from shardc.report.summary import seconds, size
+from shardc.report.findings.lint import lint
+from shardc.report.findings.of_plan import price_words
+from shardc.report.summary import seconds
 
 FOUND = 1
 
@@ -42,7 +43,8 @@ def command(
     **flags: Any,
 ) -> None:
     """Plan FILE, or a function called with ARGUMENTS (train:step train:example), and list its
-    avoidable costs, each with its price per step.
+    avoidable costs, each with its price per step and on one device ("not priced": that would need
+    another plan).
 
     Finds large replicated values, idle axes, an unsharded optimizer, an undetected batch, dims that
     just fail to divide, collectives in loops, and upcasts before collectives.
@@ -60,9 +62,8 @@ def command(
         print_json({"findings": msgspec.to_builtins(found), "step_s": plan.predicted.step_time_s})
     else:
         for each in found:
-            price = f"{seconds(each.seconds)}, {size(each.num_bytes)}"
             place = f" at {each.place}" if each.place else ""
-            click.echo(f"{each.kind} [{price}]{place}: {each.words}\n    {each.help}")
+            click.echo(f"{each.kind} [{price_words(each)}]{place}: {each.words}\n    {each.help}")
         click.echo(f"{len(found)} found; a step takes {seconds(plan.predicted.step_time_s)}")
     if strict and found:
         context.exit(FOUND)

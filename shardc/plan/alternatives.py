@@ -41,6 +41,8 @@ class Alternative(msgspec.Struct, frozen=True):
         estimate_s: step time predicted from the prices of its layers; None: not estimated.
         exact: prediction of its exact plan; None: not planned.
         missing_bytes: by how much the smallest plan found exceeds a device's memory.
+        refusal: why the program does not allow it; "" if it does.
+        by_hand: whether a person would write it, whatever the search found.
     """
 
     name: str
@@ -51,11 +53,13 @@ class Alternative(msgspec.Struct, frozen=True):
     estimate_s: float | None = None
     exact: Terms | None = None
     missing_bytes: int = 0
+    refusal: str = ""
+    by_hand: bool = False
 
     @property
     def step_time_s(self) -> float:
         """The best known time, planned before estimated; infinite if it does not fit."""
-        if self.missing_bytes:
+        if self.missing_bytes or self.refusal:
             return math.inf
         if self.exact is not None:
             return self.exact.step_time_s
@@ -75,8 +79,12 @@ class Alternatives(msgspec.Struct, frozen=True):
 
 
 def rank(found: Sequence[Alternative]) -> tuple[Alternative, ...]:
-    """Fastest first; then those that do not fit, smallest excess first."""
-    return tuple(sorted(found, key=lambda each: (each.step_time_s, each.missing_bytes)))
+    """Fastest first; then those that do not fit, smallest excess first; then those refused."""
+
+    def key(each: Alternative) -> tuple[float, bool, int]:
+        return each.step_time_s, bool(each.refusal), each.missing_bytes
+
+    return tuple(sorted(found, key=key))
 
 
 def split_step(

@@ -106,14 +106,15 @@ class Finding(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: of finding, as `shardc lint` names it.
-        seconds, num_bytes: its price per step and on one device; 0 if it has none.
+        seconds: its price per step; None: not priced, because that needs another plan.
+        num_bytes: its price on one device; 0 if it has none.
         place: source position, or "".
     """
 
     kind: str
     words: str
     help: str
-    seconds: float = 0.0
+    seconds: float | None = None
     num_bytes: int = 0
     place: str = ""
 

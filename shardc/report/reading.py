@@ -12,7 +12,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import ranges
 from shardc.report.axes import axis_words, headline
-from shardc.report.findings import WARN, findings
+from shardc.report.findings.of_plan import WARN, findings
 from shardc.report.folding import fold_alive, fold_arguments, fold_layers
 from shardc.report.memory import group_of_action, stages_of_groups, worst_microbatch
 from shardc.report.model import (
@@ -112,7 +112,8 @@ def judged(plan: Plan) -> tuple[Alternative, ...]:
 def _is(each: Alternative, own: Alternative) -> bool:
     """Whether this is the chosen pipeline, as judged during the search."""
     return (
-        (each.num_microbatches, each.schedule, each.meshes)
+        not each.by_hand
+        and (each.num_microbatches, each.schedule, each.meshes)
         == (own.num_microbatches, own.schedule, own.meshes)
         and each.exact is not None
         and own.exact is not None

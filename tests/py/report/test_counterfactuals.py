@@ -13,7 +13,7 @@ from shardc.cluster import Cluster, Device, Level
 from shardc.errors import InputError
 from shardc.plan.notes import NoteCode
 from shardc.report.counterfactuals import choices
-from shardc.report.findings import findings
+from shardc.report.findings.of_plan import findings
 
 CLUSTER = Cluster(
     "test", Device("test", 1 << 30, {"default": 1e9}, 1e30), (Level("link", 4, 1e9, 0.0),)

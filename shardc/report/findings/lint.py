@@ -2,12 +2,15 @@
 
 from shardc import compiler
 from shardc.analysis.roles.costly_collectives import CostlyCollective, costly_collectives
+from shardc.analysis.roles.replicated_values import ReplicatedValue, replicated_values
 from shardc.cost.model import CostModel
 from shardc.ir.context import Module
 from shardc.plan.decisions import Plan
-from shardc.report.findings import findings
+from shardc.report.findings.of_plan import by_price, findings
 from shardc.report.model import Finding
 from shardc.report.summary import size
+
+LARGE = 0.01  # a value with at least this share of the peak is large
 
 
 def lint(prepared: Module, plan: Plan) -> tuple[Finding, ...]:
@@ -18,13 +21,36 @@ def lint(prepared: Module, plan: Plan) -> tuple[Finding, ...]:
     """
     last: list[Module] = []
     sharded = compiler.replay(prepared, plan)
+    with sharded.context:
+        whole = list(replicated_values(sharded.operation, int(LARGE * plan.fullest()[1])))
     compiler.lower(sharded, plan, dump=lambda name, module: last.append(module))
     found: list[Finding] = list(findings(plan))
     if last:  # the local form, with its source lines
         with last[-1].context:
             costly = list(costly_collectives(last[-1].operation))
         found += [_finding(each, plan) for each in costly]
-    return tuple(sorted(found, key=lambda each: (-each.seconds, -each.num_bytes)))
+    found += [_of_value(each, plan) for each in whole]
+    return tuple(sorted(found, key=by_price))
+
+
+def _of_value(each: ReplicatedValue, plan: Plan) -> Finding:
+    devices = len(plan.stages[each.stage].mesh.device_ids)
+    share = 1 - 1 / devices
+    price_s = None
+    if plan.cluster is not None:
+        model = CostModel(plan.cluster).on(plan.stages[each.stage].mesh)
+        price_s = model.op_s(each.work) * each.count * each.calls * share
+    shape, times = "x".join(map(str, each.shape)), f"{each.count} x " if each.count > 1 else ""
+    return Finding(
+        "replicated-result",
+        f"{each.op.removeprefix('stablehlo.')} of stage {each.stage} makes {times}{shape}"
+        f" {each.dtype} ({size(each.num_bytes)}) whole on each of {devices} devices",
+        "give it a dim that divides by the mesh, such as a larger batch, or request a sharding with"
+        " with_sharding_constraint",
+        price_s,
+        int(each.num_bytes * each.count * share),
+        each.place,
+    )
 
 
 def _finding(each: CostlyCollective, plan: Plan) -> Finding:
@@ -51,10 +77,10 @@ def _finding(each: CostlyCollective, plan: Plan) -> Finding:
     )
 
 
-def _seconds(each: CostlyCollective, plan: Plan) -> float:
-    """Time of the wasted bytes over the slowest link of the stage's mesh."""
+def _seconds(each: CostlyCollective, plan: Plan) -> float | None:
+    """Time of the wasted bytes over the slowest link of the stage's mesh, if that is known."""
     mesh = plan.stages[each.stage].mesh
     if plan.cluster is None or not mesh.axes:
-        return 0.0
+        return None
     links = CostModel(plan.cluster).links(mesh).values()
     return each.wasted_bytes / min(link.bandwidth_bytes_per_s for link in links)

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from shardc.plan.account import Account, ArgumentKind, Role
+from shardc.plan.account import Account, Role
 from shardc.plan.alternatives import terms_of
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import NoteCode
+from shardc.report.findings.of_state import of_state
+from shardc.report.findings.padding import of_uneven_dims
 from shardc.report.model import Finding
 from shardc.report.summary import seconds, size
 
@@ -15,11 +17,7 @@ IDLE = 0.5  # share of an axis's FLOPs
 WARN = frozenset("communication waiting unproven no-batch tight idle-axis uneven-dim".split())
 TIGHT = 0.97  # share of the memory limit
 FAR = 0.1  # share of a step by which the optimum may be shorter
-LARGE = 0.01  # a replicated value with at least this share of a device's state is large
 REPLICATED = 0.05  # share of a step
-PADDED = 128  # an awkward dim is rounded up to a multiple of this
-MOST_PADDING = 0.05  # share by which padding may lengthen a dim
-WORTH_PADDING = 0.001  # share of the peak, or of the step, that it must gain
 
 
 def findings(plan: Plan) -> tuple[Finding, ...]:
@@ -27,8 +25,21 @@ def findings(plan: Plan) -> tuple[Finding, ...]:
     found = [*_of_time(plan), *_of_solver(plan), *_of_notes(plan)]
     if plan.account is not None:
         found += [*_of_memory(plan, plan.account), *_of_axes(plan, plan.account)]
-        found += [*_of_state(plan, plan.account), *_of_uneven_dims(plan, plan.account)]
-    return tuple(sorted(found, key=lambda each: (-each.seconds, -each.num_bytes)))
+        uneven = of_uneven_dims(plan, plan.account)
+        found += [*uneven.values(), *of_state(plan, plan.account, uneven.keys())]
+    return tuple(sorted(found, key=by_price))
+
+
+def by_price(found: Finding) -> tuple[float, int]:
+    """Key for sorting, the most expensive first."""
+    return -(found.seconds or 0.0), -found.num_bytes
+
+
+def price_words(found: Finding) -> str:
+    """`1.2 ms, 3 MiB`; what has no price is left out."""
+    known = [] if found.seconds is None else [seconds(found.seconds)]
+    known += [size(found.num_bytes)] if found.num_bytes else []
+    return ", ".join(known) or "not priced"
 
 
 def _of_time(plan: Plan) -> Iterator[Finding]:
@@ -85,7 +96,14 @@ def _of_notes(plan: Plan) -> Iterator[Finding]:
             yield Finding("replicated-op", words, why, float(note.data["seconds"]))
         elif note.code is NoteCode.FEWER and note.data["what"] == "microbatches":
             words = f"the batch is not split into microbatches: {note.data['reason']}"
-            yield Finding("no-batch", words, "name it: --batch-args, batch_argnums")
+            held = max(stage.memory.stash + stage.memory.temporaries for stage in plan.stages)
+            yield Finding(
+                "no-batch",
+                words,
+                f"name it: --batch-args, batch_argnums; two microbatches may then hold half of the"
+                f" {size(held)} of activations, and stages need them",
+                num_bytes=held // 2,
+            )
 
 
 def _of_memory(plan: Plan, account: Account) -> Iterator[Finding]:
@@ -125,81 +143,3 @@ def _help_of_idle_axis(plan: Plan) -> str:
     if shares["choice"] > shares["dims"]:
         return "splitting costs more than it saves here: use fewer devices, or a larger batch"
     return "use a smaller mesh, or a batch and features that divide by it"
-
-
-def _of_state(plan: Plan, account: Account) -> Iterator[Finding]:
-    for stage, planned in enumerate(plan.stages):
-        devices = len(planned.mesh.device_ids)
-        if devices == 1:
-            continue
-        own = [a for a in account.arguments if a.stage == stage]
-        state_bytes = sum(a.num_bytes for a in own if a.kind is not ArgumentKind.INPUTS)
-        for kind, name in (
-            (ArgumentKind.OPTIMIZER, "unsharded-optimizer"),
-            (ArgumentKind.PARAMETERS, "replicated-value"),
-        ):
-            whole = [
-                a
-                for a in own
-                if a.kind is kind and not a.lies.axes and a.num_bytes > LARGE * state_bytes
-            ]
-            if whole:
-                held = sum(a.num_bytes for a in whole)
-                saved = held - held // devices
-                what = "optimizer state" if kind is ArgumentKind.OPTIMIZER else "parameters"
-                yield Finding(
-                    name,
-                    f"{len(whole)} large values of the {what} of stage {stage} are replicated on"
-                    f" {devices} devices ({whole[0].name} first): {size(held)} on each",
-                    f"splitting them would save up to {size(saved)} on each; request that with a"
-                    " lower --memory-limit",
-                    num_bytes=saved,
-                )
-
-
-def _of_uneven_dims(plan: Plan, account: Account) -> Iterator[Finding]:
-    """Large dims of parameters that no axis divides, but that an axis would divide if padded."""
-    seen: set[tuple[tuple[int, ...], int]] = set()
-    for each in account.arguments:
-        mesh = plan.stages[each.stage].mesh
-        if each.kind is not ArgumentKind.PARAMETERS or len(mesh.device_ids) == 1:
-            continue
-        for dim, length in enumerate(each.shape):
-            odd = all(length % n for _, n in mesh.axes if n > 1)
-            longer = -(-length // PADDED) * PADDED
-            more = longer / max(length, 1) - 1
-            if not odd or length < PADDED or more > MOST_PADDING or (each.shape, dim) in seen:
-                continue
-            seen.add((each.shape, dim))
-            best = max((n for _, n in mesh.axes if not longer % n), default=1)
-            saved = each.num_bytes - each.num_bytes // best
-            product_s = _seconds_of(account, each.name)
-            gained_s = product_s * (1 - 1 / best)
-            step_s, peak = plan.predicted.step_time_s, plan.fullest()[1]
-            if saved < WORTH_PADDING * peak and gained_s < WORTH_PADDING * step_s:
-                continue
-            gain = f", and a step may take up to {seconds(gained_s)} less"
-            yield Finding(
-                "uneven-dim",
-                f"dim {dim} of {each.name} has size {length:,}, which no axis of"
-                f" {'x'.join(str(n) for _, n in mesh.axes)} divides",
-                f"pad it to {longer:,} (+{100 * more:.2g}%): each device may then hold"
-                f" {size(saved)} less of it{gain if product_s else ''}",
-                gained_s,
-                saved,
-            )
-
-
-def _seconds_of(account: Account, name: str) -> float:
-    """Seconds per step of the products with a parameter, and of what else is in parts of the model
-    that have no other parameter."""
-    weights: dict[tuple[str, ...], set[str]] = {}
-    for part in account.parts:
-        if part.weight:
-            weights.setdefault(part.path, set()).add(part.weight)
-    alone = {path for path, own in weights.items() if own == {name}}
-    return sum(
-        part.seconds
-        for part in account.parts
-        if part.weight == name or (not part.weight and part.path in alone)
-    )

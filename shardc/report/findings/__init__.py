@@ -1,0 +1,1 @@
+"""Avoidable costs of a plan, each with its price."""
