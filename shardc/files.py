@@ -15,13 +15,24 @@ MOST_BYTES = 1 << 28  # of a data file: plans for thousands of devices have a fe
 BAD_DATA = (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
+def as_path(path: object) -> Path:
+    """The path of a file that a user named.
+
+    Raises:
+        OSError: it is something else, such as a number, which `open` would take for a descriptor.
+    """
+    if not isinstance(path, str | os.PathLike) or "\0" in (named := os.fspath(path)):
+        raise OSError(f"{path!r} is not a path")
+    return Path(os.fsdecode(named))
+
+
 def read_data(path: str | Path) -> bytes:
     """The bytes of a regular file.
 
     Raises:
         OSError: it cannot be read, is a device or a pipe, or exceeds `MOST_BYTES`.
     """
-    with open(path, "rb", opener=_open_at_once) as file:
+    with open(as_path(path), "rb", opener=_open_at_once) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"'{path}' is not a regular file")
         data = file.read(MOST_BYTES + 1)
@@ -39,7 +50,7 @@ def write_whole(path: str | Path, data: bytes) -> None:
     Raises:
         OSError: it cannot be written; an existing file is unchanged.
     """
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(as_path(path)))
     if path.exists() and not path.is_file():
         path.write_bytes(data)  # /dev/stdout and the like
         return

@@ -1,10 +1,13 @@
 """The flat arguments that hold the batch, if the user names them by `batch_argnums`."""
 
 from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
 
 import jax
 import numpy as np
 
+from shardc.api.request import several
 from shardc.errors import InputError
 from shardc.importer.static_arguments import CallArguments
 
@@ -48,3 +51,23 @@ def batch_positions(
             code="SHARDC-186",
         )
     return tuple(found)
+
+
+def given_argnums(argnums: Any, name: str = "batch_argnums") -> tuple[int, ...]:
+    """Positions of arguments: a number or several.
+
+    Args:
+        name: of the option.
+
+    Raises:
+        InputError: SHARDC-186, something else.
+    """
+    numbers = several(argnums) or (() if isinstance(argnums, list | tuple) else (argnums,))
+    strange = [each for each in numbers if not isinstance(each, Integral)]
+    if strange:
+        raise InputError(
+            f"{name} has {strange[0]!r}, which is not the position of an argument",
+            help=f"give numbers from 0 on, such as {name}=1",
+            code="SHARDC-186",
+        )
+    return tuple(map(int, numbers))

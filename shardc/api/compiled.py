@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from shardc.api.request import check_stage
 from shardc.api.state.abstract import PlacedSignature, Places, place_of_value
 from shardc.api.telling.told import Told
 from shardc.api.telling.tracing import note_step
@@ -222,6 +223,7 @@ class Compiled(PlacedSignature, Told):
 
     def as_text(self, stage: int | None = None) -> str:
         """Optimised HLO of the programs of `stage` (of all stages if None)."""
+        check_stage(stage, self.executable)
         names = {program.name for program in self.executable.of_stage(stage)}
         texts = self.hlo_texts()
         return "\n".join(f"// {name}\n{texts[name]}" for name in texts if name in names)

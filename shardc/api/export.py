@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from shardc.api.function import ShardedFunction
+from shardc.api.request import jax_jitted
 from shardc.errors import writing
 from shardc.files import write_whole
 from shardc.importer.from_jax import abstract, importing
@@ -31,15 +30,15 @@ def export(
         args, kwargs: arrays, `jax.ShapeDtypeStruct`s, scalars, or pytrees of them.
         donate_argnums: as in `jax.jit`, for a plain function: its state.
     Raises:
-        InputError: SHARDC-180, `path` cannot be written.
+        InputError: SHARDC-180, `fun` is no function, or `path` cannot be written.
         Whatever JAX raises if it cannot trace the function.
     """
     if isinstance(fun, ShardedFunction):
         jitted = fun.jitted
-    elif hasattr(fun, "trace"):
+    elif callable(fun) and hasattr(fun, "trace"):
         jitted = fun
     else:
-        jitted = jax.jit(fun, donate_argnums=donate_argnums, keep_unused=True)
+        jitted = jax_jitted(fun, donate_argnums=donate_argnums, keep_unused=True)
     with importing():
         lowered = jitted.trace(*map(abstract, args), **{k: abstract(v) for k, v in kwargs.items()})
     text = lowered.lower().as_text(debug_info=True)

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import msgspec
 
+from shardc.api.asked_devices import check_asked_devices, devices_of, resolve_devices
 from shardc.api.batch_positions import batch_positions
 from shardc.api.call_types import key_of_call, program_of
 from shardc.api.compiled import Compiled
 from shardc.api.processes.feeding import is_fed
-from shardc.api.request import check_asked_devices, resolve_devices
+from shardc.api.request import jax_jitted
 from shardc.api.stages import Lowered
 from shardc.backend.programs import lowering_platform
 from shardc.cluster import Cluster
@@ -72,6 +73,7 @@ class ShardedFunction:
         batch_argnums: tuple[int, ...] | None,
         plan: Plan | StagesSpec | None,
         check: str,
+        beside: bool,
     ) -> None:
         if not callable(fun):
             raise InputError(
@@ -89,8 +91,8 @@ class ShardedFunction:
         self._shardings, self._axes = shardings, axes
         self._batch_argnums = batch_argnums
         self._plan = plan
-        self._check = check
-        self._part = jax.jit(fun, **{**self._jit_options, "inline": inline})
+        self._check, self._beside = check, beside
+        self._part = jax_jitted(fun, **self._jit_options, inline=inline)
         self._static = {name: jit_options[name] for name in ("static_argnums", "static_argnames")}
         self._has_static = any(map(bool, static_parameters(fun, **self._static)))
         self._compiled: OrderedDict[Any, Compiled] = OrderedDict()  # by program, in order of use
@@ -196,7 +198,7 @@ class ShardedFunction:
         call = self._dynamic(args, kwargs)
         leaves, tree = jax.tree.flatten((call.args, call.kwargs))
         running = self._running_plan(key_of_call(tree, leaves, call.static))
-        devices = self._devices if self._backend is None else jax.devices(self._backend)
+        devices = self._devices if self._backend is None else devices_of(self._backend)
         cluster, devices = resolve_devices(self._cluster, devices)
         asked = [self._jit_options.get(name) for name in ("in_shardings", "out_shardings")]
         check_asked_devices(asked, devices)
@@ -216,7 +218,14 @@ class ShardedFunction:
             positions = batch_positions(name, self._batch_argnums, len(args), call)
             options = msgspec.structs.replace(options, batch_args=positions)
         return Lowered(
-            imported, cluster, devices, options, running, self._compiler_options, program
+            imported,
+            cluster,
+            devices,
+            options,
+            running,
+            self._compiler_options,
+            program,
+            self._beside,
         )
 
     def warm_up(self, *args: Any, **kwargs: Any) -> Compiled:
@@ -292,7 +301,8 @@ class ShardedFunction:
 
     def trace(self, *args: Any, **kwargs: Any) -> jax.stages.Traced:
         """The result of `jax.jit(fun).trace`: the jaxpr, its types and effects."""
-        return self._part.trace(*args, **kwargs)
+        traced: jax.stages.Traced = self._part.trace(*args, **kwargs)
+        return traced
 
     def clear_cache(self) -> None:
         """Forgets every compiled program; plans on disk stay."""

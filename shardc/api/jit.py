@@ -7,13 +7,15 @@ from typing import Any
 
 import jax
 
+from shardc.api.asked_devices import given_devices
+from shardc.api.batch_positions import given_argnums
 from shardc.api.compiled import Compiled
 from shardc.api.function import ShardedFunction
 from shardc.api.request import (
     asked_axes,
-    given_argnums,
-    given_devices,
+    given_compiler_options,
     given_plan,
+    given_shardings,
     plan_options,
     resolve_cluster,
 )
@@ -60,11 +62,12 @@ def jit(
     equal_layers: str = "relaxed",
     lowering: str = "local",
     check: str = "never",
+    beside: bool = False,
 ) -> Any:
     """`fun`, planned for and run on many devices.
 
     The first call with new argument types traces, plans and compiles `fun`; later calls only
-    run. Plans are cached on disk (see `shardc.api.plan_cache`). Without `fun`, a decorator.
+    run. Plans are cached on disk (`shardc.api.planning.plan_cache`). Without `fun`, a decorator.
 
     Args:
         fun: a function of pytrees, as for `jax.jit`. It may use any library.
@@ -107,6 +110,9 @@ def jit(
             its own precision and against float64, and raises CheckError if a result differs; a
             step that does not fit on one device, or that calls the host, runs unchecked with a
             RequestWarning; "never".
+        beside: also plan what a person would write by hand (data parallel, ZeRO-1, FSDP, tensor
+            parallel, several in stages), for `.explain()`, `.report()` and the plan file. It takes
+            a few times as long as planning; once, because it is cached with the plan.
     Returns:
         A ShardedFunction: callable like `fun`, with `.lower(...)`; `.plan`, `.explain()` and
         `.cache_info()` describe the current plan.
@@ -136,6 +142,11 @@ def jit(
         "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames,
     }
+    platform: object = backend
+    if not isinstance(platform, str | None):
+        raise InputError(
+            f"backend={backend!r} is not the name of a platform", help='such as "cpu" or "gpu"'
+        )
     chosen = {"device": device, "backend": backend, "devices": devices}
     given = [name for name, value in chosen.items() if value is not None]
     if len(given) > 1:
@@ -144,8 +155,12 @@ def jit(
             help=f"give one of them, such as devices={chosen[given[-1]]!r}",
             code="SHARDC-185",
         )
-    if check not in ("never", "first"):
+    asked: object = check
+    if not (isinstance(asked, str) and asked in ("never", "first")):
         raise InputError(f"check={check!r} is not a check", help='check is "never" or "first"')
+    wanted: object = beside
+    if not isinstance(wanted, bool):
+        raise InputError(f"beside={wanted!r} is neither True nor False", help="give one of them")
     request = functools.partial(
         ShardedFunction,
         jit_options=jit_options,
@@ -154,11 +169,12 @@ def jit(
         devices=given_devices(devices if device is None else (device,)),
         backend=backend,
         inline=inline,
-        compiler_options=compiler_options,
-        shardings=dict(shardings or {}),
+        compiler_options=given_compiler_options(compiler_options),
+        shardings=given_shardings(shardings),
         axes=asked_axes(mesh),
-        batch_argnums=given_argnums(batch_argnums),
+        batch_argnums=None if batch_argnums is None else given_argnums(batch_argnums),
         plan=given_plan(plan, options),
         check=check,
+        beside=beside,
     )
     return request if fun is None else request(fun)

@@ -1,24 +1,21 @@
 """Checks the request of the caller of `shardc.jit` or of a command."""
 
-import itertools
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, get_args
 
 import jax
-import numpy as np
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from shardc.api.jax_version import usable_lowering
 from shardc.cluster import Cluster
-from shardc.errors import ClusterError, InputError, PlanError, RequestWarning
+from shardc.errors import ClusterError, InputError, PlanError
 from shardc.options import TIME_LIMIT_S, EqualLayers, PlanOptions
 from shardc.plan.decisions import Plan
-from shardc.plan.layout import ranges
+from shardc.plan.executable import Executable
 from shardc.plan.stages_spec import StagesSpec
-from shardc.runtime.processes.peers import hosts_of_ranks
 from shardc.schedule.registry import schedule_named
 
 _CHOICES = ("stages", "microbatches", "schedule", "chunks", "slices", "mesh")
@@ -44,6 +41,11 @@ def plan_options(
     _check_count("microbatches", microbatches)
     _check_count("chunks", chunks)
     _check_count("slices", slices)
+    if not isinstance(schedule, str):
+        raise InputError(
+            f"schedule={schedule!r} is not the name of a schedule",
+            help='give a name such as schedule="1f1b", or schedule="auto"',
+        )
     if schedule != "auto":
         family = schedule_named(schedule)
         family.num_chunks(None if chunks == "auto" else chunks)
@@ -54,9 +56,9 @@ def plan_options(
     if isinstance(mesh, Mapping):
         named = {name: size for name, size in mesh.items() if size != 1}
         mesh_axes, mesh = tuple(map(str, named)), tuple(named.values()) or (1,)
-    if mesh != "auto":
-        sizes = (mesh,) if isinstance(mesh, int) else mesh
-        if isinstance(sizes, str) or not all(_is_count(size) for size in sizes):
+    if not _is(mesh, "auto"):
+        sizes = (mesh,) if isinstance(mesh, int) else several(mesh)
+        if not sizes or not all(_is_count(size) for size in sizes):
             raise InputError(
                 f"mesh={mesh!r} is not the shape of a mesh",
                 help="give sizes such as mesh=(2, 4), axes such as mesh={'data': 2, 'model': 4},"
@@ -64,22 +66,22 @@ def plan_options(
             )
         mesh = tuple(sizes)
     for name, number in (
-        ("memory_limit_bytes", memory_limit_bytes),
+        ("memory_limit_bytes", 1 if memory_limit_bytes is None else memory_limit_bytes),
         ("time_limit_s", time_limit_s),
     ):
-        if number is not None and not (_is_number(number) and number > 0):
+        if not (_is_number(number) and 0 < number < math.inf):
             raise InputError(
                 f"{name}={number!r} is not a positive number",
                 help="give a number, such as memory_limit_bytes=16 * 2**30 or time_limit_s=60",
             )
     if not isinstance(seed, Integral):
         raise InputError(f"seed={seed!r} is not a whole number", help="give seed=0 or another")
-    if equal_layers not in get_args(EqualLayers):
+    if not any(_is(equal_layers, each) for each in get_args(EqualLayers)):
         raise InputError(
             f"equal layers cannot be {equal_layers!r}",
             help='equal_layers is "relaxed", "tied" or "free"',
         )
-    if lowering not in ("local", "xla"):
+    if not any(_is(lowering, each) for each in ("local", "xla")):
         raise InputError(f"there is no lowering {lowering!r}", help='lowering is "local" or "xla"')
     return PlanOptions(
         stages=stages,
@@ -106,8 +108,18 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
+def _is(value: Any, word: str) -> bool:
+    """Whether it is this word; arrays, for one, have no such comparison."""
+    return isinstance(value, str) and value == word
+
+
+def several(value: Any) -> tuple[Any, ...]:
+    """The items of a sequence; () for text and whatever else is none."""
+    return () if isinstance(value, str | bytes) or not isinstance(value, Iterable) else (*value,)
+
+
 def _check_count(name: str, value: Any) -> None:
-    if value != "auto" and not _is_count(value):
+    if not _is(value, "auto") and not _is_count(value):
         raise InputError(
             f"{name}={value!r} is neither a positive number nor 'auto'",
             help=f'give {name}=1 or more, or {name}="auto"',
@@ -120,10 +132,15 @@ def given_plan(
     """The plan, or hand-written plan, that the caller gave; a path is that of a plan.
 
     Raises:
-        InputError: SHARDC-183, options contradict it.
+        InputError: SHARDC-180, it is neither; 183, options contradict it.
     """
     if plan is None:
         return None
+    if not isinstance(plan, Plan | StagesSpec | str | Path):
+        raise InputError(
+            f"plan={plan!r} is not a plan",
+            help="give a shardc.Plan, a shardc.StagesSpec, or the path of a plan file",
+        )
     loaded = plan if isinstance(plan, Plan | StagesSpec) else Plan.load(plan)
     for name in _CHOICES:
         asked = getattr(options, name)
@@ -167,145 +184,77 @@ def resolve_cluster(cluster: Any) -> Cluster | None:
     )
 
 
-def given_devices(devices: Any) -> tuple[jax.Device, ...] | None:
-    """What `devices=` holds: a sequence of JAX devices, or an array of them as a mesh has it.
+def given_shardings(shardings: Any) -> dict[str, PartitionSpec | NamedSharding]:
+    """What `shardings=` holds.
 
     Raises:
-        InputError: SHARDC-180, it holds something else.
+        InputError: SHARDC-180, it is not a dict of patterns and shardings.
     """
-    if devices is None:
-        return None
-    found = tuple(devices.flat if isinstance(devices, np.ndarray) else devices)
-    strange = next((each for each in found if not isinstance(each, jax.Device)), None)
-    if strange is not None or not found:
-        raise InputError(
-            f"devices has {strange!r}, which is not a JAX device" if found else "devices is empty",
-            help="give JAX devices, such as devices=jax.devices()[:4]",
-        )
-    return found
-
-
-def given_argnums(batch_argnums: Any) -> tuple[int, ...] | None:
-    """Positions of arguments: a number or several.
-
-    Raises:
-        InputError: SHARDC-186, something else.
-    """
-    if batch_argnums is None:
-        return None
-    numbers = (batch_argnums,) if isinstance(batch_argnums, Integral | str) else batch_argnums
-    strange = next((each for each in numbers if not isinstance(each, Integral)), None)
-    if strange is not None:
-        raise InputError(
-            f"batch_argnums has {strange!r}, which is not the position of an argument",
-            help="give numbers from 0 on, such as batch_argnums=1",
-            code="SHARDC-186",
-        )
-    return tuple(map(int, numbers))
-
-
-def resolve_devices(
-    cluster: Cluster | None, devices: Sequence[jax.Device] | None
-) -> tuple[Cluster, tuple[jax.Device, ...]]:
-    """The cluster to plan for, and the devices that represent its devices 0, 1, ...
-
-    There may be fewer than it has: planning needs none of them, and `check_devices` checks later.
-
-    The devices of one host are contiguous, and so are those of a process, so that inner axes of a
-    mesh stay inside them. In a job of several processes, all of them call this.
-    """
-    hosts = hosts_of_ranks()
-    first = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
-
-    def place(device: jax.Device) -> tuple[int, int, int]:
-        return first[hosts[device.process_index]], device.process_index, device.id
-
-    own = tuple(sorted(jax.devices(), key=place) if devices is None else devices)
-    places = [place(device)[0] for device in own]
-    runs = [len(list(same)) for _, same in itertools.groupby(places)]
-    if len(runs) > len(set(places)):
-        warnings.warn(
-            "devices= alternates between hosts, so axes of a mesh that should stay inside a host"
-            " cross the network; order them by host",
-            RequestWarning,
-            skip_file_prefixes=(str(Path(__file__).parent),),
-        )
-    if cluster is None:
-        return Cluster.local(runs if len(runs) == len(set(places)) else [len(own)]), own
-    return cluster, own[: cluster.num_devices]
-
-
-def check_devices(cluster: Cluster, devices: Sequence[jax.Device]) -> None:
-    """ClusterError (SHARDC-101) if the cluster has more devices than there are to run on."""
-    if cluster.num_devices > len(devices):
-        raise ClusterError(
-            f"cluster '{cluster.name}' has {cluster.num_devices} devices, and there are"
-            f" {len(devices)} JAX devices to run on",
-            help="on a CPU, ask JAX for more before it starts:"
-            f" jax.config.update('jax_num_cpu_devices', {cluster.num_devices});"
-            " or plan without running: f.lower(...).plan(), or the command shardc plan",
-            code="SHARDC-101",
-        )
-
-
-def check_asked_devices(shardings: Any, devices: Sequence[jax.Device]) -> None:
-    """Checks the devices in `in_shardings` or `out_shardings`; shardc assigns devices itself.
-
-    Raises:
-        InputError: SHARDC-205, they name devices that the function does not run on.
-    """
-    own = set(devices)
-    for sharding in jax.tree.leaves(shardings):
-        if not isinstance(sharding, NamedSharding) or isinstance(sharding.mesh, AbstractMesh):
-            continue
-        asked = set(sharding.mesh.devices.flat)
-        if len(asked) > 1 and not asked <= own:
+    if shardings is None:
+        return {}
+    items = shardings.items() if isinstance(shardings, Mapping) else ((shardings, None),)
+    for pattern, spec in items:
+        if not isinstance(pattern, str) or not isinstance(spec, PartitionSpec | NamedSharding):
             raise InputError(
-                f"a sharding is over the devices {_ids(asked)}, and the function runs on"
-                f" {_ids(own)}",
-                help="give devices=mesh.devices.flat, or a mesh of the devices that it runs on",
-                code="SHARDC-205",
+                f"shardings has {pattern!r}: {spec!r}"
+                if isinstance(shardings, Mapping)
+                else f"shardings={shardings!r} is not a dict",
+                help='give PartitionSpecs by pattern: {"params.*.kernel": P(None, "model")}',
             )
-        if len(asked) > 1 and asked != set(devices[: len(asked)]):
-            warnings.warn(
-                f"a sharding is over the devices {_ids(asked)}: its axes count, but shardc chooses"
-                " the devices; give devices=mesh.devices.flat to run on these",
-                RequestWarning,
-                skip_file_prefixes=(str(Path(__file__).parent),),
-            )
+    return dict(items)
 
 
-def _ids(devices: Iterable[jax.Device]) -> str:
-    return ranges(tuple(device.id for device in devices))
+def jax_jitted(fun: Callable[..., Any], **options: Any) -> Any:
+    """`jax.jit(fun, **options)`; InputError (SHARDC-180) names the option that JAX refuses."""
+    try:
+        return jax.jit(fun, **options)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"jax.jit does not take {_refused(fun, options)}: {error}",
+            help="give a function, and options as jax.jit documents them",
+        ) from error
 
 
-def warn_of_unmet(plan: Plan) -> None:
-    """A RequestWarning, at the caller's line, for each request that the plan does not meet."""
-    for note in plan.unmet:
-        warnings.warn(str(note), RequestWarning, skip_file_prefixes=(str(Path(__file__).parent),))
+def _refused(fun: Callable[..., Any], options: Mapping[str, Any]) -> str:
+    given: object = fun
+    if not callable(given):
+        return repr(given)
+    for name, value in options.items():
+        try:
+            jax.jit(fun, **{name: value})
+        except (TypeError, ValueError):
+            return f"{name}={value!r}"
+    return "these options together"
 
 
-def warn_of_placements(places: Sequence[str]) -> None:
-    """A RequestWarning for values that the step moves to another memory."""
-    if places:
-        warnings.warn(
-            f"the step moves values to another memory ({len(places)} times, first"
-            f" at {places[0]}): shardc leaves them in device memory; memory kinds of"
-            " arguments and results are respected",
-            RequestWarning,
-            skip_file_prefixes=(str(Path(__file__).parent),),
+def check_pattern(pattern: Any) -> None:
+    """InputError (SHARDC-180) unless it is a pattern, or None."""
+    if not isinstance(pattern, str | None):
+        raise InputError(
+            f"{pattern!r} is not a pattern",
+            help="give the name of an argument ('params.*.kernel'), of an op or a source position",
         )
 
 
-def warn_of_silent_calls(places: Sequence[str]) -> None:
-    """A RequestWarning for each callback that is dropped."""
-    for place in places:
-        warnings.warn(
-            f"the callback at {place} is inside a loop or a branch, where shardc cannot call the"
-            " host: it is dropped",
-            RequestWarning,
-            skip_file_prefixes=(str(Path(__file__).parent),),
+def check_stage(stage: Any, executable: Executable) -> None:
+    """InputError (SHARDC-180) unless it is the number of a stage, or None."""
+    count = len(executable.meshes)
+    if stage is not None and not (isinstance(stage, int) and 0 <= stage < count):
+        raise InputError(
+            f"there is no stage {stage!r}", help=f"count from 0 to {count - 1}, or leave it out"
         )
+
+
+def given_compiler_options(options: Any) -> dict[str, Any] | None:
+    """InputError (SHARDC-180) unless it is a dict, or None."""
+    if options is not None and not (
+        isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
+    ):
+        raise InputError(
+            f"compiler_options={options!r} is not a dict of options",
+            help='give those of XLA, such as {"xla_embed_ir_in_executable": True}',
+        )
+    return None if options is None else dict(options)
 
 
 def check_plan_fits(plan: Plan, devices: Sequence[jax.Device] | None, num_arguments: int) -> None:

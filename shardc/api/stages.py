@@ -1,32 +1,24 @@
 """The stages of `shardc.jit` one by one: Lowered -> Planned -> Compiled."""
 
 import functools
-import gc
-import signal
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import jax
-import msgspec
 
 from shardc import compiler
 from shardc.analysis.program.stage_table import maker_of
-from shardc.analysis.shardings.known_problems import remembered
-from shardc.api import plan_cache
+from shardc.api.asked_devices import check_devices
 from shardc.api.compiled import Compiled
+from shardc.api.planning.find import find_beside, plan_as_given
 from shardc.api.processes.agreed import agreed_plan, check_built_for_several, check_programs
 from shardc.api.recompile_for_memory import compile_as_planned
-from shardc.api.request import (
-    check_devices,
-    check_plan_fits,
-    warn_of_placements,
-    warn_of_silent_calls,
-    warn_of_unmet,
-)
+from shardc.api.request import check_pattern, check_plan_fits, check_stage, given_compiler_options
 from shardc.api.signature import Signature
 from shardc.api.state.abstract import PlacedSignature, Places, places_of
 from shardc.api.telling.told import Predicts
+from shardc.api.telling.warned import warn_of_placements, warn_of_silent_calls, warn_of_unmet
 from shardc.backend.stage_text import program_text
 from shardc.cluster import Cluster
 from shardc.importer.program import Imported
@@ -34,88 +26,24 @@ from shardc.ir.bugs import bugs_while
 from shardc.ir.copy import copy_module, module_digest
 from shardc.ir.effects import hoisted_calls, placements, silent_calls
 from shardc.options import PlanOptions
+from shardc.plan.alternatives import Alternative
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
-from shardc.plan.notes import NoteCode
 from shardc.plan.stages_spec import StagesSpec
-from shardc.planner.hand.plan import hand_plan
 from shardc.planner.request import print_request, step_flops
-from shardc.planner.search import plan_program
 from shardc.planner.user_shardings import asked_prices
-from shardc.progress import say, shown_progress
+from shardc.progress import shown_progress
 from shardc.report.counterfactuals import explained_choices
-from shardc.report.reading import read_plan
+from shardc.report.findings.lint import lint
+from shardc.report.model import Finding
+from shardc.report.reading import judged, read_plan
 from shardc.report.summary import explain
 from shardc.report.words import in_words
 from shardc.runtime.context_mesh import no_context_mesh
 from shardc.runtime.processes.job import is_several
-from shardc.solver.interrupt import stoppable
 
 if TYPE_CHECKING:
     from shardc.ir.context import Module
-
-OBJECTS_PER_COLLECTION = 50_000
-
-
-@contextmanager
-def collected_seldom() -> Iterator[None]:
-    """Inside, Python's collector of cycles runs less often: planning makes many objects and few
-    cycles, and was held up for a seventh of its time."""
-    young, *older = gc.get_threshold()
-    gc.set_threshold(young and max(young, OBJECTS_PER_COLLECTION), *older)  # 0: it is off
-    try:
-        yield
-    finally:
-        gc.set_threshold(young, *older)
-
-
-def find_plan(
-    prepared: "Module",
-    cluster: Cluster,
-    options: PlanOptions,
-    *,
-    use_cache: bool = True,
-    signals: Sequence[signal.Signals] = (signal.SIGINT,),
-    take: "Callable[[Module], None] | None" = None,
-) -> Plan:
-    """The plan of a prepared module: loaded from the cache, or made and cached.
-
-    Interrupted planning returns the best plan so far, which is not cached.
-
-    Args:
-        signals: that interrupt it, on the main thread.
-        take: gets the sharded module of a plan that is searched for, not of one from the cache.
-    """
-    digest = plan_cache.fingerprint(module_digest(prepared), cluster, options)
-    if use_cache and (kept := plan_cache.load(digest)) is not None:
-        return kept
-    request = print_request(cluster, options)
-    bugs = bugs_while("planning", prepared, request)
-    with shown_progress("planning"), stoppable(signals), bugs, remembered(), collected_seldom():
-        plan = plan_program(prepared, cluster, options, say, take)
-    plan = msgspec.structs.replace(plan, fingerprint=digest)
-    if use_cache and NoteCode.INTERRUPTED not in {note.code for note in plan.notes}:
-        plan_cache.store(plan)
-    return plan
-
-
-def plan_as_given(
-    prepared: "Module",
-    cluster: Cluster,
-    options: PlanOptions,
-    given: Plan | StagesSpec | None,
-    *,
-    use_cache: bool = True,
-    signals: Sequence[signal.Signals] = (signal.SIGINT,),
-    take: "Callable[[Module], None] | None" = None,
-) -> Plan:
-    """The given plan, the plan for a hand-written pipeline, or that of `find_plan`."""
-    if isinstance(given, StagesSpec):
-        with bugs_while("planning", prepared, print_request(cluster, options)):
-            return hand_plan(prepared, cluster, options, given)
-    return given or find_plan(
-        prepared, cluster, options, use_cache=use_cache, signals=signals, take=take
-    )
 
 
 class Lowered(Signature):
@@ -141,6 +69,7 @@ class Lowered(Signature):
         plan: Plan | StagesSpec | None = None,
         compiler_options: dict[str, Any] | None = None,
         program: Hashable = None,
+        beside: bool = False,
     ) -> None:
         super().__init__(imported)
         self.imported = imported
@@ -149,6 +78,7 @@ class Lowered(Signature):
         self.devices = self._devices = tuple(devices)
         self.given_plan = plan
         self._compiler_options = compiler_options
+        self._beside = beside
         self.program = program
 
     def __repr__(self) -> str:
@@ -170,12 +100,14 @@ class Lowered(Signature):
         compiler.prepare(prepared)
         return {"flops": float(step_flops(prepared, 1))}
 
-    def plan(self) -> "Planned":
+    def plan(self, *, beside: bool | None = None) -> "Planned":
         """Chooses microbatches, stages, meshes and shardings, or takes the given plan.
 
         Warns (RequestWarning) if the program cannot be cut as requested. Needs none of the
         cluster's devices.
 
+        Args:
+            beside: instead of that of `shardc.jit`.
         Raises:
             ShardcError: the planner refuses; SHARDC-200 a given plan is for another program.
         """
@@ -183,7 +115,13 @@ class Lowered(Signature):
         compiler.prepare(prepared)
         made: list[Module] = []
         find = functools.partial(
-            plan_as_given, prepared, self.cluster, self.options, self.given_plan, take=made.append
+            plan_as_given,
+            prepared,
+            self.cluster,
+            self.options,
+            self.given_plan,
+            beside=self._beside if beside is None else beside,
+            take=made.append,
         )
         plan = agreed_plan(find, self, module_digest(prepared)) if is_several() else find()
         check_plan_fits(plan, None, len(self.imported.arguments))
@@ -214,9 +152,10 @@ class Lowered(Signature):
             ClusterError: SHARDC-101, the cluster has more devices than available; nothing was
                 planned.
         """
+        own = given_compiler_options(compiler_options)
         if self.given_plan is None:
             check_devices(self.cluster, self._devices)
-        return self.plan().compile(compiler_options)
+        return self.plan().compile(own)
 
 
 class Planned(PlacedSignature, Predicts):
@@ -272,11 +211,29 @@ class Planned(PlacedSignature, Predicts):
         Raises:
             InputError: SHARDC-180, the pattern has no match.
         """
+        check_pattern(pattern)
         with self._bugs_while("explaining a plan"):
             if pattern is None:
                 words = in_words(read_plan(self.plan))
                 return f"{words}{explain(self.plan, self.executable)}"
             return explained_choices(self._prepared, self.plan, self._cluster, pattern)
+
+    def beside(self) -> tuple[Alternative, ...]:
+        """This plan and the pipelines considered besides it, those that a person would write by
+        hand among them (data parallel, ZeRO-1, FSDP, tensor parallel, several in stages), fastest
+        first.
+
+        They are planned on the first call and kept in `plan`; `explain` and `report` then show
+        them. Ctrl-C keeps those planned so far.
+        """
+        self.plan = find_beside(self._prepared, self.plan, self._cluster, self._options)
+        return judged(self.plan)
+
+    def lint(self) -> tuple[Finding, ...]:
+        """All avoidable costs, most expensive first, as `shardc lint` lists them; `warnings()` has
+        those of the plan that deserve a warning."""
+        with self._bugs_while("looking for avoidable costs"):
+            return lint(self._prepared, self.plan)
 
     def sharding_prices(self) -> dict[str, float]:
         """The cost of each requested sharding, in predicted seconds per step.
@@ -288,7 +245,12 @@ class Planned(PlacedSignature, Predicts):
             return asked_prices(self._prepared, self.plan, self._cluster, self._options)
 
     def as_text(self, stage: int | None = None) -> str:
-        """MLIR of the programs of `stage` (of all stages if None)."""
+        """MLIR of the programs of `stage` (of all stages if None).
+
+        Raises:
+            InputError: SHARDC-180, there is no such stage.
+        """
+        check_stage(stage, self.executable)
         return "\n".join(
             f"// {program.name}\n{program_text(program)}"
             for program in self.executable.of_stage(stage)
@@ -306,14 +268,15 @@ class Planned(PlacedSignature, Predicts):
         if is_several():
             check_built_for_several(self._imported, self._devices)
             check_programs(self.executable)
+        own = given_compiler_options(compiler_options)
         # XLA's errors about the user's compiler options are not bugs in shardc.
-        but = (Exception,) if compiler_options or self._compiler_options else ()
+        but = (Exception,) if own or self._compiler_options else ()
         with shown_progress("compiling"), self._bugs_while("compiling", but), no_context_mesh():
             programs = compile_as_planned(
                 self.executable,
                 self.plan,
                 self._devices,
-                self._compiler_options if compiler_options is None else compiler_options,
+                self._compiler_options if own is None else own,
                 self._imported.host_calls,
                 [
                     self._options.memory_limit_bytes

@@ -6,7 +6,6 @@ import click
 
 from shardc.cli.devices import platform_option, start_devices
 from shardc.cli.output import format_option, print_json
-from shardc.errors import writing
 
 if TYPE_CHECKING:
     from shardc.calibrate.measured_cluster import Calibration
@@ -49,8 +48,7 @@ def command(
 
     made = calibrate(found, quick=quick, say=say)
     cluster = msgspec.structs.replace(made.cluster, name=name)
-    with writing("the cluster", output):
-        cluster.save(output)
+    cluster.save(output)
     if as_json:
         print_json(summary(made, output))
     else:

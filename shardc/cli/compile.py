@@ -10,7 +10,7 @@ from shardc import compiler
 from shardc.api.jax_version import usable_lowering
 from shardc.api.request import check_plan_is_for
 from shardc.backend.stage_text import stage_text
-from shardc.cli.output import format_option, print_json, save_plan
+from shardc.cli.output import format_option, print_json
 from shardc.errors import InputError, writing
 from shardc.files import write_whole
 from shardc.importer.from_file import import_file
@@ -62,7 +62,7 @@ def command(
     files.append(folder / "schedule.json")
     _write(files[-1], msgspec.json.format(msgspec.json.encode(data), indent=1))
     files.append(folder / "plan.json")
-    save_plan(plan, str(files[-1]))
+    plan.save(files[-1])
     if output_format == "json":
         print_json(
             {

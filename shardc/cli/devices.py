@@ -68,7 +68,7 @@ def machine_here(
     found = start_devices(count, platform)
     import jax
 
-    from shardc.api.request import check_devices, resolve_devices
+    from shardc.api.asked_devices import check_devices, resolve_devices
 
     jax.config.update("jax_enable_x64", True)
     machine, devices = resolve_devices(Cluster.load(cluster) if cluster else None, found)

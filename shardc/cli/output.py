@@ -6,9 +6,6 @@ from typing import Any
 
 import click
 
-from shardc.errors import writing
-from shardc.plan.decisions import Plan
-
 
 def format_option[Command: Callable[..., Any]](command: Command) -> Command:
     """Adds `--format text|json` as the parameter `output_format`."""
@@ -36,9 +33,3 @@ def _finite(data: Any) -> Any:
     if isinstance(data, float) and (data != data or abs(data) == float("inf")):
         return None
     return data
-
-
-def save_plan(plan: Plan, path: str) -> None:
-    """Writes the plan; InputError (SHARDC-180) if `path` cannot be written."""
-    with writing("the plan", path):
-        plan.save(path)

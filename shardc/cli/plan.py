@@ -5,11 +5,11 @@ from typing import Any
 import click
 
 from shardc import compiler
-from shardc.api.ranking import rank_plans
+from shardc.api.planning.find import find_beside, plan_as_given
+from shardc.api.planning.ranking import rank_plans
 from shardc.api.request import given_plan
-from shardc.api.stages import plan_as_given
 from shardc.cli import SIGNALS
-from shardc.cli.output import format_option, print_json, save_plan
+from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
 from shardc.cli.summary import plan_summary
 from shardc.cluster import Cluster
@@ -20,7 +20,6 @@ from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import Note, NoteCode
 from shardc.plan.stages_spec import StagesSpec
-from shardc.planner.hand.beside import with_usual_plans
 from shardc.planner.user_shardings import asked_prices
 from shardc.report.alternatives import comparison, comparison_json, ranking_json, ranking_table
 from shardc.report.counterfactuals import explained_choices
@@ -89,15 +88,21 @@ def command(
     ranked = None
     if top is not None:
         plan, ranked = rank_plans(imported.module, machine, options, top, specs, SIGNALS)
+        if usual:
+            plan = find_beside(imported.module, plan, machine, options, signals=SIGNALS)
     else:
         spec = specs[0] if specs else None
         plan = plan_as_given(
-            imported.module, machine, options, spec, use_cache=not no_cache, signals=SIGNALS
+            imported.module,
+            machine,
+            options,
+            spec,
+            beside=usual,
+            use_cache=not no_cache,
+            signals=SIGNALS,
         )
-    if usual:
-        plan = with_usual_plans(imported.module, plan, machine, options)
     if output is not None:
-        save_plan(plan, output)
+        plan.save(output)
     costs = asked_prices(imported.module, plan, machine, options) if prices else {}
     reasons = ""
     if pattern is not None:

@@ -9,8 +9,8 @@ import jax
 
 from shardc import compiler
 from shardc.analysis.program.index_ranges import index_limits, rooted_arguments
+from shardc.api.planning.find import plan_as_given
 from shardc.api.request import check_plan_fits, given_file
-from shardc.api.stages import plan_as_given
 from shardc.check import verify
 from shardc.check.inputs import Array, load_inputs, seeded_inputs
 from shardc.cli import SIGNALS

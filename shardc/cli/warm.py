@@ -6,9 +6,9 @@ import click
 import jax
 
 from shardc import compiler
-from shardc.api import plan_cache
 from shardc.api.function import ShardedFunction
-from shardc.api.stages import plan_as_given
+from shardc.api.planning import plan_cache
+from shardc.api.planning.find import plan_as_given
 from shardc.backend.programs import compile_programs
 from shardc.cli import SIGNALS
 from shardc.cli.devices import machine_here, platform_option, start_devices

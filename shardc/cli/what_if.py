@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shardc import compiler
-from shardc.api.stages import plan_as_given
+from shardc.api.planning.find import plan_as_given
 from shardc.cli import SIGNALS
 from shardc.cli.export import program
 from shardc.cli.output import format_option, print_json

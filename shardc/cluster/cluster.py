@@ -11,8 +11,8 @@ import msgspec
 from shardc.cluster.devices import Device
 from shardc.cluster.islands import Bridge, Island, check_joined, least_device, least_levels
 from shardc.cluster.levels import Level
-from shardc.errors import ClusterError
-from shardc.files import BAD_DATA, read_data, write_whole
+from shardc.errors import ClusterError, writing
+from shardc.files import BAD_DATA, as_path, read_data, write_whole
 
 BUILT_IN = Path(__file__).parents[1] / "clusters"
 
@@ -73,9 +73,10 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
         Raises:
             ClusterError: SHARDC-101, `num_devices` is not a whole number of the units it reaches.
         """
-        if num_devices < 1:
+        asked: object = num_devices
+        if not isinstance(asked, int) or asked < 1:
             raise ClusterError(
-                f"cluster '{self.name}' cannot have {num_devices} devices",
+                f"cluster '{self.name}' cannot have {asked!r} devices",
                 help="give 1 device or more",
                 code="SHARDC-101",
             )
@@ -139,10 +140,10 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
             ClusterError: SHARDC-100, there is no such cluster or the file does not describe one.
         """
         built_in = str(source) in Cluster.names()
-        path = BUILT_IN / f"{source}.json" if built_in else Path(source)
-        if not built_in and not path.exists() and (sized := _of_kind(str(source))) is not None:
-            return sized
         try:
+            path = BUILT_IN / f"{source}.json" if built_in else as_path(source)
+            if not built_in and not path.exists() and (sized := _of_kind(str(source))) is not None:
+                return sized
             return _decoded(read_data(path))
         except FileNotFoundError as error:
             raise ClusterError(
@@ -168,7 +169,8 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
         Raises:
             ClusterError: SHARDC-100, as in `load`.
         """
-        if not text.lstrip().startswith("{"):
+        source: object = text
+        if not isinstance(source, str) or not source.lstrip().startswith("{"):
             return Cluster.load(text)
         try:
             return _decoded(text)
@@ -179,8 +181,9 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
             ) from error
 
     def save(self, path: "str | Path") -> None:
-        """Writes the cluster as JSON for `load`."""
-        write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
+        """Writes the cluster as JSON for `load`; InputError (SHARDC-180) if that fails."""
+        with writing("the cluster", path):
+            write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
 
     @staticmethod
     def local(devices_of_hosts: Sequence[int] = ()) -> "Cluster":

@@ -19,8 +19,9 @@ DTYPES = frozenset(
 
 def _require(owner: str, low: float, high: float, wanted: str, numbers: dict[str, float]) -> None:
     for name, number in numbers.items():
-        if not low <= number <= high:
-            raise ClusterError(f"{name} of {owner} is {number}", help=f"give a {name} {wanted}")
+        given: object = number  # in Python it may be anything
+        if not isinstance(given, int | float) or not low <= given <= high:
+            raise ClusterError(f"{name} of {owner} is {given!r}", help=f"give a {name} {wanted}")
 
 
 def require_positive(owner: str, **numbers: float) -> None:

@@ -78,6 +78,7 @@ def abstract(tree: Any) -> Any:
     return jax.tree.map(leaf, tree)
 
 
+_SHARDINGS = ("in_shardings", "out_shardings")
 _HOISTED = {"Debug", "IO"}  # effects of unordered callbacks, as JAX prints them
 _IMPORTING = contextvars.ContextVar("importing", default=False)
 
@@ -137,7 +138,8 @@ def import_function(
         jit_options: arguments of jax.jit (static_argnums, donate_argnums, in_shardings ...).
     Raises:
         InputError: SHARDC-123, the function talks to the host (jax.debug.print, io_callback ...);
-            205, `in_shardings` or `out_shardings` ask for a layout in memory.
+            180, JAX refuses `in_shardings` or `out_shardings`; 205, they ask for a layout in
+            memory.
         ImportFileError: SHARDC-126, an op may run only once, such as `jax.lax.rng_uniform`.
         What JAX raises where it cannot trace `fun`.
     """
@@ -146,7 +148,11 @@ def import_function(
     call_args = [abstract(arg) for arg in args]
     call_kwargs = {name: abstract(value) for name, value in kwargs.items()}
     with importing():
-        traced = jitted.trace(*call_args, **call_kwargs)
+        try:
+            traced = jitted.trace(*call_args, **call_kwargs)
+        except (AssertionError, TypeError, ValueError) as error:
+            _refuse_shardings(fun, jit_options, call_args, call_kwargs, error)
+            raise
     if any(str(effect) not in _HOISTED for effect in traced.effects):
         raise InputError(
             f"'{traced.fun_name}' has side effects on the host:"
@@ -166,7 +172,7 @@ def import_function(
         bytecode = io.BytesIO()
         lowered.compiler_ir("stablehlo").operation.write_bytecode(bytecode)
         module = parse(bytecode.getvalue())
-        asked = (jit_options.get(name) for name in ("in_shardings", "out_shardings"))
+        asked = (jit_options.get(name) for name in _SHARDINGS)
         if is_explicit(jax.sharding.get_abstract_mesh()) and not any(map(_has_sharding, asked)):
             drop_unsplit_shardings(module)
 
@@ -199,6 +205,30 @@ def import_function(
             lowered.out_info,
             _callbacks(lowered) if num_host_calls else (),
         )
+
+
+def _refuse_shardings(
+    fun: Callable[..., Any],
+    jit_options: Mapping[str, Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    error: Exception,
+) -> None:
+    """InputError (SHARDC-180) if JAX can trace `fun` without the requested shardings."""
+    asked = {n: v for n, v in jit_options.items() if n in _SHARDINGS and v is not None}
+    if not asked:
+        return
+    others = {name: value for name, value in jit_options.items() if name not in asked}
+    try:
+        jax.jit(fun, **others).trace(*args, **kwargs)
+    except (AssertionError, TypeError, ValueError):
+        return
+    raise InputError(
+        f"{' or '.join(asked)} do not fit the function: {str(error) or 'JAX refuses them'}",
+        where=_position(fun),
+        help="give one sharding for all, or a tree like that of the arguments or of the results,"
+        " with None for what shardc may choose",
+    ) from error
 
 
 def _has_sharding(asked: Any) -> bool:

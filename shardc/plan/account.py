@@ -172,6 +172,7 @@ class Account(msgspec.Struct, frozen=True):
         parts: in program order.
         alive: at each stage's peak, largest first.
         judged: the pipelines considered besides this one, fastest first.
+        has_usual: whether these contain the plans that a person would write by hand.
     """
 
     limit_bytes: int
@@ -184,3 +185,4 @@ class Account(msgspec.Struct, frozen=True):
     sent: tuple[Sent, ...] = ()
     judged: tuple[Alternative, ...] = ()
     alive: tuple[Alive, ...] = ()
+    has_usual: bool = False

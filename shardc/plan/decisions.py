@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from shardc.cluster import Cluster
-from shardc.errors import PlanError
+from shardc.errors import PlanError, writing
 from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.account import Account
 from shardc.plan.layout import Mesh, TensorSharding
@@ -139,9 +139,10 @@ class Plan(msgspec.Struct, frozen=True):
         return self.stages[: len(self.stages) // self.num_replicas]
 
     def save(self, path: str | Path) -> None:
-        """Writes the plan as JSON, atomically."""
+        """Writes the plan as JSON, atomically; InputError (SHARDC-180) if that fails."""
         own = msgspec.structs.replace(self, from_cache=False)
-        write_whole(path, msgspec.json.format(msgspec.json.encode(own), indent=1))
+        with writing("the plan", path):
+            write_whole(path, msgspec.json.format(msgspec.json.encode(own), indent=1))
 
     @staticmethod
     def load(path: str | Path) -> "Plan":

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from shardc.errors import InputError
+from shardc.errors import InputError, writing
 from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.layout import ranges
 
@@ -33,6 +33,9 @@ class StageSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shardings: Patterns = {}
     values: Patterns = {}
     recompute: bool = False
+
+    def __post_init__(self) -> None:
+        _check_types(self)
 
     @property
     def axes(self) -> tuple[tuple[str, int], ...] | None:
@@ -69,6 +72,7 @@ class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = "by hand"
 
     def __post_init__(self) -> None:
+        _check_types(self)
         if not self.stages:
             raise _wrong("stages is empty", 'give at least one stage, such as {"layers": 4}')
         if self.microbatches < 1 or self.chunks < 1:
@@ -126,8 +130,9 @@ class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise
 
     def save(self, path: "str | Path") -> None:
-        """Writes what `load` reads."""
-        write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+        """Writes what `load` reads; InputError (SHARDC-180) if that fails."""
+        with writing("the hand-written plan", path):
+            write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
 
 def first_layers(spec: StagesSpec) -> tuple[int, tuple[int, ...]] | None:
@@ -170,6 +175,19 @@ def _numbers(text: str) -> list[int]:
             raise _layers(f"'{text}' does not name layers")
         found += range(int(match[1]), int(match[2] or match[1]) + 1)
     return found
+
+
+def _check_types(spec: StageSpec | StagesSpec) -> None:
+    """Checks a spec that was made in Python, as the decoder does for a file."""
+    for field in msgspec.structs.fields(type(spec)):
+        value = getattr(spec, field.name)
+        try:
+            msgspec.convert(msgspec.to_builtins(value), field.type)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise _wrong(
+                f"{field.name}={value!r} is not valid: {error}",
+                "docs/hand_plans.md lists all fields",
+            ) from error
 
 
 def _wrong(message: str, help: str, code: str = "SHARDC-206") -> InputError:

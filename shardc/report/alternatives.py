@@ -109,6 +109,8 @@ def _largest(a: Terms, b: Terms) -> str:
 
 def step_words(each: Alternative) -> str:
     """The time of its step, as far as it is known."""
+    if each.refusal:
+        return "not possible"
     if each.missing_bytes:
         return "does not fit"
     known = seconds(each.step_time_s)
@@ -117,6 +119,8 @@ def step_words(each: Alternative) -> str:
 
 def loses_by(each: Alternative, first: Alternative) -> str:
     """The main reason why a pipeline is slower than the first one."""
+    if each.refusal:
+        return each.refusal
     if each.missing_bytes:
         return f"{size(each.missing_bytes)} too much for a device"
     if each is first or first.step_time_s == math.inf:

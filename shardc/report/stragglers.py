@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardc.errors import InputError, writing
-from shardc.files import BAD_DATA, read_data, write_whole
+from shardc.files import BAD_DATA, as_path, read_data, write_whole
 from shardc.plan.decisions import Plan
 from shardc.runtime.tape.measured import AloneStep
 
@@ -40,15 +40,15 @@ class RankTimes(msgspec.Struct, frozen=True):
         """Measured over predicted, of all programs together."""
         return sum(a for a, _ in self.actions.values()) / sum(b for _, b in self.actions.values())
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         """Writes `rank-N.json`.
 
         Raises:
             InputError: SHARDC-180, it cannot be written.
         """
         with writing("the times of a rank", folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / f"rank-{self.rank}.json", msgspec.json.encode(self))
+            as_path(folder).mkdir(parents=True, exist_ok=True)
+            write_whole(as_path(folder) / f"rank-{self.rank}.json", msgspec.json.encode(self))
 
 
 def times_of(rank: int, host: str, steps: Sequence[AloneStep], plans: Sequence[Plan]) -> RankTimes:

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
+from shardc.errors import InputError
 from shardc.runtime.context_mesh import no_context_mesh
 from shardc.runtime.messages.moves import in_each_process
 
@@ -20,8 +21,14 @@ def gather(tree: Any, device: jax.Device | None = None) -> Any:
     Args:
         tree: any pytree; leaves other than `jax.Array`s are returned unchanged.
         device: the target; by default the first of this process.
+    Raises:
+        InputError: SHARDC-180, `device` is not a device.
     """
     target = jax.local_devices()[0] if device is None else device
+    if not isinstance(target, jax.Device):
+        raise InputError(
+            f"{device!r} is not a JAX device", help="give one, such as jax.devices()[0]"
+        )
     leaves, structure = jax.tree.flatten(tree)
     with no_context_mesh():
         # In a job, an array on a mesh is one array of all processes.

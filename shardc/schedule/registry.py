@@ -125,15 +125,26 @@ def register_schedule(
     Raises:
         ScheduleError: SHARDC-242, a built-in schedule has this name, or an option is unknown.
     """
+    called: object = name
+    makes: object = order
+    if not isinstance(called, str) or not callable(makes):
+        raise ScheduleError(
+            f"{called!r} and {makes!r} are not a name and a function",
+            help="register_schedule('mine', order), where order(work, costs) returns the tasks",
+            code="SHARDC-242",
+        )
     if name in built_in() or name == "auto":
         raise ScheduleError(
             f"'{name}' is a built-in schedule",
             help="give another name",
             code="SHARDC-242",
         )
-    if place not in PLACES or replicas not in (1, 2) or chunks < 1:
+    counts = all(isinstance(count, int) for count in (chunks, replicas))
+    where: object = place
+    known = isinstance(where, str) and where in PLACES
+    if not (counts and known and replicas in (1, 2) and chunks >= 1):
         raise ScheduleError(
-            f"a schedule cannot have place={place!r}, replicas={replicas}, chunks={chunks}",
+            f"a schedule cannot have place={place!r}, replicas={replicas!r}, chunks={chunks!r}",
             help=f"place is one of {', '.join(PLACES)}; replicas 1 or 2; chunks 1 or more",
             code="SHARDC-242",
         )

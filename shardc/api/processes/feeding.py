@@ -7,6 +7,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from shardc.api.asked_devices import given_devices
+
 AXIS = "shardc_rows"
 
 
@@ -18,8 +20,10 @@ def batch_sharding(devices: Sequence[jax.Device] | None = None) -> NamedSharding
 
     Args:
         devices: of the step; None: all of the job. Their number must divide the rows.
+    Raises:
+        InputError: SHARDC-180, `devices` holds something else.
     """
-    every = jax.devices() if devices is None else devices
+    every = given_devices(devices) or jax.devices()
     own = np.array(sorted(every, key=lambda device: (device.process_index, device.id)))
     return NamedSharding(Mesh(own, (AXIS,), axis_types=(AxisType.Auto,)), PartitionSpec(AXIS))
 

@@ -8,6 +8,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from shardc.analysis.program.arguments import state_arguments
+from shardc.api.batch_positions import given_argnums
 from shardc.api.signature import Signature
 from shardc.backend.programs import placed_programs
 from shardc.errors import InputError
@@ -41,7 +42,8 @@ class PlacedSignature(Signature, ABC):
             A pytree like the argument; if there are several, a tuple of these, with keyword
             arguments last.
         Raises:
-            InputError: SHARDC-180, no argument is state, or `argnums` names none.
+            InputError: SHARDC-180, no argument is state, or `argnums` names none; 186, it does not
+                hold numbers.
             ClusterError: SHARDC-101, the plan uses more devices than available.
         """
         infos = jax.tree.leaves(self.args_info)
@@ -61,7 +63,7 @@ class PlacedSignature(Signature, ABC):
         if argnums is None:
             chosen = self._state_positions(every)
         else:
-            asked = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+            asked = given_argnums(argnums, "argnums")
             chosen = [n + len(args) if n < 0 else n for n in asked]
             if not chosen or not all(0 <= n < len(args) for n in chosen):
                 raise InputError(

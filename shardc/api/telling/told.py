@@ -26,7 +26,7 @@ class Told:
         return Report((("plan", self.plan),))
 
     def warnings(self) -> tuple[Finding, ...]:
-        """Avoidable costs, each with its price."""
+        """The avoidable costs that `explain` warns of; `Planned.lint` lists all."""
         return self.reading().warnings
 
     def _repr_html_(self) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from shardc.api.telling.probe import Probe
 from shardc.errors import writing
+from shardc.files import as_path
 from shardc.plan.decisions import Plan
 from shardc.report.stragglers import times_of
 from shardc.report.trace import measured, predicted, save
@@ -42,7 +43,7 @@ def trace(path: str | Path) -> Iterator[None]:
         InputError: SHARDC-180, the file cannot be written, or JAX is writing another profile.
     """
     with writing("the trace", path):  # before the steps, not after them
-        Path(path).parent.resolve(strict=True)
+        as_path(path).parent.resolve(strict=True)
     plans: list[Plan] = []
     steps: Sequence[MeasuredStep] = ()
     try:
@@ -77,7 +78,7 @@ def rank_times(folder: str | Path) -> Iterator[None]:
     with no_context_mesh():
         probe.run(PROBES)
     times = times_of(jax.process_index(), platform.node(), steps, plans)
-    msgspec.structs.replace(times, probe_s=probe.median_s()).save(Path(folder))
+    msgspec.structs.replace(times, probe_s=probe.median_s()).save(folder)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import Patterns, StageSpec, StagesSpec
 
 DATA, MODEL = "data", "model"
+ROUNDS = (4, 2, 1)  # microbatches per stage, the most that divide the batch
+MOST_IN_STAGES = 6
 
 
 def usual_plans(plan: Plan, cluster: Cluster) -> tuple[StagesSpec, ...]:
@@ -39,17 +41,44 @@ def _specs(account: Account, plan: Plan, cluster: Cluster) -> Iterator[StagesSpe
     if 1 < inner < count and _divides(batch, count // inner):
         mesh = {DATA: count // inner, MODEL: inner}
         yield _one("data x tensor parallel", own, batch, mesh, free=True)
-    microbatches = plan.num_microbatches if plan.num_microbatches > 1 else 4
-    if count >= 4 and plan.batch_arguments and _divides(batch, 2 * microbatches):
-        mesh = {DATA: 2, MODEL: count // 4} if count > 4 else {DATA: 2}
+    if plan.batch_arguments:
+        yield from _in_stages(own, batch, count, node)
+
+
+def _in_stages(
+    own: Sequence[PlacedArgument], batch: dict[str, tuple[int, int]], count: int, node: int
+) -> Iterator[StagesSpec]:
+    """Pipelines under 1F1B, each stage in data and tensor parallelism: powers of two, tensor
+    parallelism inside a node, and those that are nearest to a cube first."""
+    shapes = [
+        (stages, data, count // (stages * data))
+        for stages in _powers(count)
+        for data in _powers(count // stages)
+        if stages > 1 and count % (stages * data) == 0
+    ]
+    found = 0
+    for stages, data, model in sorted(shapes, key=lambda each: (max(each), -each[2])):
+        rounds = next((r for r in ROUNDS if _divides(batch, data * r * stages)), None)
+        if rounds is None or model > node or found == MOST_IN_STAGES:
+            continue
+        found += 1
+        mesh = {axis: size for axis, size in ((DATA, data), (MODEL, model)) if size > 1}
+        parts = [f"{stages} stages", f"data {data}" * (data > 1), f"tensor {model}" * (model > 1)]
+        layout = _one("", own, batch, {DATA: data}, free=True).shardings if data > 1 else {}
         yield StagesSpec(
             1,
-            (StageSpec(), StageSpec()),
-            microbatches,
+            (StageSpec(),) * stages,
+            rounds * stages,
             "1f1b",
-            mesh=mesh,
-            name="two stages, data x tensor parallel",
+            mesh=mesh or {DATA: 1},
+            shardings=layout,
+            name=" x ".join(filter(None, parts)),
         )
+
+
+def _powers(most: int) -> list[int]:
+    """1, 2, 4 ... up to `most`."""
+    return [1 << n for n in range(most.bit_length()) if 1 << n <= most]
 
 
 def _batch(arguments: Sequence[PlacedArgument], plan: Plan) -> dict[str, tuple[int, int]]:

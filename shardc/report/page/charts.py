@@ -214,7 +214,7 @@ def ranked(judged: Sequence[Alternative]) -> Chart:
     rows = []
     for number, each in enumerate(judged[:MOST_RANKED], 1):
         terms = each.exact
-        if each.missing_bytes:
+        if each.missing_bytes or each.refusal:
             parts = (0.0, 0.0, 0.0, 0.0)
         elif terms is not None:
             parts = (terms.compute_s, terms.communication_s, terms.waiting_s, 0.0)

@@ -31,7 +31,15 @@ def checked_array(argument: ArgumentSpec, value: Any) -> Any:
         dtype = jax.dtypes.canonicalize_dtype(value.dtype)
         value = np.array(value, dtype=dtype)
     else:
-        value = np.array(value, dtype=wanted)
+        try:
+            value = np.array(value, dtype=wanted)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"argument '{argument.name}' is {value!r}; the step was compiled for"
+                f" {argument.dtype}{list(argument.shape)}",
+                help="pass arrays and numbers",
+                code="SHARDC-263",
+            ) from error
         dtype = value.dtype
     if value.shape != argument.shape or dtype != wanted:
         raise InputError(

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardc
-from shardc.api import plan_cache
+from shardc.api.planning import plan_cache
 from shardc.cluster import Cluster, Device, Level
 from shardc.plan.executable import StageProgram
 

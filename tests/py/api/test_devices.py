@@ -6,8 +6,8 @@ import warnings
 import jax
 import pytest
 
-from shardc.api import request
-from shardc.api.request import resolve_devices
+from shardc.api import asked_devices
+from shardc.api.asked_devices import resolve_devices
 from shardc.errors import RequestWarning
 
 HOSTS = ["a", "b", "a", "b"]  # of four ranks, dealt out in turn
@@ -22,7 +22,7 @@ def devices(monkeypatch):
         for i in range(2)
     ]
     monkeypatch.setattr(jax, "devices", lambda: found)
-    monkeypatch.setattr(request, "hosts_of_ranks", lambda: HOSTS)
+    monkeypatch.setattr(asked_devices, "hosts_of_ranks", lambda: HOSTS)
     return found
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import shardc
 from shardc.api import function, jax_version, stages
+from shardc.api.planning import find
 from shardc.errors import ClusterError, InputError, RequestWarning
 from shardc.plan.decisions import Plan
 from tests.py.table import CLUSTER
@@ -182,8 +183,8 @@ def test_plans_are_kept_on_disk_and_damage_is_mended(
         planned.append(1)
         return real(*args)
 
-    real = stages.plan_program
-    monkeypatch.setattr(stages, "plan_program", counting)
+    real = find.plan_program
+    monkeypatch.setattr(find, "plan_program", counting)
     args = arguments()
     first = sharded(step).lower(*args).plan().plan
     again = sharded(step).lower(*args).plan().plan

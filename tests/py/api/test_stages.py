@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc.api.stages import OBJECTS_PER_COLLECTION, collected_seldom
+from shardc.api.planning.find import OBJECTS_PER_COLLECTION, collected_seldom
 from shardc.errors import ClusterError, InputError
 
 X = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardc.api import stages
+from shardc.api.planning import find
 from shardc.plan.decisions import Plan
 from tests.py.cli.programs import shardc, write_mlp
 
@@ -82,7 +82,7 @@ def test_ctrl_c_before_there_is_a_plan_exits_cleanly(
     def interrupted(*args: object) -> Plan:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stages, "plan_program", interrupted)
+    monkeypatch.setattr(find, "plan_program", interrupted)
     result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", "--no-cache")
     assert result.exit_code == 130
     assert result.stderr.strip() == "interrupted"

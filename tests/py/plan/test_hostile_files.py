@@ -11,7 +11,7 @@ import pytest
 
 import shardc
 from shardc import files
-from shardc.api import plan_cache
+from shardc.api.planning import plan_cache
 from shardc.errors import PlanError, ShardcError
 from shardc.files import read_data, write_whole
 from shardc.plan.decisions import Plan, StagePlan

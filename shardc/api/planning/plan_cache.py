@@ -39,7 +39,7 @@ def directory() -> Path:
 def _code_digest() -> bytes:
     """Digest of shardc's own source: a plan of one version may not fit the passes of another."""
     digest = hashlib.sha256(f"{__version__} {jax.__version__}".encode())
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+    for path in sorted(Path(__file__).parents[2].rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.digest()
 
