@@ -37,6 +37,7 @@ from shardc.plan.predicted import StageReport
 from shardc.plan.program_graph import program_graph
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StageSpec
+from shardc.progress import shown_progress
 from shardc.schedule.check import check
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import Schedule, parse_lanes, print_lanes
@@ -46,7 +47,8 @@ Dump = Callable[[str, Module], None]
 
 def prepare(module: Module) -> None:
     """Brings an imported module into the form that all later steps work on, in place."""
-    run_passes(module, NORMALIZE)
+    with shown_progress("preparing the program"):
+        run_passes(module, NORMALIZE)
 
 
 def shard(

@@ -29,13 +29,18 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def shown_progress(doing: str) -> Iterator[None]:
-    """Shows the reports of `say` while it is open; a nested one uses the outer display."""
+def shown_progress(doing: str, *, users: bool = False) -> Iterator[None]:
+    """Shows the reports of `say` while it is open; a nested one uses the outer display.
+
+    Args:
+        users: code of the user runs inside, which may print, or stop in a debugger: a terminal
+            gets log lines, too.
+    """
     if _SINK.get() is not None or os.environ.get("SHARDC_PROGRESS") == "0":
         say(doing)
         yield
         return
-    with _way()() as sink:
+    with _way(users)() as sink:
         token = _SINK.set(sink)
         sink(doing)
         try:
@@ -44,10 +49,10 @@ def shown_progress(doing: str) -> Iterator[None]:
             _SINK.reset(token)
 
 
-def _way() -> Callable[[], contextlib.AbstractContextManager[Sink]]:
+def _way(users: bool) -> Callable[[], contextlib.AbstractContextManager[Sink]]:
     if "ipykernel" in sys.modules:
         return _in_notebook
-    return _on_terminal if sys.stderr.isatty() else _in_log
+    return _on_terminal if sys.stderr.isatty() and not users else _in_log
 
 
 @contextlib.contextmanager

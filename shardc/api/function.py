@@ -33,6 +33,7 @@ from shardc.ir.bugs import bugs_while
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import StagesSpec
+from shardc.progress import shown_progress
 from shardc.runtime.arguments.placement import check_usable
 
 MOST_COMPILED = 128  # programs per function; the least recently used one is evicted first
@@ -101,6 +102,10 @@ class ShardedFunction:
         self._lock = threading.RLock()
 
     @property
+    def _name(self) -> str:
+        return getattr(self._fun, "__name__", None) or repr(self._fun)
+
+    @property
     def jitted(self) -> Any:
         """The function under `jax.jit`, with unused arguments kept."""
         return jax.jit(self._fun, **self._jit_options, keep_unused=True)
@@ -124,13 +129,18 @@ class ShardedFunction:
         key = key_of_call(tree, leaves, call.static)
         self._calls += 1
         with jax.core.eval_context():  # even while a transformation traces something else
-            return self._find(key, args, kwargs).call_flat(leaves)
+            traced = self._traced
+            compiled = self._find(key, args, kwargs)
+            if self._traced == traced:
+                return compiled.call_flat(leaves)
+            with shown_progress(f"running '{self._name}' for the first time", users=True):
+                return compiled.call_flat(leaves)
 
     def _as_part(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Inside a function that JAX transforms: inlined into it, as a `jax.jit` function is."""
         if not is_importing():
             warnings.warn(
-                f"'{getattr(self._fun, '__name__', self._fun)}' is called inside another"
+                f"'{self._name}' is called inside another"
                 " transformation of JAX (jax.jit, jax.grad, jax.vmap, ...) and becomes a part of"
                 " it, without a plan: give the outermost function to shardc.jit",
                 RequestWarning,
@@ -202,9 +212,11 @@ class ShardedFunction:
         cluster, devices = resolve_devices(self._cluster, devices)
         asked = [self._jit_options.get(name) for name in ("in_shardings", "out_shardings")]
         check_asked_devices(asked, devices)
-        imported = import_function(
-            self._fun, args, kwargs, platform=lowering_platform(devices[0]), **self._jit_options
-        )
+        platform = lowering_platform(devices[0])
+        with shown_progress(f"tracing '{self._name}'", users=True):
+            imported = import_function(
+                self._fun, args, kwargs, platform=platform, **self._jit_options
+            )
         program = program_of(imported)
         options = self._options
         mesh = None if options.mesh == "auto" else options.mesh
@@ -214,8 +226,7 @@ class ShardedFunction:
             constrain_to_placements(imported, placed, mesh)
             write_arrivals(imported, placed, devices)
         if self._batch_argnums is not None:
-            name = getattr(self._fun, "__name__", "fun")
-            positions = batch_positions(name, self._batch_argnums, len(args), call)
+            positions = batch_positions(self._name, self._batch_argnums, len(args), call)
             options = msgspec.structs.replace(options, batch_args=positions)
         return Lowered(
             imported,
@@ -288,8 +299,7 @@ class ShardedFunction:
         with self._lock:
             if not self._compiled:
                 raise InputError(
-                    f"'{getattr(self._fun, '__name__', self._fun)}' has no plan before its first"
-                    " call",
+                    f"'{self._name}' has no plan before its first call",
                     help="call it, or plan without running: f.lower(...).plan()",
                     code="SHARDC-188",
                 )

@@ -14,6 +14,7 @@ from shardc.calibrate.timer import Timer
 AXIS = "group"
 REST = "rest"
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+PAIR_BYTES = (1 << 12, 1 << 22)  # of the quick probe: mostly latency, mostly bandwidth
 REPEATS = 5  # in a row: the same number in every process of a job
 
 
@@ -37,6 +38,25 @@ def measure_links(timer: Timer, devices: Sequence[jax.Device], quick: bool) -> N
         if len(devices) > 1 and jax.process_count() == 1:
             timer.add("transfer", "float32", (num_bytes,), _transfer(devices, num_bytes))
         timer.add("to_host", "float32", (num_bytes,), _to_host(num_bytes))
+
+
+def probe_pair(devices: Sequence[jax.Device], limit_s: float) -> dict[str, dict[int, float]]:
+    """Seconds of an all-reduce of two devices and of a transfer between them, by kind and bytes.
+
+    Args:
+        limit_s: no larger size is tried after that.
+    """
+    timer = Timer(limit_s, repeats=3)
+    for num_bytes in PAIR_BYTES:
+        if timer.is_late:
+            break
+        together = _collective("all_reduce", devices, 2, num_bytes)
+        timer.add("all_reduce", "float32", (num_bytes,), together, REPEATS)
+        timer.add("transfer", "float32", (num_bytes,), _transfer(devices, num_bytes), REPEATS)
+    found: dict[str, dict[int, float]] = {}
+    for sample in timer.samples:
+        found.setdefault(sample.kind, {})[sample.sizes[0]] = sample.seconds
+    return found
 
 
 def group_sizes(count: int) -> list[int]:

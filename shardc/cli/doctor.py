@@ -15,6 +15,7 @@ from shardc.cli.output import format_option, print_json
 
 PACKAGES = ("jax", "jaxlib", "numpy", "ortools", "msgspec", "rich", "bokeh", "jinja2", "perfetto")
 FAILED = 1
+LINK_S = 20.0  # after that the probe of the link tries no large values; it takes a second or two
 
 
 @click.command()
@@ -30,9 +31,10 @@ FAILED = 1
 def command(
     context: click.Context, straggler: Path | None, platform: str, output_format: str
 ) -> None:
-    """Show versions and devices, and check what works; paste the text into an issue.
+    """Show versions, devices and the link between two of them, and check what works; paste the text
+    into an issue.
 
-    Exits with 1 if anything does not work, or a process is slow. `shardc calibrate` measures the
+    Exits with 1 if anything does not work, or a process is slow. `shardc calibrate` measures all
     links.
     """
     if straggler is not None:
@@ -106,6 +108,7 @@ def _checks(platform: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
         ("two devices", devices, "use --platform cpu, or make sure that JAX finds the GPUs"),
         ("a collective of two devices", lambda: _collective(own), "set NCCL_DEBUG=INFO and retry"),
         ("a transfer", lambda: _transfer(own), "try --platform cpu"),
+        ("the link", lambda: facts.update(link=_link(own)), "run shardc calibrate"),
         ("donation", lambda: _donation(own), "update jaxlib; without it steps hold state twice"),
         ("the parser's child process", _parser, "make sure this Python may start processes"),
     ]
@@ -144,6 +147,23 @@ def _transfer(devices: list[Any]) -> None:
 
     there = jax.device_put(jax.device_put(np.arange(3), devices[0]), devices[1])
     _need(np.array_equal(np.asarray(there), np.arange(3)), "numbers changed in transit")
+
+
+def _link(devices: list[Any]) -> str:
+    """Latency and bandwidth of the link between two devices, as measured in a second or two."""
+    from shardc.calibrate.link_probes import PAIR_BYTES, probe_pair
+    from shardc.report.summary import seconds, size
+
+    found = probe_pair(devices, LINK_S)
+    small, large = PAIR_BYTES
+    if not found:
+        return "not measured: the machine is too busy"
+    words = []
+    for kind, name in (("all_reduce", "all-reduce"), ("transfer", "transfer")):
+        took = found[kind]
+        rate = f"{size(int(large / took[large]))}/s at {size(large)}" if large in took else "slow"
+        words.append(f"{name} of {size(small)} in {seconds(took[small])}, {rate}")
+    return "; ".join(words)
 
 
 def _donation(devices: list[Any]) -> None:

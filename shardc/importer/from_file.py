@@ -19,6 +19,7 @@ from shardc.importer.check_ops import (
 from shardc.importer.program import Imported, describe, name_arguments
 from shardc.ir.context import parse
 from shardc.ir.walk import main_function
+from shardc.progress import shown_progress
 
 _QUANTISED = re.compile(r'!"?quant"?[.<]')
 _HELP = (
@@ -90,7 +91,8 @@ def import_file(path: str | Path, *, timeout_s: float = 600.0) -> Imported:
             quantised type, SHARDC-126 an op of it may run only once.
     """
     name = "<stdin>" if str(path) == "-" else str(path)
-    module = parse(parse_in_child(read_bytes(path), name, timeout_s))
+    with shown_progress(f"reading {name}"):
+        module = parse(parse_in_child(read_bytes(path), name, timeout_s))
     with module.context, ir.Location.unknown():
         name_arguments(main_function(module.operation))
         arguments, results = describe(module)

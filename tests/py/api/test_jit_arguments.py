@@ -140,3 +140,45 @@ def test_a_memory_inside_the_step_is_left_out_and_said_so() -> None:
         text = lowered.plan().as_text()
     assert "annotate_device_placement" not in text
     np.testing.assert_allclose(sharded(step)(X), 2 * np.sin(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("keep_unused", [False, True])
+def test_unused_arguments_stay_arguments_and_go_nowhere(keep_unused: bool) -> None:
+    """As without `keep_unused` in `jax.jit`; with it, JAX sends them to the device."""
+    f = sharded(lambda x, unused: 2 * x, keep_unused=keep_unused, donate_argnums=(0, 1))
+    x, unused = jnp.asarray(X), jnp.asarray(X)
+    lowered = f.lower(x, unused)
+    assert len(jax.tree.leaves(lowered.args_info)) == 2
+    (_, place), _ = lowered.compile().input_shardings
+    assert place is None
+    np.testing.assert_array_equal(f(x, unused), 2 * X)
+    assert x.is_deleted() and unused.is_deleted()  # donated is donated, used or not
+    # Another shape of what is not used is another call, as for JAX.
+    f(jnp.asarray(X), jnp.zeros((2, 2)))
+    assert f.cache_info().traces == 2
+
+
+INLINES: list[Any] = [False, True, *jax.Inline]
+
+
+@pytest.mark.parametrize("inline", INLINES, ids=str)
+def test_inline_says_what_becomes_of_it_inside_another_transformation(inline: Any) -> None:
+    def triple(x: Any) -> Any:
+        return 3 * x
+
+    texts = []
+    for jit in (jax.jit, sharded):
+        inner = jit(triple, inline=inline)
+        outer = jax.jit(lambda x, inner=inner: inner(x) + 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", shardc.RequestWarning)
+            traced = outer.trace(X)
+        texts.append((str(traced.jaxpr), traced.lower().as_text()))
+        np.testing.assert_array_equal(outer(X), 3 * X + 1)
+    assert texts[0] == texts[1]
+    assert ("call @triple" in texts[1][1]) == (texts[0][1].count("func.func") > 1)
+
+
+def test_inlining_is_no_matter_for_a_call_of_its_own() -> None:
+    plain, inlined = (sharded(lambda x: jnp.sin(x), inline=inline) for inline in (False, True))
+    assert plain.lower(X).as_text() == inlined.lower(X).as_text()

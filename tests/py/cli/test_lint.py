@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 from shardc.analysis.roles.costly_collectives import costly_collectives
+from shardc.calibrate.link_probes import PAIR_BYTES, probe_pair
 from shardc.cli import doctor
 from shardc.cluster import Cluster, Device, Level
 from shardc.ir.context import parse
@@ -154,6 +156,20 @@ def test_the_doctor_tries_what_steps_need() -> None:
     found = json.loads(shardc("doctor", "--format", "json").stdout)
     assert all(check["works"] for check in found["checks"]), found
     assert found["facts"]["jax"] == jax.__version__
+    assert re.fullmatch(
+        r"all-reduce of 4 KiB in [\d.]+ \w+, .*; transfer of 4 KiB in [\d.]+ \w+, .*",
+        found["facts"]["link"],
+    )
+
+
+def test_the_link_of_two_devices_is_measured_for_small_and_large_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = probe_pair(jax.devices()[:2], 1e9)
+    assert found.keys() == {"all_reduce", "transfer"}
+    assert all(each.keys() == set(PAIR_BYTES) and min(each.values()) > 0 for each in found.values())
+    monkeypatch.setattr(doctor, "LINK_S", 1e-9)
+    assert doctor._link(jax.devices()[:2]) == "not measured: the machine is too busy"
 
 
 def test_the_doctor_says_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
