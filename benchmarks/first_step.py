@@ -5,24 +5,65 @@
 Each row is a process of its own, with its own caches: cold (no plan kept), cached (the plan kept,
 XLA's programs too), and jax.jit with data parallelism. Prints a table in Markdown for docs: seconds
 by the clock, and of the processor in brackets, which other work on the machine changes little.
-`state` is the user's own code, which compiles the model's random numbers one op at a time; `step`
-is the sum of what follows it, from the call to the end of the first step.
+`modules` is the import of Python modules. `state` is the user's code, which compiles the model's
+random numbers one op at a time; `step` is the sum of what follows it, from the call to the end of
+the first step. Planning is in three columns: `import` brings the program into the form that shardc
+works on, `solving` is the time inside the solvers, `analysis` is all else.
 """
 
 import argparse
 import compileall
+import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
-STEP = ("trace", "plan", "lower", "compile", "first run")
-PHASES = ("import", "state", *STEP)
+STEP = ("trace", "import", "analysis", "solving", "lower", "compile", "first run")
+PHASES = ("modules", "state", *STEP)
+IMPORTING = ("shardc.compiler:prepare",)
+SOLVING = (
+    "shardc.planner.prices.layer_costs:solve",
+    "shardc.passes.plan_shardings:solve_once",
+    "shardc.planner.shapes:plan_stages",
+    "shardc.planner.islands:plan_stages",
+    "shardc.passes.plan_residency:kept_cuts",
+    "shardc.analysis.stages.stage_cuts:cluster_layers",
+    "shardc.analysis.stages.backward_split:kept_values",
+)
+
+
+class Stopwatch:
+    """Adds up the time of all calls of some functions: by the clock, and of the processor."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.seconds = [0.0, 0.0]
+        self._depth = 0
+        for name in names:
+            module, _, function = name.partition(":")
+            owner = importlib.import_module(module)
+            setattr(owner, function, self._timed(getattr(owner, function)))
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start, self._depth = (time.perf_counter(), time.process_time()), self._depth + 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._depth -= 1
+                if not self._depth:  # a solver may call another
+                    now = time.perf_counter(), time.process_time()
+                    for n in range(2):
+                        self.seconds[n] += now[n] - start[n]
+
+        return timed
 
 
 def measured(kind: str, layers: int, width: int, devices: int) -> dict[str, list[float]]:
@@ -46,7 +87,8 @@ def measured(kind: str, layers: int, width: int, devices: int) -> dict[str, list
 
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", devices)
-    done("import")
+    importing, solving = Stopwatch(IMPORTING), Stopwatch(SOLVING)
+    done("modules")
     sizes = Sizes(512, 64, width, 8, 4 * width, layers)
     optimizer = optax.adamw(1e-3)
     step = make_train_step(optimizer)
@@ -68,7 +110,10 @@ def measured(kind: str, layers: int, width: int, devices: int) -> dict[str, list
         traced = shardc.jit(step, donate_argnums=0).lower(state, batch)
         done("trace")
         planned = traced.plan()
-        done("plan")
+        done("analysis")
+        found["import"], found["solving"] = importing.seconds[:], solving.seconds[:]
+        for n in range(2):
+            found["analysis"][n] -= found["import"][n] + found["solving"][n]
         assert planned.executable
         done("lower")
         ready = planned.compile()

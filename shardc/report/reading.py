@@ -24,28 +24,13 @@ from shardc.report.model import (
     Reading,
     StageWords,
 )
+from shardc.report.sources import sources_of
 from shardc.report.summary import mesh_text
 
 THIS = "this plan"
 _LETTERS = {FunctionKind.FORWARD: "F", FunctionKind.BACKWARD: "BX", FunctionKind.WEIGHT: "WX"}
 
 _OF_TRAINING = {FunctionKind.BACKWARD, FunctionKind.WEIGHT}
-
-SOURCES = {
-    "terms": "cost model: seconds of each op (roofline) and of each collective (alpha-beta),"
-    " schedule simulated with transfers; docs/costs.md",
-    "axes": "each op's sharding in the plan: FLOPs of matrix products and convolutions, bytes of"
-    " the results of other forward and backward ops, bytes of state, by what an axis splits",
-    "layers": "the products with parameters in the order of the forward pass; runs of equal ones",
-    "groups": "the arguments of the step as the plan shards them; bytes on one device",
-    "crossings": "values that programs of one device group make and those of another read",
-    "fit": "memory model: live bytes at each op of a step (docs/costs.md), against the limit",
-    "alive": "the memory model's live values at that time, by the op that makes them",
-    "communication": "reshards and reductions that the lowering emits; bytes of results on one"
-    " device, seconds by the cost model for each collective alone",
-    "judged": "pipelines considered by the search, planned exactly or estimated layer by layer",
-    "warnings": "derived from the numbers above; each has its price",
-}
 
 
 def read_plan(plan: Plan) -> Reading:
@@ -60,6 +45,7 @@ def read_plan(plan: Plan) -> Reading:
         if not trains:
             groups_of_arguments = tuple(map(_carried, groups_of_arguments))
     groups = stages_of_groups(plan)
+    terms, fit, communication = terms_of(plan), _fit(plan), tuple(_communication(plan))
     # A vector of no argument is a constant of the program, such as a mask of ones.
     products = [p for p in account.products if p.name or len(p.weight) > 1] if account else []
     return Reading(
@@ -67,7 +53,7 @@ def read_plan(plan: Plan) -> Reading:
         cluster="" if plan.cluster is None else plan.cluster.name,
         num_microbatches=plan.num_microbatches,
         schedule=plan.schedule,
-        terms=terms_of(plan),
+        terms=terms,
         stages=tuple(
             StageWords(
                 mesh_text(stage.mesh),
@@ -84,13 +70,13 @@ def read_plan(plan: Plan) -> Reading:
         layers=fold_layers([each for each in products if each.stage < len(plan.own_stages)]),
         groups=groups_of_arguments,
         crossings=_crossings(plan, account) if account else (),
-        fit=_fit(plan),
-        communication=tuple(_communication(plan)),
+        fit=fit,
+        communication=communication,
         judged=judged(plan),
         warnings=tuple(each for each in findings(plan) if each.kind in WARN),
         notes=tuple(map(str, plan.notes)),
         has_account=account is not None,
-        sources=SOURCES,
+        sources=sources_of(plan, terms, fit, communication),
         alive=fold_alive(account.alive) if account else (),
     )
 

@@ -55,8 +55,8 @@ def _of_time(plan: Plan) -> Iterator[Finding]:
         yield Finding(
             "communication",
             f"communication is {terms.communication_s / step_s:.0%} of the step: the model is too"
-            f" small for {devices} devices; on {fewer} its compute alone would take"
-            f" {work_s / fewer / step_s:.2g} x the time of this step",
+            f" small for {devices} devices; on {fewer} it would take at least"
+            f" {work_s / fewer / step_s:.2g} x as long, which is its compute alone",
             "use fewer devices, or a larger batch",
             terms.communication_s,
         )

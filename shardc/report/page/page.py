@@ -13,7 +13,7 @@ from shardc.report.alternatives import comparison
 from shardc.report.model import Reading
 from shardc.report.page.html import render, save
 from shardc.report.page.tree import Node, tree_of
-from shardc.report.reading import SOURCES, read_plan
+from shardc.report.reading import read_plan
 from shardc.report.summary import explain, seconds, size
 from shardc.report.words import in_words
 
@@ -64,7 +64,6 @@ class Report:
             ],
             difference=_difference([part.reading for part in parts]),
             comparison=self._comparison(),
-            sources=SOURCES,
             most_alive=MOST_ALIVE,
             fold_names=folded_names,
             size=size,
