@@ -100,8 +100,8 @@ def _of_notes(plan: Plan) -> Iterator[Finding]:
             yield Finding(
                 "no-batch",
                 words,
-                f"name it: --batch-args, batch_argnums; two microbatches may then hold half of the"
-                f" {size(held)} of activations, and stages need them",
+                "name it: --batch-args, batch_argnums; two microbatches may hold half of the"
+                f" {size(held)} of activations",
                 num_bytes=held // 2,
             )
 
