@@ -30,6 +30,7 @@ check: $(VENV)/.installed  ## Run what CI runs: format, lint, types, import laws
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python $(PIP_INSTALL) '.[site]' || echo "the site's packages were not installed: its test is skipped"
 	@$(BIN)/$(PYTEST)
 
 format: $(VENV)/.installed  ## Format the code and apply the linter's fixes

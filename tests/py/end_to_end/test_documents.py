@@ -9,10 +9,14 @@ block says why it is not.
 import contextlib
 import doctest
 import io
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ import optax
 import pytest
 
 import shardc
+from shardc.cli import opt
 from tests.py.cli import programs
 
 ROOT = Path(__file__).parents[3]
@@ -31,6 +36,7 @@ FENCE = re.compile(
 )
 NUMBER = re.compile(r"\d[\d.,]*(?:e-?\d+)?(?: ?(?:[KMGT]i?B|[mun]?s|B|M|G)\b)?")
 RUN = {"python", "sh"}
+INDENTED = re.compile(r"^    (\$ )?(shardc|shardc-opt|python|make|pip|srun) .*$", re.M)
 HIDDEN = "<!-- as train.py has it:"  # code that a document needs and does not show
 
 
@@ -84,9 +90,15 @@ def run_commands(text: str) -> str:
     printed = ""
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
-        if words[:1] != ["shardc"]:
-            assert not words, f"only commands of shardc are run, not {line}"
+        if not words:
             continue
+        if words[0] == "shardc-opt":
+            told = io.StringIO()
+            with contextlib.redirect_stdout(told):
+                assert opt.main(words[1:]) == 0, told.getvalue()
+            printed += told.getvalue()
+            continue
+        assert words[0] == "shardc", f"only commands of shardc are run, not {line}"
         ran = programs.shardc(*words[1:])
         assert ran.exit_code == 0, f"{line}\n{ran.output}"
         printed += ran.stdout
@@ -116,3 +128,32 @@ def test_blocks_run_and_print_what_the_document_says(
             assert doctest.OutputChecker().check_output(want, masked(got), flags), (
                 f"{document.name}:{block.line} prints\n{got}"
             )
+
+
+def test_no_command_is_indented_where_it_would_not_be_run() -> None:
+    for document in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        outside = FENCE.sub("", document.read_text())
+        assert [each[0] for each in INDENTED.finditer(outside)] == [], document.name
+
+
+def test_every_public_name_is_in_the_api_pages() -> None:
+    pages = (ROOT / "docs" / "api.md").read_text()
+    assert [
+        name for name in shardc._HOMES if not re.search(rf":: shardc\.{name}$", pages, re.M)
+    ] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    find_spec("sphinx") is None, reason="sphinx is not installed: pip install '.[site]'"
+)
+def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+    """As `make site`, which also writes the reports of the gallery."""
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    built = subprocess.run(
+        [*command, ROOT / "docs", tmp_path], env=environment, capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stderr
+    api = (tmp_path / "api.html").read_text()
+    assert "shardc.rank_times" in api and "shardc.jit" in api
