@@ -69,6 +69,8 @@ def rank_times(folder: str | Path) -> Iterator[None]:
     Raises:
         InputError: SHARDC-180, a file cannot be written, or no step was run twice.
     """
+    with writing("the times of a rank", folder):  # before the steps, not after them
+        as_path(folder).mkdir(parents=True, exist_ok=True)
     plans: list[Plan] = []
     with no_context_mesh():
         probe = Probe()

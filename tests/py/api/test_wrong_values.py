@@ -15,7 +15,7 @@ from shardc.plan.stages_spec import StageSpec
 from shardc.schedule import registry
 
 PARAMS, X = {"a": jnp.ones((8, 8)), "b": jnp.ones((8, 8))}, jnp.ones((8, 8))
-GONE = Path("/nonexist/file")
+GONE = Path("/dev/null/file")  # nobody can make it
 STRANGE: list[Any] = [
     *(3, -1, 1.5, True, float("nan"), float("inf"), 10**30, b"x", "nonsense", "", "a\0b", None),
     *([], (), {}, [3], ["x"], [None], {"a": 3}, {3: 4}, set(), object(), lambda: 0),

@@ -80,3 +80,14 @@ def test_a_process_writes_the_times_of_its_programs(tmp_path):
     assert path.name == "rank-0.json" and written["num_steps"] == 2
     assert all(a > 0 and b > 0 for a, b in written["actions"].values())
     assert written["probe_s"] > 0
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_steps(tmp_path):
+    (tmp_path / "file").touch()
+    ran = []
+    with (
+        pytest.raises(shardc.ShardcError, match="the times of a rank"),
+        shardc.rank_times(tmp_path / "file" / "times"),
+    ):
+        ran.append(1)
+    assert not ran
