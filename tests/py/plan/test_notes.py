@@ -27,6 +27,10 @@ SAMPLES = {
         "the backward passes of stages 0, 2 recompute forward values",
     ),
     NoteCode.FOLDED: ({"count": 9, "cost": 0.02}, "costs at most 2.00% (proven)"),
+    NoteCode.DEFAULT_RATE: (
+        {"device": "mine", "dtypes": "bf16"},
+        "flops_per_s of device 'mine' does not list bf16",
+    ),
     NoteCode.REPLICATED: (
         {
             "op": "stablehlo.sort",
