@@ -124,14 +124,18 @@ def test_errors_become_exit_codes(
     assert (result.exit_code, said in result.stderr) == (exit_code, True)
 
 
-def test_only_an_interrupted_process_ends_without_teardown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("signalled", [False, True])
+def test_only_an_interrupted_process_ends_without_teardown(
+    monkeypatch: pytest.MonkeyPatch, signalled: bool
+) -> None:
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)
+    monkeypatch.setattr(cli, "was_signalled", lambda: signalled)
     for code in (0, 2, 130):
         monkeypatch.setattr(cli, "main", functools.partial(sys.exit, code))
         with pytest.raises(SystemExit):
             cli.command_line()
-    assert ended == [130]
+    assert ended == [0, 2, 130] * signalled
 
 
 def test_the_traceback_of_a_bug_is_printed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
