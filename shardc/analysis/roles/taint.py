@@ -87,5 +87,9 @@ class Taint:
 
 
 def _is_counter(op: ir.Operation) -> bool:
-    """Whether all operands but the first are indices only: rows of stacked layers."""
-    return op.name == "stablehlo.dynamic_slice" and defining_op(op.operands[0]) is None
+    """Whether all operands but the first are indices only: rows of stacked layers, which come from
+    outside the block of the op."""
+    if op.name != "stablehlo.dynamic_slice":
+        return False
+    made = defining_op(op.operands[0])
+    return made is None or made.parent != op.parent

@@ -196,3 +196,22 @@ def test_scopes_name_parts_if_they_tell_layers_apart() -> None:
     assert not tell_layers_apart(by_class)
     assert tell_layers_apart([(("Linear",), ())] * 3)  # parameters without names
     assert tell_layers_apart([(("mlp",), ("up",)), (("mlp",), ("down",))])
+
+
+def test_products_in_a_loop_over_converted_layers_have_their_parameter() -> None:
+    """The stack is cast outside of the loop, which captures it."""
+
+    def loss(params: Any, x: Any) -> Any:
+        low = params.astype(jnp.bfloat16)
+
+        def layer(h: Any, w: Any) -> Any:
+            return jnp.tanh(h @ w), None
+
+        return jnp.mean(jax.lax.scan(layer, x.astype(jnp.bfloat16), low)[0].astype(jnp.float32))
+
+    function = shardc.jit(trained(loss), donate_argnums=0, cluster=CLUSTER, mesh=(4,), stages=1)
+    stack = jnp.ones((LAYERS, WIDTH, WIDTH))
+    account = function.lower(stack, jnp.ones((BATCH, WIDTH))).plan().plan.account
+    assert account is not None
+    assert [each.weight for each in account.products] == [(WIDTH, WIDTH)]
+    assert {each.weight for each in account.parts if each.lies} == {"params"}
