@@ -1,13 +1,18 @@
 """The roles of mesh axes in the field's terms, derived from what the shardings do."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from shardc.plan.account import TENSOR, AxisUse, Role
+from shardc.plan.layout import pattern_of, ranges
 from shardc.report.model import AxisWords
 
 LEAST = 0.05  # a role needs at least this share to be named
 REPEATS_ALL = "repeats all work on every device"
+MOST_KINDS = 2  # of stages, each with words of its own
+MOST_MAINS = 3  # of stages, each with the largest role of each axis
+_NUMBER = re.compile(r"\d+")
 SPLIT = 0.3  # share of state that must be split beyond what tensor parallelism splits anyway
 
 
@@ -91,14 +96,56 @@ def headline(num_groups: int, chunks: int, axes: Sequence[AxisWords]) -> str:
     if num_groups > 1:
         each = f" with {chunks} stages each" if chunks > 1 else ""
         parts.append(f"pipeline over {num_groups} device groups{each}")
-    by_stage: dict[int, list[str]] = {}
-    for axis in axes:
-        by_stage.setdefault(axis.stage, []).append(f"{axis.axis} ({axis.size}): {axis.words}")
-    if len(set(map(tuple, by_stage.values()))) > 1:
-        parts.append("each stage splits its own way")
-    else:
-        parts += by_stage.get(0, [])
+    if axes:
+        parts += _by_stage(axes)
     if num_groups == 1 and axes and all(axis.words == REPEATS_ALL for axis in axes):
         count = math.prod(axis.size for axis in axes)
         return f"no parallelism: each of {count} devices runs the whole step"
     return "; ".join(parts) or "one device"
+
+
+def _by_stage(axes: Sequence[AxisWords]) -> list[str]:
+    """What the axes of each stage do: in full if that is not too much, or the largest role."""
+    full = {(each.stage, each.axis): f"({each.size}): {each.words}" for each in axes}
+    main = {
+        (each.stage, each.axis): f"({each.size}): mostly {each.words.split(',')[0]}"
+        for each in axes
+    }
+    return (
+        _alike(full, MOST_KINDS)
+        or _alike(main, MOST_MAINS)
+        or ["stages split their work in many ways"]
+    )
+
+
+def _alike(words: Mapping[tuple[int, str], str], most: int) -> list[str]:
+    """What stages do; those whose words differ only in numbers share them.
+
+    Args:
+        words: by stage and axis.
+        most: kinds of stages; [] if there are more.
+    """
+    stages: dict[int, str] = {}
+    for (stage, axis), own in words.items():
+        stages[stage] = f"{stages[stage]}; {axis} {own}" if stage in stages else f"{axis} {own}"
+    alike: dict[str, list[int]] = {}
+    for stage, text in stages.items():
+        alike.setdefault(pattern_of(text), []).append(stage)
+    texts = {tuple(own): _joined([stages[stage] for stage in own]) for own in alike.values()}
+    if len(texts) <= 1:
+        return list(texts.values())
+    if len(texts) > most:
+        return []
+    return [f"stage{'s' * (len(own) > 1)} {ranges(own)}: {text}" for own, text in texts.items()]
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """Texts that differ in numbers alone as one, with `lowest-highest`."""
+    numbers = zip(*(_NUMBER.findall(text) for text in texts), strict=True)
+    spans = iter([sorted(set(map(int, each))) for each in numbers])
+
+    def span(_: re.Match[str]) -> str:
+        own = next(spans)
+        return str(own[0]) if len(own) == 1 else f"{own[0]}-{own[-1]}"
+
+    return _NUMBER.sub(span, texts[0])

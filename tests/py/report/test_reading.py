@@ -18,10 +18,10 @@ from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
 from shardc.plan.predicted import Memory
-from shardc.report.axes import axis_words
+from shardc.report.axes import axis_words, headline
 from shardc.report.folding import fold_arguments, fold_layers, short
 from shardc.report.memory import memory_curve, worst_microbatch
-from shardc.report.model import Crossing
+from shardc.report.model import AxisWords, Crossing
 from shardc.report.reading import read_plan
 from shardc.report.words import about, in_words
 
@@ -89,6 +89,30 @@ def test_axes_are_named_by_what_their_shardings_do(
     (axis,) = read_plan(planned(wish)).axes
     assert all(word in axis.words for word in has), axis
     assert not any(word in axis.words for word in has_not), axis
+
+
+def test_stages_whose_axes_do_nearly_the_same_share_a_headline() -> None:
+    def axis(stage: int, *flops: tuple[Role, float]) -> AxisWords:
+        return axis_words(AxisUse(stage, "x", 8, dict(flops)))
+
+    data, expert, rows, tokens = Role.DATA, Role.EXPERT, Role.ROWS, Role.SEQUENCE
+    near = [axis(n, (expert, 0.6 + n / 100), (data, 0.4 - n / 100)) for n in range(3)]
+    assert headline(3, 1, near) == (
+        "pipeline over 3 device groups; x (8): expert parallel 60-62%, data parallel 38-40%"
+    )
+    last = axis(3, (rows, 1.0))
+    assert headline(4, 1, [*near, last]).endswith(
+        "stages 0-2: x (8): expert parallel 60-62%, data parallel 38-40%;"
+        " stage 3: x (8): tensor parallel 100%"
+    )
+    many = [
+        axis(0, (data, 1.0)),
+        axis(1, (data, 0.9), (rows, 0.1)),
+        axis(2, (data, 0.6), (tokens, 0.4)),
+    ]
+    assert headline(4, 1, [*many, axis(3, (data, 0.6), (expert, 0.4))]) == (
+        "pipeline over 4 device groups; x (8): mostly data parallel 60-100%"
+    )
 
 
 def test_equal_layers_and_arguments_are_one_line() -> None:
