@@ -1,9 +1,12 @@
 """How Sphinx makes a site of the documents: `make site`; the pages need no network."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import shardc
+
+GALLERY = Path(__file__).parent / "gallery"
 
 project = "shardc"
 author = "the authors of shardc"
@@ -21,8 +24,10 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 
 def setup(app: Any) -> None:
-    """Docstrings have code in single backticks, as Markdown has it; Sphinx wants two."""
+    """Docstrings have code in single backticks, as Markdown has it; Sphinx wants two. Pages of the
+    gallery get a link to the report that `make site` puts beside them."""
     app.connect("autodoc-process-docstring", _mark_code)
+    app.connect("source-read", _link_report)
 
 
 def _mark_code(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
@@ -31,3 +36,11 @@ def _mark_code(app: Any, what: str, name: str, thing: Any, options: Any, lines: 
 
     code = r"(?<!`)`([^`\n]+)`(?!`)(\w?)"
     lines[:] = re.sub(code, marked, "\n".join(lines)).split("\n")
+
+
+def _link_report(app: Any, name: str, source: list[str]) -> None:
+    folder, _, program = name.rpartition("/")
+    if folder == "gallery" and (GALLERY / "plans" / f"{program}.json.gz").exists():
+        link = f'<p><a href="reports/{program}.html">The HTML report of this plan</a></p>'
+        title, _, rest = source[0].partition("\n\n")
+        source[0] = f"{title}\n\n{link}\n\n{rest}"

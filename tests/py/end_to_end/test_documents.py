@@ -157,3 +157,6 @@ def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     api = (tmp_path / "api.html").read_text()
     assert "shardc.rank_times" in api and "shardc.jit" in api
+    plan = (tmp_path / "gallery" / "hf_gpt2.html").read_text()
+    assert '<a href="reports/hf_gpt2.html">' in plan
+    assert "hf_gpt2.timeline.svg" in plan
