@@ -1,7 +1,7 @@
 """The links of each axis of a mesh, and between two meshes."""
 
-from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -90,24 +90,25 @@ def _group_link(cluster: Island, groups: np.ndarray) -> Link:
     for i, level in enumerate(cluster.levels):
         units = groups // cluster.unit_size(i)
         outer = groups // cluster.unit_size(i + 1)
-        ring = float("inf")
-        for unit in np.unique(units):
-            inside = (units == unit).sum(axis=1)
-            in_outer = (outer == unit // level.size).sum(axis=1)
-            rings = int(((inside > 0) & (inside < in_outer)).sum())
-            if rings:
-                reached = level.bandwidth_bytes_per_s * level.reached(n)
-                reached *= level.shared if rings > 1 and inside.max() > 1 else 1.0
-                share = reached * int(inside.sum())
-                ring = min(ring, share / rings)
-                # Each device inside sends 1/n of its data to each of the others at this level.
-                messages_out = int((inside * (in_outer - inside)).sum())
-                all_to_all = min(all_to_all, share * (n - 1) / messages_out)
-                launch_s = max(launch_s, level.launch_s)
         hops = _crossings(units) - _crossings(outer)
         latency_s += hops / n * level.latency_s
-        if ring < float("inf"):
-            crossed.append(Crossed(level, ring, hops, _depth(units, outer, innermost=i == 0)))
+        inside, in_outer, used = _counts(units, level.size)
+        leaves = (inside > 0) & (inside < in_outer)
+        out = leaves.any(axis=0)  # the units that rings leave
+        if not out.any():
+            continue
+        inside, in_outer, rings = inside[:, out], in_outer[:, out], leaves[:, out].sum(axis=0)
+        competes = (rings > 1) & (inside.max(axis=0) > 1)
+        reached = level.bandwidth_bytes_per_s * level.reached(n)
+        share = reached * np.where(competes, level.shared, 1.0) * inside.sum(axis=0)
+        # Each device inside sends 1/n of its data to each of the others at this level.
+        messages_out = (inside * (in_outer - inside)).sum(axis=0)
+        all_to_all = min(all_to_all, float((share * (n - 1) / messages_out).min()))
+        launch_s = max(launch_s, level.launch_s)
+        ring = float((share / rings).min())
+        most = int(used.max())
+        depth = most - 1 if i == 0 else (most - 1).bit_length()  # a chain, or a binary tree
+        crossed.append(Crossed(level, ring, hops, depth))
     ring = min((at.ring_bytes_per_s for at in crossed), default=float("inf"))
     lines = gather_lines(n, crossed), reduce_lines(n, crossed)
     return Link(ring, latency_s, all_to_all, launch_s, *lines)
@@ -119,14 +120,25 @@ def _crossings(units: np.ndarray) -> int:
     return most if most > 1 else 0
 
 
-def _depth(units: np.ndarray, outer: np.ndarray, *, innermost: bool) -> int:
-    """Steps from the leaves to the root of a tree over the units that a group has in one outer
-    unit: of a chain between devices, of a binary tree between larger units."""
-    pairs = [
-        set(zip(*row, strict=True)) for row in zip(units.tolist(), outer.tolist(), strict=True)
-    ]
-    most = max(max(Counter(out for _, out in row).values()) for row in pairs)
-    return most - 1 if innermost else (most - 1).bit_length()
+class _Counts(NamedTuple):
+    """[group, unit]: devices that a group has in a unit, in the outer unit around it, and units
+    that it uses in that."""
+
+    inside: np.ndarray
+    in_outer: np.ndarray
+    used: np.ndarray
+
+
+def _counts(units: np.ndarray, size: int) -> _Counts:
+    """Of groups whose devices lie in `units`, of which `size` make an outer unit."""
+    names, column = np.unique(units, return_inverse=True)
+    column = column.reshape(units.shape)
+    inside = np.zeros((len(units), len(names)), np.int64)
+    np.add.at(inside, (np.arange(len(units))[:, None], column), 1)
+    outer, home = np.unique(names // size, return_inverse=True)
+    belongs = (home == np.arange(len(outer))[:, None]).astype(np.int64)  # [outer, unit]
+    in_outer, used = ((each @ belongs.T)[:, home] for each in (inside, (inside > 0).astype(int)))
+    return _Counts(inside, in_outer, used)
 
 
 def transfer_link(cluster: Cluster, source: Mesh, target: Mesh) -> Link:
