@@ -1,6 +1,6 @@
 """Plans that people make by hand, beside shardc's own.
 
-    python benchmarks/hand_made.py                         predicted, five programs on six meshes
+    python benchmarks/hand_made.py                         predicted, six programs on six meshes
     python benchmarks/hand_made.py --run --meshes 8        compiled and run, too (small sizes)
     python benchmarks/hand_made.py --programs mlp,moe --format json -o hand_made.json
 
@@ -40,10 +40,12 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
+import encoder_decoder
 import gpt_model
 import jax
 import jax.numpy as jnp
 import numpy as np
+from encoder_decoder import normal
 from jax.sharding import PartitionSpec as P
 
 import shardc
@@ -81,11 +83,6 @@ def descent(loss: Callable[[Any, Any], jax.Array]) -> Callable[..., Any]:
         return jax.tree.map(lambda p, g: p - 0.01 * g, params, gradients), value
 
     return step
-
-
-def normal(*shape: int) -> np.ndarray:
-    rng = np.random.default_rng(math.prod(shape))
-    return (rng.normal(size=shape) / math.sqrt(shape[0])).astype(np.float32)
 
 
 def mlp(scale: int) -> Program:
@@ -173,7 +170,15 @@ def dlrm(scale: int) -> Program:
     return Program(descent(loss), params, batch, {"tables.*": 0, "up": 1, "down": 0})
 
 
-PROGRAMS = {"mlp": mlp, "gpt": gpt, "moe": moe, "conv": conv, "dlrm": dlrm}
+def seq2seq(scale: int) -> Program:
+    width, vocabulary = 64 * scale, 256 * scale
+    ids = np.random.default_rng(0).integers(0, vocabulary, (16, 65)).astype(np.int32)
+    batch = {"source": ids[:, :48], "tokens": ids[:, :-1], "targets": ids[:, 1:]}
+    params = encoder_decoder.parameters(width, vocabulary, layers=2)
+    return Program(descent(encoder_decoder.loss), params, batch, encoder_decoder.COLUMNS)
+
+
+PROGRAMS = {"mlp": mlp, "gpt": gpt, "moe": moe, "conv": conv, "dlrm": dlrm, "seq2seq": seq2seq}
 
 
 def on_dim(dim: int, axes: tuple[str, ...]) -> P:

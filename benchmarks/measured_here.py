@@ -38,7 +38,14 @@ from shardc.cluster import Cluster
 from shardc.errors import ShardcError
 
 CORES = len(os.sched_getaffinity(0))
-SCALES = {"mlp": 5, "gpt": 3, "moe": 16, "conv": 4, "dlrm": 16}  # 50 ms a step and more
+SCALES = {
+    "mlp": 5,
+    "gpt": 3,
+    "moe": 16,
+    "conv": 4,
+    "dlrm": 16,
+    "seq2seq": 3,
+}  # 50 ms a step and more
 APART = 1.1  # measured times of a pair that counts
 Row = dict[str, Any]
 
