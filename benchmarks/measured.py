@@ -9,8 +9,9 @@ chunks and vocabulary. Each run goes through the whole compiler as a plan by han
 priced says why and is left out of the means.
 
 What the sources do not say is one switch each, the same for all rows: --dropout, --recompute,
---sequence-parallel, --float32-sums (of activations, between devices), --float32-gradients (of
-weights), and --gradient-overlap.
+--sequence-parallel, --keeps (of what is not recomputed), --float32-sums (of activations, between
+devices), --float32-gradients (of weights), and --gradient-overlap. --by-kind says where the
+predicted time goes, and which parts of it the errors go with.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import measured_kinds
 import msgspec
 from measured_gpt import Gpt
 from measured_plan import Replay, Run
@@ -50,9 +52,11 @@ def main() -> int:
     modes = ["full", "selective", "none"]
     parser.add_argument("--recompute", choices=modes, default="full")
     parser.add_argument("--sequence-parallel", action="store_true")
+    parser.add_argument("--keeps", choices=["megatron", "least"], default="megatron")
     parser.add_argument("--float32-sums", action="store_true")
     parser.add_argument("--float32-gradients", action="store_true")
     parser.add_argument("--gradient-overlap", type=float)
+    parser.add_argument("--by-kind", action="store_true", help="where time and error come from")
     asked = parser.parse_args()
     try:
         cluster = _cluster(asked)
@@ -63,21 +67,29 @@ def main() -> int:
     numbers = list(range(len(rows)))
     if asked.sample is not None and asked.sample < len(rows):
         numbers = sorted(random.Random(asked.seed).sample(numbers, asked.sample))
-    runs = []
+    runs, kept = [], []
     replay = Replay(cluster)
     for number in numbers:
         found, own = _priced(number, rows[number], replay, asked)
         runs.append(found)
+        if own is not None and own.measured_s is not None:
+            kept.append(own)
         if asked.features is not None and own is not None:
             with asked.features.open("ab") as file:
                 file.write(msgspec.json.encode(own) + b"\n")
         if asked.format == "text":
             print(_text(found), flush=True)
-    result = {**score(runs), "runs": runs}
+    result: dict[str, Any] = {**score(runs), "runs": runs}
+    if asked.by_kind and kept:
+        kinds = measured_kinds.by_kind(kept, cluster)
+        result["by_kind"] = measured_kinds.as_json(kinds)
+        if asked.format == "text":
+            print(measured_kinds.text(kinds))
     if asked.format == "json":
         print(json.dumps(result))
     else:
-        print(" ".join(f"{name} {value}" for name, value in result.items() if name != "runs"))
+        shown = {n: v for n, v in result.items() if n not in ("runs", "by_kind")}
+        print(" ".join(f"{name} {value}" for name, value in shown.items()))
     return 0 if any("predicted_ms" in run for run in runs) else 1
 
 
@@ -111,7 +123,7 @@ def _priced(
     known: dict[str, Any] = {"row": number}
     start_s = time.monotonic()
     try:
-        run = read(row, asked.dropout, asked.recompute, asked.sequence_parallel)
+        run = read(row, asked.dropout, asked.recompute, asked.sequence_parallel, asked.keeps)
         known |= {name: int(float(row[name])) for name in SIZES}
         asks = replay.asks(run)
         found = features(run, asks, replay.cluster)
@@ -127,7 +139,11 @@ def _priced(
 
 
 def read(
-    row: dict[str, Any], dropout: float = 0.1, recompute: str = "full", sequence: bool = False
+    row: dict[str, Any],
+    dropout: float = 0.1,
+    recompute: str = "full",
+    sequence: bool = False,
+    keeps: str = "megatron",
 ) -> Run:
     """The run that a row describes; ValueError says what is wrong with it."""
     sizes = {name: _count(row, name) for name in SIZES}
@@ -161,6 +177,7 @@ def read(
         recompute,
         dropout,
         sequence,
+        keeps,
     )
     pipeline = sizes["pipeline"]
     return Run(gpt, n, sizes["microbatch_size"], pipeline, chunks, measured)

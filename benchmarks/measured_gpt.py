@@ -6,6 +6,7 @@ stands for the runs' float16: it is as fast and as large, and its sums over devi
 may be taken in any order, which shardc does not do to float16 (docs/proofs.md).
 """
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,10 @@ class Gpt:
         sequence: between the products of a layer, tensor ranks split the sequence.
         dropout: share of the activations that is dropped: behind the softmax, in a kernel of its
             own, and behind both halves of a layer, as Megatron does by default.
+        keeps: what is not computed again is kept as "megatron" does, or the "least". Megatron
+            keeps the masks of dropout, a byte each, gelu's input and result, and the attention
+            shares before and after dropout; the least are hashes, gelu's input and the shares.
+            With full recomputation it makes no difference.
     """
 
     layers: int
@@ -44,6 +49,7 @@ class Gpt:
     recompute: str = "full"
     dropout: float = 0.1
     sequence: bool = False
+    keeps: str = "megatron"
 
     @property
     def padded(self) -> int:
@@ -71,17 +77,24 @@ def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
     def lies(value: jax.Array, *spec: str | None) -> jax.Array:
         return jax.lax.with_sharding_constraint(value, NamedSharding(mesh, P(*spec)))
 
-    def dropped(value: jax.Array) -> jax.Array:
-        """Drops by a hash of the place: as random bits are, it is made inside the kernel."""
+    keeps_all = gpt.recompute != "full" and gpt.keeps == "megatron"
+
+    def dropped(value: jax.Array, name: str) -> jax.Array:
+        """Drops by a hash of the place: as random bits are, it is made inside the kernel. A mask
+        that is kept also depends on the values; one of places alone would be made again."""
         if not gpt.dropout:
             return value
         place = sum(
             jax.lax.broadcasted_iota(jnp.uint32, value.shape, i) * (40503 + 2 * i)
             for i in range(value.ndim)
         )
+        if keeps_all:
+            place += (jax.lax.stop_gradient(value) > 0).astype(jnp.uint32)
         bits = (place ^ (place >> 7)) * jnp.uint32(2654435761) >> 16
-        kept = bits >= jnp.uint32(gpt.dropout * 2**16)
-        return jnp.where(kept, value / (1 - gpt.dropout), 0).astype(value.dtype)
+        mask = bits >= jnp.uint32(gpt.dropout * 2**16)
+        if keeps_all:
+            mask = checkpoint_name(mask, name)
+        return jnp.where(mask, value / (1 - gpt.dropout), 0).astype(value.dtype)
 
     def kept_along(value: jax.Array) -> jax.Array:
         """Split over tensor ranks where it is made, kept and read again."""
@@ -115,17 +128,20 @@ def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
         scores = lies(jnp.einsum("bsad,btad->bast", q, k), "data", "tensor", None, None)
         mask = jnp.tril(jnp.ones((gpt.length, gpt.length), bool))
         scores = jnp.where(mask, scores / math.sqrt(gpt.hidden // gpt.heads), -1e4)
-        shares = jax.lax.optimization_barrier(jax.nn.softmax(scores, axis=-1))
-        shares = dropped(checkpoint_name(shares, "shares"))
+        softmax = kept_softmax if keeps_all else jax.nn.softmax
+        shares = jax.lax.optimization_barrier(softmax(scores, axis=-1))
+        shares = dropped(checkpoint_name(shares, "shares"), "shares")
+        shares = checkpoint_name(shares, "shares") if keeps_all else shares
         y = lies(jnp.einsum("bast,btad->bsad", shares, v), "data", None, "tensor", None)
         y = checkpoint_name(y, "kept")
         y = lies(jnp.einsum("bsad,adh->bsh", y, w["out"]), "data", along, None)
-        x = kept_along(x + dropped(plus(y, w["out_bias"])))
+        x = kept_along(x + dropped(plus(y, w["out_bias"]), "kept"))
         y = jnp.einsum("bsh,hf->bsf", norm(x, w["norm2"]), w["up"])
         y = checkpoint_name(lies(y, "data", None, "tensor"), "kept")
         y = jax.nn.gelu(plus(y, w["up_bias"]), approximate=True)
+        y = checkpoint_name(y, "kept") if keeps_all else y
         y = lies(jnp.einsum("bsf,fh->bsh", y, w["down"]), "data", along, None)
-        return lies(x + dropped(plus(y, w["down_bias"])), "data", along, None)
+        return lies(x + dropped(plus(y, w["down_bias"]), "kept"), "data", along, None)
 
     @jax.custom_vjp
     def recomputed(x: jax.Array, w: Any) -> jax.Array:
@@ -168,6 +184,24 @@ def step_of(gpt: Gpt) -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
     names = ("params", "m", "v")
     arguments = dict.fromkeys(names, shapes), {"tokens": tokens, "targets": tokens}
     return step, arguments, (dict.fromkeys(names, shardings), {"tokens": split, "targets": split})
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def kept_softmax(scores: jax.Array, axis: int) -> jax.Array:
+    """Whose backward pass reads its result, named "shares", and computes nothing again."""
+    return _softmax_and_shares(scores, axis)[0]
+
+
+def _softmax_and_shares(scores: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
+    shares = checkpoint_name(jax.nn.softmax(scores, axis=axis), "shares")
+    return shares, shares
+
+
+def _softmax_back(axis: int, shares: jax.Array, g: jax.Array) -> tuple[jax.Array]:
+    return (shares * (g - (shares * g).sum(axis, keepdims=True)),)
+
+
+kept_softmax.defvjp(_softmax_and_shares, _softmax_back)
 
 
 @jax.custom_vjp

@@ -74,7 +74,7 @@ class Software(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         dispatch_s: host time per kernel; the host runs ahead of the device.
-        wait_s: host time per further device of a collective's group, waiting for the last one.
+        wait_s: host time per doubling of a collective's group, waiting for the last of them.
         host_exposed: exposed part of the shorter of host and device time, from 0 to 1.
         action_s: host time per action of the schedule.
         step_s: host time per step.

@@ -4,6 +4,7 @@ Its parameters are data of the cluster; another cluster file, for example a cali
 another model. docs/costs.md describes the model on one page.
 """
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -97,7 +98,7 @@ class CostModel:
     def _exposed_s(self, asked: Asked, device_s: float, mesh: Mesh) -> float:
         software = self.device.software
         starts = sum(count * work.launches for work, count in asked.work)
-        waits = sum(one.count * (mesh.num_shards(one.axes) - 1) for one in asked.sent)
+        waits = sum(one.count * math.log2(mesh.num_shards(one.axes)) for one in asked.sent)
         own_s = starts * software.dispatch_s + waits * software.wait_s
         return together_s(device_s, own_s, software.host_exposed) - device_s
 
