@@ -52,7 +52,8 @@ class AnnotateForXla(Pass):
 
     Ops that XLA would split further than planned, and then miscompile, get constraints on their
     operands: windows, and bitwise reductions, for which CPUs have no collective. Maxima and minima
-    of floats, for which these collectives drop nan, are reduced as integers.
+    of floats, for which these collectives drop nan, are reduced as integers. Iotas of other types
+    than integers count in i32: XLA adds where a part begins in the element type, rounding twice.
     """
 
     name = "shardc-annotate-for-xla"
@@ -68,6 +69,8 @@ class AnnotateForXla(Pass):
                 for attribute in (IN_SHARDINGS, REDUCE_AXES):
                     if attribute in op.attributes:
                         del op.attributes[attribute]
+                if op.name == "stablehlo.iota":
+                    op = _counted(op)
                 shardings = result_shardings(op)
                 if op.name == CONSTRAINT and shardings is not None:
                     op.attributes["sharding"] = to_attr(_whole(shardings[0]), mesh)
@@ -101,6 +104,23 @@ def _place_operands(op: ir.Operation, written: Mapping[ir.Value, ir.Attribute], 
             with ir.InsertionPoint(op), op.location:
                 placed = sdy.ShardingConstraintOp(value, to_attr(_whole(wanted), mesh)).result
             op.operands[position] = placed
+
+
+def _counted(op: ir.Operation) -> ir.Operation:
+    """The op that gives the numbers of an iota: of one of floats, a conversion of an i32 iota."""
+    result = op.results[0]
+    if isinstance(ir.RankedTensorType(result.type).element_type, ir.IntegerType):
+        return op
+    with ir.InsertionPoint(op), op.location:
+        numbers = ir.RankedTensorType.get(shape_of(result), ir.IntegerType.get_signless(32))
+        dim = int(ir.IntegerAttr(op.attributes["iota_dimension"]).value)
+        counted = stablehlo.IotaOp(numbers, dim).operation
+        made = stablehlo.ConvertOp(result.type, counted.results[0]).operation
+    if SHARDING in op.attributes:
+        counted.attributes[SHARDING] = made.attributes[SHARDING] = op.attributes[SHARDING]
+    result.replace_all_uses_with(made.results[0])
+    op.erase()
+    return made
 
 
 def _may_drop_nan(op: ir.Operation) -> bool:

@@ -96,3 +96,18 @@ func.func @stage1_forward(
   } : (tensor<8x4xf32>, tensor<f32>) -> tensor<4xf32>
   return %0, %1 : tensor<8xi8>, tensor<4xf32>
 }
+
+// Positions are counted in integers: bf16 rounds where the second device's part begins, 200, and
+// what is added to it.
+// CHECK-LABEL: func.func @stage0_positions
+//       CHECK:   %[[COUNTED:.*]] = stablehlo.iota dim = 0 {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>} : tensor<400xi32>
+//       CHECK:   stablehlo.convert %[[COUNTED]] {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>} : (tensor<400xi32>) -> tensor<400xbf16>
+//       CHECK:   stablehlo.iota dim = 0 {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>} : tensor<400xi8>
+func.func @stage0_positions()
+    -> (tensor<400xbf16> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}]>},
+        tensor<400xi8> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}]>})
+    attributes {shardc.kind = "update", shardc.round = 1 : i64, shardc.stage = 0 : i64} {
+  %0 = stablehlo.iota dim = 0 {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>, shardc.in_shardings = []} : tensor<400xbf16>
+  %1 = stablehlo.iota dim = 0 {sdy.sharding = #sdy.sharding_per_value<[<@stage0, [{"x"}]>]>, shardc.in_shardings = []} : tensor<400xi8>
+  return %0, %1 : tensor<400xbf16>, tensor<400xi8>
+}

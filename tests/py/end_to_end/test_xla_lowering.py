@@ -49,25 +49,40 @@ def extremes(w: Any, x: Any) -> Any:
     return w, found, layers, jax.ops.segment_max(x, rows, 4), jnp.argmax(x, 0)
 
 
+def positions(w: Any, x: Any) -> Any:
+    """Counted in floats that do not hold every position."""
+    kinds = (jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.bfloat16, jnp.float16)
+    found = [lax.iota(kind, len(x)).astype(x.dtype) for kind in kinds]
+    layers = lax.scan(lambda h, m: (h + m * lax.iota(jnp.bfloat16, len(x)), None), x[:, 0], w[:, 1])
+    return w, [x[:, 0] * each for each in found], layers[0]
+
+
 @pytest.mark.parametrize(
-    ("step", "args"),
+    ("step", "args", "microbatches"),
     [
         (
             strided_convolution,
             (NUMBERS.normal(size=(3, 3, 4, 4)), NUMBERS.normal(size=(8, 8, 6, 4))),
+            2,
         ),
-        (windows, (np.eye(4), X)),
-        (bits, (np.eye(4), BITS)),
-        (extremes, (np.eye(4), HOLES)),
+        (windows, (np.eye(4), X), 2),
+        (bits, (np.eye(4), BITS), 2),
+        (extremes, (np.eye(4), HOLES), 2),
+        (positions, (np.eye(4), NUMBERS.normal(size=(4096, 4))), 1),
     ],
-    ids=["convolution", "windows", "bits", "extremes"],
+    ids=["convolution", "windows", "bits", "extremes", "positions"],
 )
 def test_what_xla_splits_is_what_jit_computes(
-    step: Callable[..., Any], args: tuple[Any, ...]
+    step: Callable[..., Any], args: tuple[Any, ...], microbatches: int
 ) -> None:
     with jax.enable_x64(True):
         wrapped = shardc.jit(
-            step, cluster=CLUSTER, stages=1, microbatches=2, mesh=(2, 2), lowering="xla"
+            step,
+            cluster=CLUSTER,
+            stages=1,
+            microbatches=microbatches,
+            mesh=(2, 2),
+            lowering="xla",
         )
         with mock.patch.object(plan_shardings, "solve_once", random_solver(4)):
             got = jax.device_get(wrapped(*args))

@@ -18,8 +18,12 @@ def over_rows(random: Random, rows: int) -> Layer:
     form = random.choice(["scan", "fori"])
 
     def apply(h: Any, w: Any, y: Any) -> Any:
+        # XLA drops updates at an int8 in a longer dim, as the gradient of such a read has them.
+        lost = form == "scan" and kind == "int8" and rows > 128
+        read = lax.stop_gradient(h) if lost else h
+
         def one(i: Any) -> Any:
-            return jnp.tanh(lax.dynamic_index_in_dim(h, i, 0, keepdims=False) @ w[0])
+            return jnp.tanh(lax.dynamic_index_in_dim(read, i, 0, keepdims=False) @ w[0])
 
         counters = lax.iota(jnp.int32, rows).astype(kind)
         if form == "scan":
