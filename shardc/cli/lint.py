@@ -14,7 +14,6 @@ from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
 from shardc.cluster import Cluster
 from shardc.report.findings.lint import lint
-from shardc.report.findings.of_plan import price_words
 from shardc.report.summary import seconds
 
 FOUND = 1
@@ -62,8 +61,7 @@ def command(
         print_json({"findings": msgspec.to_builtins(found), "step_s": plan.predicted.step_time_s})
     else:
         for each in found:
-            place = f" at {each.place}" if each.place else ""
-            click.echo(f"{each.kind} [{price_words(each)}]{place}: {each.words}\n    {each.help}")
+            click.echo(each)
         click.echo(f"{len(found)} found; a step takes {seconds(plan.predicted.step_time_s)}")
     if strict and found:
         context.exit(FOUND)

@@ -4,6 +4,7 @@ import msgspec
 
 from shardc.plan.alternatives import Alternative, Terms
 from shardc.plan.predicted import Memory
+from shardc.report.summary import seconds, size
 
 
 class AxisWords(msgspec.Struct, frozen=True):
@@ -117,6 +118,17 @@ class Finding(msgspec.Struct, frozen=True):
     seconds: float | None = None
     num_bytes: int = 0
     place: str = ""
+
+    @property
+    def price(self) -> str:
+        """`1.2 ms, 3 MiB`; what has no price is left out."""
+        known = [] if self.seconds is None else [seconds(self.seconds)]
+        known += [size(self.num_bytes)] if self.num_bytes else []
+        return ", ".join(known) or "not priced"
+
+    def __str__(self) -> str:
+        place = f" at {self.place}" if self.place else ""
+        return f"{self.kind} [{self.price}]{place}: {self.words}\n    {self.help}"
 
 
 class StageWords(msgspec.Struct, frozen=True):

@@ -211,8 +211,8 @@ def about(plan: Plan, pattern: str) -> list[str]:
             own = dotted(part.weight)
             weight = f" with {own}" if own and not own.endswith(path or own) else ""
             lines.append(
-                f"{part.kind} of {path or own}{weight}, stage {part.stage}: {part.num_ops} ops,"
-                f" {part.num_flops:.3g} FLOPs, {seconds(part.seconds)} per step on one"
-                f" device{layout} at {part.place}"
+                f"{part.kind} of {path or own}{weight}, stage {part.stage}:"
+                f" {part.num_ops} op{'s' * (part.num_ops != 1)}, {part.num_flops:.3g} FLOPs,"
+                f" {seconds(part.seconds)} per step on one device{layout} at {part.place}"
             )
     return lines

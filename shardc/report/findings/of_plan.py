@@ -9,7 +9,7 @@ from shardc.plan.notes import NoteCode
 from shardc.report.findings.of_state import of_state
 from shardc.report.findings.padding import of_uneven_dims
 from shardc.report.model import Finding
-from shardc.report.summary import seconds, size
+from shardc.report.summary import size
 
 COMMUNICATION, WAITING = 0.5, 0.3  # shares of a step that deserve a warning
 IDLE = 0.5  # share of an axis's FLOPs
@@ -33,13 +33,6 @@ def findings(plan: Plan) -> tuple[Finding, ...]:
 def by_price(found: Finding) -> tuple[float, int]:
     """Key for sorting, the most expensive first."""
     return -(found.seconds or 0.0), -found.num_bytes
-
-
-def price_words(found: Finding) -> str:
-    """`1.2 ms, 3 MiB`; what has no price is left out."""
-    known = [] if found.seconds is None else [seconds(found.seconds)]
-    known += [size(found.num_bytes)] if found.num_bytes else []
-    return ", ".join(known) or "not priced"
 
 
 def _of_time(plan: Plan) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ import shardc
 from shardc.cluster import Cluster, Device, Level
 from shardc.plan.alternatives import terms_of
 from shardc.plan.notes import Note, NoteCode
-from shardc.report.findings.of_plan import findings, price_words
+from shardc.report.findings.of_plan import findings
 from shardc.report.findings.padding import _most_shards
 from shardc.report.model import Finding
 
@@ -103,14 +103,16 @@ def test_a_batch_that_is_not_found_costs_activations_and_no_known_time() -> None
     missing = found(msgspec.structs.replace(plan, notes=(note,)))["no-batch"]
     held = plan.stages[0].memory.stash + plan.stages[0].memory.temporaries
     assert missing.seconds is None and missing.num_bytes == held // 2 > 0
-    assert price_words(missing).endswith("KiB") or price_words(missing).endswith("MiB")
+    assert missing.price.endswith("KiB") or missing.price.endswith("MiB")
 
 
 def test_a_price_is_a_time_bytes_both_or_not_known() -> None:
-    assert price_words(Finding("a", "", "", 0.002, 2048)) == "2 ms, 2 KiB"
-    assert price_words(Finding("a", "", "", 0.0)) == "0 ns"
-    assert price_words(Finding("a", "", "", num_bytes=2048)) == "2 KiB"
-    assert price_words(Finding("a", "", "")) == "not priced"
+    assert Finding("a", "", "", 0.002, 2048).price == "2 ms, 2 KiB"
+    assert Finding("a", "", "", 0.0).price == "0 ns"
+    assert Finding("a", "", "", num_bytes=2048).price == "2 KiB"
+    assert Finding("a", "", "").price == "not priced"
+    large = Finding("a", "too large", "make it smaller", 0.002, place="a.py:3")
+    assert str(large) == "a [2 ms] at a.py:3: too large\n    make it smaller"
 
 
 def test_lint_in_python_has_all_findings_and_results_that_every_device_computes() -> None:
