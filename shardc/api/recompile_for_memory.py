@@ -59,6 +59,7 @@ def compile_as_planned(
         devices,
         {**options, **(compiler_options or {})},
         callbacks,
+        doing="compiling again for less memory",
     )
     smaller = {each.program.name: each for each in again}
     return tuple(

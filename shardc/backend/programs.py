@@ -75,6 +75,7 @@ def compile_programs(
     devices: Sequence[jax.Device],
     compiler_options: dict[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
+    doing: str = "compiling",
 ) -> tuple[CompiledProgram, ...]:
     """Compiles every program of `executable`, in the order of `executable.programs`.
 
@@ -88,6 +89,7 @@ def compile_programs(
         devices: the cluster's devices; `Mesh.device_ids` are positions in it.
         compiler_options: XLA's, for every program.
         callbacks: of the host calls in the programs, by their number.
+        doing: what progress says.
     Raises:
         InputError: SHARDC-261, a program has 64-bit values and `jax_enable_x64` is off; 265, the
             process cannot take so many more programs.
@@ -119,7 +121,7 @@ def compile_programs(
     try:
         for number, call in enumerate(pool.map(compile_one, jobs), 1):
             calls.append(call)
-            say(f"compiling: {number} of {len(jobs)} programs")
+            say(f"{doing}: {number} of {len(jobs)} programs")
     finally:  # Ctrl-C does not wait for the programs that XLA is compiling
         pool.shutdown(wait=False, cancel_futures=True)
     return tuple(

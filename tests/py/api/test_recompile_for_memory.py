@@ -37,7 +37,7 @@ def calls(monkeypatch):
     """Compiles nothing: `temporaries` says what a program needs, and `seen` what was asked for."""
     found = SimpleNamespace(temporaries={}, seen=[])
 
-    def compile_programs(given, devices, options, callbacks):
+    def compile_programs(given, devices, options, callbacks, doing=""):
         found.seen.append(([each.name for each in given.programs], options))
         compiled = []
         for each in given.programs:
