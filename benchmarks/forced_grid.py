@@ -6,7 +6,8 @@
 Of each program and cluster: the plan of the search; then every shape of up to 16 equal stages on
 every submesh, in every number of microbatches, kept or made again, is estimated with the prices of
 its layers, those of submeshes that the search had left out included. The five best by that
-estimate are planned exactly with the effort of a final plan. A ratio above 1.005 is a miss of the
+estimate, and the five best that differ in more than the number of microbatches, are planned exactly
+with the effort of a final plan. A ratio above 1.005 is a miss of the
 search; "shapes" counts those that were estimated and fit.
 """
 
@@ -32,8 +33,8 @@ Row = dict[str, Any]
 BAR = 1.005
 
 
-def estimated(search: ShapeSearch, most_stages: int) -> int:
-    """Prices every submesh that is left; how many shapes of a grid fit now."""
+def open_all(search: ShapeSearch, most_stages: int) -> None:
+    """Prices every submesh that the search left out."""
     prices, devices = search.prices, search.cluster.num_devices
     for size in prices.sizes:
         if devices // size <= most_stages:
@@ -41,7 +42,6 @@ def estimated(search: ShapeSearch, most_stages: int) -> int:
             prices.open_size(size, count)
             prices.open_doubtful(size, count)
             prices.open_prices(size, count, None)
-    return len(search.estimated())
 
 
 def row(path: Path, cluster: Cluster, most_stages: int, num_planned: int) -> Row:
@@ -62,9 +62,12 @@ def row(path: Path, cluster: Cluster, most_stages: int, num_planned: int) -> Row
     if planner.promising is None:
         return {**found, "outcome": "nothing to choose from"}
     search = planner.promising.search
-    found["shapes"] = estimated(search, most_stages)
+    open_all(search, most_stages)
     forced_s, shape = float("inf"), ""
-    for each in distinct(search.estimated(), num_planned):
+    shapes = search.estimated()
+    found["shapes"] = len(shapes)
+    best = {each.key: each for each in (*shapes[:num_planned], *distinct(shapes, num_planned))}
+    for each in best.values():
         proposal = search.proposal(each)
         if proposal is None:
             continue
