@@ -5,12 +5,11 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import (
     ARGUMENTS,
-    ASSUMED,
     RESULT_PIECES,
     RESULT_STAGES,
     RESULT_TYPES,
     RESULTS,
-    num_checks,
+    assumptions,
 )
 from shardc.ir.attributes import (
     GLOBAL_TYPE,
@@ -191,10 +190,8 @@ def result_specs(module: ir.Operation) -> tuple[ResultSpec, ...]:
     pieces: list[tuple[int, int] | None] = [None] * len(values)
     if RESULT_PIECES in module.attributes:
         pieces = [_piece(p) for p in ir.ArrayAttr(module.attributes[RESULT_PIECES])]
-    assumed: list[tuple[str, ...]] = [()] * (len(values) - num_checks(module))
-    if ASSUMED in module.attributes:
-        rows = map(ir.ArrayAttr, ir.ArrayAttr(module.attributes[ASSUMED]))
-        assumed += [tuple(str(ir.StringAttr(text).value) for text in row) for row in rows]
+    checks = assumptions(module)
+    assumed = [()] * (len(values) - len(checks)) + checks
     return tuple(
         ResultSpec(
             value, tuple(ir.RankedTensorType(t).shape), _dtype(t), stage, piece=piece, assumed=said

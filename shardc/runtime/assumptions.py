@@ -1,6 +1,7 @@
 """What a step takes for granted of its numbers, checked when it has run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,14 +16,29 @@ def check_assumptions(specs: Sequence[ResultSpec], flags: Sequence[jax.Array]) -
     Raises:
         CheckError: SHARDC-271, one of them is true.
     """
-    found: dict[str, None] = {}  # devices may have copies
-    for spec, flag in zip(specs, flags, strict=True):
-        for shard in flag.addressable_shards:
-            texts = np.array(spec.assumed)[shard.index]
-            found.update(dict.fromkeys(texts[np.asarray(shard.data)].tolist()))
-    if not found:
+    refuse_broken(
+        (np.array(spec.assumed)[shard.index].tolist(), np.asarray(shard.data))
+        for spec, flag in zip(specs, flags, strict=True)
+        for shard in flag.addressable_shards
+    )
+
+
+def refuse_broken(flags: Iterable[tuple[Sequence[str], Any]]) -> None:
+    """Raises if one of the flags, each with what it means, is true; devices may have copies.
+
+    Raises:
+        CheckError: SHARDC-271.
+    """
+    broken = list(
+        dict.fromkeys(
+            text
+            for texts, values in flags
+            for text, value in zip(texts, values, strict=True)
+            if value
+        )
+    )
+    if not broken:
         return
-    broken = list(found)
     more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
     raise CheckError(
         "token slices leave out what later tokens add to earlier ones, which vanishes if numbers"

@@ -34,9 +34,13 @@ def result_values(module: ir.Operation) -> list[str]:
     return [str(ir.StringAttr(v).value) for v in ir.ArrayAttr(module.attributes[RESULTS])]
 
 
-def num_checks(module: ir.Operation) -> int:
-    """How many results, the last ones, say whether what the step takes for granted holds."""
-    return len(ir.ArrayAttr(module.attributes[ASSUMED])) if ASSUMED in module.attributes else 0
+def assumptions(module: ir.Operation) -> list[tuple[str, ...]]:
+    """Of each of the last results, which say whether what the step takes for granted holds: what
+    it means that an element is true."""
+    if ASSUMED not in module.attributes:
+        return []
+    rows = map(ir.ArrayAttr, ir.ArrayAttr(module.attributes[ASSUMED]))
+    return [tuple(str(ir.StringAttr(text).value) for text in row) for row in rows]
 
 
 def free_number(own: Iterable[ir.Operation]) -> int:

@@ -19,7 +19,7 @@ from shardc.analysis.program.stage_table import (
     ARGUMENTS,
     RESULT_PIECES,
     RESULT_TYPES,
-    num_checks,
+    assumptions,
 )
 from shardc.check.forms.engines import Arrays, Engine
 from shardc.check.forms.split_form import run_split
@@ -82,7 +82,7 @@ def signatures(module: ir.Operation) -> dict[str, Signature]:
         ]
         types = [ir.TypeAttr(each).value for each in ir.ArrayAttr(module.attributes[RESULT_TYPES])]
         pieces = list(ir.ArrayAttr(module.attributes[RESULT_PIECES]))
-        count = len(types) - num_checks(module)
+        count = len(types) - len(assumptions(module))
         pairs = zip(types[:count], pieces[:count], strict=True)
         gives = [_slot(t, None, piece) for t, piece in pairs]
         return {STEP: Signature(tuple(takes), tuple(gives))}

@@ -1,7 +1,7 @@
 """Runs outlined stage functions one after the other, connected by the ids of their values.
 
-Before; then for every microbatch the forward functions from first to last stage and the backward
-functions in reverse; then the rounds of updates. Accumulators start from zero.
+Before; then for every microbatch the forward functions from first to last slice and stage, and the
+backward functions in reverse; then the rounds of updates. Accumulators start from zero.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import microbatches_of, num_checks, result_values
+from shardc.analysis.program.stage_table import assumptions, microbatches_of, result_values
 from shardc.check.forms.engines import Arrays, Engine
 from shardc.check.forms.whole_form import runner
 from shardc.ir.attributes import (
@@ -29,6 +29,7 @@ from shardc.ir.tensor_types import dtype_of
 from shardc.ir.walk import body, functions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.value_id import INDEX, argument_id, is_accumulator
+from shardc.runtime.assumptions import refuse_broken
 
 
 class _Function(NamedTuple):
@@ -46,6 +47,8 @@ def run_stages(module: ir.Operation, args: Arrays, engine: Engine) -> Arrays:
 
     Args:
         args: of the types that @main had after the microbatch split, with batch dims split.
+    Raises:
+        CheckError: SHARDC-271, what the step takes for granted does not hold.
     """
     table = [_function(module, each, engine) for each in functions(module)]
     count = get_int(module, NUM_MICROBATCHES) or 1
@@ -66,15 +69,19 @@ def run_stages(module: ir.Operation, args: Arrays, engine: Engine) -> Arrays:
         call(function, 0)
     own = [each for each in FunctionKind if each.per_microbatch]
     table_of = {kind: of(kind) for kind in own}
-    table_of[FunctionKind.BACKWARD].reverse()
+    for kind in (FunctionKind.BACKWARD, FunctionKind.WEIGHT):  # last slice and stage first
+        table_of[kind].reverse()
     for microbatch in range(count):
         for function in (function for kind in own for function in table_of[kind]):
             if microbatch in microbatches_of(module, function.stage):
                 call(function, microbatch)
     for function in of(FunctionKind.UPDATE):
         call(function, 0)
-    names = result_values(module)
-    return [np.asarray(values[name]) for name in names[: len(names) - num_checks(module)]]
+    results = [np.asarray(values[name]) for name in result_values(module)]
+    assumed = assumptions(module)
+    count = len(results) - len(assumed)
+    refuse_broken(zip(assumed, results[count:], strict=True))
+    return results[:count]
 
 
 def _function(module: ir.Operation, function: ir.Operation, engine: Engine) -> _Function:

@@ -11,7 +11,7 @@ import pytest
 from shardc.analysis.batch import phases
 from shardc.check.forms.engines import interpreter
 from shardc.check.forms.stage_form import run_stages
-from shardc.errors import StageError
+from shardc.errors import CheckError, StageError
 from shardc.ir.attributes import NUM_SLICES, get_int
 from shardc.ir.context import Module, parse
 from shardc.ir.pass_manager import run_passes
@@ -210,6 +210,19 @@ def test_a_mask_that_is_made_once_per_step_is_read_where_it_is_made(
     """As are all of more than SMALL elements."""
     monkeypatch.setattr(phases, "SMALL", TOKENS)
     results_stay_the_same(attention(lowest), 2, 2)
+
+
+def test_functions_that_are_run_in_turn_refuse_what_slices_take_for_granted() -> None:
+    """As the runtime does: an infinite activation of a later token is left out."""
+    with jax.enable_x64(True):
+        state, tokens = arguments()
+        module = staged(step_of(attention(lowest)), (state, tokens), 1)
+        run_passes(module, [SliceTokens(2)])
+        state[0][:] = np.inf
+        args = [*flat(state), tokens.reshape(1, -1, TOKENS + 1)]
+        with module.context, pytest.raises(CheckError) as caught:
+            run_stages(module.operation, args, interpreter)
+    assert caught.value.code == "SHARDC-271"
 
 
 def results_stay_the_same(layer: Any, microbatches: int, slices: int) -> None:
