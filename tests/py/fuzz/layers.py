@@ -1,4 +1,5 @@
-"""Random training steps out of layers: a layer maps [rows, WIDTH] to the same, with weights.
+"""Random training steps out of layers: a layer maps [rows, WIDTH] to the same, with weights, or
+[rows, tokens, WIDTH].
 
 A kind is a list of layer makers. Each maker draws its choices and gives the layer with the number
 of its weights; what it chose stands in `Layer.text`, for whoever reads a failure.
@@ -40,7 +41,7 @@ class Step:
 
     Attributes:
         function: (state, x, labels) -> (new state, loss, h of each row).
-        args: the state, and the batch: floats [rows, WIDTH], integers [rows].
+        args: the state, and the batch: floats [rows, (tokens,) WIDTH], integers [rows].
     """
 
     text: str
@@ -53,8 +54,21 @@ def dense(random: Random, rows: int) -> Layer:
     return Layer("dense", 1, lambda h, w, y: jnp.tanh(h @ w[0]))
 
 
-def random_step(random: Random, makers: Sequence[Maker], rows: int, dtype: str = "float64") -> Step:
-    """One or two layers of `makers` between dense ones; sums of squares, or per-row losses."""
+def random_step(
+    random: Random,
+    makers: Sequence[Maker],
+    rows: int,
+    dtype: str = "float64",
+    tokens: int = 0,
+    pieces: int = 0,
+) -> Step:
+    """One or two layers of `makers` between dense ones; sums of squares, or per-row losses.
+
+    Args:
+        tokens: of a sequence in each row; 0: there are none.
+        pieces: of the batch, of which the step adds up gradients in a loop of its own; 0: it has
+            none.
+    """
     chosen = [dense(random, rows)]
     for _ in range(random.choice([1, 1, 2])):
         chosen += [random.choice(list(makers))(random, rows), dense(random, rows)]
@@ -69,24 +83,37 @@ def random_step(random: Random, makers: Sequence[Maker], rows: int, dtype: str =
         "w": [[weight() for _ in range(layer.weights)] for layer in chosen],
         "count": np.int32(0),
     }
-    x = (0.6 * numbers.standard_normal((rows, WIDTH))).astype(dtype)
+    shape = (rows, tokens, WIDTH) if tokens else (rows, WIDTH)
+    x = (0.6 * numbers.standard_normal(shape)).astype(dtype)
     labels = numbers.integers(0, CLASSES, rows).astype(label_type)
 
     def function(state: Any, x: Any, y: Any) -> Any:
-        def loss_of(weights: Any) -> Any:
+        def loss_of(weights: Any, x: Any, y: Any) -> Any:
             h, extra = x, jnp.zeros((), dtype)
             for layer, w in zip(chosen, weights, strict=True):
                 found = layer.apply(h, w, y)
                 h, more = found if isinstance(found, tuple) else (found, 0)
-                h = h.astype(dtype)
                 extra = extra + jnp.sum(jnp.asarray(more, dtype))
-            each = jnp.sum(h * h, 1)
+            each = jnp.sum(h * h, tuple(range(1, h.ndim)))
             whole = {"mean": jnp.mean, "sum": jnp.sum, "log": lambda v: jnp.log(1 + jnp.sum(v))}
             return whole[loss_kind](each) + extra / 10, h
 
-        (loss, h), gradients = jax.value_and_grad(loss_of, has_aux=True)(state["w"])
+        graded = jax.value_and_grad(loss_of, has_aux=True)
+        if pieces:
+            cut = [each.reshape(pieces, -1, *each.shape[1:]) for each in (x, y)]
+            zero = jnp.zeros((), dtype), jax.tree.map(jnp.zeros_like, state["w"])
+
+            def add(total: Any, piece: Any) -> Any:
+                (loss, h), gradients = graded(state["w"], *piece)
+                return jax.tree.map(jnp.add, total, (loss, gradients)), h
+
+            (loss, gradients), h = jax.lax.scan(add, zero, cut)
+            h = h.reshape(x.shape)
+        else:
+            (loss, h), gradients = graded(state["w"], x, y)
         weights = jax.tree.map(lambda w, g: w - (0.1 * g).astype(w.dtype), state["w"], gradients)
         return {"w": weights, "count": state["count"] + 1}, loss, h
 
-    text = f"{rows} rows, labels {label_type}, {loss_kind}: " + "; ".join(n.text for n in chosen)
+    how = f"{rows} rows, {tokens} tokens, {pieces} pieces, labels {label_type}, {loss_kind}: "
+    text = how + "; ".join(layer.text for layer in chosen)
     return Step(text, function, (state, x, labels))

@@ -20,24 +20,32 @@ from shardc.errors import RequestWarning, ShardcError
 from shardc.ir.context import parse
 from shardc.passes import plan_shardings
 from shardc.plan.stages_spec import StageSpec, StagesSpec
-from tests.py.fuzz.kinds import step_of
+from tests.py.fuzz.kinds import KINDS, step_of
 from tests.py.fuzz.random_solver import random_solver
 from tests.py.table import CLUSTER
 
 WHOLE = ("gpipe", "1f1b", "zb-h1", "zb-h2", "2bp-1f1b")
 COPIED = ("chimera", "dualpipe", "bitpipe")
+SLICED = ("terapipe", "seq1f1b", "2bp-terapipe")
 CHUNKED = ("zb-v", "v-half", "v-min", "hanayo", "1f1b-v", "dualpipe-v", "breadth-first")
-# What a random step may not have: products that can wait, microbatches for copies to share, so many
-# layers; and, where a plan by hand says how many, microbatches and stages.
-ALLOWED = ("SHARDC-163", "SHARDC-164", "SHARDC-242")
+# What a random step may not have: products that can wait, microbatches for copies to share, tokens
+# in an order that slices keep, so many layers; and, where a plan by hand says how many,
+# microbatches and stages.
+ALLOWED = ("SHARDC-163", "SHARDC-164", "SHARDC-165", "SHARDC-242")
 ALLOWED_BY_HAND = ("SHARDC-140", "SHARDC-142", "SHARDC-160", *ALLOWED)
 
 Arrays = list[np.ndarray]
 
 
-def random_options(random: Random) -> dict[str, Any]:
-    """Options of `shardc.jit` that fix a pipeline of one or two device groups."""
+def random_options(random: Random, sliced: bool = False) -> dict[str, Any]:
+    """Options of `shardc.jit` that fix a pipeline of one or two device groups.
+
+    Args:
+        sliced: whether most of them cut sequences into slices.
+    """
     way = random.choice(["whole", "chunked", "copied", "interleaved", "xla", "again", "auto"])
+    if sliced and random.random() < 0.7:
+        way = "sliced"
     mesh = random.choice([(2,), (2, 2)])
     microbatches = random.choice([2, 4])
     shape: dict[str, Any] = {"stages": 2, "microbatches": microbatches, "mesh": mesh}
@@ -52,13 +60,23 @@ def random_options(random: Random) -> dict[str, Any]:
         shape["stages"] = random.choice([1, 2])
         schedule = random.choice(WHOLE) if shape["stages"] == 2 else "gpipe"
         return shape | {"schedule": schedule, "lowering": "xla"}
+    if way == "sliced":
+        slices, count = random.choice([2, 3]), random.choice([1, 2])
+        return shape | {
+            "schedule": random.choice(SLICED),
+            "slices": slices,
+            "microbatches": count,
+            "lowering": random.choice(["local", "local", "xla"]),
+        }
     if way == "interleaved":
         return shape | {"schedule": "interleaved-1f1b", "chunks": 2, "microbatches": 4}
     schedule = random.choice({"whole": WHOLE, "chunked": CHUNKED, "copied": COPIED}[way])
     return shape | {"schedule": schedule, "microbatches": 4}
 
 
-def _is_allowed(error: ShardcError, options: dict[str, Any]) -> bool:
+def _is_allowed(error: ShardcError, options: dict[str, Any], values: Kind = "ordinary") -> bool:
+    if values != "ordinary" and error.code == "SHARDC-271":
+        return "slices" in options
     return error.code in (ALLOWED_BY_HAND if "plan" in options else ALLOWED)
 
 
@@ -71,7 +89,7 @@ def check_plan(kind: str, seed: int) -> str:
     Raises:
         ShardcError: the plan is refused, for another reason than `ALLOWED` ones.
     """
-    options = random_options(Random(f"plan {kind} {seed}"))
+    options = random_options(Random(f"plan {kind} {seed}"), bool(KINDS[kind].tokens[0]))
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.simplefilter("ignore", RequestWarning)
         step = step_of(kind, seed)
@@ -92,7 +110,7 @@ def check_plan(kind: str, seed: int) -> str:
 def check_run(kind: str, seed: int, values: Kind = "ordinary") -> dict[str, Any]:
     """Two steps of what a seed gives, by `jax.jit` and by a random plan, as a line of results."""
     random = Random(f"run {kind} {seed}")
-    options = random_options(random)
+    options = random_options(random, bool(KINDS[kind].tokens[0]))
     said = {name: str(value) for name, value in options.items() if name != "plan"}
     line: dict[str, Any] = {"kind": kind, "seed": seed, "values": values, "options": said}
     with jax.enable_x64(True), warnings.catch_warnings():
@@ -122,7 +140,7 @@ def check_run(kind: str, seed: int, values: Kind = "ordinary") -> dict[str, Any]
             with mock.patch.object(plan_shardings, "solve_once", random_solver(seed)):
                 got = two_steps(wrapped, leaves)
         except ShardcError as error:
-            how = "refused" if _is_allowed(error, options) else "failed"
+            how = "refused" if _is_allowed(error, options, values) else "failed"
             return line | {"outcome": f"{how} {error.code}", "detail": str(error)}
         except Exception as error:  # noqa: BLE001 - every failure is a result
             return line | {"outcome": "failed", "detail": repr(error), "step": step.text}

@@ -26,6 +26,7 @@ def mixed_types(random: Random, rows: int) -> Layer:
     weights = random.choice(["same", "float32", "bfloat16"])
     sums = random.choice(["same", "float32", "float64"])
     count = random.random() < 0.3
+    kept = random.choice(["same", "inside", "inside", "inside", "int8"])
 
     def apply(h: Any, w: Any, y: Any) -> Any:
         kind = jnp.dtype(inside)
@@ -38,9 +39,13 @@ def mixed_types(random: Random, rows: int) -> Layer:
         if count:
             near = (z > 0).astype(jnp.int8)
             out = out + jnp.sum(near, 1, dtype=jnp.int32)[:, None].astype(out.dtype) / 8
-        return h + out.astype(h.dtype)
+        if kept == "int8":  # whatever stands in front of it gets no gradient
+            steps = jnp.round(16 * (h + out.astype(h.dtype)))
+            return jnp.clip(lax.stop_gradient(steps), -127, 127).astype(jnp.int8)
+        return (h + out.astype(h.dtype)).astype(inside if kept == "inside" else h.dtype)
 
-    return Layer(f"in {inside}, weights {weights}, sums {sums}, counts {count}", 1, apply)
+    what = f"in {inside}, weights {weights}, sums {sums}, counts {count}, gives {kept}"
+    return Layer(what, 1, apply)
 
 
 def checkpointed(random: Random, rows: int) -> Layer:
