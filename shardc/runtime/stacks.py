@@ -170,7 +170,6 @@ class Stacks:
         self._taken = _stacks(arguments, argument_places, transfers)
         self._put = _stacks(results, result_places, transfers)
         self._num_arguments = sum(argument.piece is None for argument in arguments)
-        self._num_results = sum(result.piece is None for result in results)
         self._specs = {
             i: _whole_spec(arguments[i], stack.shape) for i, (_, stack) in self._taken.items()
         }
@@ -205,8 +204,9 @@ class Stacks:
         return found
 
     def put_together(self, values: Sequence[jax.Array]) -> list[jax.Array]:
-        """The user's results."""
-        found = list(values[: self._num_results])
+        """The user's results, and the checks of the step behind them."""
+        pairs = zip(values, self._results, strict=True)
+        found = [value for value, result in pairs if result.piece is None]
         for i, (positions, stack) in self._put.items():
             found[i] = stack.put_together([values[position] for position in positions])
         return found

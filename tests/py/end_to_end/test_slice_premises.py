@@ -1,5 +1,6 @@
 """A step on token slices raises where what they take for granted does not hold."""
 
+import functools
 from typing import Any
 
 import jax
@@ -16,14 +17,19 @@ SEEN = np.tril(np.ones((TOKENS, TOKENS), bool))
 
 
 def step(state: Any, x: jax.Array) -> Any:
-    """Two layers of attention under a mask of -1e9, and the loss of each token."""
+    """Two layers of attention under a mask of -1e9, in a list or stacked, and the loss of each
+    token."""
 
     def loss_of(state: Any) -> Any:
-        h = x
-        for w in state:
+        def layer(h: jax.Array, w: Any) -> Any:
             scores = jnp.einsum("btd,bsd->bts", h @ w["query"], h @ w["key"])
             weights = jax.nn.softmax(jnp.where(SEEN, scores, -1e9))
-            h = h + weights @ (h @ w["value"])
+            return h + weights @ (h @ w["value"]), None
+
+        if isinstance(state, dict):
+            h, _ = jax.lax.scan(layer, x, state)
+        else:
+            h = functools.reduce(lambda h, w: layer(h, w)[0], state, x)
         return jnp.mean(h**2), jnp.mean(h**2, 2)
 
     (loss, by_token), gradients = jax.value_and_grad(loss_of, has_aux=True)(state)
@@ -39,10 +45,16 @@ def arguments() -> Any:
     return layers, draw.normal(size=(4, TOKENS, WIDTH))
 
 
-@pytest.mark.parametrize("lowering", ["local", "xla"])
-def test_a_step_raises_where_what_slices_take_for_granted_does_not_hold(lowering: str) -> None:
+@pytest.mark.parametrize(
+    ("lowering", "stacked"), [("local", False), ("xla", False), ("local", True)]
+)
+def test_a_step_raises_where_what_slices_take_for_granted_does_not_hold(
+    lowering: str, stacked: bool
+) -> None:
     with jax.enable_x64(True):
         state, x = arguments()
+        if stacked:
+            state = jax.tree.map(lambda *layers: np.stack(layers), *state)
         run = shardc.jit(
             step,
             cluster=CLUSTER,
@@ -67,7 +79,9 @@ def test_a_step_raises_where_what_slices_take_for_granted_does_not_hold(lowering
 
         equals_jit(state, x)
         # Scores below the mask: a token that is hidden weighs more than those that are seen.
-        large = [w | {"query": 3e4 * w["query"], "key": 3e4 * w["key"]} for w in state]
+        large = jax.tree.map_with_path(
+            lambda path, w: w if path[-1].key == "value" else 3e4 * w, state
+        )
         # 0 times infinity: what a token that comes later has is nan in all tokens on one device.
         last = x.copy()
         last[0, -1, 0] = np.inf
