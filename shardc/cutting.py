@@ -27,6 +27,7 @@ from shardc.passes.cut_loops import CutLoops
 from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.join_pieces import JoinPieces, has_joined
+from shardc.passes.keep_forward_values import KeepForwardValues
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_stages import PlanStages
@@ -143,9 +144,20 @@ def find(split_module: Module, origins: Sequence[Origin]) -> tuple[int, ...] | N
         return positions_of(main_function(split_module.operation), origins)
 
 
-def outline(split_module: Module, cuts: Sequence[int], recompute: Sequence[int] = ()) -> Module:
-    """Stage functions without meshes, from the result of `split`; see `PipelineShape`."""
-    return run_on_copy(split_module, [*_stages(cuts, recompute), *_SHARED])
+def outline(
+    split_module: Module,
+    cuts: Sequence[int],
+    recompute: Sequence[int] = (),
+    keep_price: float = 0.0,
+    cluster: Cluster | None = None,
+) -> Module:
+    """Stage functions without meshes, from the result of `split`; see `PipelineShape`.
+
+    Args:
+        keep_price: of every stage.
+    """
+    keep = KeepForwardValues((keep_price,) * (len(cuts) + 1), (), _text(cluster))
+    return run_on_copy(split_module, [*_stages(cuts, recompute, keep), *_SHARED])
 
 
 def outline_shape(split_module: Module, shape: PipelineShape, cluster: Cluster | None) -> Module:
@@ -157,22 +169,39 @@ def outline_shape(split_module: Module, shape: PipelineShape, cluster: Cluster |
         StageError: SHARDC-163 to 165, the stages cannot be cut for the schedule.
     """
     sliced = shape.num_slices > 1
-    passes = _stages(shape.cuts, shape.recompute, sliced) + [UnrollLayers()] * sliced
+    passes = stage_passes(shape, cluster, sliced) + [UnrollLayers()] * sliced
     if schedule_named(shape.schedule).split_backward:
-        text = SplitBackward.cluster if cluster is None else msgspec.json.encode(cluster).decode()
-        passes += [SplitBackwardLoops(text), SplitBackward(text)]
+        passes += [SplitBackwardLoops(_text(cluster)), SplitBackward(_text(cluster))]
     if shape.num_replicas > 1:
         passes.append(ReplicateStages())
     passes += [SliceTokens(shape.num_slices)] * sliced
     return run_on_copy(split_module, [*passes, *_SHARED])
 
 
-def _stages(cuts: Sequence[int], recompute: Sequence[int], accumulate: bool = False) -> list[Pass]:
+def stage_passes(shape: PipelineShape, cluster: Cluster | None, accumulate: bool) -> list[Pass]:
+    """The passes that make one function per stage and kind of the result of `split`."""
+    values = [f"{stage}:{value}" for stage, own in enumerate(shape.values) for value in own]
+    keep = KeepForwardValues(shape.keep_prices, tuple(values), _text(cluster))
+    return _stages(shape.cuts, shape.recompute, keep, accumulate)
+
+
+def _stages(
+    cuts: Sequence[int],
+    recompute: Sequence[int],
+    keep: KeepForwardValues,
+    accumulate: bool = False,
+) -> list[Pass]:
     return [
         PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts)),
+        keep,
         PlanResidency(tuple(recompute)),
         OutlineStages(accumulate),
     ]
+
+
+def _text(cluster: Cluster | None) -> str:
+    """A cluster as an option of a pass; None: the default."""
+    return SplitBackward.cluster if cluster is None else msgspec.json.encode(cluster).decode()
 
 
 def work_of(module: Module, shape: PipelineShape) -> Work:

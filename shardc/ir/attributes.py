@@ -31,6 +31,7 @@ PIECE = "shardc.piece"  # argument, result: [number of the one whose rows it con
 PHASE = "shardc.phase"  # op: its Phase
 STAGE = "shardc.stage"  # op, function, argument, result: int
 RECOMPUTED = "shardc.recomputed"  # forward op of the body: unit; the backward function runs it, too
+KEPT = "shardc.kept"  # module: data, the ValuePlans of each stage
 DIRECTION = "shardc.direction"  # op of the body: the FunctionKind that it belongs to
 KIND = "shardc.kind"  # accumulate: "sum" | "concat"; function: its FunctionKind
 ROUND = "shardc.round"  # function: int

@@ -21,6 +21,7 @@ from shardc.passes.hoist_host_calls import HoistHostCalls
 from shardc.passes.inline_calls import InlineCalls
 from shardc.passes.insert_reshards import InsertReshards
 from shardc.passes.join_pieces import JoinPieces
+from shardc.passes.keep_forward_values import KeepForwardValues
 from shardc.passes.legalize_chlo import LegalizeChlo
 from shardc.passes.localize import Localize
 from shardc.passes.look_up_rows import LookUpRows
@@ -90,8 +91,9 @@ NORMALIZE: tuple[Pass, ...] = (
 # so that those inside are),
 # cut-loops (before microbatches, which then accumulate each stage's rows by themselves),
 # split-microbatches (before stages, which are planned for one microbatch), plan-stages,
-# plan-residency (after stages, each of which keeps its own values, and before outline-stages,
-# which does what it says), outline-stages (before shardings, so that a stage is planned with all
+# keep-forward-values (after stages, each of which keeps its own values, and before plan-residency,
+# which marks more than it undoes), plan-residency (before outline-stages, which does what it
+# says), outline-stages (before shardings, so that a stage is planned with all
 # uses of its parameters), unroll-layers (only for schedules with slices; after it, because only
 # functions of a microbatch are cut into slices, and before the backward is split, which needs no
 # loops of its own then), split-backward-loops and split-backward (after it, because then it is
@@ -149,6 +151,7 @@ PASSES: dict[str, type[Pass]] = {
         CutLoops,
         SplitMicrobatches,
         PlanStages,
+        KeepForwardValues,
         PlanResidency,
         OutlineStages,
         UnrollLayers,

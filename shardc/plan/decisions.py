@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -35,6 +35,29 @@ class FunctionSharding(msgspec.Struct, frozen=True):
     ops: tuple[OpSharding, ...]
 
 
+class ValuePlan(msgspec.Struct, frozen=True):
+    """How the backward pass of a stage comes by a forward value that the program computes again.
+
+    Attributes:
+        value: identifies it: the position of its op in the prepared @main, `12`; in a loop over
+            layers also which of its kind the op is there, `12.tanh1`; `:1` if it is not the op's
+            first result.
+        residency: "keep": it is kept from the forward pass; "recompute": it is computed again, as
+            the program says, though to keep it would save time.
+        op: its name.
+        where: its position in the source; "" if unknown.
+        num_bytes: of one microbatch, over all devices and layers of the stage.
+        seconds: of its op on one device, in all layers of the stage.
+    """
+
+    value: str
+    residency: Literal["keep", "recompute"]
+    op: str
+    where: str
+    num_bytes: int
+    seconds: float
+
+
 class StagePlan(msgspec.Struct, frozen=True):
     """One stage: its mesh, its part of the program, and the prediction of the cost model.
 
@@ -50,6 +73,7 @@ class StagePlan(msgspec.Struct, frozen=True):
         num_folded, folded_objective, communication_s: as in a StageReport.
         recompute: number of microbatches in flight for which recomputation was chosen; 0: the
             stage keeps every forward value that its backward needs.
+        values: what the program computes again, if the stage keeps some of it.
     """
 
     mesh: Mesh
@@ -67,6 +91,7 @@ class StagePlan(msgspec.Struct, frozen=True):
     folded_objective: float | None = None
     communication_s: float = 0.0
     recompute: int = 0
+    values: tuple[ValuePlan, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ class NoteCode(StrEnum):
     FISSIONS = "fissions"  # count
     ROW_CONFLICTS = "row-conflicts"  # count
     RECOMPUTED = "recomputed"  # stages: their numbers
+    KEPT = "kept"  # stages: their numbers; kept_bytes, num_bytes
     FOLDED = "folded"  # count, cost: upper bound on the share
     DEFAULT_RATE = "default-rate"  # device, dtypes
     REPLICATED = "replicated"  # op, why, count, seconds, time_share, flops_share
@@ -71,6 +72,8 @@ def _replicated(
     )
 
 
+GIB = 1 << 30
+
 _WORDS: dict[NoteCode, Callable[..., str]] = {
     NoteCode.INTERRUPTED: lambda: "planning was interrupted; this is the best plan found so far",
     NoteCode.NOT_ALL_PRICED: lambda: (
@@ -82,6 +85,10 @@ _WORDS: dict[NoteCode, Callable[..., str]] = {
     NoteCode.SEVERAL_RUNS: lambda why: why,
     NoteCode.RECOMPUTED: lambda stages: (
         f"to save memory, the backward passes of stages {stages} recompute forward values"
+    ),
+    NoteCode.KEPT: lambda stages, kept_bytes, num_bytes: (
+        f"stages {stages} keep {kept_bytes / GIB:.3g} of {num_bytes / GIB:.3g} GiB of each"
+        " microbatch that the program (jax.checkpoint) computes again"
     ),
     NoteCode.CALLS: lambda count, functions: (
         f"each of {count} calls is planned as one op, because inlining all calls would make the"

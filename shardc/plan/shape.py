@@ -1,9 +1,16 @@
 """The shape of a pipeline, which the planner chooses and the compiler builds."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
+from shardc.plan.stages_spec import Recompute
+
+# What a stage keeps of what the program computes again costs this much, relative to the time in
+# which its device writes it and reads it.
+PRICES: dict[Recompute, float] = {"none": 0.3, "selective": 3.0}
 
 
 class PipelineShape(msgspec.Struct, frozen=True):
@@ -22,6 +29,9 @@ class PipelineShape(msgspec.Struct, frozen=True):
             `cuts` are positions after that.
         recompute: for each stage the microbatches in flight for which recomputation is chosen, in
             the form that `shardc-plan-residency` takes; (): no recomputation.
+        keep_prices: for each stage the price of keeping what the program computes again, in the
+            form that `shardc-keep-forward-values` takes; (): every stage does as the program says.
+        values: instead, for each stage the names of the values that it keeps.
     """
 
     num_microbatches: int
@@ -34,6 +44,8 @@ class PipelineShape(msgspec.Struct, frozen=True):
     recompute: tuple[int, ...] = ()
     num_replicas: int = 1
     num_slices: int = 1
+    keep_prices: tuple[float, ...] = ()
+    values: tuple[tuple[str, ...], ...] = ()
 
     @property
     def num_stages(self) -> int:
@@ -44,6 +56,22 @@ class PipelineShape(msgspec.Struct, frozen=True):
     def own_meshes(self) -> tuple[Mesh, ...]:
         """The meshes of the stages, without second copies."""
         return self.meshes[: self.num_stages]
+
+    def recomputing(
+        self, recompute: Sequence[Recompute], in_flight: Sequence[int]
+    ) -> "PipelineShape":
+        """The shape whose stages compute these values again.
+
+        Args:
+            recompute, in_flight: for each stage; the latter in microbatches.
+        """
+        held = [n if each == "full" else 0 for each, n in zip(recompute, in_flight, strict=True)]
+        prices = [PRICES.get(each, 0.0) for each in recompute]
+        return msgspec.structs.replace(
+            self,
+            recompute=tuple(held) if any(held) else (),
+            keep_prices=tuple(prices) if any(prices) else (),
+        )
 
     @staticmethod
     def of(plan: Plan) -> "PipelineShape":
@@ -60,4 +88,8 @@ class PipelineShape(msgspec.Struct, frozen=True):
             tuple(stage.recompute for stage in own),
             plan.num_replicas,
             plan.num_slices,
+            values=tuple(
+                tuple(each.value for each in stage.values if each.residency == "keep")
+                for stage in own
+            ),
         )

@@ -11,6 +11,7 @@ from shardc.errors import InputError, writing
 from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.layout import ranges
 
+Recompute = Literal["none", "selective", "user", "full"]
 Patterns = dict[str, str]  # pattern -> one word per dim, in the form of `shardc plan --sharding`
 
 
@@ -23,8 +24,9 @@ class StageSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         devices: device ids, row-major over the axes; None: the next free ones.
         shardings: pattern of arguments -> sharding.
         values: pattern of ops -> sharding of their results.
-        recompute: keep only the values between segments; the backward pass recomputes the values
-            inside them.
+        recompute: which forward values the backward pass computes again: "user": those that the
+            program says; "none": none that take longer to compute than to keep; "selective": those
+            that take little time for their bytes; "full": all but those between segments.
     """
 
     layers: int | str | None = None
@@ -32,7 +34,7 @@ class StageSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: tuple[int, ...] | None = None
     shardings: Patterns = {}
     values: Patterns = {}
-    recompute: bool = False
+    recompute: Recompute = "user"
 
     def __post_init__(self) -> None:
         _check_types(self)

@@ -5,6 +5,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -19,7 +20,8 @@ from shardc.ir.walk import body, functions, main_function, planned_ops
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.notes import Data, Note, NoteCode
-from shardc.plan.shape import PipelineShape
+from shardc.plan.shape import PRICES, PipelineShape
+from shardc.plan.stages_spec import Recompute
 from shardc.planner.candidate import Candidate, plan_exactly, says_more
 from shardc.planner.proposal import Found, Proposal
 from shardc.planner.request import print_request
@@ -35,6 +37,7 @@ from shardc.solver.solve import LimitError
 CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0
 FINAL = FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0
 OPS_FOR_EFFORT = 8_000
+LESS: tuple[Recompute, ...] = "none", "selective"  # recomputation than a program says
 FIRST_SHARE, SHARE = 0.25, 0.85  # of the time limit, of the rest: for planning one shape
 SEARCH = "search"  # the proposer of shapes that the search found
 RERAISE = "SHARDC_RERAISE"  # environment variable: a bug in planning a shape ends planning
@@ -154,6 +157,21 @@ class Attempts:
             _said(proposal.shape),
             functools.partial(self._plan, proposal, gap, effort_s, cutoff_s),
         )
+
+    def keep_more(self) -> None:
+        """Plans the best shape again with less recomputation, if the program has some that can be
+        left out: prices of layers are not exact, and shapes that were asked for have none."""
+        for rule in LESS if self.splits.compute_twice else ():
+            if self.best is None or any(self.best.shape.recompute) or not self.has_time():
+                return
+            shape = self.best.shape
+            if shape.keep_prices and all(0.0 < p <= PRICES[rule] for p in shape.keep_prices):
+                return  # nothing to leave out
+            stages = shape.num_stages
+            more = shape.recomputing([rule] * stages, [0] * stages)
+            proposal = replace(self.best.proposal, shape=more)
+            if isinstance(self.plan(proposal, *FINAL, self.best_s), Candidate):
+                return
 
     def _plan(
         self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float

@@ -11,7 +11,14 @@ from shardc.cluster import Cluster
 from shardc.compiler import shard, shardings_of
 from shardc.cutting import work_of
 from shardc.errors import InfeasibleError
-from shardc.ir.attributes import FISSIONS, LOOKUPS, ROW_CONFLICTS, RUNS, get_int, get_str
+from shardc.ir.attributes import (
+    FISSIONS,
+    LOOKUPS,
+    ROW_CONFLICTS,
+    RUNS,
+    get_int,
+    get_str,
+)
 from shardc.ir.calls import called, calls_in
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
@@ -23,6 +30,7 @@ from shardc.plan.predicted import Predicted, Replicated, StageReport
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StageSpec
 from shardc.planner.proposal import Proposal
+from shardc.planner.record.residency import kept_notes, kept_values, residency_notes
 from shardc.planner.step_time import StepTime, step_time
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import print_lanes
@@ -162,6 +170,7 @@ class Candidate:
         shape, reports = self.shape, self.reports
         cuts, layers = (0, *shape.cuts), self.proposal.layers
         num_stages = shape.num_stages
+        kept = kept_values(self.module) or ((),) * num_stages
         stages = tuple(
             StagePlan(
                 mesh=mesh,
@@ -177,6 +186,7 @@ class Candidate:
                 folded_objective=reports[stage].folded_objective,
                 communication_s=reports[stage].communication_s,
                 recompute=shape.recompute[stage % num_stages] if shape.recompute else 0,
+                values=kept[stage % num_stages],
                 num_whole_flops=sum(each.num_flops for each in reports[stage].replicated),
                 collectives=reports[stage].collectives,
             )
@@ -210,6 +220,7 @@ class Candidate:
                 *rewriting_notes(split_module),
                 *residency_notes(shape),
                 *rate_notes(reports, cluster),
+                *kept_notes(kept),
                 *replication_notes(reports),
                 *folding_notes(reports),
             ),
@@ -259,12 +270,6 @@ def rewriting_notes(module: Module) -> list[Note]:
         for code, name in counted.items()
         if (count := get_int(module.operation, name))
     ]
-
-
-def residency_notes(shape: PipelineShape) -> list[Note]:
-    """The stages that recompute forward values, if any."""
-    stages = [str(stage) for stage, held in enumerate(shape.recompute) if held]
-    return [Note(NoteCode.RECOMPUTED, {"stages": ", ".join(stages)})] if stages else []
 
 
 def rate_notes(reports: Sequence[StageReport], cluster: Cluster) -> list[Note]:

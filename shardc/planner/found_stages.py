@@ -6,6 +6,7 @@ from shardc.cluster import Cluster
 from shardc.cost.submeshes import mesh_of, place
 from shardc.errors import ClusterError
 from shardc.plan.layout import Mesh
+from shardc.plan.shape import PipelineShape
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.proposal import Key
 from shardc.solver.pipeline.stages import Pipeline
@@ -40,14 +41,14 @@ class FoundStages:
             for held, (first, last, size) in zip(self._held, self.pipeline.stages, strict=True)
         ]
 
-    @property
-    def recompute(self) -> tuple[int, ...]:
-        """Per stage, as in `PipelineShape`."""
+    def with_residency(self, shape: PipelineShape) -> PipelineShape:
+        """The shape with what each stage computes again."""
         count = self.key.num_microbatches
-        return tuple(
-            held if self.prices.makes_again(size, count, held, first, last, self.only) else 0
+        each = [
+            self.prices.recompute(size, count, held, first, last, self.only)
             for held, (first, last, size) in zip(self._held, self.pipeline.stages, strict=True)
-        )
+        ]
+        return shape.recomputing(each, self._held)
 
     def meshes(self, cluster: Cluster, axes: tuple[str, ...]) -> tuple[Mesh, ...] | None:
         """The devices of each stage; None if the stages cannot be placed on the nodes."""

@@ -17,6 +17,7 @@ from shardc.cost.submeshes import mesh_of
 from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import PipelineShape
+from shardc.plan.stages_spec import Recompute
 from shardc.planner.proposal import Proposal, by_use, proposal_of
 from shardc.planner.shapes import ShapeSearch
 from shardc.planner.split_cache import Splits
@@ -213,7 +214,8 @@ class IslandSearch:
     def _proposal(self, asked: Asked, pipeline: Pipeline) -> Proposal | None:
         """The pipeline in the compiler's form; None if its stages cannot be cut this way."""
         meshes: list[Mesh] = []
-        recompute = []
+        recompute: list[Recompute] = []
+        held_by = []
         used = dict.fromkeys(asked.order, 0)
         for number, stage in self._stages(asked, pipeline):
             size, _, held, *_ = stage
@@ -222,15 +224,15 @@ class IslandSearch:
             view = self.prices[number].view(*stage)
             devices = range(first, first + size)
             meshes.append(mesh_of(view.shape, devices, self._options.mesh_axes))
-            recompute.append(held if self.prices[number].makes_again(*stage) else 0)
+            recompute.append(self.prices[number].recompute(*stage))
+            held_by.append(held)
         shape = PipelineShape(
             asked.num_microbatches,
             (),
             tuple(meshes),
             asked.schedule,
             self._options.batch_args,
-            recompute=tuple(recompute) if any(recompute) else (),
-        )
+        ).recomputing(recompute, held_by)
         return proposal_of(shape, pipeline, self._splits, self.prices[0].origin)
 
 

@@ -15,9 +15,12 @@ from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal, too_few_layers
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.backend.extract import function_values
+from shardc.cluster import Cluster
 from shardc.cutting import find, origins, outline
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
+from shardc.plan.shape import PRICES
+from shardc.plan.stages_spec import Recompute
 from shardc.plan.value_id import is_argument
 
 MANY = 1 << 20  # microbatches in flight at which a layer keeps only what it receives
@@ -144,12 +147,17 @@ def _shared(reads: Sequence[Sequence[str | None]]) -> tuple[tuple[tuple[int, int
     return tuple(shared)
 
 
-def outlined_samples(split_module: Module, layers: Layers, again: bool = False) -> Module | None:
+def outlined_samples(
+    split_module: Module, layers: Layers, recompute: Recompute, cluster: Cluster
+) -> Module | None:
     """The samples as stages of a module with other microbatches; None if some do not exist in it.
 
     Args:
-        again: the samples keep as little as possible and recompute everything else.
+        recompute: what the backward pass of each sample computes again.
+        cluster: its device prices that.
     """
     positions = find(split_module, layers.starts[1:])
-    recompute = (MANY,) * len(layers.starts) if again else ()
-    return None if positions is None else outline(split_module, positions, recompute)
+    if positions is None:
+        return None
+    held = (MANY,) * len(layers.starts) if recompute == "full" else ()
+    return outline(split_module, positions, held, PRICES.get(recompute, 0.0), cluster)

@@ -206,6 +206,9 @@ def with_schedule(
         again = family.in_flight(work)
         if chunks == 1:
             again = tuple(n if old else 0 for n, old in zip(again, shape.recompute, strict=True))
+    prices = shape.keep_prices
+    if chunks > 1 and prices:  # all as the stage that keeps least
+        prices = (0.0 if 0.0 in prices else max(prices),) * (groups * chunks)
     shape = msgspec.structs.replace(
         shape,
         schedule=schedule,
@@ -214,6 +217,7 @@ def with_schedule(
         num_replicas=family.replicas,
         num_slices=num_slices(schedule, options),
         recompute=again,
+        keep_prices=prices,
     )
     if chunks == 1:
         return replace(proposal, shape=shape)

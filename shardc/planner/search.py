@@ -147,6 +147,7 @@ class Planner:
             best = self.tried.best if self.tried.may_plan_another(most_ops) else None
             if best is not None and best.gap > FINAL[0]:
                 self.tried.plan(best.proposal, *FINAL)
+            self.tried.keep_more()
             if self.chooses:
                 asked = self.asked_chunks, self.asked_slices, self.limit, self.unmet, self.orders
                 self.weighed = choose_schedule(self.tried, self.splits, *asked, self.promising)

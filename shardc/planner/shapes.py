@@ -337,8 +337,8 @@ class ShapeSearch:
             meshes,
             each.key.schedule,
             self.options.batch_args,
-            recompute=found.recompute if any(found.recompute) else (),
         )
+        shape = found.with_residency(shape)
         return proposal_of(shape, found.pipeline, self.splits, self.prices.origin)
 
 

@@ -9,6 +9,7 @@ import msgspec
 from shardc.analysis.batch.batch_split import batch_analysis
 from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import first_batch, first_batch_parts
+from shardc.analysis.residency.recomputed import computes_twice
 from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_cuts import Origin
@@ -56,6 +57,12 @@ class Splits:
     def module(self) -> Module:
         """The program that is split: `find_batch` of the original."""
         return find_batch(self._original, *self._batch, self._stages)
+
+    @cached_property
+    def compute_twice(self) -> bool:
+        """Whether the program computes forward values again that may be kept instead."""
+        with self.module.context:
+            return computes_twice(main_function(self.module.operation))
 
     @cached_property
     def _alone(self) -> "Splits":

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from jax.extend.mlir import ir
 
 from shardc.analysis.loops.row_loop import RowLoop, row_loop
+from shardc.ir.attributes import DIRECTION, ORIGIN, PHASE, STAGE
 from shardc.ir.constants import is_complex, splat_text
 from shardc.ir.effects import must_run_once
 from shardc.ir.tensor_types import dtype_of, num_elements
@@ -20,6 +21,8 @@ from shardc.ir.walk import block_terminator, body, defining_op, ops_of, walk
 from shardc.rules.allowed_factors import BARRIER
 
 BRANCHES = ("stablehlo.case", "stablehlo.if")
+# They say where an op belongs, not what it computes.
+_PLACES = frozenset((STAGE, PHASE, DIRECTION, ORIGIN))
 # Formats that `reduce_precision` leaves unchanged; JAX uses it to mark residuals.
 _FORMATS = {"float64": (11, 52), "float32": (8, 23), "bfloat16": (8, 7), "float16": (5, 10)}
 
@@ -75,6 +78,7 @@ class ValueNumbering:
         order: position; later values have larger ones.
         written: row that a loop reads -> the value that another loop has written there.
         copies: number -> its values in order, without those that identities forward.
+        loops: the loops whose bodies are numbered.
     """
 
     def __init__(self, function: ir.Operation) -> None:
@@ -82,6 +86,7 @@ class ValueNumbering:
         self.order: dict[ir.Value, int] = {}
         self.written: dict[ir.Value, ir.Value] = {}
         self.copies: dict[int, list[ir.Value]] = {}
+        self.loops: dict[ir.Operation, RowLoop] = {}
         self._places = itertools.count()
         self._depth = 0  # loops around what is being numbered
         self._numbers: dict[Hashable, int] = {}
@@ -150,6 +155,7 @@ class ValueNumbering:
     def _enter(self, found: RowLoop) -> None:
         """Numbers the values in the body of a loop."""
         loop = self.number[found.loop.results[0]]
+        self.loops[found.loop] = found
         self._depth += 1
         for p, argument in enumerate(found.body.arguments):
             self._name(argument, ("carried", self._depth, loop, p))
@@ -232,7 +238,7 @@ class ValueNumbering:
         if op.name == "stablehlo.constant" and is_complex(op.results[0]):
             # The bindings cannot read its value: one that is not a splat equals only itself.
             return splat_text(op) or len(self._numbers)
-        return tuple((name, op.attributes[name]) for name in op.attributes)
+        return tuple((n, op.attributes[n]) for n in op.attributes if n not in _PLACES)
 
     def _intern(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))

@@ -56,8 +56,7 @@ def plan_by_hand(
             spec.schedule,
             options.batch_args,
             num_chunks=spec.chunks,
-            recompute=_recompute(spec),
-        )
+        ).recomputing([stage.recompute for stage in spec.stages], _held(spec))
         shape = with_copies(cut_shape(splits, shape, begins))
         try:
             found = plan_exactly(
@@ -81,16 +80,13 @@ def plan_by_hand(
     return best
 
 
-def _recompute(spec: StagesSpec) -> tuple[int, ...]:
-    """Per stage, as in `PipelineShape`; (): none recomputes."""
-    if not any(stage.recompute for stage in spec.stages):
-        return ()
+def _held(spec: StagesSpec) -> tuple[int, ...]:
+    """Per stage, the microbatches in flight; not asked of the schedule where nobody needs it."""
+    if not any(stage.recompute == "full" for stage in spec.stages):
+        return (0,) * len(spec.stages)
     family = schedule_to_run(spec.schedule)
     groups = len(spec.stages) // spec.chunks
-    held = family.in_flight(family.work(Work(groups, spec.microbatches), spec.chunks, slices=1))
-    return tuple(
-        many if stage.recompute else 0 for many, stage in zip(held, spec.stages, strict=True)
-    )
+    return family.in_flight(family.work(Work(groups, spec.microbatches), spec.chunks, slices=1))
 
 
 def hand_plan(

@@ -6,12 +6,13 @@ price, the less it holds. A stage of several layers uses one price for all of th
 cheapest way to meet a limit (Lagrange); its cost and memory are then arithmetic.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shardc.analysis.batch.refusal import MicrobatchRefusal
 from shardc.analysis.program.stage_table import donated_arguments, named_user_shardings, next_states
-from shardc.analysis.shardings.memory_report import LayerMemory, held_values, layer_memory
+from shardc.analysis.shardings.memory_report import held_values, layer_memory
 from shardc.analysis.shardings.problem_graph import FunctionFacts, function_facts
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
 from shardc.analysis.shardings.sharding_report import planned_reshards, stage_report
@@ -24,7 +25,11 @@ from shardc.ir.context import Module
 from shardc.ir.walk import functions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
+from shardc.plan.stages_spec import Recompute
 from shardc.planner.layers import Layers, outlined_samples
+from shardc.planner.prices.derived import Amounts, More, amounts
+from shardc.planner.prices.layer_cost import LayerCost
+from shardc.planner.prices.points import KEEPING, POINTS, free_point
 from shardc.planner.split_cache import Splits
 from shardc.solver.problem.problem import Problem
 from shardc.solver.solve import solve
@@ -32,72 +37,9 @@ from shardc.solver.solve import solve
 LESS_KEPT = 0.7  # recomputation is priced if layers then keep less than this share of the bytes
 TIE = 0.01  # the largest footprint of a layer costs this share of its time, at price 0
 GAP, EFFORT_S = 0.04, 0.5  # of solving one layer
+TIMES = 2  # budgets of a program that may keep what it computes again
+type Cut = tuple[int, Recompute]  # microbatches, and what backward passes compute again
 PER_PROBLEM, PER_COUNT = 50_000, 1_500_000  # equivalent pairs of strategies, approximately
-
-
-@dataclass(frozen=True)
-class Point:
-    """One way to run a layer.
-
-    Attributes:
-        price: of everything the layer holds at price 0, relative to its time.
-        again: forward values are recomputed in the backward pass instead of kept.
-    """
-
-    price: float
-    again: bool = False
-
-
-POINTS = (Point(0.0), Point(0.1), Point(1.0), Point(0.0, again=True), Point(1.0, again=True))
-
-
-@dataclass(frozen=True)
-class LayerCost:
-    """One layer at one point, on one device of a view.
-
-    Attributes:
-        forward_s, backward_s: per microbatch.
-        once_s: per step, before and after the microbatches.
-        ideal_s: per step, if all its ops were split evenly and nothing were sent.
-        memory: its memory.
-        least_s: of forward_s and of backward_s, for microbatches however small.
-        argument_bytes: of each of `Layers.arguments`, 0 unless held throughout the step: a stage
-            holds once what several of its layers read.
-    """
-
-    forward_s: float
-    backward_s: float
-    once_s: float
-    ideal_s: float
-    memory: LayerMemory
-    argument_bytes: tuple[float, ...] = ()
-    least_s: tuple[float, float] = (0.0, 0.0)
-
-    def scaled(self, ratio: float) -> "LayerCost":
-        """The cost for microbatches `ratio` times as large."""
-        forward, backward = self.least_s
-        return replace(
-            self,
-            forward_s=forward + (self.forward_s - forward) * ratio,
-            backward_s=backward + (self.backward_s - backward) * ratio,
-            memory=self.memory.scaled(ratio),
-        )
-
-    def between(self, other: "LayerCost", share: float) -> "LayerCost":
-        """Linear interpolation (or extrapolation) towards `other`, with no cost below 0."""
-
-        def mixed(a: float, b: float) -> float:
-            return max(a + share * (b - a), 0.0)
-
-        return LayerCost(
-            mixed(self.forward_s, other.forward_s),
-            mixed(self.backward_s, other.backward_s),
-            mixed(self.once_s, other.once_s),
-            mixed(self.ideal_s, other.ideal_s),
-            self.memory.between(other.memory, share),
-            tuple(map(mixed, self.argument_bytes, other.argument_bytes)),
-            (self.least_s[0], self.least_s[1]),
-        )
 
 
 @dataclass(frozen=True)
@@ -124,8 +66,10 @@ class LayerCosts:
     """Prices layers on demand, each once.
 
     Attributes:
+        points: the ways to run a layer.
         work: pairs of strategies in all problems, plus `PER_PROBLEM` for each problem and
-            `PER_COUNT` for each number of microbatches; the unit of a search's budget.
+            `PER_COUNT` for each number of microbatches; the unit of a search's budget. Counts
+            1 / `TIMES` of it if there are more points.
     """
 
     def __init__(
@@ -139,45 +83,63 @@ class LayerCosts:
         axes: Sequence[str] = (),
     ) -> None:
         self.layers, self.cluster, self.seed = layers, cluster, seed
+        self.points = KEEPING if splits.compute_twice else POINTS
+        self._times = TIMES if splits.compute_twice else 1
         self._splits, self._loop_cuts = splits, loop_cuts
-        self._outlined: dict[tuple[int, bool], Module | None] = {(outlined[0], False): outlined[1]}
-        self._facts: dict[tuple[int, bool], dict[str, FunctionFacts]] = {}
+        self._outlined: dict[Cut, Module | None] = {(outlined[0], "user"): outlined[1]}
+        self._facts: dict[Cut, dict[str, FunctionFacts]] = {}
         self._sends: dict[int, Sends] = {}
-        self._keeps_less: bool | None = None
-        self._stashed_twice: dict[tuple[int, bool], list[set[str]]] = {}
-        self._built: dict[tuple[Mesh, int, bool, int], StageProblem] = {}
+        self._worth: list[Recompute] = []
+        self._more: dict[tuple[Recompute, int], More] = {}
+        self._amounts: dict[Cut, list[Amounts]] = {}
+        self._stashed_twice: dict[Cut, list[set[str]]] = {}
+        self._built: dict[tuple[Mesh, Cut, int], StageProblem] = {}
         self._costs: dict[tuple[Mesh, int, int, int], LayerCost] = {}
         self.work = 0
 
-    def samples(self, count: int, again: bool = False) -> Module | None:
+    def samples(self, count: int, recompute: Recompute = "user") -> Module | None:
         """The samples as stages, in `count` microbatches; None if that is impossible."""
-        if (count, again) not in self._outlined:
-            self.work += PER_COUNT
+        cut = count, recompute
+        if cut not in self._outlined:
+            self.work += PER_COUNT // self._times
             module = self._splits.try_at(count, self._loop_cuts)
-            self._outlined[count, again] = (
+            self._outlined[cut] = (
                 None  # a requested sharding may not allow it
                 if isinstance(module, MicrobatchRefusal)
-                else outlined_samples(module, self.layers, again)
+                else outlined_samples(module, self.layers, recompute, self.cluster)
             )
-        return self._outlined[count, again]
+        return self._outlined[cut]
 
-    def keeps_less(self, count: int) -> bool:
-        """Whether layers keep clearly less with recomputation: evaluated at `count` microbatches
-        and assumed for all numbers of them."""
-        if self._keeps_less is None:
-            kept, less = (self._kept_bytes(count, again) for again in (False, True))
-            self._keeps_less = less < LESS_KEPT * kept
-        return self._keeps_less
+    def amounts(self, count: int, recompute: Recompute) -> list[Amounts]:
+        """What each sample computes and keeps, in `count` microbatches."""
+        cut = count, recompute
+        if cut not in self._amounts:
+            module = self.samples(*cut)
+            assert module is not None
+            self._amounts[cut] = amounts(module, len(self.layers.starts), self.cluster)
+        return self._amounts[cut]
 
-    def _kept_bytes(self, count: int, again: bool) -> int:
-        """Bytes of one microbatch that forward functions leave to backward ones, in all layers."""
-        module = self.samples(count, again)
-        assert module is not None
-        kept = [0] * len(self.layers.starts)
-        for each in function_values(module.operation):
-            if each.kind is FunctionKind.BACKWARD:
-                kept[each.stage] += sum(s.num_bytes for s in each.args if s.per_microbatch)
-        return sum(kept[sample] for sample in self.layers.samples)
+    def keeps_less(self, count: int, recompute: Recompute) -> bool:
+        """Whether layers keep clearly less with this recomputation than with less of it: evaluated
+        at `count` microbatches and assumed for all numbers of them."""
+        if not self._worth:
+            kept = math.inf
+            for level in dict.fromkeys(point.recompute for point in self.points):
+                each = self.amounts(count, level)
+                less = sum(each[sample].kept_bytes for sample in self.layers.samples)
+                if less < LESS_KEPT * kept:
+                    self._worth.append(level)
+                    kept = less
+        return recompute in self._worth
+
+    def more(self, count: int, recompute: Recompute, kind: int) -> More:
+        """What this recomputation means for a layer, beside the least of all points: evaluated at
+        `count` microbatches and assumed for all numbers of them."""
+        key = recompute, kind
+        if key not in self._more:
+            least = self.amounts(count, self.points[0].recompute)[kind]
+            self._more[key] = self.amounts(count, recompute)[kind].beside(least)
+        return self._more[key]
 
     def has(self, count: int) -> bool:
         """Whether the samples exist in `count` microbatches."""
@@ -192,7 +154,7 @@ class LayerCosts:
         return self._sends[count]
 
     def cost(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
-        """One kind of layer at `POINTS[point]`; `samples(count)` must exist."""
+        """One kind of layer at `points[point]`; `samples(count)` must exist."""
         key = view, count, point, sample
         if key not in self._costs:
             self._costs[key] = self._solve(view, count, point, sample)
@@ -201,22 +163,22 @@ class LayerCosts:
     def is_known(self, view: Mesh, count: int, point: int) -> bool:
         return all((view, count, point, kind) in self._costs for kind in self.layers.kinds)
 
-    def _problem(self, view: Mesh, count: int, again: bool, sample: int) -> StageProblem:
-        key = view, count, again, sample
+    def _problem(self, view: Mesh, cut: Cut, sample: int) -> StageProblem:
+        key = view, cut, sample
         if key not in self._built:
-            module = self.samples(count, again)
+            module = self.samples(*cut)
             assert module is not None
             with module.context:
                 operation = module.operation
-                if (count, again) not in self._facts:
-                    self._facts[count, again] = function_facts(operation)
+                if cut not in self._facts:
+                    self._facts[cut] = function_facts(operation)
                 own = [f for f in functions(operation) if (get_int(f, STAGE) or 0) == sample]
                 self._built[key] = ProblemBuilder(
                     own,
-                    self._facts[count, again],
+                    self._facts[cut],
                     view,
                     self.cluster,
-                    count,
+                    cut[0],
                     1,
                     next_states(operation),
                     donated_arguments(operation),
@@ -225,8 +187,8 @@ class LayerCosts:
         return self._built[key]
 
     def _solve(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
-        price, again = POINTS[point].price, POINTS[point].again
-        built = self._problem(view, count, again, sample)
+        price, cut = self.points[point].price, (count, self.points[point].recompute)
+        built = self._problem(view, cut, sample)
         problem = built.problem
         per_byte = tie_breaker(problem)
         costs = [
@@ -234,7 +196,7 @@ class LayerCosts:
             for cost, usage in zip(problem.costs, problem.usages, strict=True)
         ]
         if price > 0.0:
-            free = self.cost(view, count, free_point(point), sample)
+            free = self.cost(view, count, free_point(self.points, point), sample)
             step_s = count * (free.forward_s + free.backward_s) + free.once_s
             memory = free.memory
             held = memory.state_bytes + memory.stash_bytes + memory.received_bytes
@@ -249,7 +211,8 @@ class LayerCosts:
             gap=GAP,
             hint=[0] * problem.num_nodes,
         )
-        self.work += PER_PROBLEM + sum(table.size for table in problem.edge_costs)
+        work = PER_PROBLEM + sum(table.size for table in problem.edge_costs)
+        self.work += work // self._times
         report = stage_report(built, solution, view, self.cluster)
         buffers = planned_reshards(built, solution.choice, view, self.cluster).buffers()
         seconds, model = report.seconds, CostModel(self.cluster).on(view)
@@ -262,7 +225,7 @@ class LayerCosts:
             seconds.get(FunctionKind.BACKWARD, 0.0),
             seconds.get(FunctionKind.BEFORE, 0.0) + seconds.get(FunctionKind.UPDATE, 0.0),
             report.ideal_s * len(view.device_ids),
-            layer_memory(built, solution.choice, buffers, self._received(count, again)[sample]),
+            layer_memory(built, solution.choice, buffers, self._received(cut)[sample]),
             self._argument_bytes(built, solution.choice, sample),
             (forward, backward),
         )
@@ -278,18 +241,13 @@ class LayerCosts:
             float(usages[n][choice[n]]) if n is not None and n in whole else 0.0 for n in nodes
         )
 
-    def _received(self, count: int, again: bool) -> list[set[str]]:
+    def _received(self, cut: Cut) -> list[set[str]]:
         """For each sample, the values that it stashes and an earlier one stashes, too."""
-        if (count, again) not in self._stashed_twice:
-            module = self.samples(count, again)
+        if cut not in self._stashed_twice:
+            module = self.samples(*cut)
             assert module is not None
-            self._stashed_twice[count, again] = _stashed_twice(module, len(self.layers.starts))
-        return self._stashed_twice[count, again]
-
-
-def free_point(point: int) -> int:
-    """The point at price 0 that the price of `point` is relative to."""
-    return POINTS.index(Point(0.0, POINTS[point].again))
+            self._stashed_twice[cut] = _stashed_twice(module, len(self.layers.starts))
+        return self._stashed_twice[cut]
 
 
 def tie_breaker(problem: Problem) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardc.planner.prices.layer_costs import LayerCost
+from shardc.planner.prices.layer_cost import LayerCost
 from shardc.solver.problem.problem import Floats
 
 type Shared = Sequence[Sequence[tuple[int, int]]]

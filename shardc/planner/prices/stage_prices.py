@@ -12,7 +12,11 @@ from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
 from shardc.plan.layout import Mesh
-from shardc.planner.prices.layer_costs import POINTS, LayerCost, LayerCosts, free_point
+from shardc.plan.stages_spec import Recompute
+from shardc.planner.prices.derived import interpolated
+from shardc.planner.prices.layer_cost import LayerCost
+from shardc.planner.prices.layer_costs import LayerCosts
+from shardc.planner.prices.points import derived_from, free_point
 from shardc.planner.prices.ranges import mixed_s, seconds_and_peaks, shared_bytes
 from shardc.planner.prices.views import Views
 from shardc.schedule.registry import schedule_named
@@ -20,7 +24,7 @@ from shardc.schedule.work import Work
 from shardc.solver.problem.problem import Floats, Ints
 
 NEAR = 2.0  # interpolated prices within this factor of a known number of microbatches are trusted
-ENOUGH = (1, 3)  # points after which no other is considered if layers fit
+CHEAP = 0.1  # price of points after which no other is considered if layers fit
 MARGIN = 1.1  # of memory: within it, points that hold less are priced, too
 CLEARLY = 1.005  # views in doubt must be faster by this factor: prices are not closer
 COVERED = 0.75  # share of the layers whose kinds are priced to decide whether a view deserves more
@@ -35,14 +39,9 @@ class StagePrices:
     """
 
     def __init__(
-        self,
-        costs: LayerCosts,
-        views: Views,
-        cluster: Cluster,
-        limit: int,
-        backward: bool,
+        self, costs: LayerCosts, views: Views, cluster: Cluster, limit: int, backward: bool
     ) -> None:
-        self.costs, self.cluster, self.limit = costs, cluster, limit
+        self.costs, self.points, self.cluster, self.limit = costs, costs.points, cluster, limit
         self.backward = backward
         self.sizes = views.sizes
         self.num_layers = len(costs.layers.origins)
@@ -122,7 +121,7 @@ class StagePrices:
     def open_prices(self, size: int, count: int, held: int | None) -> bool:
         """Prices layers at points at which they hold less, on views on which an equal share of
         them would not fit; whether any were new. If layers fit at a point, higher prices are not
-        evaluated; recomputation is, if layers do not fit at a low price.
+        evaluated; more recomputation is, if layers do not fit at a low price.
 
         Args:
             held: microbatches in flight of the stage that holds most of them; None if an
@@ -132,14 +131,16 @@ class StagePrices:
         for view in self.open_views(size):
             if self._fits(view, count, size, 0, held):
                 continue
-            near = self.near(count)
-            for point in range(1, len(POINTS)):
-                if POINTS[point].again and not (self.backward and self.costs.keeps_less(near)):
-                    break
-                if (view, point) not in self._priced:
-                    self._ask(view, near, point, self._main)
+            near, first = self.near(count), self.points[0].recompute
+            for number, (price, level) in enumerate(self.points[1:], 1):
+                if derived_from(self.points, number) is not None:
+                    continue
+                if level != first and not (self.backward and self.costs.keeps_less(near, level)):
+                    continue
+                if (view, number) not in self._priced:
+                    self._ask(view, near, number, self._main)
                     new = True
-                if point in ENOUGH and self._fits(view, count, size, point, held):
+                if price <= CHEAP and self._fits(view, count, size, number, held):
                     break
         return new
 
@@ -157,10 +158,9 @@ class StagePrices:
                 new = True
         return new
 
-    @staticmethod
-    def _rested_on(point: int) -> set[int]:
+    def _rested_on(self, point: int) -> set[int]:
         """The points from which a stage at one point takes its layers."""
-        return {point - 1, point} if POINTS[point].price > 0.0 else {point}
+        return {point - 1, point} if self.points[point].price > 0.0 else {point}
 
     def _is_sure(self, view: Mesh, count: int, point: int) -> bool:
         """Whether all layers are priced in that many microbatches, or interpolated between two
@@ -185,10 +185,13 @@ class StagePrices:
         for kind in kinds if self._ideal and kinds else self.costs.layers.kinds:
             cost = self.costs.cost(view, count, point, kind)
             self._ideal.setdefault(kind, cost.ideal_s)
-            for each in {point, free_point(point)}:  # prices are relative to those without
+            for each in {point, free_point(self.points, point)}:  # which its price is relative to
                 counts = self._priced.setdefault((view, each), {}).setdefault(kind, [])
                 if count not in counts:
                     counts.append(count)
+        for other in range(len(self.points)):
+            if derived_from(self.points, other) in (point, free_point(self.points, point)):
+                self._priced.setdefault((view, other), {})
         self._tables.clear()
         self._of_points.clear()
 
@@ -215,6 +218,10 @@ class StagePrices:
         """The cost of a layer: exact, or inter- or extrapolated. If none is known, as on another
         view of as many devices, or split evenly."""
         counts = self._priced[view, point].get(sample)
+        base = derived_from(self.points, point)
+        if not counts and base is not None:
+            more = self.costs.more(self.near(count), self.points[point].recompute, sample)
+            return more.of(self._cost(view, count, base, sample))
         if not counts:
             for other in self.open_views(len(view.device_ids)):
                 if self._priced.get((other, point), {}).get(sample):
@@ -222,15 +229,7 @@ class StagePrices:
             even_s = self._ideal[sample] / count / len(view.device_ids)
             arguments = (0.0,) * len(self.costs.layers.arguments[sample])
             return LayerCost(even_s, 0.0, 0.0, 0.0, LayerMemory(0.0, 0.0, 0.0, 0.0), arguments)
-        if count in counts:
-            return self.costs.cost(view, count, point, sample)
-        near = sorted(counts, key=lambda known: abs(math.log(known / count)))[:2]
-        a = self.costs.cost(view, near[0], point, sample)
-        if len(near) == 1:
-            return a.scaled(near[0] / count)
-        b = self.costs.cost(view, near[1], point, sample)
-        share = (1 / count - 1 / near[0]) / (1 / near[1] - 1 / near[0])
-        return a.between(b, share)
+        return interpolated(lambda n: self.costs.cost(view, n, point, sample), counts, count)
 
     def least_s(self, size: int, count: int) -> float:
         """A lower bound on the seconds of a microbatch through all layers on that many devices."""
@@ -265,11 +264,11 @@ class StagePrices:
         """The view on which a stage is fastest."""
         return self._choice(size, count, held, first, last, only)[0]
 
-    def makes_again(
+    def recompute(
         self, size: int, count: int, held: int, first: int, last: int, only: Mesh | None = None
-    ) -> bool:
-        """Whether the fastest way to run a stage recomputes forward values."""
-        return POINTS[self._choice(size, count, held, first, last, only)[1]].again
+    ) -> Recompute:
+        """What the fastest way to run a stage computes again."""
+        return self.points[self._choice(size, count, held, first, last, only)[1]].recompute
 
     def is_fastest(self, size: int, count: int, held: int, first: int, last: int) -> bool:
         """Whether a stage uses the point at which layers are fastest."""
@@ -279,7 +278,7 @@ class StagePrices:
         self, size: int, count: int, held: int, first: int, last: int, only: Mesh | None = None
     ) -> tuple[Mesh, int]:
         number = int(self._table(size, count, held, only)[1][first, last])
-        view, point = divmod(number, len(POINTS))
+        view, point = divmod(number, len(self.points))
         return self._views.of(size)[view], point
 
     def _table(self, size: int, count: int, held: int, only: Mesh | None) -> tuple[Floats, Ints]:
@@ -291,13 +290,12 @@ class StagePrices:
                 if only not in (None, view):
                     continue
                 clearly = CLEARLY if view in self._views.doubtful else 1.0
-                looser: tuple[bool, Floats, Floats] | None = None
-                for point in range(len(POINTS)):
+                looser: tuple[Recompute, Floats, Floats] | None = None
+                for point, (_, again) in enumerate(self.points):
                     if (view, point) not in self._priced:
                         continue
                     all_s, peak = self._stages(view, count, point, held)
                     seconds = np.where(peak <= self.limit, all_s, np.inf)
-                    again = POINTS[point].again
                     if looser is not None and looser[0] == again:
                         seconds = np.minimum(
                             seconds, mixed_s(self.limit, *looser[1:], seconds, peak)
@@ -305,7 +303,7 @@ class StagePrices:
                     looser = again, all_s, peak
                     better = clearly * seconds < best
                     best = np.where(better, seconds, best)
-                    which[better] = number * len(POINTS) + point
+                    which[better] = number * len(self.points) + point
             best[np.tril_indices(self.num_layers, -1)] = np.inf
             self._tables[key] = best, which
         return self._tables[key]

@@ -15,7 +15,9 @@ from shardc.analysis.stages.backward_split import (
     has_weight_products,
 )
 from shardc.backend.extract import function_values
+from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
+from shardc.cutting import stage_passes
 from shardc.ir.attributes import (
     IN_SHARDINGS,
     NUM_STAGES,
@@ -34,9 +36,6 @@ from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import functions, walk
-from shardc.passes.outline_stages import OutlineStages
-from shardc.passes.plan_residency import PlanResidency
-from shardc.passes.plan_stages import PlanStages
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.unroll_layers import UnrollLayers
 from shardc.plan.function_kind import FunctionKind
@@ -124,15 +123,16 @@ class Cut:
         )
 
 
-def no_slices(split_module: Module, shape: PipelineShape, slices: int, proved: bool) -> str:
+def no_slices(
+    split_module: Module, shape: PipelineShape, slices: int, proved: bool, cluster: Cluster
+) -> str:
     """Why the sequences of a shape's stages cannot be cut into slices; "" if they can.
 
     Args:
         proved: whether slices may take nothing for granted that each step has to check.
     """
     module = copy_module(split_module)
-    stages = PlanStages(len(shape.cuts) + 1, shape.cuts), PlanResidency(shape.recompute)
-    run_passes(module, [*stages, OutlineStages(accumulate=True), UnrollLayers()])
+    run_passes(module, [*stage_passes(shape, cluster, accumulate=True), UnrollLayers()])
     with module.context:
         found = token_slices(module.operation)
         if proved and isinstance(found, TokenSlices) and found.rests_on_premises:

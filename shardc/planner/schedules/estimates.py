@@ -140,7 +140,8 @@ class Estimates:
         """Why sequences cannot be cut into slices; "" if they can."""
         if slices not in self._whole:
             shape = self._base.shape
-            self._whole[slices] = no_slices(self._splits.of(shape), shape, slices, self._proved)
+            split, cluster = self._splits.of(shape), self._model.cluster
+            self._whole[slices] = no_slices(split, shape, slices, self._proved, cluster)
         return self._whole[slices]
 
     def _judged(self, family: ScheduleFamily, work: Work, cut: Cut) -> JudgedSchedule:

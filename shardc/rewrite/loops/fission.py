@@ -3,13 +3,11 @@
 from collections.abc import Collection, Sequence
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
 
 from shardc.analysis.program.counted_loop import CountedLoop
-from shardc.ir.clone import clone_op, hollow_copy
-from shardc.ir.constants import integer, zeros
-from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import block_terminator, ops_of
+from shardc.ir.clone import clone_op
+from shardc.ir.walk import ops_of
+from shardc.rewrite.loops.stacks import read_stacks, with_stacks
 
 
 def fission(
@@ -26,9 +24,11 @@ def fission(
     """
     places = [_place(loop, value) for value in values]
     with ir.InsertionPoint(loop), loop.location:
-        first = _stacking(clone_op(loop, {}), counted, places)
+        first = clone_op(loop, {})
         second = clone_op(loop, {})
-        _read(second, counted, places, list(first.results)[len(loop.results) :])
+    first = with_stacks(first, counted, [_at(first, place) for place in places])
+    stacks = list(first.results)[len(loop.results) :]
+    read_stacks(second, counted, [_at(second, place) for place in places], stacks)
     for p, result in enumerate(loop.results):
         result.replace_all_uses_with((second if p in late else first).results[p])
     loop.erase()
@@ -47,71 +47,3 @@ def _place(loop: ir.Operation, value: ir.Value) -> Place:
 def _at(loop: ir.Operation, place: Place) -> ir.Value:
     body, (position, number) = loop.regions[1].blocks[0], place
     return body.arguments[number] if position < 0 else ops_of(body)[position].results[number]
-
-
-def _stacking(loop: ir.Operation, counted: CountedLoop, places: Sequence[Place]) -> ir.Operation:
-    """The loop with one stack per place appended to its carried values."""
-    values = [_at(loop, place) for place in places]
-    types = [_stack_type(value, counted.trips) for value in values]
-    starts = [zeros(type_) for type_ in types]
-    new = hollow_copy(
-        loop, [*loop.operands, *starts], [*(result.type for result in loop.results), *types]
-    )
-    for old, region in zip(loop.regions, new.regions, strict=True):
-        old.blocks[0].append_to(region)
-        for type_ in types:
-            region.blocks[0].add_argument(type_, loop.location)
-    body = new.regions[1].blocks[0]
-    end, stacks = block_terminator(body), list(body.arguments)[len(loop.operands) :]
-    with ir.InsertionPoint(end):
-        row = _row(body, counted)
-        written = [
-            stablehlo.DynamicUpdateSliceOp(
-                stack,
-                stablehlo.ReshapeOp(_stack_type(value, 1), value).result,
-                _starts(row, value),
-            ).result
-            for stack, value in zip(stacks, values, strict=True)
-        ]
-        stablehlo.ReturnOp([*end.operands, *written])
-    end.erase()
-    loop.erase()
-    return new
-
-
-def _read(
-    loop: ir.Operation, counted: CountedLoop, places: Sequence[Place], stacks: Sequence[ir.Value]
-) -> None:
-    """Replaces the values at `places` by reads of their stacks."""
-    body = loop.regions[1].blocks[0]
-    old = [_at(loop, place) for place in places]
-    with ir.InsertionPoint.at_block_begin(body):
-        row = _row(body, counted)
-        for value, stack in zip(old, stacks, strict=True):
-            sizes = [1, *shape_of(value)]
-            part = stablehlo.DynamicSliceOp(stack, _starts(row, value), sizes).result
-            new = stablehlo.ReshapeOp(value.type, part).result
-            value.replace_all_uses_with(new)
-
-
-def _row(body: ir.Block, counted: CountedLoop) -> ir.Value:
-    """The iteration number."""
-    start, step = counted.start, counted.step
-    count = body.arguments[counted.counter]
-    if (start, step) == (0, 1):
-        return count
-    wide = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64))
-    if count.type != wide:  # which may hold every count, but not how far one is from the start
-        count = stablehlo.ConvertOp(wide, count).result
-    count = stablehlo.SubtractOp(count, integer(wide, start)).result
-    return count if step == 1 else stablehlo.DivOp(count, integer(wide, step)).result
-
-
-def _starts(row: ir.Value, value: ir.Value) -> list[ir.Value]:
-    rank = len(shape_of(value))
-    return [row, *([integer(row.type, 0)] * rank if rank else [])]
-
-
-def _stack_type(value: ir.Value, rows: int) -> ir.Type:
-    type_ = ir.RankedTensorType(value.type)
-    return ir.RankedTensorType.get([rows, *type_.shape], type_.element_type)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from shardc.analysis.residency import selection
 from shardc.passes import plan_residency
 from tests.py.fuzz.layers import Step
 from tests.py.fuzz.plans import Checked, Plan
@@ -130,6 +131,32 @@ def test_a_checkpoint_that_keeps_the_maximum_compares_it_with_its_own_copy(
     for plan, sign in PLANS:
         apart = plan.split_backward and through in (_layers, _scanned)  # a branch is not split
         assert difference(checked, plan._replace(split_backward=apart), sign) == "", plan
+
+
+@pytest.mark.parametrize("through", [_layers, _scanned])
+@pytest.mark.parametrize(
+    "layer", [pooled, clipped, above_the_third, below_the_largest, known_before]
+)
+def test_forward_values_that_are_kept_meet_no_copies(
+    monkeypatch: pytest.MonkeyPatch,
+    through: Callable[..., Loss],
+    layer: Callable[[jax.Array, jax.Array], jax.Array],
+) -> None:
+    """Whatever is kept of what the checkpoint makes again."""
+    random = Random(0)
+    taken = []
+
+    def some_values(costs: list[int], makers: Any, needed: Any) -> frozenset[int]:
+        chosen = {v for v, cost in enumerate(costs) if cost <= selection.UNITS}
+        taken.append(frozenset(v for v in chosen if random.random() < 0.5))
+        return taken[-1]
+
+    monkeypatch.setattr(selection, "kept_values", some_values)
+    checked = _checked(through(layer))
+    for seed in range(4):
+        plan = Plan(1 + seed % 2, 2, (2,), cut_loops=True, seed=seed, keep=1.0)
+        assert difference(checked, plan, 1 if seed < 2 else -1) == "", plan
+    assert any(taken)
 
 
 def _larger(size: jax.Array) -> Callable[[Any, jax.Array], jax.Array]:

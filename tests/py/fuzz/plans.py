@@ -28,6 +28,7 @@ from shardc.ir.walk import main_function
 from shardc.passes import plan_shardings
 from shardc.passes.accumulate_in_loops import AccumulateInLoops
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.keep_forward_values import KeepForwardValues
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE
 from shardc.passes.plan_residency import PlanResidency
@@ -59,6 +60,7 @@ class Plan(NamedTuple):
         split_backward: whether weight gradients are functions of their own.
         copies: whether two copies of each stage share the microbatches.
         slices: token slices of each microbatch.
+        keep: price of keeping what checkpoints compute again; 0: they do.
     """
 
     stages: int
@@ -70,6 +72,7 @@ class Plan(NamedTuple):
     split_backward: bool = False
     copies: bool = False
     slices: int = 1
+    keep: float = 0.0
 
 
 class Result(NamedTuple):
@@ -105,7 +108,8 @@ def random_plan(random: Random, sliced: bool = False) -> Plan:
     cut_loops, seed = random.random() < 0.5, random.randrange(1 << 16)
     held = random.choice([0, 0, 1, 2])
     split_backward, copies = random.random() < 0.4, stages < 3 and random.random() < 0.2
-    plan = Plan(stages, microbatches, mesh, cut_loops, seed, held, split_backward, copies)
+    keep = random.choice([0.0, 0.0, 1e-3, 0.1])
+    plan = Plan(stages, microbatches, mesh, cut_loops, seed, held, split_backward, copies, keep=keep)
     if not sliced or stages == 1 or random.random() < 0.2:
         return plan
     return plan._replace(copies=False, slices=random.choice([2, 3]))
@@ -226,7 +230,8 @@ class Checked:
         held = (plan.held,) * plan.stages if plan.held else ()
         sliced = plan.slices > 1
         outline = OutlineStages(accumulate=sliced)
-        passes: list[Pass] = [PlanStages(plan.stages), PlanResidency(held), outline]
+        passes: list[Pass] = [PlanStages(plan.stages)]
+        passes += [KeepForwardValues((plan.keep,) * plan.stages), PlanResidency(held), outline]
         passes += [UnrollLayers()] * sliced
         if plan.split_backward:
             passes += [SplitBackwardLoops(CLUSTER_TEXT), SplitBackward(CLUSTER_TEXT)]

@@ -50,7 +50,7 @@ def random_options(random: Random, sliced: bool = False) -> dict[str, Any]:
     microbatches = random.choice([2, 4])
     shape: dict[str, Any] = {"stages": 2, "microbatches": microbatches, "mesh": mesh}
     if way == "again":
-        held = tuple(StageSpec(recompute=True) for _ in range(2))
+        held = tuple(StageSpec(recompute="full") for _ in range(2))
         schedule = random.choice(["gpipe", "1f1b"])
         spec = StagesSpec(1, held, microbatches=microbatches, schedule=schedule, mesh=mesh)
         return {"plan": spec}

@@ -26,6 +26,10 @@ SAMPLES = {
         {"stages": "0, 2"},
         "the backward passes of stages 0, 2 recompute forward values",
     ),
+    NoteCode.KEPT: (
+        {"stages": "0, 1", "kept_bytes": 3 << 30, "num_bytes": 4 << 30},
+        "stages 0, 1 keep 3 of 4 GiB of each microbatch",
+    ),
     NoteCode.FOLDED: ({"count": 9, "cost": 0.02}, "costs at most 2.00% (proven)"),
     NoteCode.DEFAULT_RATE: (
         {"device": "mine", "dtypes": "bf16"},

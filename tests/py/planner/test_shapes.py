@@ -14,9 +14,13 @@ from shardc.cluster import Cluster, Device, Level
 from shardc.cost.submeshes import mesh_views, submesh_sizes
 from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
+from shardc.plan.stages_spec import Recompute
 from shardc.planner import shapes
 from shardc.planner.layers import Layers
-from shardc.planner.prices.layer_costs import POINTS, LayerCost, Sends, tie_breaker
+from shardc.planner.prices.derived import More
+from shardc.planner.prices.layer_cost import LayerCost
+from shardc.planner.prices.layer_costs import Sends, tie_breaker
+from shardc.planner.prices.points import KEEPING, POINTS, Points
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.prices.views import Views, stage_views
 from shardc.planner.promising import Promising
@@ -55,6 +59,7 @@ class MadeUp:
     stash: float = 0.0
     slower_on: dict[tuple[int, ...], float] = field(default_factory=dict)  # by the view's shape
     readers: tuple[int, ...] = ()
+    points: Points = POINTS
 
     @property
     def layers(self) -> Layers:
@@ -69,12 +74,15 @@ class MadeUp:
     def cost(self, view: Mesh, count: int, point: int, kind: int) -> LayerCost:
         self.work += (view, count, point) not in self.asked
         self.asked.add((view, count, point))
-        price, again = (0.0, 0.1, 1.0).index(POINTS[point].price), POINTS[point].again
+        price, recompute = self.points[point]
+        again = ("none", "selective", "user", "full").index(recompute) / 3 if self.stash else 0.0
+        again = again if self.points is KEEPING else float(recompute == "full")
+        price = (0.0, 0.1, 1.0).index(price)
         size = len(view.device_ids)
         seconds = self.work_s / count / size + self.latency_s + self.talk_s * (size - 1) / count
         slower = (1.0 + 0.1 * price) * self.slower_on.get(view.shape, 1.0)
         made = self.stash / size / count
-        kept, body = (0.1 * made, made) if again else (made, 0.0)
+        kept, body = made * (1.0 - 0.9 * again), made * (again > 0.0)
         memory = LayerMemory(self.state / size / 2**price, kept, body, 0.0)
         half_s = seconds * slower / 2
         arguments = (memory.state_bytes,)
@@ -83,7 +91,11 @@ class MadeUp:
     def is_known(self, view: Mesh, count: int, point: int) -> bool:
         return (view, count, point) in self.asked
 
-    def keeps_less(self, count: int) -> bool:
+    def more(self, count: int, recompute: Recompute, kind: int) -> More:
+        again = ("none", "selective", "user", "full").index(recompute) / 3 if self.stash else 0.0
+        return More(1.0 + again, 1.0 - 0.9 * again)
+
+    def keeps_less(self, count: int, recompute: Recompute) -> bool:
         return self.stash > 0.0
 
     def has(self, count: int) -> bool:
@@ -174,7 +186,7 @@ def best_of_all(costs: MadeUp, machine: Cluster, counts: list[int]) -> float:
     whole = search(costs, machine, counts)
     for size, count in itertools.product(whole.prices.sizes, [1, *counts]):
         for view in mesh_views(machine, 0, size):
-            for point in range(len(POINTS)):
+            for point in range(len(costs.points)):
                 whole.prices._ask(view, count, point)
     shapes = [whole._best(key) for key in whole._keys()]
     return min((shape.step_time_s for shape in shapes if shape is not None), default=math.inf)
@@ -200,13 +212,14 @@ def test_small_problems_get_the_shape_that_is_known_to_be_best(costs: MadeUp, st
 @pytest.mark.parametrize("latency_s", [0.01])
 @pytest.mark.parametrize("send_bytes", [0, 10**9])
 @pytest.mark.parametrize("stash", [0.0, 4.0 * GB])
+@pytest.mark.parametrize("points", [POINTS, KEEPING], ids=["no checkpoint", "checkpoint"])
 def test_few_prices_find_what_all_of_them_do(
-    state: float, talk_s: float, latency_s: float, send_bytes: int, stash: float
+    state: float, talk_s: float, latency_s: float, send_bytes: int, stash: float, points: Points
 ) -> None:
     machine, counts = cluster(2, 2), [2, 8]
 
     def costs() -> MadeUp:
-        return MadeUp(4, 1.0, talk_s, latency_s, state, send_bytes, stash=stash)
+        return MadeUp(4, 1.0, talk_s, latency_s, state, send_bytes, stash=stash, points=points)
 
     few = costs()
     found = search(few, machine, counts).run()
@@ -222,7 +235,19 @@ def test_values_are_made_again_where_keeping_them_does_not_fit(stash: float, aga
     """Four layers keep 0.8 or 1.6 GB of 1 GB, or 0.04 each beside the 0.4 GB of one of them."""
     looked = search(MadeUp(stash=stash), cluster(1, 1), [1])
     found = looked.run()[0]
-    assert looked.prices.makes_again(1, 1, 1, *found.pipeline.stages[0][:2]) is again
+    chosen = looked.prices.recompute(1, 1, 1, *found.pipeline.stages[0][:2])
+    assert chosen == ("full" if again else "user")
+
+
+@pytest.mark.parametrize(
+    ("stash", "recompute"),
+    [(0.2 * GB, "none"), (0.26 * GB, "selective"), (0.35 * GB, "user"), (0.45 * GB, "full")],
+)
+def test_the_less_fits_the_more_is_made_again(stash: float, recompute: Recompute) -> None:
+    """Four layers keep all of 4 x `stash` of 1 GB, or 0.7, 0.4 or 0.1 of it beside that of one."""
+    looked = search(MadeUp(stash=stash, points=KEEPING), cluster(1, 1), [1])
+    found = looked.run()[0]
+    assert looked.prices.recompute(1, 1, 1, *found.pipeline.stages[0][:2]) == recompute
 
 
 def test_a_stage_gives_up_time_for_memory_only_as_far_as_it_must() -> None:

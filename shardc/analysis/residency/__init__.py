@@ -1,0 +1,1 @@
+"""Facts about which forward values backward passes keep, and which they compute again."""

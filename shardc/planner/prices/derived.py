@@ -1,0 +1,83 @@
+"""Prices that are derived from others, until a shape depends on them: of other numbers of
+microbatches, and of layers that compute more again."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from shardc.analysis.program.op_work import op_seconds
+from shardc.backend.extract import function_values
+from shardc.cluster import Cluster
+from shardc.cost.model import CostModel
+from shardc.ir.attributes import STAGE, function_kind, get_int
+from shardc.ir.context import Module
+from shardc.ir.walk import functions
+from shardc.plan.function_kind import FunctionKind
+from shardc.planner.prices.layer_cost import LayerCost
+
+
+@dataclass(frozen=True)
+class More:
+    """What more recomputation means for a layer, relative to less of it.
+
+    Attributes:
+        backward: of the seconds of its backward pass.
+        kept: of the bytes that it keeps for that.
+    """
+
+    backward: float
+    kept: float
+
+    def of(self, cost: LayerCost) -> LayerCost:
+        """The cost of a layer with more recomputation, from that with less. What it computes again
+        it holds for a microbatch at a time."""
+        memory = cost.memory
+        stash = memory.stash_bytes * self.kept
+        body = memory.body_bytes + memory.stash_bytes - stash
+        memory = replace(memory, stash_bytes=stash, body_bytes=body)
+        return replace(cost, backward_s=cost.backward_s * self.backward, memory=memory)
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Of a sample, on whole values and one device.
+
+    Attributes:
+        backward_s: of its backward pass.
+        kept_bytes: of one microbatch, for the backward pass.
+    """
+
+    backward_s: float
+    kept_bytes: int
+
+    def beside(self, less: "Amounts") -> More:
+        """These relative to those of less recomputation."""
+        return More(
+            self.backward_s / less.backward_s if less.backward_s else 1.0,
+            self.kept_bytes / less.kept_bytes if less.kept_bytes else 1.0,
+        )
+
+
+def amounts(outlined: Module, num_samples: int, cluster: Cluster) -> list[Amounts]:
+    """What each sample, a stage of an outlined module, computes and keeps."""
+    model, seconds, kept = CostModel(cluster), [0.0] * num_samples, [0] * num_samples
+    with outlined.context:
+        for each in functions(outlined.operation):
+            if function_kind(each) is FunctionKind.BACKWARD:
+                seconds[get_int(each, STAGE) or 0] += sum(op_seconds(each, model, 1).values())
+    for values in function_values(outlined.operation):
+        if values.kind is FunctionKind.BACKWARD:
+            kept[values.stage] += sum(s.num_bytes for s in values.args if s.per_microbatch)
+    return [Amounts(*each) for each in zip(seconds, kept, strict=True)]
+
+
+def interpolated(cost: Callable[[int], LayerCost], known: Sequence[int], count: int) -> LayerCost:
+    """The cost in `count` microbatches from that in the nearest known numbers of them."""
+    if count in known:
+        return cost(count)
+    near = sorted(known, key=lambda each: abs(math.log(each / count)))[:2]
+    a = cost(near[0])
+    if len(near) == 1:
+        return a.scaled(near[0] / count)
+    share = (1 / count - 1 / near[0]) / (1 / near[1] - 1 / near[0])
+    return a.between(cost(near[1]), share)

@@ -1,0 +1,44 @@
+"""What a plan says of the forward values that its stages keep or compute again."""
+
+from collections.abc import Sequence
+
+from shardc.ir.attributes import KEPT, data_of
+from shardc.ir.context import Module
+from shardc.plan.decisions import ValuePlan
+from shardc.plan.notes import Data, Note, NoteCode
+from shardc.plan.shape import PipelineShape
+
+
+def kept_values(module: Module) -> tuple[tuple[ValuePlan, ...], ...]:
+    """Per stage, what it keeps of what the program computes again; () if no stage does."""
+    attributes = module.operation.attributes
+    with module.context:
+        return (
+            data_of(attributes[KEPT], tuple[tuple[ValuePlan, ...], ...])
+            if KEPT in attributes
+            else ()
+        )
+
+
+def residency_notes(shape: PipelineShape) -> list[Note]:
+    """The stages that recompute forward values, if any."""
+    stages = [str(stage) for stage, held in enumerate(shape.recompute) if held]
+    return [Note(NoteCode.RECOMPUTED, {"stages": ", ".join(stages)})] if stages else []
+
+
+def kept_notes(kept: Sequence[Sequence[ValuePlan]]) -> list[Note]:
+    """What stages keep of what the program computes again, if any do."""
+    stages = {
+        number: own
+        for number, own in enumerate(kept)
+        if any(each.residency == "keep" for each in own)
+    }
+    if not stages:
+        return []
+    values = [each for own in stages.values() for each in own]
+    data: Data = {
+        "stages": ", ".join(map(str, stages)),
+        "kept_bytes": sum(each.num_bytes for each in values if each.residency == "keep"),
+        "num_bytes": sum(each.num_bytes for each in values),
+    }
+    return [Note(NoteCode.KEPT, data)]
