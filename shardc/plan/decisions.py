@@ -41,7 +41,7 @@ class ValuePlan(msgspec.Struct, frozen=True):
     Attributes:
         value: identifies it: the position of its op in the prepared @main, `12`; in a loop over
             layers also which of its kind the op is there, `12.tanh1`; `:1` if it is not the op's
-            first result.
+            first result; `#2` where the stage computes it again a second time.
         residency: "keep": it is kept from the forward pass; "recompute": it is computed again, as
             the program says, though to keep it would save time.
         op: its name.

@@ -7,7 +7,7 @@ the same ops, with the same attributes, of the same values. Nothing depends on h
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jax.extend.mlir import ir
 
@@ -41,7 +41,8 @@ class Original:
         value: the forward value.
         name: identifies it in every cut of the program: the position of its op in the prepared
             @main, `12`; for a value of a loop's body also which of its kind the op is there,
-            `12.tanh1`; `:1` if it is not the first result. "" if nothing identifies it.
+            `12.tanh1`; `:1` if it is not the first result; `#2` where the stage computes it again
+            a second time. "" if nothing identifies it.
         num_bytes: in all iterations of a loop.
     """
 
@@ -84,6 +85,7 @@ class _Finder:
         self.forward: dict[int, dict[int, Original]] = {}  # stage -> number -> in @main
         self.in_loops: dict[int, dict[int, tuple[RowLoop, Original]]] = {}
         self.names: set[tuple[int, str]] = set()
+        self.times: Counter[tuple[int, str]] = Counter()  # stage, name -> copies so far
 
     def run(self) -> list[Recomputation]:
         backward: dict[int, list[ir.Operation]] = {}
@@ -119,7 +121,7 @@ class _Finder:
         inside = self.in_loops.setdefault(stage, {})
         kinds: Counter[str] = Counter()
         for each in ops_of(loop.body)[:-1]:
-            kind = each.name.rpartition(".")[2]
+            kind = each.name.removeprefix("stablehlo.")
             kinds[kind] += 1
             for value in each.results:
                 name = _named(f"{origin}.{kind}{kinds[kind]}" if origin else "", value)
@@ -136,8 +138,9 @@ class _Finder:
                 continue
             again.append(op)
             if self.varying.issuperset(op.results):
-                pairs = zip(op.results, found, strict=True)
-                originals.update({value: each for value, each in pairs if each is not None})
+                for value, original in zip(op.results, found, strict=True):
+                    assert original is not None, "all results are forward values"
+                    originals[value] = self._once_more(stage, original)
         return Recomputation(stage, block, again, originals)
 
     def _in_loop(self, stage: int, loop: RowLoop) -> Recomputation:
@@ -163,9 +166,17 @@ class _Finder:
             again.append(op)
             if varying.issuperset(op.results):
                 for value, (source, original) in zip(op.results, there, strict=True):
-                    originals[value] = original
+                    originals[value] = self._once_more(stage, original)
                     sources[source.loop] = source
         return Recomputation(stage, block, again, originals, loop, sources)
+
+    def _once_more(self, stage: int, original: Original) -> Original:
+        """The forward value of one more copy, with a name of its own."""
+        self.times[stage, original.name] += 1
+        times = self.times[stage, original.name]
+        if times == 1 or not original.name:
+            return original
+        return replace(original, name=f"{original.name}#{times}")
 
     def _is_before(self, original: Original | None, value: ir.Value) -> bool:
         order = self.copies.order

@@ -21,8 +21,8 @@ def with_stacks(
     Args:
         forwards: iteration k writes row k; else row trips - 1 - k.
     """
-    types = [_stack_type(value, counted.trips) for value in values]
     with ir.InsertionPoint(loop), loop.location:
+        types = [_stack_type(value, counted.trips) for value in values]
         starts = [zeros(type_) for type_ in types]
         new = hollow_copy(
             loop, [*loop.operands, *starts], [*(result.type for result in loop.results), *types]

@@ -76,4 +76,5 @@ def test_numbers_equal_one_device(kind: str, stages: int, schedule: str) -> None
             for own, other in zip(jax.tree.leaves(state), jax.tree.leaves(wanted), strict=True):
                 largest = float(np.max(np.abs(other)))
                 np.testing.assert_allclose(own, other, rtol=0, atol=1e-9 * largest)
-            assert all(stage.values for stage in step.plan.stages)
+            if recompute == "none":  # whether others are worth it depends on the device
+                assert all(stage.values for stage in step.plan.stages)

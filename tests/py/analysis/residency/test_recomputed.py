@@ -142,6 +142,22 @@ def test_only_the_same_ops_of_the_same_values_count(
     assert kept(step_of(through(other_on_the_way_back(change)))) == sorted(kinds * times)
 
 
+def test_each_copy_has_a_name_of_its_own() -> None:
+    """Two gradients compute the same forward values again."""
+    loss = unrolled(jax.checkpoint(block))
+
+    def step(ws: jax.Array, x: jax.Array) -> Any:
+        value, gradient = jax.value_and_grad(loss)(ws, x)
+        twice = jax.grad(lambda ws: 2 * loss(ws, x))(ws)
+        return ws - 0.1 * gradient - 0.1 * twice, value
+
+    originals = [o for found in found_in(prepared(step)) for o in found.originals.values()]
+    assert len({each.value for each in originals}) < len(originals)
+    names = [each.name for each in originals if each.name]
+    assert any(name.endswith("#2") for name in names)
+    assert len(set(names)) == len(names)
+
+
 def test_a_row_of_another_layer_does_not_count() -> None:
     """The way back reads what the layer before was given."""
 
