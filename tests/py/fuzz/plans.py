@@ -109,7 +109,8 @@ def random_plan(random: Random, sliced: bool = False) -> Plan:
     held = random.choice([0, 0, 1, 2])
     split_backward, copies = random.random() < 0.4, stages < 3 and random.random() < 0.2
     keep = random.choice([0.0, 0.0, 1e-3, 0.1])
-    plan = Plan(stages, microbatches, mesh, cut_loops, seed, held, split_backward, copies, keep=keep)
+    plan = Plan(stages, microbatches, mesh, cut_loops, seed, held, split_backward, copies)
+    plan = plan._replace(keep=keep)
     if not sliced or stages == 1 or random.random() < 0.2:
         return plan
     return plan._replace(copies=False, slices=random.choice([2, 3]))
