@@ -29,6 +29,7 @@ from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.join_pieces import JoinPieces, has_joined
 from shardc.passes.keep_forward_values import KeepForwardValues
 from shardc.passes.outline_stages import OutlineStages
+from shardc.passes.pipeline import in_order
 from shardc.passes.plan_residency import PlanResidency
 from shardc.passes.plan_stages import PlanStages
 from shardc.passes.replicate_stages import ReplicateStages
@@ -169,13 +170,14 @@ def outline_shape(split_module: Module, shape: PipelineShape, cluster: Cluster |
         StageError: SHARDC-163 to 165, the stages cannot be cut for the schedule.
     """
     sliced = shape.num_slices > 1
-    passes = stage_passes(shape, cluster, sliced) + [UnrollLayers()] * sliced
+    passes = [*stage_passes(shape, cluster, sliced), *_SHARED]
+    if sliced:
+        passes += [UnrollLayers(), SliceTokens(shape.num_slices)]
     if schedule_named(shape.schedule).split_backward:
         passes += [SplitBackwardLoops(_text(cluster)), SplitBackward(_text(cluster))]
     if shape.num_replicas > 1:
         passes.append(ReplicateStages())
-    passes += [SliceTokens(shape.num_slices)] * sliced
-    return run_on_copy(split_module, [*passes, *_SHARED])
+    return run_on_copy(split_module, in_order(passes))
 
 
 def stage_passes(shape: PipelineShape, cluster: Cluster | None, accumulate: bool) -> list[Pass]:

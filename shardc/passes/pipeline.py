@@ -1,5 +1,7 @@
 """The order of the passes, each with its reason, and every pass by its name."""
 
+from collections.abc import Iterable
+
 from shardc.ir.pass_manager import Pass
 from shardc.passes.accumulate_in_loops import AccumulateInLoops
 from shardc.passes.adopt_shardings import AdoptShardings
@@ -82,30 +84,54 @@ NORMALIZE: tuple[Pass, ...] = (
     SummarizeCalls(),
 )
 
-# Between these two lists stand the passes that carry decisions, run by `shardc.cutting` in the
-# order of its functions: find-batch (first, because the batch is the same for every number of
-# microbatches and wherever loops are cut), fission-loops (only where microbatches are refused
-# without it, for a loop
-# that needs sums over the batch on its way; before loops are cut, so that both of the two are),
-# join-pieces (only where there are more microbatches than a loop has pieces; before loops are cut,
-# so that those inside are),
-# cut-loops (before microbatches, which then accumulate each stage's rows by themselves),
-# split-microbatches (before stages, which are planned for one microbatch), plan-stages,
-# keep-forward-values (after stages, each of which keeps its own values, and before plan-residency,
-# which marks more than it undoes), plan-residency (before outline-stages, which does what it
-# says), outline-stages (before shardings, so that a stage is planned with all
-# uses of its parameters), unroll-layers (only for schedules with slices; after it, because only
-# functions of a microbatch are cut into slices, and before the backward is split, which needs no
-# loops of its own then), split-backward-loops and split-backward (after it, because then it is
-# known what crosses stages; loops first, because a loop goes to one of the two functions whole;
-# only for schedules that run weight gradients apart), replicate-stages (after it, because both
-# copies are cut alike; only for schedules with two of them), slice-tokens (after it, because the
-# functions of a slice are those of a stage, cut; only for schedules with slices),
-# accumulate-in-loops (after them,
-# because only then there are accumulators, and before shardings, which hold for the loops as they
-# will run), share-reshards (after them, because ops of two functions share nothing, and before
-# shardings, which it gives one more choice), assign-meshes, ask-shardings (before shardings are
-# planned, for a hand-written plan), plan-shardings or apply-shardings.
+# The passes that carry decisions, made with what was decided by `shardc.cutting` and the planner.
+DECIDING: tuple[type[Pass], ...] = (
+    # First, because the batch is the same for every number of microbatches and wherever loops are
+    # cut.
+    FindBatch,
+    # Only where microbatches are refused without it, for a loop that needs sums over the batch on
+    # its way; before loops are cut, so that both of the two are.
+    FissionLoops,
+    # Only where there are more microbatches than a loop has pieces; before loops are cut, so that
+    # those inside are.
+    JoinPieces,
+    # Before microbatches, which then accumulate each stage's rows by themselves.
+    CutLoops,
+    # Before stages, which are planned for one microbatch.
+    SplitMicrobatches,
+    PlanStages,
+    # After stages, each of which keeps its own values, and before residency is planned, which marks
+    # more than this undoes.
+    KeepForwardValues,
+    # Before stages are outlined, which does what it says.
+    PlanResidency,
+    # Before shardings, so that a stage is planned with all uses of its parameters.
+    OutlineStages,
+    # Only for schedules with slices; after stages are outlined, because only functions of a
+    # microbatch are cut into slices, and before the backward is split, which needs no loops of its
+    # own then.
+    UnrollLayers,
+    # Only for schedules that run weight gradients apart; now that it is known what crosses stages,
+    # and before the next, because a loop goes to one of the two functions whole.
+    SplitBackwardLoops,
+    SplitBackward,
+    # Only for schedules with two copies of each stage, which are cut alike.
+    ReplicateStages,
+    # Only for schedules with slices; the functions of a slice are those of a stage, cut.
+    SliceTokens,
+    # Because now there are accumulators; before shardings, which hold for the loops as they will
+    # run.
+    AccumulateInLoops,
+    # After functions are cut, because ops of two functions share nothing, and before shardings,
+    # which it gives one more choice.
+    ShareReshards,
+    AssignMeshes,
+    # Only for a plan made by hand, whose shardings constrain those that are planned.
+    AskShardings,
+    # The one that plans, or the one that replays a plan.
+    PlanShardings,
+    ApplyShardings,
+)
 
 LOCAL_LOWERING: tuple[Pass, ...] = (
     # First, because it makes every mismatch of shardings explicit as an op.
@@ -127,50 +153,16 @@ XLA_LOWERING: tuple[Pass, ...] = (
     PinLayouts(),
 )
 
-PASSES: dict[str, type[Pass]] = {
-    each.name: each
-    for each in (
-        InlineCalls,
-        HoistHostCalls,
-        DropPlacements,
-        DropCollectives,
-        StripShardings,
-        AdoptShardings,
-        LegalizeChlo,
-        SimplifyLoops,
-        LookUpRows,
-        BatchIndices,
-        ReadRowsInPlace,
-        Canonicalize,
-        Cse,
-        CompareOneCopy,
-        SummarizeCalls,
-        FindBatch,
-        FissionLoops,
-        JoinPieces,
-        CutLoops,
-        SplitMicrobatches,
-        PlanStages,
-        KeepForwardValues,
-        PlanResidency,
-        OutlineStages,
-        UnrollLayers,
-        SplitBackwardLoops,
-        SplitBackward,
-        ReplicateStages,
-        SliceTokens,
-        AccumulateInLoops,
-        ShareReshards,
-        AssignMeshes,
-        AskShardings,
-        PlanShardings,
-        ApplyShardings,
-        InsertReshards,
-        LowerCollectives,
-        Localize,
-        AnnotateForXla,
-        HideLoopEnds,
-        PinLayouts,
-        WidenFloats,
-    )
-}
+_EVERY: tuple[type[Pass], ...] = (
+    *(type(each) for each in NORMALIZE),
+    *DECIDING,
+    *(type(each) for each in LOCAL_LOWERING),
+    *(type(each) for each in XLA_LOWERING),
+    WidenFloats,
+)
+PASSES: dict[str, type[Pass]] = {each.name: each for each in _EVERY}
+
+
+def in_order(passes: Iterable[Pass]) -> list[Pass]:
+    """Passes that carry decisions, in the order of `DECIDING`."""
+    return sorted(passes, key=lambda each: DECIDING.index(type(each)))

@@ -26,6 +26,7 @@ from shardc.passes.cut_loops import CutLoops
 from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.join_pieces import JoinPieces
+from shardc.passes.keep_forward_values import KeepForwardValues
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE
 from shardc.passes.plan_residency import PlanResidency
@@ -45,6 +46,7 @@ from tests.py.fuzz.random_solver import random_solver
 from tests.py.table import CLUSTER
 
 CLUSTER_TEXT = msgspec.json.encode(CLUSTER).decode()
+KEEP_ALMOST_ALL = 1e-3  # price of keeping a value that is computed again
 Evaluate = Callable[[ir.Module, dict[str, list[Any]]], Outcome]
 
 
@@ -107,7 +109,8 @@ def check_every_pass(
     yield from run(module, [split])
     plans = PlanStages(stages=stages), PlanStages(stages=1)
     wanted = plans[1] if _refusal(module, plans[0]) else plans[0]
-    yield from run(module, [wanted, PlanResidency((2,) * wanted.stages)])
+    keep = KeepForwardValues((KEEP_ALMOST_ALL,) * wanted.stages, (), CLUSTER_TEXT)
+    yield from run(module, [wanted, keep, PlanResidency((2,) * wanted.stages)])
     sliced = copy_module(module)
     run_passes(sliced, [OutlineStages(accumulate=True)])
     yield from run(sliced, [UnrollLayers()])
