@@ -38,6 +38,7 @@ from shardc.ir.walk import body, planned_ops, symbol, terminator
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.value_id import is_accumulator, is_argument, is_computed
+from shardc.solver.interrupt import poll
 
 STEPS_PER_ARRIVAL = 100  # state is transferred once, and then stays in place for many steps
 
@@ -113,10 +114,11 @@ class ProblemBuilder:
         args = {symbol(f): function_args(f) for f in self.functions}
         results = {symbol(f): function_results(f) for f in self.functions}
         self._add_values(times)
-        added = {
-            symbol(f): self._add_function(f, times[symbol(f)], args[symbol(f)], results[symbol(f)])
-            for f in self.functions
-        }
+        added = {}
+        for f in self.functions:
+            poll()
+            name = symbol(f)
+            added[name] = self._add_function(f, times[name], args[name], results[name])
         for each in added.values():
             for node, place in each.in_place:
                 self.graph.tie(node, place)
