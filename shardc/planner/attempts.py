@@ -29,7 +29,7 @@ from shardc.planner.shapes import FAR, NEAR
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
 from shardc.schedule.registry import schedule_named
-from shardc.solver.interrupt import poll_between
+from shardc.solver.interrupt import poll, poll_between
 from shardc.solver.solve import LimitError
 
 # Solver limits for a stage while shapes compete, and for the winning shape. Stages with more ops
@@ -100,6 +100,7 @@ class Attempts:
 
     def num_ops(self, shape: PipelineShape) -> int:
         """Ops in all of its stages."""
+        poll()
         outlined = self._outline(shape)
         with outlined.context:
             return sum(len(planned_ops(function)) for function in functions(outlined.operation))

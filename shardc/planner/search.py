@@ -327,7 +327,6 @@ class Planner:
     def _plan_found(self, promising: Promising, found: Sequence[Found]) -> None:
         planned, tried, waiting = 0, 0, distinct(found, MOST_TRIED)
         while waiting and tried < MOST_TRIED:
-            poll_between()
             each, tried, better_s = waiting.pop(0), tried + 1, self.tried.best_s
             if self.tried.best is not None:
                 slow = self.tried.is_beaten(each)
