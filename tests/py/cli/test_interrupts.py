@@ -28,7 +28,7 @@ from shardc.solver.interrupt import stoppable
 
 GPT = Path(__file__).parents[3] / "examples" / "gpt.mlir"
 KINDS = (signal.SIGINT, signal.SIGTERM)
-# Of the processor, from the signal to the end: it takes at most 1 s on a free core, and twice that where
+# Of the processor, from the signal to the end: at most 1 s on a free core, and twice that where
 # another process shares the core.
 SOON_S = 2.5
 
