@@ -54,12 +54,10 @@ def test_rates_come_with_the_sources_of_the_cluster() -> None:
 
 
 def test_fewer_devices_take_at_least_the_time_of_the_compute() -> None:
-    slow = msgspec.structs.replace(
-        planned("data").cluster.levels[0],  # type: ignore[union-attr]
-        bandwidth_bytes_per_s=1e5,
-    )
-    cluster = msgspec.structs.replace(planned("data").cluster, levels=(slow,))  # type: ignore[type-var]
     plan = planned("data")
+    assert plan.cluster is not None
+    slow = msgspec.structs.replace(plan.cluster.levels[0], bandwidth_bytes_per_s=1e5)
+    cluster = msgspec.structs.replace(plan.cluster, levels=(slow,))
     stage = msgspec.structs.replace(plan.stages[0], communication_s=0.9 * plan.stages[0].objective)
     plan = msgspec.structs.replace(plan, stages=(stage,), cluster=cluster)
     (warning,) = (each for each in read_plan(plan).warnings if each.kind == "communication")
