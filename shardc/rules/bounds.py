@@ -38,7 +38,7 @@ _LARGEST = {
 # Bits of their significands: multiples of `_GRID` below 2^bits * `_GRID` add without rounding.
 _BITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 _GRID = 2.0**-4
-_NORMAL = 2.0**-14  # no device flushes this to zero, in whatever type
+_NORMAL = 2.0**-14  # no device flushes this to zero, in any of these types
 
 
 class Bounds(NamedTuple):
@@ -165,7 +165,9 @@ def _within(found: Bounds, limits: Bounds, value: ir.Value) -> Bounds:
     element = str(ir.ShapedType(value.type).element_type)
     if is_complex(value):
         element = element.removeprefix("complex<").removesuffix(">")
-    largest = _LARGEST.get(element, 0.0)
+    if element not in _LARGEST:  # of narrower types, of which some flush 0.2 to zero
+        return Bounds(0 if found.low >= 0 else -math.inf, 0 if found.high <= 0 else math.inf)
+    largest = _LARGEST[element]
     low = found.low if found.low >= -largest else -math.inf
     return Bounds(low, found.high if found.high <= largest else math.inf)
 

@@ -40,6 +40,10 @@ def _narrow(n: Any) -> Any:
     return jnp.sum(n.astype(jnp.float16) * jnp.float16(9000), dtype=jnp.float16)
 
 
+def _in_eight_bits(v: Any) -> Any:
+    return jnp.clip(v, 5e-4, 1).astype(jnp.float8_e4m3fn).astype(jnp.float32)  # 5e-4 becomes 0
+
+
 # Of rows n [8] and u [8, 3] of the batch, and a number v of the state.
 FORMS: dict[str, Form] = {
     "divided": lambda n, u, v: jnp.sum(n) / v,
@@ -78,6 +82,7 @@ FORMS: dict[str, Form] = {
     "largest": lambda n, u, v: jnp.max(n) * v,
     "smallest": lambda n, u, v: jnp.min(u, 0) / v,
     "logsumexp": lambda n, u, v: jax.nn.logsumexp(n) / v,
+    "divided by eight bits": lambda n, u, v: jnp.sum(n) * (4e-4 / _in_eight_bits(v)),
     "halves": lambda n, u, v: _narrow(n).astype(jnp.float32) / 2,
     "unscaled halves": lambda n, u, v: _narrow(n).astype(jnp.float32) / v,
 }

@@ -11,6 +11,7 @@ from shardc.rules.bounds import ANY, bounds
 from tests.py.passes.on_devices import run_whole
 
 UNARY = "tanh sine cosine sign logistic exponential sqrt rsqrt negate abs".split()
+NARROW = "f16 bf16 f8E4M3FN f8E5M2 f8E3M4".split()
 BINARY = "add subtract multiply divide maximum minimum".split()
 EXTREMES = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 1.0, -1.0, 3e38, 0.3, -7.5, 20.0]
 
@@ -32,13 +33,13 @@ def random_program(random: Random) -> str:
     f, i, p = f"tensor<{size}xf32>", f"tensor<{size}xi8>", f"tensor<{size}xi1>"
     pick = random.choice
     for _ in range(40):
-        choice = random.randrange(13)
+        choice = random.randrange(14)
         if choice < 3:
             add(floats, f"{pick(UNARY)} {pick(floats)} : {f}")
         elif choice < 6:
             add(floats, f"{pick(BINARY)} {pick(floats)}, {pick(floats)} : {f}")
         elif choice == 6:
-            number = pick([0.5, 1.0, -1.0, 2.0, 0.0, 100.0, 1e8, -1e8])
+            number = pick([0.5, 1.0, -1.0, 2.0, 0.0, 100.0, 1e8, -1e8, 5e-4])
             add(floats, f"constant dense<{number}> : {f}")
         elif choice == 7:
             op = pick(["add", "subtract", "multiply", "maximum", "minimum"])
@@ -70,6 +71,10 @@ def random_program(random: Random) -> str:
                     f"reduce({rows} init: {start}) applies stablehlo.{name} across dimensions = [0]"
                     f" : ({wide}, tensor<{type_}>) -> tensor<{size}x{type_}>",
                 )
+        elif choice == 12:  # what is rounded to zero is no divisor
+            narrow = f"tensor<{size}x{pick(NARROW)}>"
+            lines.append(f"%w{len(lines)} = stablehlo.convert {pick(floats)} : ({f}) -> {narrow}")
+            add(floats, f"convert %w{len(lines) - 1} : ({narrow}) -> {f}")
         else:
             add(floats, f"select {pick(flags)}, {pick(floats)}, {pick(floats)} : {p}, {f}")
     made = [name for name in (*floats, *integers) if name.startswith("%v")]
@@ -113,6 +118,9 @@ CASES = {
     "%c = stablehlo.convert %i : (tensor<2xi32>) -> tensor<2xf32>": (-(2.0**31), 2.0**31 - 1),
     "%c = stablehlo.convert %x : (tensor<2xf32>) -> tensor<2xi1>": (0, 1),
     "%c = stablehlo.constant dense<9007199254740993> : tensor<2xi64>": (2**53 + 1, 2**53 + 1),
+    """%d = stablehlo.constant dense<5.0e-4> : tensor<2xf32>
+        %r = stablehlo.convert %d : (tensor<2xf32>) -> tensor<2xf8E4M3FN>
+        %c = stablehlo.convert %r : (tensor<2xf8E4M3FN>) -> tensor<2xf32>""": (0, np.inf),  # 0
     "%c = stablehlo.rsqrt %x : tensor<2xf32>": ANY,  # -inf of -0
     """%d = stablehlo.constant dense<0.999999999999> : tensor<2xf64>
         %r = stablehlo.convert %d : (tensor<2xf64>) -> tensor<2xf32>
