@@ -62,7 +62,7 @@ def keeps_partial(op: ir.Operation, partial: set[int], zero: set[int]) -> bool:
         return partial == {0} and is_safe_divisor(op.operands[1])
     if name in _LINEAR_IN_ALL:
         return name == "stablehlo.optimization_barrier" or every <= partial | zero
-    if name in _BILINEAR:
+    if name in _BILINEAR and "algorithm" not in op.attributes:  # which rounds the operands
         factors = len(partial) == 1 and is_safe_factor(op.operands[1 - min(partial)])
         return factors and _has_range(op, min(partial))
     if name == "stablehlo.convert":

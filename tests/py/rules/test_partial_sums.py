@@ -39,6 +39,23 @@ def test_a_product_keeps_sums_of_the_same_range(source: str, target: str, keeps:
         assert keeps_partial(product, {0}, set()) == keeps
 
 
+def test_a_product_that_rounds_its_operands_waits_for_the_sum() -> None:
+    """bf16(1000.3) - bf16(999.2) is -4 or 0, and not bf16(1.1)."""
+    module = parse(
+        """func.func public @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
+        %c = stablehlo.constant dense<1.0> : tensor<4x4xf32>
+        %0 = stablehlo.dot_general %x, %c, contracting_dims = [1] x [0], algorithm = <
+            lhs_precision_type = bf16, rhs_precision_type = bf16, accumulation_type = f32,
+            lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1,
+            allow_imprecise_accumulation = false>
+            : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+        return %0 : tensor<4x4xf32> }"""
+    )
+    with module.context:
+        product = ops(main_function(module.operation))[-1]
+        assert not keeps_partial(product, {0}, set())
+
+
 def test_a_sum_of_bytes_wraps_around_before_a_wide_product() -> None:
     def step(w: Any, x: Any, numbers: Any) -> Any:
         total = jnp.sum(numbers, 0, dtype=jnp.int8)
