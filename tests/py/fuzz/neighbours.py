@@ -37,7 +37,9 @@ class _Count(NamedTuple):
     def is_right(self) -> bool:
         """Whether it still counts the rows."""
         with np.errstate(over="ignore"):
-            return np.array_equal(self.of(np.arange(self.rows).astype(self.kind)), np.arange(self.rows))
+            return np.array_equal(
+                self.of(np.arange(self.rows).astype(self.kind)), np.arange(self.rows)
+            )
 
 
 def _count(random: Random) -> _Count:
@@ -47,7 +49,7 @@ def _count(random: Random) -> _Count:
     first, factor = random.choice((0, 0, 0, 1, 7)), random.choice((1, 1, 1, 2))
     through = random.choice((None, None, None, "bfloat16", "float16", "int16", "uint8"))
     to = random.choice(("int32", "uint8", "int16", "uint32"))
-    if "bfloat16" in (kind, through) or through == "float16":  # whose quotients nobody takes for exact
+    if "bfloat16" in (kind, through) or through == "float16":  # their quotients are unknown
         first, factor = 0, 1
     return _Count(kind, rows, first, factor, through, to)
 
