@@ -56,10 +56,13 @@ func.func @main(%table: tensor<9x3xf32>, %ids: tensor<4xi32>, %dy: tensor<4x3xf3
 func.func @main(%table: tensor<9x3xbf16>, %ids: tensor<4xi32>) -> tensor<9x3xbf16> {
   %iota = stablehlo.iota dim = 1 : tensor<4x9xi32>
   %zero = stablehlo.constant dense<0.0> : tensor<9x3xbf16>
-  %0:2 = stablehlo.while(%i = %ids, %g = %zero) : tensor<4xi32>, tensor<9x3xbf16>
+  %three = stablehlo.constant dense<3> : tensor<i32>
+  %0:3 = stablehlo.while(%i = %ids, %g = %zero, %n = %three)
+    : tensor<4xi32>, tensor<9x3xbf16>, tensor<i32>
   cond {
-    %1 = stablehlo.constant dense<true> : tensor<i1>
-    stablehlo.return %1 : tensor<i1>
+    %1 = stablehlo.constant dense<0> : tensor<i32>
+    %2 = stablehlo.compare GT, %n, %1 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %2 : tensor<i1>
   } do {
     %1 = stablehlo.broadcast_in_dim %i, dims = [0] : (tensor<4xi32>) -> tensor<4x9xi32>
     %2 = stablehlo.compare EQ, %1, %iota, SIGNED : (tensor<4x9xi32>, tensor<4x9xi32>) -> tensor<4x9xi1>
@@ -69,7 +72,9 @@ func.func @main(%table: tensor<9x3xbf16>, %ids: tensor<4xi32>) -> tensor<9x3xbf1
     %5 = stablehlo.dot_general %3, %4, contracting_dims = [0] x [0]
       : (tensor<4x9xbf16>, tensor<4x3xbf16>) -> tensor<9x3xbf16>
     %6 = stablehlo.add %i, %i : tensor<4xi32>
-    stablehlo.return %6, %5 : tensor<4xi32>, tensor<9x3xbf16>
+    %7 = stablehlo.constant dense<1> : tensor<i32>
+    %8 = stablehlo.subtract %n, %7 : tensor<i32>
+    stablehlo.return %6, %5, %8 : tensor<4xi32>, tensor<9x3xbf16>, tensor<i32>
   }
   return %0#1 : tensor<9x3xbf16>
 }

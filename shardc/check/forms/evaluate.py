@@ -63,8 +63,11 @@ class Signature(NamedTuple):
 
 
 def form_of(module: ir.Operation) -> str:
-    """The form of the module: "functions", "split" or "stages"."""
-    if ARGUMENTS in module.attributes:
+    """The form of the module: "functions", "split" or "stages".
+
+    Stage functions without the tables of their step are functions: texts of tests, for example.
+    """
+    if {ARGUMENTS, RESULT_TYPES, RESULT_PIECES} <= set(module.attributes):
         return "stages"
     if NUM_MICROBATCHES not in module.attributes or len(list(functions(module))) > 1:
         return "functions"
