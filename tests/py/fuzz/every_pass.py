@@ -95,14 +95,19 @@ def check_every_pass(
                 else:
                     run_passes(target, list(group))
 
+    def aside(each: Pass) -> Iterator[PassCheck]:
+        """On a copy, which nothing follows."""
+        if not compared or each.name in compared:
+            yield from run(copy_module(module), [each])
+
     def unless_refused(target: ir.Module, each: Pass) -> Iterator[PassCheck]:
         why = _refusal(target, each)
         yield from [Refused(each.name, why=why)] if why else run(target, [each])
 
     yield from run(module, NORMALIZE)
-    yield from run(copy_module(module), [WidenFloats()])
+    yield from aside(WidenFloats())
     yield from run(module, [FindBatch(*batch), FissionLoops(*batch)])
-    yield from run(copy_module(module), [JoinPieces(0, *batch)])
+    yield from aside(JoinPieces(0, *batch))
     yield from run(module, [CutLoops(even_loop_cuts(module, stages))])
     splits = SplitMicrobatches(microbatches, *batch), SplitMicrobatches(1)
     split = splits[1] if _refusal(module, splits[0]) else splits[0]
@@ -128,7 +133,7 @@ def check_every_pass(
     yield from run(module, [PlanShardings(cluster=CLUSTER_TEXT)])
     text = msgspec.json.encode(compiler.shardings_of(module)).decode()
     yield from run(unplanned, [ApplyShardings(text, CLUSTER_TEXT)])
-    yield from run(copy_module(module), [AnnotateForXla()])
+    yield from aside(AnnotateForXla())
     yield from run(module, LOCAL_LOWERING)
 
 

@@ -105,7 +105,7 @@ def random_step(
 
             def add(total: Any, piece: Any) -> Any:
                 (loss, h), gradients = graded(state["w"], *piece)
-                return jax.tree.map(jnp.add, total, (loss, gradients)), h
+                return jax.tree.map(jnp.add, total, (loss.astype(dtype), gradients)), h
 
             (loss, gradients), h = jax.lax.scan(add, zero, cut)
             h = h.reshape(x.shape)

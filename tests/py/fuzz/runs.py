@@ -19,7 +19,7 @@ from shardc.check.values import Kind, with_special_values
 from shardc.errors import RequestWarning, ShardcError
 from shardc.ir.context import parse
 from shardc.passes import plan_shardings
-from shardc.plan.stages_spec import StageSpec, StagesSpec
+from shardc.plan.stages_spec import Recompute, StageSpec, StagesSpec
 from tests.py.fuzz.kinds import KINDS, step_of
 from tests.py.fuzz.random_solver import random_solver
 from tests.py.table import CLUSTER
@@ -28,6 +28,7 @@ WHOLE = ("gpipe", "1f1b", "zb-h1", "zb-h2", "2bp-1f1b")
 COPIED = ("chimera", "dualpipe", "bitpipe")
 SLICED = ("terapipe", "seq1f1b", "2bp-terapipe")
 CHUNKED = ("zb-v", "v-half", "v-min", "hanayo", "1f1b-v", "dualpipe-v", "breadth-first")
+AGAIN: tuple[Recompute, ...] = ("full", "none", "selective")
 # What a random step may not have: products that can wait, microbatches for copies to share, tokens
 # in an order that slices keep, so many layers; and, where a plan by hand says how many,
 # microbatches and stages.
@@ -50,7 +51,8 @@ def random_options(random: Random, sliced: bool = False) -> dict[str, Any]:
     microbatches = random.choice([2, 4])
     shape: dict[str, Any] = {"stages": 2, "microbatches": microbatches, "mesh": mesh}
     if way == "again":
-        held = tuple(StageSpec(recompute="full") for _ in range(2))
+        again = random.choice(AGAIN)
+        held = tuple(StageSpec(recompute=again) for _ in range(2))
         schedule = random.choice(["gpipe", "1f1b"])
         spec = StagesSpec(1, held, microbatches=microbatches, schedule=schedule, mesh=mesh)
         return {"plan": spec}
@@ -148,6 +150,8 @@ def check_run(kind: str, seed: int, values: Kind = "ordinary") -> dict[str, Any]
         found = differing(want, got, width)
         real = by_roundings(lambda args: two_steps(jitted, args), leaves, want, found, width)
     plan = wrapped.plan
+    if "plan" in options:
+        line["again"] = options["plan"].stages[0].recompute
     line["plan"] = [len(plan.stages), plan.num_microbatches, plan.schedule]
     if real:
         detail = "; ".join(f"result {i}: {text}" for i, text in real.items())
