@@ -161,9 +161,11 @@ class Attempts:
 
     def keep_more(self) -> None:
         """Plans the best shape again with less recomputation, if the program has some that can be
-        left out: prices of layers are not exact, and shapes that were asked for have none."""
+        left out and the search did not weigh that: it does for shapes that it found."""
         for rule in LESS if self.splits.compute_twice else ():
             if self.best is None or any(self.best.shape.recompute) or not self.has_time():
+                return
+            if self.best.proposal.step_time_s:
                 return
             shape = self.best.shape
             if shape.keep_prices and all(0.0 < p <= PRICES[rule] for p in shape.keep_prices):

@@ -17,7 +17,7 @@ from shardc.solver.exact.search import OutOfTimeError, Search
 from shardc.solver.interrupt import finish, is_finishing
 from shardc.solver.problem.contraction import contract, contract_further
 from shardc.solver.problem.problem import Floats, Problem, Progress, Solution, evaluate
-from shardc.solver.wide.rounds import descend, is_wide, refine
+from shardc.solver.wide.rounds import descend, is_wide, may_tabulate, refine
 from shardc.solver.wide.single_changes import change_single_nodes
 from shardc.solver.wide.unfolding import folded, prove_unfolded, search_folded
 
@@ -180,8 +180,8 @@ def _run(search: Search, seed: int, prices: Floats) -> None:
         if is_wide(search):
             times |= set(search.live.times.tolist())
             descend(search, prices, rng)
-            still_wide = is_wide(search)
-            if search.settled() or (search.best is not None and still_wide):
+            too_wide = is_wide(search) and not may_tabulate(search)
+            if search.settled() or (search.best is not None and too_wide):
                 return
         if _solve_relaxation(search, times, prices, rng, seed):
             return

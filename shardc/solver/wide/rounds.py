@@ -16,7 +16,12 @@ from shardc.solver.wide.descent import CELLS_PER_LOOK, Descent
 NODES_TO_TABULATE = 1_000  # smaller problems are left to elimination and CP-SAT
 FEW_NODES_TO_TABULATE = 100  # the same if the budget is below this much work (in cells)
 WORK_TO_TABULATE = 600_000_000
+# From this much work on, they are still tabulated if a first round of at most so many scans of all
+# cells does not solve them: descent gets stuck in some, and elimination is slower in others.
+WORK_FOR_BOTH, LOOKS_FOR_BOTH = 60_000_000, 250
 LOOKS_FOR_MESSAGES = 100  # but covers this many scans of all cells
+# With a budget from here on, such a problem is tabulated after a first round of this many scans.
+WORK_FOR_BOTH, LOOKS_FOR_BOTH = 60_000_000, 250
 CELLS_TO_TABULATE = 1 << 24  # of one table: problems that need no larger one are not wide
 # Shares of all work for messages, oscillation and polish, and the rates at which prices move during
 # messages: from, to. The next rounds continue until the work is spent.
@@ -44,6 +49,11 @@ def is_wide(search: Search) -> bool:
     if len(search.reduced.sizes) <= most_nodes:
         return False
     return _needs_more_cells(search.reduced, CELLS_TO_TABULATE)
+
+
+def may_tabulate(search: Search) -> bool:
+    """Whether elimination goes on with a wide problem that a first round does not solve."""
+    return len(search.reduced.sizes) <= NODES_TO_TABULATE and search.work >= WORK_FOR_BOTH
 
 
 def _needs_more_cells(reduced: Reduced, most_cells: int) -> bool:
@@ -82,7 +92,7 @@ def _needs_more_cells(reduced: Reduced, most_cells: int) -> bool:
 
 def descend(search: Search, prices: Floats, rng: random.Random) -> None:
     """Spends the budget of work on a wide problem, with all times limited; ends early once it is
-    solved or small enough to be tabulated.
+    solved or is to be tabulated.
 
     Args:
         prices: of all times; changed to the last ones used.
@@ -93,6 +103,8 @@ def descend(search: Search, prices: Floats, rng: random.Random) -> None:
         search.note(f"{len(search.reduced.costs)} nodes, all {len(search.reduced.times)} times")
     whole = search.work_left
     descent = Descent(Network(search.reduced), search, prices[search.reduced.times], rng)
+    if may_tabulate(search):
+        whole = min(whole, LOOKS_FOR_BOTH * (CELLS_PER_LOOK + descent.messages.work))
     try:
         round_ = FIRST_ROUND
         while search.work_left > 0:
@@ -117,7 +129,7 @@ def descend(search: Search, prices: Floats, rng: random.Random) -> None:
                 return
             prices[search.reduced.times] = descent.prices
             _remove_strategies(descent, search)
-            if search.settled() or not is_wide(search):
+            if search.settled() or may_tabulate(search) or not is_wide(search):
                 return
             if search.reduced is not descent.network.reduced:
                 start = prices[search.reduced.times]

@@ -100,3 +100,24 @@ def test_with_little_work_fewer_nodes_are_wide(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("shardc.solver.wide.rounds.FEW_NODES_TO_TABULATE", 10)
     assert not is_wide(search_of(problem, 1e10))
     assert is_wide(search_of(problem, 1e8))
+
+
+def test_elimination_goes_on_where_a_first_round_of_descent_gets_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = training_chain(8, 2, 0.3)
+    rounds = "shardc.solver.wide.rounds"
+    monkeypatch.setattr(f"{rounds}.NODES_TO_TABULATE", 1_000)
+    monkeypatch.setattr(f"{rounds}.FEW_NODES_TO_TABULATE", 10)
+    monkeypatch.setattr(f"{rounds}.LOOKS_FOR_BOTH", 1)
+    found = solve(problem, effort_s=5.0)
+    phases = [line.split(":")[0] for line in found.log]
+    assert phases.index("messages") < phases.index("bound")
+    monkeypatch.setattr(f"{rounds}.FEW_NODES_TO_TABULATE", 1_000)
+    tabulated = solve(problem, effort_s=5.0)
+    assert found.objective == pytest.approx(tabulated.objective, rel=1e-9)
+    assert tabulated.lower_bound == pytest.approx(tabulated.objective, rel=1e-9), "proven optimal"
+    monkeypatch.setattr(f"{rounds}.FEW_NODES_TO_TABULATE", 10)
+    monkeypatch.setattr(f"{rounds}.WORK_FOR_BOTH", 1e30)
+    alone = solve(problem, effort_s=5.0)
+    assert all(not line.startswith("bound") for line in alone.log)
