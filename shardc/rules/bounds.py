@@ -35,6 +35,8 @@ _LARGEST = {
     "f32": 3.4028234663852886e38,
     "f64": math.inf,  # Python's own floats overflow to infinity
 }
+# The smallest normal number: below it, numbers may be flushed to zero.
+_SMALLEST = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126, "f64": 2.0**-1022}
 # Bits of their significands: multiples of `_GRID` below 2^bits * `_GRID` add without rounding.
 _BITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 _GRID = 2.0**-4
@@ -167,9 +169,10 @@ def _within(found: Bounds, limits: Bounds, value: ir.Value) -> Bounds:
         element = element.removeprefix("complex<").removesuffix(">")
     if element not in _LARGEST:  # of narrower types, of which some flush 0.2 to zero
         return Bounds(0 if found.low >= 0 else -math.inf, 0 if found.high <= 0 else math.inf)
-    largest = _LARGEST[element]
+    largest, smallest = _LARGEST[element], _SMALLEST[element]
     low = found.low if found.low >= -largest else -math.inf
-    return Bounds(low, found.high if found.high <= largest else math.inf)
+    high = found.high if found.high <= largest else math.inf
+    return Bounds(0 if 0 < low < smallest else low, 0 if -smallest < high < 0 else high)
 
 
 def _rounded(found: Bounds, terms: list[Bounds], count: int, value: ir.Value) -> Bounds:

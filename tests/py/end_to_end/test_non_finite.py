@@ -44,6 +44,10 @@ def _in_eight_bits(v: Any) -> Any:
     return jnp.clip(v, 5e-4, 1).astype(jnp.float8_e4m3fn).astype(jnp.float32)  # 5e-4 becomes 0
 
 
+def _small(v: Any) -> Any:
+    return jnp.clip(v, 1e-30, 1) * 1e-30 * 1e30 * 1e30  # 1e-60 becomes 0
+
+
 # Of rows n [8] and u [8, 3] of the batch, and a number v of the state.
 FORMS: dict[str, Form] = {
     "divided": lambda n, u, v: jnp.sum(n) / v,
@@ -83,6 +87,7 @@ FORMS: dict[str, Form] = {
     "smallest": lambda n, u, v: jnp.min(u, 0) / v,
     "logsumexp": lambda n, u, v: jax.nn.logsumexp(n) / v,
     "divided by eight bits": lambda n, u, v: jnp.sum(n) * (4e-4 / _in_eight_bits(v)),
+    "divided by what is gone": lambda n, u, v: jnp.sum(n) * (0.4 / jnp.minimum(_small(v), 1)),
     "halves": lambda n, u, v: _narrow(n).astype(jnp.float32) / 2,
     "unscaled halves": lambda n, u, v: _narrow(n).astype(jnp.float32) / v,
 }

@@ -33,14 +33,14 @@ def random_program(random: Random) -> str:
     f, i, p = f"tensor<{size}xf32>", f"tensor<{size}xi8>", f"tensor<{size}xi1>"
     pick = random.choice
     for _ in range(40):
-        choice = random.randrange(14)
+        choice = random.randrange(15)
         if choice < 3:
             add(floats, f"{pick(UNARY)} {pick(floats)} : {f}")
         elif choice < 6:
             add(floats, f"{pick(BINARY)} {pick(floats)}, {pick(floats)} : {f}")
         elif choice == 6:
-            number = pick([0.5, 1.0, -1.0, 2.0, 0.0, 100.0, 1e8, -1e8, 5e-4])
-            add(floats, f"constant dense<{number}> : {f}")
+            number = pick([0.5, 1.0, -1.0, 2.0, 0.0, 100.0, 1e8, -1e8, 5e-4, 1e-30, -1e30])
+            add(floats, f"constant dense<{number:e}> : {f}")
         elif choice == 7:
             op = pick(["add", "subtract", "multiply", "maximum", "minimum"])
             add(integers, f"{op} {pick(integers)}, {pick(integers)} : {i}")
@@ -75,6 +75,10 @@ def random_program(random: Random) -> str:
             narrow = f"tensor<{size}x{pick(NARROW)}>"
             lines.append(f"%w{len(lines)} = stablehlo.convert {pick(floats)} : ({f}) -> {narrow}")
             add(floats, f"convert %w{len(lines) - 1} : ({narrow}) -> {f}")
+        elif choice == 13:  # so is what is gone on the way, whatever it is multiplied by
+            for number in (1e-30, 1e-30, 1e30, 1e30):
+                lines.append(f"%w{len(lines)} = stablehlo.constant dense<{number:e}> : {f}")
+                add(floats, f"multiply {pick(floats[-3:])}, %w{len(lines) - 1} : {f}")
         else:
             add(floats, f"select {pick(flags)}, {pick(floats)}, {pick(floats)} : {p}, {f}")
     made = [name for name in (*floats, *integers) if name.startswith("%v")]
@@ -121,6 +125,14 @@ CASES = {
     """%d = stablehlo.constant dense<5.0e-4> : tensor<2xf32>
         %r = stablehlo.convert %d : (tensor<2xf32>) -> tensor<2xf8E4M3FN>
         %c = stablehlo.convert %r : (tensor<2xf8E4M3FN>) -> tensor<2xf32>""": (0, np.inf),  # 0
+    """%d = stablehlo.constant dense<1.0e-30> : tensor<2xf32>
+        %l = stablehlo.constant dense<1.0e30> : tensor<2xf32>
+        %e = stablehlo.multiply %d, %d : tensor<2xf32>
+        %f = stablehlo.multiply %e, %l : tensor<2xf32>
+        %c = stablehlo.multiply %f, %l : tensor<2xf32>""": (0, 1),  # 0
+    """%d = stablehlo.constant dense<1.220703125e-4> : tensor<2xf16>
+        %e = stablehlo.multiply %d, %d : tensor<2xf16>
+        %c = stablehlo.sqrt %e : tensor<2xf16>""": (0, 1.2207e-4),  # 0
     "%c = stablehlo.rsqrt %x : tensor<2xf32>": ANY,  # -inf of -0
     """%d = stablehlo.constant dense<0.999999999999> : tensor<2xf64>
         %r = stablehlo.convert %d : (tensor<2xf64>) -> tensor<2xf32>
