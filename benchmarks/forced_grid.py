@@ -25,6 +25,7 @@ from shardc.importer.from_file import import_file
 from shardc.options import PlanOptions
 from shardc.planner.attempts import FINAL_EFFORT_S, FINAL_GAP
 from shardc.planner.candidate import Candidate
+from shardc.planner.prices.points import derived_from
 from shardc.planner.proposal import distinct
 from shardc.planner.search import Planner
 from shardc.planner.shapes import ShapeSearch
@@ -41,7 +42,12 @@ def open_all(search: ShapeSearch, most_stages: int) -> None:
             count = next(filter(prices.has, search.counts or search.whole_counts))
             prices.open_size(size, count)
             prices.open_doubtful(size, count)
-            prices.open_prices(size, count, None)
+            for view in prices.open_views(size):
+                for point in range(len(prices.points)):
+                    level, first = prices.points[point].recompute, prices.points[0].recompute
+                    worth = level == first or prices.costs.keeps_less(count, level)
+                    if worth and derived_from(prices.points, point) is None:
+                        prices.ask(view, count, point)
 
 
 def row(path: Path, cluster: Cluster, most_stages: int, num_planned: int) -> Row:

@@ -221,9 +221,16 @@ ROUNDING = 1e-6  # relative difference that another order of additions may cause
 
 def check_bounds(plan: Plan) -> None:
     """Asserts that no lower bound exceeds its value; called for every new plan."""
-    step_s = plan.predicted.step_time_s
-    bounds = [(plan.lower_bound, plan.objective), (plan.objective, step_s)]
-    bounds += [(stage.lower_bound, stage.objective) for stage in plan.stages]
+    check_below(
+        (plan.lower_bound, plan.objective),
+        (plan.objective, plan.predicted.step_time_s),
+        *((stage.lower_bound, stage.objective) for stage in plan.stages),
+        *((each.lower_bound_s, each.step_time_s) for each in plan.schedules),
+    )
+
+
+def check_below(*bounds: tuple[float, float]) -> None:
+    """Asserts of pairs of a lower bound and its value, in seconds, that no bound is above."""
     for bound, value in bounds:
         assert bound <= value * (1 + ROUNDING), f"{bound:g} s is not a lower bound of {value:g} s"
 

@@ -202,6 +202,8 @@ class Attempts:
         best = self.best
         if best is not None and best.proposal == proposal:  # planned again, with more effort
             best, found = best.with_bounds_of(found), found.with_bounds_of(best)
+            best.check_bounds()
+        found.check_bounds()
         self.best = found if best is None or found.seconds < best.seconds else best
         return found
 

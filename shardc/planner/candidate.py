@@ -24,7 +24,7 @@ from shardc.ir.context import Module
 from shardc.ir.walk import main_function
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative, split_step
-from shardc.plan.decisions import Plan, StagePlan, check_bounds
+from shardc.plan.decisions import Plan, StagePlan, check_below, check_bounds
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import Predicted, Replicated, StageReport
 from shardc.plan.shape import PipelineShape
@@ -162,6 +162,15 @@ class Candidate:
             for own, theirs in zip(self.reports, other.reports, strict=True)
         )
         return replace(self, reports=reports)
+
+    def check_bounds(self) -> None:
+        """Asserts that no lower bound exceeds its value; called for every planned shape."""
+        check_below(
+            (self.lower_bound, self.objective),
+            (self.objective, self.seconds),
+            (self.least_seconds, self.seconds),
+            *((report.lower_bound, report.objective) for report in self.reports),
+        )
 
     def plan(
         self, split_module: Module, cluster: Cluster, notes: Sequence[Note], planning_time_s: float

@@ -7,6 +7,7 @@ such a shape needs it: views without any price count as if all work were split e
 were sent; prices in other microbatches are inter- or extrapolated.
 """
 
+import functools
 import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -16,18 +17,18 @@ import numpy as np
 from shardc.cluster import Cluster
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
-from shardc.plan.layout import Mesh
 from shardc.plan.shape import PipelineShape
 from shardc.planner.found_stages import FoundStages
+from shardc.planner.pipelines.lines import Lines
+from shardc.planner.pipelines.unequal import UnequalStages
 from shardc.planner.prices.stage_prices import CLEARLY, StagePrices
 from shardc.planner.proposal import Found, Key, Proposal, by_use, proposal_of
 from shardc.planner.split_cache import Splits
 from shardc.solver.interrupt import poll_between
-from shardc.solver.pipeline.stages import INSIDE, Line, Pipeline, Place, plan_stages
+from shardc.solver.pipeline.stages import Pipeline
 
 WANTED, LEAST = 4, 2  # shapes to price exactly: at most; and at least, unless they are FAR
 NEAR, FAR = 1.005, 1.05  # a shape estimated slower than the best by this factor is not worth more
-WORTH = 0.97  # unequal stages must be estimated faster by this factor: estimates are not closer
 WORK = 20_000_000  # of pricing, for one search; see `LayerCosts.work`
 OPENING = 0.7  # share of the budget for unexplored views; the rest settles the best shapes
 NEED = 3.0  # the same for points that hold less, while no shape was found that fits
@@ -63,6 +64,7 @@ class ShapeSearch:
         self.schedules = list(schedules)
         self.exhausted = False
         self._spent = spent
+        self._lines = Lines(prices, cluster, self._may_ask)
         self._wanted, self._ranking = wanted, wanted != WANTED
         self._until_s = 0.0
 
@@ -75,33 +77,37 @@ class ShapeSearch:
         heapq.heapify(queue)
         found: list[Found] = []
         unsure: list[Found] = []  # depend on prices in other microbatches
-        number = len(queue)
         enough: dict[int, int] = {}  # size of a single stage -> its fastest number of microbatches
         while queue and len(found) < self._wanted:
             poll_between()
-            *_, least_s, key, rounds = heapq.heappop(queue)
+            _, _, number, least_s, key, rounds = heapq.heappop(queue)
             if least_s == math.inf:
                 break
             if found and not self._ranking and least_s > self._far_s(found):
                 break
             if key.num_stages == 1 and key.num_microbatches > enough.get(key.size, math.inf):
                 continue  # more microbatches only cost more
-            number += 1
             if not self.prices.is_open(key.size) and not self._open(key):
                 continue
             if rounds == 0 and self.least_s(key) > least_s * (1.0 + 1e-9):
                 heapq.heappush(queue, _entry(self.least_s(key), number, key, 0))
                 continue  # its size was priced meanwhile
             may_open = self._may_ask(OPENING if found or unsure else NEED)
-            if rounds == 0 and may_open:
-                self._open_prices(key)
-            pipeline = self._best_that_fits(key, may_open)
-            if pipeline is None:
+            pipeline = self._lines.equal(key)
+            hope = self._hope(key, pipeline) if may_open else None
+            if hope is not None and hope.step_time_s <= least_s * (1.0 + 1e-9) and rounds:
+                self._lines.open_hoped(key, hope)
+                heapq.heappush(queue, _entry(least_s, number, key, rounds))
                 continue
-            if rounds == 0 or pipeline.step_time_s > least_s * (1.0 + 1e-9):
-                heapq.heappush(queue, _entry(pipeline.step_time_s, number, key, max(rounds, 1)))
+            known_s = math.inf if pipeline is None else pipeline.step_time_s
+            next_s = known_s if hope is None else hope.step_time_s
+            if next_s == math.inf:
                 continue
-            if not self._is_settled(key, pipeline):
+            if rounds == 0 or next_s > least_s * (1.0 + 1e-9):
+                heapq.heappush(queue, _entry(next_s, number, key, max(rounds, 1)))
+                continue
+            assert pipeline is not None
+            if not self._lines.is_settled(key, pipeline):
                 if not self._may_ask():
                     self.exhausted = True
                     unsure.append(Found(key, pipeline))
@@ -109,15 +115,13 @@ class ShapeSearch:
                 if not self.prices.has(key.num_microbatches):
                     continue
             if self._price(key, pipeline):
-                pipeline = self._best_that_fits(key, may_open)
-                if pipeline is not None:
-                    heapq.heappush(queue, _entry(pipeline.step_time_s, number, key, rounds + 1))
+                heapq.heappush(queue, _entry(least_s, number, key, rounds))
                 continue
             found.append(Found(key, pipeline))
-            if key.num_stages == 1 and not self._ranking and self._is_fastest(key, pipeline):
+            if key.num_stages == 1 and not self._ranking and self._lines.is_fastest(key, pipeline):
                 enough.setdefault(key.size, key.num_microbatches)
         found = found or unsure
-        found += self._unequal(found[:2])
+        found += self._unequal(found)
         return sorted(found, key=lambda each: each.pipeline.step_time_s)
 
     def _open_first(self, keys: Sequence[Key]) -> bool:
@@ -152,11 +156,6 @@ class ShapeSearch:
             self.prices.open_size(key.size, first)
         return self.prices.is_open(key.size)
 
-    def _open_prices(self, key: Key) -> None:
-        """Prices layers at points that hold less, if a shape may need that."""
-        held = self._held(key, key.num_stages - 1)
-        self.prices.open_prices(key.size, key.num_microbatches, held)
-
     def _keys(self) -> Iterator[Key]:
         """Every shape of equal stages, or the requested ones."""
         devices, asked = self.cluster.num_devices, self.options.stages
@@ -168,8 +167,9 @@ class ShapeSearch:
                 if not exact and (asked == "auto" or not self._is_largest(size, stages)):
                     continue
                 for count in self.counts if stages > 1 else self.whole_counts:
-                    # Of equally fast ones, the later schedules hold less.
-                    names = self.schedules[::-1] if stages > 1 else self.schedules[:1]
+                    # Of equally fast ones, the later schedules hold less; a single stage runs them
+                    # all alike.
+                    names = self.schedules[::-1] if stages > 1 else self.schedules[-1:]
                     for name in names:
                         yield Key(stages, size, count, name)
 
@@ -202,100 +202,33 @@ class ShapeSearch:
         """Shapes of equal stages on submeshes with priced layers, by current estimates, fastest
         first. Prices nothing."""
         keys = (key for key in self._keys() if self.prices.is_open(key.size) and wanted(key))
-        shapes = [(key, self._best(key)) for key in keys]
+        shapes = [(key, self._lines.equal(key)) for key in keys]
         found = [Found(key, pipeline) for key, pipeline in shapes if pipeline is not None]
         return sorted(found, key=lambda each: each.pipeline.step_time_s)
 
-    def _line(
-        self, sizes: tuple[int, ...], devices: int, key: Key, only: Mesh | None = None
-    ) -> Line:
-        """The input of the dynamic program, for stages on one view or any; not cached, because
-        prices change."""
-        count, name = key.num_microbatches, key.schedule
-        per_node = self.cluster.num_devices_per_node
-        return Line(
-            num_layers=self.prices.num_layers,
-            num_devices=devices,
-            places=tuple(Place(size, 0, devices, per_node) for size in sizes),
-            num_microbatches=count,
-            stage_s=lambda m, held: self.prices.stage_s(sizes[m], count, held, only),
-            send_s=lambda m, after, end: self.prices.send_s(
-                sizes[m], sizes[after], end != INSIDE, count
-            ),
-            in_flight=lambda behind: self.prices.in_flight(name, behind, count),
-        )
-
-    def _best(self, key: Key) -> Pipeline | None:
-        """The best stages of a shape by current prices."""
-        line = self._line((key.size,), key.num_stages * key.size, key)
-        return plan_stages(line, num_stages=key.num_stages)
-
-    def _best_that_fits(self, key: Key, may_open: bool) -> Pipeline | None:
-        """Like `_best`; if nothing fits, with prices at every point, if the budget allows."""
-        pipeline = self._best(key)
-        if pipeline is not None or not may_open:
-            return pipeline
-        new = self.prices.open_prices(key.size, key.num_microbatches, None)
-        return self._best(key) if new else None
-
-    def _is_settled(self, key: Key, pipeline: Pipeline) -> bool:
-        """Whether the stages of a pipeline depend only on prices in its own microbatches."""
-        return all(self.prices.is_settled(*stage) for stage in self._asked(key, pipeline))
-
-    def _is_fastest(self, key: Key, pipeline: Pipeline) -> bool:
-        """Whether no stage trades time for memory."""
-        return all(self.prices.is_fastest(*stage) for stage in self._asked(key, pipeline))
-
-    def _settle(self, key: Key, pipeline: Pipeline) -> bool:
-        """Prices what the stages of a pipeline depend on; whether any price was new."""
-        new = False
-        for stage in self._asked(key, pipeline):
-            new |= self._may_ask() and self.prices.settle(*stage)
-        return new
-
-    def _asked(self, key: Key, pipeline: Pipeline) -> list[tuple[int, int, int, int, int]]:
-        """The arguments of `settle` for each stage."""
-        behind = len(pipeline.stages) - 1
-        count = key.num_microbatches
-        return [
-            (size, count, self._held(key, behind - stage), first, last)
-            for stage, (first, last, size) in enumerate(pipeline.stages)
-        ]
+    def _hope(self, key: Key, pipeline: Pipeline | None) -> Pipeline | None:
+        """The best stages if what is not priced yet is as fast as it may be; None if that is hardly
+        faster than the best by current prices."""
+        most_s = math.inf if pipeline is None else pipeline.step_time_s / NEAR
+        return self._lines.hoped(key, most_s)
 
     def _price(self, key: Key, pipeline: Pipeline) -> bool:
         """Settles the prices of a pipeline, then opens unexplored views; whether any was new."""
-        if self._settle(key, pipeline):
+        if self._lines.settle(key, pipeline):
             return True
         if not self._may_ask(OPENING):
             return False
-        new = self.prices.open_doubtful(key.size, self.prices.near(key.num_microbatches))
-        if new:
-            self._open_prices(key)
-        return new
-
-    def _held(self, key: Key, behind: int) -> int:
-        return self.prices.in_flight(key.schedule, behind, key.num_microbatches)
+        return self.prices.open_doubtful(key.size, self.prices.near(key.num_microbatches))
 
     def _unequal(self, best: Sequence[Found]) -> list[Found]:
         """Pipelines of any stages that are clearly faster than the best of equal ones."""
         if self.options.mesh != "auto" or self.cluster.num_devices == 1:
             return []
-        found = []
-        for each in best:
-            key = each.key
-            below_s = WORTH * each.pipeline.step_time_s
-            pipeline = self._best_of_any(key, below_s)
-            while pipeline is not None and self._settle(key, pipeline):
-                pipeline = self._best_of_any(key, below_s)
-            if pipeline is not None and self._is_settled(key, pipeline):
-                found.append(Found(key, pipeline))
-        return found
-
-    def _best_of_any(self, key: Key, below_s: float) -> Pipeline | None:
-        """The best stages of any sizes by current prices, if they are faster than `below_s`."""
         asked = None if self.options.stages == "auto" else self.options.stages
-        line = self._line(self.prices.open_sizes(), self.cluster.num_devices, key)
-        return plan_stages(line, num_stages=asked, below_s=below_s)
+        may_open = functools.partial(self._may_ask, OPENING)
+        lines = Lines(self.prices, self.cluster, self._may_ask, hopes_of_doubtful=False)
+        unequal = UnequalStages(lines, asked, self.counts, self.schedules, may_open, NEAR)
+        return unequal.run(best)
 
     def _stages(self, each: Found) -> FoundStages:
         """Its stages: all on one view, unless they are clearly faster on several. Equal stages are
@@ -306,8 +239,7 @@ class ShapeSearch:
             return best
         most_s = CLEARLY * each.pipeline.step_time_s
         for view in self.prices.open_views(size):
-            line = self._line((size,), key.num_stages * size, key, view)
-            pipeline = plan_stages(line, num_stages=key.num_stages)
+            pipeline = self._lines.equal(key, view)
             if pipeline is not None and pipeline.step_time_s < most_s:
                 most_s = pipeline.step_time_s
                 best = FoundStages(self.prices, key, pipeline, view)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -17,15 +17,13 @@ from shardc.planner.prices.derived import interpolated
 from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.points import derived_from, free_point
-from shardc.planner.prices.ranges import mixed_s, seconds_and_peaks, shared_bytes
+from shardc.planner.prices.ranges import mixed_s, seconds_and_peaks
 from shardc.planner.prices.views import Views
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 from shardc.solver.problem.problem import Floats, Ints
 
 NEAR = 2.0  # interpolated prices within this factor of a known number of microbatches are trusted
-CHEAP = 0.1  # price of points after which no other is considered if layers fit
-MARGIN = 1.1  # of memory: within it, points that hold less are priced, too
 CLEARLY = 1.005  # views in doubt must be faster by this factor: prices are not closer
 COVERED = 0.75  # share of the layers whose kinds are priced to decide whether a view deserves more
 
@@ -36,6 +34,11 @@ class StagePrices:
     Args:
         views: for each number of devices that a stage may have.
         limit: bytes of a device.
+
+    Attributes:
+        kinds: of each layer.
+        often: each kind, and of how many layers, most first.
+        round: changes with every new price.
     """
 
     def __init__(
@@ -46,7 +49,8 @@ class StagePrices:
         self.sizes = views.sizes
         self.num_layers = len(costs.layers.origins)
         self._views = views
-        self._samples = np.array(costs.layers.samples)
+        self.kinds = costs.layers.samples
+        self.round = 0
         # View, point -> kind -> microbatches.
         self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
         self._tables: dict[tuple[int, int, int, Mesh | None], tuple[Floats, Ints]] = {}
@@ -54,11 +58,11 @@ class StagePrices:
         self._sent: dict[tuple[int, int, bool, int, int], Floats] = {}
         self._held: dict[tuple[str, int, int], int] = {}
         self._ideal: dict[int, float] = {}  # kind -> seconds of a step on one device
-        often = Counter(costs.layers.samples).most_common()
-        covered = [sum(n for _, n in often[:k]) for k in range(len(often))]
+        self.often = Counter(costs.layers.samples).most_common()
+        covered = [sum(n for _, n in self.often[:k]) for k in range(len(self.often))]
         self._main = [
             kind
-            for (kind, _), c in zip(often, covered, strict=True)
+            for (kind, _), c in zip(self.often, covered, strict=True)
             if c < COVERED * self.num_layers
         ]
 
@@ -90,25 +94,34 @@ class StagePrices:
         """Whether layers are priced on any view of a size."""
         return bool(self.open_views(size))
 
+    def views_of(self, size: int) -> Sequence[Mesh]:
+        """All views of a size, those in doubt last."""
+        return self._views.of(size)
+
+    def known_kinds(self, view: Mesh, point: int) -> Collection[int] | None:
+        """The kinds of layers that are priced on a view at a point; none if all are derived from
+        another point; None if there is no price."""
+        return self._priced.get((view, point))
+
     def open_views(self, size: int) -> list[Mesh]:
         """The views of a size on which layers are priced."""
-        return [view for view in self._views.of(size) if (view, 0) in self._priced]
+        return [view for view in self.views_of(size) if (view, 0) in self._priced]
 
     def open_size(self, size: int, count: int) -> None:
         """Prices the layers on the views of a size that are not in doubt."""
         for view in self._views.first(size):
-            self._ask(view, count, 0, self._main)
+            self.ask(view, count, 0, self._main)
 
     def open_doubtful(self, size: int, count: int) -> bool:
         """Also prices the layers on the views of a size that are in doubt; whether there were any.
         A view is left out as long as one with the same axes in another order is no faster."""
         new = False
-        for view in self._views.of(size):
+        for view in self.views_of(size):
             known = self.open_views(size)
             alike = [other for other in known if self._views.are_alike(view, other)]
             wanted = not alike or any(self._leads(other, known, count) for other in alike)
             if view not in known and wanted:
-                self._ask(view, count, 0, self._main)
+                self.ask(view, count, 0, self._main)
                 new = True
         return new
 
@@ -117,32 +130,6 @@ class StagePrices:
         others = [other for other in known if not self._views.are_alike(view, other)]
         others_s = [self._all_s(other, count) for other in others]
         return CLEARLY * self._all_s(view, count) < min(others_s, default=math.inf)
-
-    def open_prices(self, size: int, count: int, held: int | None) -> bool:
-        """Prices layers at points at which they hold less, on views on which an equal share of
-        them would not fit; whether any were new. If layers fit at a point, higher prices are not
-        evaluated; more recomputation is, if layers do not fit at a low price.
-
-        Args:
-            held: microbatches in flight of the stage that holds most of them; None if an
-                equal share is no measure, because no stages of the layers fit: every point.
-        """
-        new = False
-        for view in self.open_views(size):
-            if self._fits(view, count, size, 0, held):
-                continue
-            near, first = self.near(count), self.points[0].recompute
-            for number, (price, level) in enumerate(self.points[1:], 1):
-                if derived_from(self.points, number) is not None:
-                    continue
-                if level != first and not (self.backward and self.costs.keeps_less(near, level)):
-                    continue
-                if (view, number) not in self._priced:
-                    self._ask(view, near, number, self._main)
-                    new = True
-                if price <= CHEAP and self._fits(view, count, size, number, held):
-                    break
-        return new
 
     def open_sizes(self) -> tuple[int, ...]:
         """The sizes with known prices."""
@@ -154,7 +141,7 @@ class StagePrices:
         new = False
         for each in self._rested_on(point):
             if not self._is_sure(view, count, each):
-                self._ask(view, count, each)
+                self.ask(view, count, each)
                 new = True
         return new
 
@@ -180,7 +167,7 @@ class StagePrices:
         view, point = self._choice(size, count, held, first, last)
         return all(self._is_sure(view, count, each) for each in self._rested_on(point))
 
-    def _ask(self, view: Mesh, count: int, point: int, kinds: Iterable[int] = ()) -> None:
+    def ask(self, view: Mesh, count: int, point: int, kinds: Iterable[int] = ()) -> None:
         """Prices layers: those of `kinds`, or all."""
         for kind in kinds if self._ideal and kinds else self.costs.layers.kinds:
             cost = self.costs.cost(view, count, point, kind)
@@ -193,59 +180,55 @@ class StagePrices:
             if derived_from(self.points, other) in (point, free_point(self.points, point)):
                 self._priced.setdefault((view, other), {})
         self._tables.clear()
+        self.round += 1
         self._of_points.clear()
 
-    def _fits(self, view: Mesh, count: int, size: int, point: int, held: int | None) -> bool:
-        """Whether an equal share of the layers fits at a point."""
-        if held is None:
-            return False
-        stages = max(self.cluster.num_devices // size, 1)
-        costs = self._all(view, count, point)
-        memory, twice = [c.memory for c in costs], shared_bytes(costs, self.costs.layers.shared)
-        shared = float(np.diagonal(twice, 1).max(initial=0.0))  # by neighbours: by every stage
-        own = sum(m.state_bytes for m in memory) - float(twice.sum())
-        state = shared + max(own - shared, 0.0) / stages
-        stash = held * sum(m.stash_bytes for m in memory) / stages
-        body, update = (
-            max(each)
-            for each in zip(*((m.body_bytes, m.update_bytes) for m in memory), strict=True)
-        )
-        following = sum(m.next_bytes for m in memory) / stages
-        peak = state + max(stash + body, following + update)
-        return bool(MARGIN * peak <= self.limit)
-
-    def _cost(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
+    def cost(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
         """The cost of a layer: exact, or inter- or extrapolated. If none is known, as on another
         view of as many devices, or split evenly."""
         counts = self._priced[view, point].get(sample)
         base = derived_from(self.points, point)
         if not counts and base is not None:
             more = self.costs.more(self.near(count), self.points[point].recompute, sample)
-            return more.of(self._cost(view, count, base, sample))
+            return more.of(self.cost(view, count, base, sample))
         if not counts:
             for other in self.open_views(len(view.device_ids)):
                 if self._priced.get((other, point), {}).get(sample):
-                    return self._cost(other, count, point, sample)
-            even_s = self._ideal[sample] / count / len(view.device_ids)
+                    return self.cost(other, count, point, sample)
+            even_s = self.even_s(len(view.device_ids), count, sample)
             arguments = (0.0,) * len(self.costs.layers.arguments[sample])
             return LayerCost(even_s, 0.0, 0.0, 0.0, LayerMemory(0.0, 0.0, 0.0, 0.0), arguments)
         return interpolated(lambda n: self.costs.cost(view, n, point, sample), counts, count)
 
     def least_s(self, size: int, count: int) -> float:
-        """A lower bound on the seconds of a microbatch through all layers on that many devices."""
+        """A lower bound on the seconds of a microbatch through all layers on that many devices,
+        each on its fastest view."""
         known = self.open_views(size)
-        if known:
-            return min(self._all_s(view, count) for view in known)
-        return sum(self._ideal[int(s)] for s in self._samples) / count / size
+        return sum(
+            often * min([self.at_least_s(view, count, kind) for view in known], default=even_s)
+            for kind, often in self.often
+            for even_s in [self.even_s(size, count, kind)]
+        )
+
+    def even_s(self, size: int, count: int, kind: int) -> float:
+        """Seconds of a layer and microbatch if split evenly, with nothing sent."""
+        return self._ideal[kind] / count / size
+
+    def at_least_s(self, view: Mesh, count: int, kind: int) -> float:
+        """Seconds of a layer and microbatch on an open view, at least."""
+        if not self._priced[view, 0].get(kind):
+            return self.even_s(len(view.device_ids), count, kind)
+        cost = self.cost(view, count, 0, kind)
+        return cost.forward_s + cost.backward_s + cost.once_s / count
 
     def _all_s(self, view: Mesh, count: int) -> float:
         """Seconds of a microbatch through all layers, if memory is no limit."""
-        costs = self._all(view, count, 0)
+        costs = self.all_costs(view, count, 0)
         return sum(c.forward_s + c.backward_s + c.once_s / count for c in costs)
 
-    def _all(self, view: Mesh, count: int, point: int) -> list[LayerCost]:
-        kinds = {kind: self._cost(view, count, point, kind) for kind in self.costs.layers.kinds}
-        return [kinds[int(sample)] for sample in self._samples]
+    def all_costs(self, view: Mesh, count: int, point: int) -> list[LayerCost]:
+        kinds = {kind: self.cost(view, count, point, kind) for kind in self.costs.layers.kinds}
+        return [kinds[sample] for sample in self.kinds]
 
     # ---- stages ----
 
@@ -271,30 +254,38 @@ class StagePrices:
         return self.points[self._choice(size, count, held, first, last, only)[1]].recompute
 
     def is_fastest(self, size: int, count: int, held: int, first: int, last: int) -> bool:
-        """Whether a stage uses the point at which layers are fastest."""
-        return self._choice(size, count, held, first, last)[1] == 0
+        """Whether more memory would make a stage no faster."""
+        best_s = math.inf
+        for view in self.open_views(size):
+            own_s = float(self.at_point(view, count, 0, held)[0][first, last])
+            best_s = own_s if self.in_doubt(view) * own_s < best_s else best_s
+        return float(self.stage_s(size, count, held)[first, last]) <= best_s * (1.0 + 1e-9)
+
+    def in_doubt(self, view: Mesh) -> float:
+        """By which factor a view must be faster than others to count."""
+        return CLEARLY if view in self._views.doubtful else 1.0
 
     def _choice(
         self, size: int, count: int, held: int, first: int, last: int, only: Mesh | None = None
     ) -> tuple[Mesh, int]:
         number = int(self._table(size, count, held, only)[1][first, last])
         view, point = divmod(number, len(self.points))
-        return self._views.of(size)[view], point
+        return self.views_of(size)[view], point
 
     def _table(self, size: int, count: int, held: int, only: Mesh | None) -> tuple[Floats, Ints]:
         key = size, count, held, only
         if key not in self._tables:
             best = np.full((self.num_layers, self.num_layers), np.inf)
             which = np.zeros(best.shape, np.int64)
-            for number, view in enumerate(self._views.of(size)):
+            for number, view in enumerate(self.views_of(size)):
                 if only not in (None, view):
                     continue
-                clearly = CLEARLY if view in self._views.doubtful else 1.0
+                clearly = self.in_doubt(view)
                 looser: tuple[Recompute, Floats, Floats] | None = None
                 for point, (_, again) in enumerate(self.points):
                     if (view, point) not in self._priced:
                         continue
-                    all_s, peak = self._stages(view, count, point, held)
+                    all_s, peak = self.at_point(view, count, point, held)
                     seconds = np.where(peak <= self.limit, all_s, np.inf)
                     if looser is not None and looser[0] == again:
                         seconds = np.minimum(
@@ -308,11 +299,11 @@ class StagePrices:
             self._tables[key] = best, which
         return self._tables[key]
 
-    def _stages(self, view: Mesh, count: int, point: int, held: int) -> tuple[Floats, Floats]:
+    def at_point(self, view: Mesh, count: int, point: int, held: int) -> tuple[Floats, Floats]:
         """[first, last layer]: seconds of a microbatch, and peak bytes, at one point."""
         key = view, count, point, held
         if key not in self._of_points:
-            costs = self._all(view, count, point)
+            costs = self.all_costs(view, count, point)
             self._of_points[key] = seconds_and_peaks(costs, count, held, self.costs.layers.shared)
         return self._of_points[key]
 

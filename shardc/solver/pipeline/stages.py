@@ -97,8 +97,11 @@ def plan_stages(
     """
     if num_stages is not None and num_stages > line.num_layers:
         return None
-    table = _Table(line, num_stages)
     more = line.num_microbatches - 1
+    least_trip_s, least_period_s = _least(line)
+    if least_trip_s + more * least_period_s >= below_s:
+        return None
+    table = _Table(line, num_stages)
     first = table.cheapest(below_s if more == 0 else below_s / more)
     if first is None:
         return None
@@ -113,7 +116,7 @@ def plan_stages(
             best, limit_s = pipeline, pipeline.step_time_s
 
     found(first)
-    spans.append((0.0, first.period_s, first.step_time_s - more * first.period_s))
+    spans.append((least_period_s, first.period_s, first.step_time_s - more * first.period_s))
     while spans:
         low_s, high_s, trip_s = spans.pop()
         if more * (high_s - low_s) <= CLOSE * (trip_s + more * high_s):
@@ -128,6 +131,20 @@ def plan_stages(
             trip = pipeline.step_time_s - more * pipeline.period_s
             spans.append((low_s, pipeline.period_s, trip))
     return best
+
+
+def _least(line: Line) -> tuple[float, float]:
+    """Lower bounds on the round trip and on the period, if nothing is sent: of any stages in a row,
+    and of device seconds spread evenly. A stage is no faster with more microbatches in flight."""
+    tables = [line.stage_s(m, line.in_flight(0)) for m in range(len(line.places))]
+    least_s = np.minimum.reduce(tables)
+    busy_s = np.minimum.reduce([p.size * t for p, t in zip(line.places, tables, strict=True)])
+    trip, busy = np.zeros(line.num_layers + 1), np.zeros(line.num_layers + 1)
+    for first in reversed(range(line.num_layers)):
+        trip[first] = np.min(least_s[first, first:] + trip[first + 1 :])
+        busy[first] = np.min(busy_s[first, first:] + busy[first + 1 :])
+    below = 1.0 - 1e-12
+    return float(trip[0]) * below, float(busy[0]) / line.num_devices * below
 
 
 class _Table:

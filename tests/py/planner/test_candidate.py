@@ -34,7 +34,8 @@ def report(*replicated: Replicated) -> StageReport:
 
 def candidate(*reports: StageReport) -> Candidate:
     """A shape with these stages."""
-    proposal = Proposal(PipelineShape(1, tuple(range(1, len(reports))), (), "1f1b"), 0.0, ())
+    meshes = tuple(mesh_of((1,), [device]) for device in range(len(reports)))
+    proposal = Proposal(PipelineShape(1, tuple(range(1, len(reports))), meshes, "1f1b"), 0.0, ())
     simulation = Simulation(5.0, 0.0, 5.0, 0.0, (), ())
     return Candidate(proposal, parse(""), reports, StepTime(Schedule(()), simulation, NOTHING))
 
@@ -128,6 +129,32 @@ def test_a_bound_above_what_it_bounds_is_a_bug_of_ours(
         plan_of(
             [StageReport({}, 0, 0, 0, 1.0, 1.0), StageReport({}, 0, 0, 0, objective, bound)], step_s
         )
+
+
+@pytest.mark.parametrize(
+    ("objective", "bound", "step_s", "least_s"),
+    [(2.0, 2.1, 4.0, 0.0), (3.0, 1.0, 2.9, 0.0), (3.0, 1.0, 4.0, 4.1)],
+    ids=["of a stage", "of a step", "of an order"],
+)
+def test_every_planned_shape_is_asked_for_its_bounds(
+    objective: float, bound: float, step_s: float, least_s: float
+) -> None:
+    def with_bound(lower_bound: float) -> Candidate:
+        simulation = Simulation(step_s, 0.0, step_s, 0.0, (), ())
+        step = StepTime(Schedule(()), simulation, NOTHING, lower_bound_s=least_s)
+        found = candidate(StageReport({}, 0, 0, 0, objective, lower_bound))
+        return dataclasses.replace(found, step=step)
+
+    with pytest.raises(AssertionError, match="not a lower bound"):
+        with_bound(bound).check_bounds()
+
+
+def test_what_one_plan_of_a_shape_has_proven_holds_for_another() -> None:
+    """Two that cannot both be right: no choice costs less than 2.5 s, and one of 2 s."""
+    one = candidate(StageReport({}, 0, 0, 0, 2.0, 1.0))
+    other = candidate(StageReport({}, 0, 0, 0, 3.0, 2.5))
+    with pytest.raises(AssertionError, match=r"2\.5 s is not a lower bound of 2 s"):
+        one.with_bounds_of(other).check_bounds()
 
 
 def test_the_bound_holds_where_reductions_of_gradients_are_hidden() -> None:

@@ -18,6 +18,7 @@ from shardc.plan.stages_spec import Recompute
 from shardc.planner import shapes
 from shardc.planner.layers import Layers
 from shardc.planner.prices.derived import More
+from shardc.planner.prices.hopes import Hopes
 from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.layer_costs import Sends, tie_breaker
 from shardc.planner.prices.points import KEEPING, POINTS, Points
@@ -159,7 +160,7 @@ def test_stages_share_a_view_unless_two_are_clearly_faster(
     small, large = found.prices._views.of(2)[0], Mesh((("x", 1), ("y", 2)), (0, 1))
     found.prices._views._views[2] = [small, large]
     for view in (small, large):
-        found.prices._ask(view, 4, 0)
+        found.prices.ask(view, 4, 0)
     key = Key(2, 2, 4, "1f1b")
 
     def table(size: int, microbatches: int, held: int, only: Mesh | None) -> Any:
@@ -176,7 +177,7 @@ def test_stages_share_a_view_unless_two_are_clearly_faster(
         return np.minimum(on_small, on_large), which
 
     monkeypatch.setattr(found.prices, "_table", table)
-    pipeline = found._best(key)
+    pipeline = found._lines.equal(key)
     assert pipeline is not None
     assert len(set(found._stages(Found(key, pipeline)).views)) == count
 
@@ -187,8 +188,8 @@ def best_of_all(costs: MadeUp, machine: Cluster, counts: list[int]) -> float:
     for size, count in itertools.product(whole.prices.sizes, [1, *counts]):
         for view in mesh_views(machine, 0, size):
             for point in range(len(costs.points)):
-                whole.prices._ask(view, count, point)
-    shapes = [whole._best(key) for key in whole._keys()]
+                whole.prices.ask(view, count, point)
+    shapes = [whole._lines.equal(key) for key in whole._keys()]
     return min((shape.step_time_s for shape in shapes if shape is not None), default=math.inf)
 
 
@@ -317,7 +318,13 @@ def test_where_nothing_fits_the_search_ends_with_its_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(StagePrices, "open_prices", lambda self, *args: asked.append(self.work))
+    opened = Hopes.open
+
+    def open_one(self: Hopes, *stage: int) -> None:
+        asked.append(1)
+        opened(self, *stage)
+
+    monkeypatch.setattr(Hopes, "open", open_one)
     assert search(MadeUp(state=100.0 * GB), cluster(1, 4), [2]).run() == []
     assert asked
     asked.clear()

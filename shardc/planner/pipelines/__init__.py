@@ -1,0 +1,1 @@
+"""The best stages of a pipeline by the prices of its layers."""

@@ -1,0 +1,105 @@
+"""The layers and devices of a program in a row, as the dynamic program takes them, by the prices of
+its layers."""
+
+from collections.abc import Callable, Sequence
+
+from shardc.cluster import Cluster
+from shardc.plan.layout import Mesh
+from shardc.planner.prices.hopes import Hopes
+from shardc.planner.prices.stage_prices import StagePrices
+from shardc.planner.proposal import Key
+from shardc.solver.pipeline.stages import INSIDE, Line, Pipeline, Place, plan_stages
+from shardc.solver.problem.problem import Floats
+
+
+class Lines:
+    """Finds the best stages by current prices, and prices what they depend on.
+
+    Args:
+        may_ask: whether less than a share of the search's budget is spent.
+        hopes_of_doubtful: whether more is hoped for of open views in doubt.
+    """
+
+    def __init__(
+        self,
+        prices: StagePrices,
+        cluster: Cluster,
+        may_ask: Callable[[float], bool],
+        hopes_of_doubtful: bool = True,
+    ) -> None:
+        self.prices, self.cluster = prices, cluster
+        self.hopes = Hopes(prices, hopes_of_doubtful)
+        self._may_ask = may_ask
+
+    def of(
+        self,
+        sizes: Sequence[int],
+        devices: int,
+        key: Key,
+        only: Mesh | None = None,
+        hoped: bool = False,
+    ) -> Line:
+        """The input of the dynamic program, for stages on one view or any, by known prices or by
+        those hoped for; not cached, because prices change."""
+        count, name = key.num_microbatches, key.schedule
+        per_node = self.cluster.num_devices_per_node
+
+        def stage_s(m: int, held: int) -> Floats:
+            if hoped:
+                return self.hopes.stage_s(sizes[m], count, held)
+            return self.prices.stage_s(sizes[m], count, held, only)
+
+        return Line(
+            num_layers=self.prices.num_layers,
+            num_devices=devices,
+            places=tuple(Place(size, 0, devices, per_node) for size in sizes),
+            num_microbatches=count,
+            stage_s=stage_s,
+            send_s=lambda m, after, end: self.prices.send_s(
+                sizes[m], sizes[after], end != INSIDE, count
+            ),
+            in_flight=lambda behind: self.prices.in_flight(name, behind, count),
+        )
+
+    def equal(self, key: Key, only: Mesh | None = None) -> Pipeline | None:
+        """The best stages of a shape by current prices, on one view or any."""
+        line = self.of((key.size,), key.num_stages * key.size, key, only)
+        return plan_stages(line, num_stages=key.num_stages)
+
+    def hoped(self, key: Key, below_s: float) -> Pipeline | None:
+        """The best stages of a shape if what is not priced yet is as fast as it may be, where that
+        is faster than `below_s`."""
+        line = self.of((key.size,), key.num_stages * key.size, key, hoped=True)
+        return plan_stages(line, num_stages=key.num_stages, below_s=below_s)
+
+    def open_hoped(self, key: Key, hope: Pipeline) -> None:
+        """Prices what a hoped pipeline depends on."""
+        for stage in self.asked(key, hope):
+            self.hopes.open(*stage)
+
+    def held(self, key: Key, behind: int) -> int:
+        """Microbatches that a stage holds that `behind` others follow."""
+        return self.prices.in_flight(key.schedule, behind, key.num_microbatches)
+
+    def asked(self, key: Key, pipeline: Pipeline) -> list[tuple[int, int, int, int, int]]:
+        """The arguments of `StagePrices.settle` for each stage."""
+        behind = len(pipeline.stages) - 1
+        return [
+            (size, key.num_microbatches, self.held(key, behind - stage), first, last)
+            for stage, (first, last, size) in enumerate(pipeline.stages)
+        ]
+
+    def is_settled(self, key: Key, pipeline: Pipeline) -> bool:
+        """Whether the stages of a pipeline depend only on prices in its own microbatches."""
+        return all(self.prices.is_settled(*stage) for stage in self.asked(key, pipeline))
+
+    def settle(self, key: Key, pipeline: Pipeline) -> bool:
+        """Prices what the stages of a pipeline depend on; whether any price was new."""
+        new = False
+        for stage in self.asked(key, pipeline):
+            new |= self._may_ask(1.0) and self.prices.settle(*stage)
+        return new
+
+    def is_fastest(self, key: Key, pipeline: Pipeline) -> bool:
+        """Whether more memory would make no stage faster."""
+        return all(self.prices.is_fastest(*stage) for stage in self.asked(key, pipeline))

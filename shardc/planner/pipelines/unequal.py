@@ -1,0 +1,82 @@
+"""Pipelines whose stages have any sizes."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from shardc.planner.pipelines.lines import Lines
+from shardc.planner.proposal import Found, Key
+from shardc.solver.interrupt import poll_between
+from shardc.solver.pipeline.stages import Pipeline, plan_stages
+
+WORTH = 0.97  # unequal stages must be estimated faster by this factor: estimates are not closer
+
+
+class UnequalStages:
+    """Finds the pipelines of unequal stages that are clearly faster than all equal ones.
+
+    Args:
+        num_stages: None: any.
+        counts: numbers of microbatches to try.
+        may_open: whether the budget allows to price layers on more views, or at more points.
+        near: shapes within this factor of each other count as equally fast.
+    """
+
+    def __init__(
+        self,
+        lines: Lines,
+        num_stages: int | None,
+        counts: Sequence[int],
+        schedules: Sequence[str],
+        may_open: Callable[[], bool],
+        near: float,
+    ) -> None:
+        self._lines, self._num_stages, self._near = lines, num_stages, near
+        self._counts, self._schedules = counts, schedules
+        self._may_open = may_open
+
+    def run(self, equal: Sequence[Found]) -> list[Found]:
+        """Some pipelines, the best one among them; none if none is clearly faster than all of
+        `equal`, which begins with the fastest."""
+        found: list[Found] = []
+        below_s = min([WORTH * each.pipeline.step_time_s for each in equal[:1]], default=math.inf)
+        for count, name in itertools.product(self._ordered(equal), self._schedules[::-1]):
+            poll_between()
+            key = Key(0, 0, count, name)
+            pipeline = self._best(key, below_s)
+            if pipeline is not None:
+                found.append(Found(replace(key, num_stages=len(pipeline.stages)), pipeline))
+                below_s = pipeline.step_time_s
+        return found
+
+    def _ordered(self, equal: Sequence[Found]) -> list[int]:
+        """Numbers of microbatches, those nearest to the best one's first."""
+        best = equal[0].key.num_microbatches if equal else max(self._counts, default=1)
+        return sorted(self._counts, key=lambda count: abs(math.log(count / best)))
+
+    def _best(self, key: Key, below_s: float) -> Pipeline | None:
+        """The best pipeline in as many microbatches as `key`, if it is faster than `below_s`."""
+        pipeline = self._planned(key, below_s, hoped=False)
+        while True:
+            poll_between()
+            known_s = below_s if pipeline is None else pipeline.step_time_s / self._near
+            hope = self._planned(key, known_s, hoped=True) if self._may_open() else None
+            if hope is not None:
+                for size in {size for *_, size in hope.stages}:
+                    if not self._lines.prices.is_open(size):
+                        near = self._lines.prices.near(key.num_microbatches)
+                        self._lines.prices.open_size(size, near)
+                self._lines.open_hoped(key, hope)
+            elif pipeline is None:
+                return None
+            elif not self._lines.settle(key, pipeline):
+                return pipeline if self._lines.is_settled(key, pipeline) else None
+            pipeline = self._planned(key, below_s, hoped=False)
+
+    def _planned(self, key: Key, below_s: float, *, hoped: bool) -> Pipeline | None:
+        """The best stages by current prices, or by hoped ones."""
+        prices = self._lines.prices
+        sizes = prices.sizes if hoped else prices.open_sizes()
+        line = self._lines.of(sizes, self._lines.cluster.num_devices, key, hoped=hoped)
+        return plan_stages(line, num_stages=self._num_stages, below_s=below_s)

@@ -1,0 +1,112 @@
+"""The least that a stage may take once more of its prices are known."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from shardc.plan.layout import Mesh
+from shardc.plan.stages_spec import Recompute
+from shardc.planner.prices.points import derived_from
+from shardc.planner.prices.ranges import prefix_sums
+from shardc.planner.prices.stage_prices import StagePrices
+from shardc.solver.problem.problem import Floats, Ints
+
+# What full recomputation takes longer, at least: of a layer's forward time; of what its ops take
+# longer on one device, once that is known.
+AGAIN, SURE = 0.3, 0.8
+
+
+class Hopes:
+    """Lower bounds on the prices of stages, where some prices of their layers are unknown.
+
+    A higher price takes no less time than a lower one, more recomputation no less than less of it,
+    the full one `AGAIN` more; an unpriced layer takes at least as long as if it were split evenly
+    and nothing were sent. Views in doubt that are not open are not hoped for.
+
+    Args:
+        of_doubtful: whether more is hoped for of open views in doubt.
+    """
+
+    def __init__(self, prices: StagePrices, of_doubtful: bool = True) -> None:
+        self._prices, self._of_doubtful = prices, of_doubtful
+        self._worth: dict[Recompute, bool] = {}  # whether layers then keep clearly less
+        self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
+        self._round = -1  # of the prices behind the tables
+
+    def stage_s(self, size: int, count: int, held: int) -> Floats:
+        """`StagePrices.stage_s`, or less where prices are unknown."""
+        return self._table(size, count, held)[0]
+
+    def open(self, size: int, count: int, held: int, first: int, last: int) -> None:
+        """Prices what the least time of a stage depends on, if its size is open. More recomputation
+        counts only if layers then keep clearly less."""
+        prices = self._prices
+        number = int(self._table(size, count, held)[1][first, last])
+        if number < 0:
+            return
+        view, point = divmod(number, len(prices.points))
+        near, level = prices.near(count), prices.points[point].recompute
+        if level != prices.points[0].recompute and level not in self._worth:
+            self._worth[level] = prices.costs.keeps_less(near, level)
+            self._tables.clear()  # `_again_s` is known better
+        else:
+            prices.ask(prices.views_of(size)[view], near, point)
+
+    def _table(self, size: int, count: int, held: int) -> tuple[Floats, Ints]:
+        """`stage_s`, and by view and point what to price for it; -1: nothing."""
+        prices, key = self._prices, (size, count, held)
+        if self._round != prices.round:
+            self._tables.clear()
+            self._round = prices.round
+        if key not in self._tables:
+            best = prices.stage_s(*key).copy()
+            which = np.full(best.shape, -1)
+            if not prices.is_open(size):
+                best = np.minimum(best, self._even_s(size, count))
+            for number, view in enumerate(prices.views_of(size)):
+                for point, least_s in self._on(view, count, held):
+                    better = np.triu(prices.in_doubt(view) * least_s < best)
+                    best = np.where(better, least_s, best)
+                    which[better] = number * len(prices.points) + point
+            self._tables[key] = best, which
+        return self._tables[key]
+
+    def _even_s(self, size: int, count: int) -> Floats:
+        """[first, last layer]: seconds if all were split evenly; inf if they are not in order."""
+        own_s = [self._prices.even_s(size, count, kind) for kind in self._prices.kinds]
+        table = prefix_sums(own_s)
+        table[np.tril_indices(len(own_s), -1)] = np.inf
+        return table
+
+    def _on(self, view: Mesh, count: int, held: int) -> Iterator[tuple[int, Floats]]:
+        """Points to price on an open view, with the least seconds of all stages at these."""
+        prices, points = self._prices, self._prices.points
+        known_kinds = prices.known_kinds(view, 0)
+        if known_kinds is None or not (self._of_doubtful or prices.in_doubt(view) == 1.0):
+            return
+        least = {kind: prices.at_least_s(view, count, kind) for kind in set(prices.kinds)}
+        own_s = prefix_sums([least[kind] for kind in prices.kinds])
+        if len(known_kinds) < len(least):
+            yield 0, own_s
+        for level in dict.fromkeys(point.recompute for point in points):
+            own = [n for n, point in enumerate(points) if point.recompute == level]
+            known = [n for n in own if prices.known_kinds(view, n) is not None]
+            if len(known) == len(own) or not self._worth.get(level, True):
+                continue
+            point = own[len(known)]
+            base = derived_from(points, point)
+            if known:
+                seconds = prices.at_point(view, count, known[-1], held)[0]
+                yield point if base is None else base, seconds
+            elif prices.backward:
+                again = {kind: self._again_s(view, count, level, kind) for kind in least}
+                yield point, own_s + prefix_sums([again[kind] for kind in prices.kinds])
+
+    def _again_s(self, view: Mesh, count: int, level: Recompute, kind: int) -> float:
+        """Seconds that a layer with more recomputation takes longer, at least."""
+        prices = self._prices
+        own = prices.cost(view, count, 0, kind)
+        if not self._worth.get(level):
+            return AGAIN * own.forward_s
+        more = prices.costs.more(prices.near(count), level, kind)
+        return SURE * (more.backward - 1.0) * own.backward_s
