@@ -249,6 +249,8 @@ def main() -> int:
         return 0
     asked = None if options.only is None else options.only.split(",")
     kinds = [k for k in KINDS if asked is None or k[0] in asked or ":".join(k) in asked]
+    # Shells start what runs behind them with SIGINT ignored, and so would be every process here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     order = random.Random(options.seed)
     bad = done = 0
     end_s = time.monotonic() + (options.seconds or 1e9)

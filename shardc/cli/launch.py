@@ -11,6 +11,7 @@ import time
 import click
 
 from shardc.cli.output import format_option, print_json
+from shardc.runtime.processes import xla_threads
 from shardc.runtime.processes.roll_call import FOLDER_VARIABLE, LIMIT_VARIABLE
 
 POLL_S = 0.05
@@ -87,6 +88,7 @@ def environment(rank: int, processes: int, devices: int, port: int) -> dict[str,
         "JAX_LOCAL_DEVICE_IDS": ",".join(str(rank * devices + i) for i in range(devices)),
         "JAX_NUM_CPU_DEVICES": str(devices),
         "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
+        **xla_threads.variables(devices),
     }
 
 

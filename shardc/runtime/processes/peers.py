@@ -13,6 +13,7 @@ import jax
 from shardc.errors import ClusterError
 from shardc.runtime.messages.direct import Offers
 from shardc.runtime.processes.job import Job, is_several, this_job
+from shardc.runtime.processes.xla_threads import are_enough
 
 VARIABLE = "SHARDC_TRANSFERS"
 CHOICES = ("auto", "direct", "collective")
@@ -70,8 +71,8 @@ def this_host() -> str:
 def transfer_server() -> Any:
     """JAX's server for the arrays of this process; None where it is not used.
 
-    By default CPU processes use it, at an address that only this machine can reach. With
-    SHARDC_TRANSFERS=direct it listens where the machine meets rank 0.
+    By default CPU processes use it, at an address that only this machine can reach, if XLA has
+    threads enough. With SHARDC_TRANSFERS=direct it listens where the machine meets rank 0.
 
     Raises:
         ClusterError: SHARDC-101, the environment variable is none of the choices.
@@ -84,7 +85,8 @@ def transfer_server() -> Any:
             code="SHARDC-101",
         )
     device = jax.local_devices()[0]
-    if chosen == "collective" or (chosen == "auto" and device.platform != "cpu"):
+    is_fit = device.platform == "cpu" and are_enough(jax.local_device_count())
+    if chosen == "collective" or (chosen == "auto" and not is_fit):
         return None
     try:
         from jax.experimental import transfer

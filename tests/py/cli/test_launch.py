@@ -63,5 +63,6 @@ def test_the_environment_is_that_of_a_slurm_step():
     assert found["SLURM_PROCID"] == "3" and found["SLURM_NTASKS"] == "4"
     assert found["JAX_COORDINATOR_ADDRESS"] == "127.0.0.1:1234"
     assert found["JAX_NUM_CPU_DEVICES"] == "2"
+    assert int(environment(0, 2, 64, 1)["NPROC"]) > 64  # threads of XLA
     # On GPUs, each process has its own.
     assert found["JAX_LOCAL_DEVICE_IDS"] == "6,7"

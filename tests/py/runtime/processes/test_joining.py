@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import shardc
-from shardc.runtime.processes import joining
+from shardc.runtime.processes import joining, xla_threads
 
 SLURM = {
     "SLURM_JOB_ID": "1",
@@ -58,3 +58,22 @@ def test_with_a_plugin_for_gpus_each_process_tunes_its_own_programs(joined, monk
     own += ["--xla_gpu_shard_autotuning=false"] if plugins else []
     assert os.environ["XLA_FLAGS"].split() == own
     assert joining.tunes_alone() == bool(plugins)
+
+
+@pytest.mark.parametrize(
+    ("devices", "cores", "said", "threads"),
+    [(4, 2, None, "6"), (2, 8, None, None), (1, 1, None, None), (4, 2, "5", "5"), (4, 2, "3", "6")],
+)
+def test_xla_has_a_thread_more_than_there_are_virtual_devices(
+    joined, monkeypatch, devices, cores, said, threads
+):
+    """With as many, programs that wait for other processes block what copies arrays to them."""
+    monkeypatch.setattr(xla_threads, "_cores", lambda: cores)
+    monkeypatch.setenv(xla_threads.VARIABLE, "")
+    monkeypatch.delenv(xla_threads.VARIABLE)
+    if said is not None:
+        monkeypatch.setenv(xla_threads.VARIABLE, said)
+    monkeypatch.setattr(joining, "_virtual_devices", lambda: devices)
+    shardc.initialize(process_id=0)
+    assert os.environ.get(xla_threads.VARIABLE) == threads
+    assert xla_threads.are_enough(devices)

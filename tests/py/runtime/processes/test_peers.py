@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from shardc.errors import ClusterError
-from shardc.runtime.processes import peers
+from shardc.runtime.processes import peers, xla_threads
 from shardc.runtime.processes.peers import VARIABLE, Peer, can_fetch, transfer_server
 from tests.py.runtime.processes.fake_job import on_all
 
@@ -39,17 +39,31 @@ def test_processes_fetch_where_all_of_them_can_be_reached(monkeypatch, known, ca
     ],
 )
 def test_a_server_is_opened_as_asked(monkeypatch, choice, platform, address):
+    assert opened_at(monkeypatch, choice, platform) == ([] if address is None else [address])
+
+
+@pytest.mark.parametrize(
+    ("devices", "threads", "opens"), [(1, 1, True), (2, 2, False), (2, 3, True), (4, 2, False)]
+)
+def test_a_server_needs_a_thread_that_no_program_can_block(monkeypatch, devices, threads, opens):
+    monkeypatch.setenv(xla_threads.VARIABLE, str(threads))
+    assert bool(opened_at(monkeypatch, "auto", "cpu", devices)) == opens
+
+
+def opened_at(monkeypatch, choice, platform, devices=1):
+    """The addresses at which servers are opened."""
     transfer = pytest.importorskip("jax.experimental.transfer")
     opened = []
     device = types.SimpleNamespace(platform=platform, client=None)
-    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    monkeypatch.setattr(jax, "local_devices", lambda: [device] * devices)
+    monkeypatch.setattr(jax, "local_device_count", lambda: devices)
     monkeypatch.setattr(
         transfer, "start_transfer_server", lambda client, at, more: opened.append(at)
     )
     monkeypatch.setattr(peers, "_outer_address", lambda: "192.0.2.1")
     monkeypatch.setenv(VARIABLE, choice)
     transfer_server.__wrapped__()
-    assert opened == ([] if address is None else [address])
+    return opened
 
 
 def test_a_choice_that_does_not_exist_is_refused(monkeypatch):
