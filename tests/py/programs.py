@@ -232,10 +232,10 @@ def gpt(dtype: str, rows: int) -> Program:
     return _training(_adamw(), gpt_model.loss_fn, _gpt_params(), _gpt_batch(rows), dtype)
 
 
-def gpt_sgd(dtype: str, rows: int) -> Program:
-    """Four layers, momentum SGD: the program of examples/gpt.mlir."""
+def gpt_sgd(dtype: str, rows: int, sizes: Sizes = SIZES) -> Program:
+    """Four layers if nothing is said, momentum SGD: the program of examples/gpt.mlir."""
     optimizer = optax.sgd(0.1, momentum=0.9)
-    params, batch = _gpt_params(SIZES), _gpt_batch(rows)
+    params, batch = _gpt_params(sizes), _gpt_batch(rows)
     return _training(optimizer, gpt_model.loss_fn, params, batch, dtype, direct="all")
 
 
@@ -361,10 +361,10 @@ def _experts(params: Params, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.einsum("gsec,egcd->gsd", combine, mixed), jnp.mean(jnp.sum(balance, axis=-1))
 
 
-def moe(dtype: str, rows: int) -> Program:
+def moe(dtype: str, rows: int, sizes: Sizes = FEW) -> Program:
     """A GPT whose MLPs are eight experts each."""
     experts, hidden = 8, 64
-    params = _gpt_params()
+    params = _gpt_params(sizes)
     for i, block in enumerate(params["blocks"]):
         for name in ("up", "up_bias", "down", "down_bias"):
             del block[name]
