@@ -118,6 +118,6 @@ def test_every_process_keeps_its_programs_for_the_next_start(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CACHES)
     for said in ("misses", "hits"):
-        done = launch(2, 1, script=script, cache=tmp_path / "cache")
+        done = launch(2, 1, limit=30, script=script, cache=tmp_path / "cache")
         assert done.returncode == 0, done.stderr[-3000:]
         assert sorted(done.stdout.split("\n")) == ["", f"rank 0: {said}", f"rank 1: {said}"]
