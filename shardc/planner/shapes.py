@@ -222,7 +222,7 @@ class ShapeSearch:
 
     def _unequal(self, best: Sequence[Found]) -> list[Found]:
         """Pipelines of any stages that are clearly faster than the best of equal ones."""
-        if self.options.mesh != "auto" or self.cluster.num_devices == 1:
+        if self.options.mesh != "auto" or 1 in (self.cluster.num_devices, self.options.stages):
             return []
         asked = None if self.options.stages == "auto" else self.options.stages
         may_open = functools.partial(self._may_ask, OPENING)
