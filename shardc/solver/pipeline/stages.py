@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,8 @@ import numpy.typing as npt
 from shardc.solver.problem.problem import Floats
 
 CLOSE = 1e-6  # relative step time difference that is ignored
+BELOW, ABOVE = 1.0 - 1e-9, 1.0 + 1e-12  # allow for rounding in bounds
+LONGEST_S = 1e300  # stands for no limit in sums and products
 CELLS = 1 << 22  # of one table of choices: first layer x last layer x devices
 
 
@@ -98,11 +101,14 @@ def plan_stages(
     if num_stages is not None and num_stages > line.num_layers:
         return None
     more = line.num_microbatches - 1
-    least_trip_s, least_period_s = _least(line)
+    least = _least(line)
+    least_trip_s = float(least.trip_s[-1])
+    least_period_s = float(least.busy_s[-1]) / line.num_devices
     if least_trip_s + more * least_period_s >= below_s:
         return None
-    table = _Table(line, num_stages)
-    first = table.cheapest(below_s if more == 0 else below_s / more)
+    table = _Table(line, num_stages, least)
+    most_s = math.inf if more == 0 else (below_s - least_trip_s) / more
+    first = table.cheapest(min(below_s, most_s), below_s - more * least_period_s)
     if first is None:
         return None
     best = None
@@ -124,7 +130,7 @@ def plan_stages(
         if trip_s + more * low_s >= limit_s * (1.0 - CLOSE):
             continue
         middle_s = (low_s + high_s) / 2
-        pipeline = table.cheapest(middle_s)
+        pipeline = table.cheapest(middle_s, limit_s - more * low_s)
         spans.append((middle_s, high_s, trip_s))
         if pipeline is not None:
             found(pipeline)
@@ -133,24 +139,30 @@ def plan_stages(
     return best
 
 
-def _least(line: Line) -> tuple[float, float]:
-    """Lower bounds on the round trip and on the period, if nothing is sent: of any stages in a row,
-    and of device seconds spread evenly. A stage is no faster with more microbatches in flight."""
+class _Least(NamedTuple):
+    """Lower bounds for the layers before each one, and for all: the seconds of any stages in a row,
+    and the device seconds, if nothing is sent."""
+
+    trip_s: Floats
+    busy_s: Floats
+
+
+def _least(line: Line) -> _Least:
+    """A stage is no faster with more microbatches in flight than with those of the last."""
     tables = [line.stage_s(m, line.in_flight(0)) for m in range(len(line.places))]
     least_s = np.minimum.reduce(tables)
     busy_s = np.minimum.reduce([p.size * t for p, t in zip(line.places, tables, strict=True)])
     trip, busy = np.zeros(line.num_layers + 1), np.zeros(line.num_layers + 1)
-    for first in reversed(range(line.num_layers)):
-        trip[first] = np.min(least_s[first, first:] + trip[first + 1 :])
-        busy[first] = np.min(busy_s[first, first:] + busy[first + 1 :])
-    below = 1.0 - 1e-12
-    return float(trip[0]) * below, float(busy[0]) / line.num_devices * below
+    for last in range(line.num_layers):
+        trip[last + 1] = np.min(trip[: last + 1] + least_s[: last + 1, last])
+        busy[last + 1] = np.min(busy[: last + 1] + busy_s[: last + 1, last])
+    return _Least(trip * BELOW, busy * BELOW)
 
 
 class _Table:
     """Least round trips for the last layers on the last devices, under one bound on the period."""
 
-    def __init__(self, line: Line, num_stages: int | None) -> None:
+    def __init__(self, line: Line, num_stages: int | None, least: _Least) -> None:
         # Each bound asks for the same costs.
         self.line = replace(
             line,
@@ -165,9 +177,13 @@ class _Table:
         self.sizes = [size // self.unit for size in sizes]
         most = min(line.num_layers, line.num_devices // min(sizes))
         self.most = most if num_stages is None else min(num_stages, most)
+        self.least = least
+        self._bands: dict[tuple[int, int], Floats] = {}
+        self._sent: dict[int, Floats] = {}
 
-    def cheapest(self, bound_s: float) -> Pipeline | None:
-        """The shortest round trip of any pipeline whose period is at most `bound_s`."""
+    def cheapest(self, bound_s: float, most_s: float = math.inf) -> Pipeline | None:
+        """The shortest round trip of any pipeline whose period is at most `bound_s`; None if there
+        is none that takes at most `most_s`."""
         line = self.line
         num_layers, devices = line.num_layers, self.devices
         # [place of the first stage, first layer, devices] of the least round trip of some stages.
@@ -177,25 +193,32 @@ class _Table:
         ahead[0, num_layers, 0] = 0.0
         picks: list[npt.NDArray[np.signedinteger]] = []
         best_s, best_count, first = math.inf, 0, 0
+        # Devices that the layers before each one need to keep up, and what they add to the trip.
+        left = line.num_devices - self.unit * np.arange(devices + 1)
+        hopeless = self.least.busy_s[:-1, None] > min(bound_s, LONGEST_S) * ABOVE * left
+        room_s = min(most_s, LONGEST_S) * ABOVE - self.least.trip_s[:-1]
         for count in range(1, self.most + 1):
             in_flight = line.in_flight(count - 1)
-            longest_s = bound_s * in_flight * (1.0 + 1e-12)
+            longest_s = bound_s * in_flight * ABOVE
             best, pick = np.full(shape, np.inf), np.full(shape, -1, number)
             filled = np.flatnonzero(np.isfinite(ahead).any(axis=(0, 1)))
+            if not len(filled):
+                break
             for m, size in enumerate(self.sizes):
                 columns = filled
                 columns = columns[columns + size <= devices]
                 columns = columns[[self._placeable(m, int(d) + size) for d in columns]]
-                if not len(columns):
+                band = self._band(m, in_flight, bound_s)
+                if not len(columns) or not band.shape[1]:
                     continue
-                stage_s = line.stage_s(m, in_flight)
-                stage_s = np.where(stage_s <= bound_s, stage_s, np.inf)
                 rest, after = self._rest(m, columns, ahead[:, 1:, columns], bound_s)
-                trips, lasts = self._join(stage_s, rest)
-                trips[trips > longest_s] = np.inf
-                best[m, :num_layers, columns + size] = trips.T
+                trips, lasts = self._join(band, rest)
+                to = columns + size
+                useless = (trips > np.minimum(longest_s, room_s)[:, None]) | hopeless[:, to]
+                trips[useless] = np.inf
+                best[m, :num_layers, to] = trips.T
                 nexts = after[lasts, np.arange(len(columns))]
-                pick[m, :num_layers, columns + size] = (nexts * num_layers + lasts).T
+                pick[m, :num_layers, to] = (nexts * num_layers + lasts).T
             ahead = best
             picks.append(pick)
             if ahead[:, 0, devices].min() < best_s and self.num_stages in (None, count):
@@ -203,38 +226,52 @@ class _Table:
                 first = int(ahead[:, 0, devices].argmin())
         return self._pipeline(picks, best_count, first, best_s) if best_count else None
 
+    def _band(self, m: int, in_flight: int, bound_s: float) -> Floats:
+        """[first layer, layers after it]: the seconds of a stage, inf above `bound_s`; as wide as
+        the longest stage below."""
+        key = m, in_flight
+        if key not in self._bands:
+            stage_s = self.line.stage_s(m, in_flight)
+            num_layers = self.line.num_layers
+            wide = np.concatenate([stage_s, np.full((num_layers, num_layers), np.inf)], axis=1)
+            start = np.arange(num_layers)[:, None]
+            self._bands[key] = np.take_along_axis(wide, start + np.arange(num_layers)[None], axis=1)
+        band = self._bands[key]
+        fast = band <= bound_s
+        width = int(np.flatnonzero(fast.any(axis=0))[-1:].sum()) + 1 if fast.any() else 0
+        return np.where(fast[:, :width], band[:, :width], np.inf)
+
     @staticmethod
-    def _join(stage_s: Floats, rest: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+    def _join(band: Floats, rest: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
         """[first layer, devices]: least stage plus rest over all last layers, and its argmin."""
         num_layers, columns = rest.shape
+        width = band.shape[1]
+        padded = np.concatenate([rest, np.full((width - 1, columns), np.inf)])
+        rests = np.lib.stride_tricks.sliding_window_view(padded, width, axis=0)
         trips = np.empty((num_layers, columns))
         lasts = np.empty((num_layers, columns), np.int64)
-        rows = max(1, CELLS // max(num_layers * columns, 1))
+        rows = max(1, CELLS // max(width * columns, 1))
         for start in range(0, num_layers, rows):
-            part = stage_s[start : start + rows, :, None] + rest[None]
-            lasts[start : start + rows] = part.argmin(axis=1)
-            trips[start : start + rows] = part.min(axis=1)
-        return trips, lasts
+            part = band[start : start + rows, None, :] + rests[start : start + rows]
+            own = part.argmin(axis=2)
+            trips[start : start + rows] = np.take_along_axis(part, own[..., None], axis=2)[..., 0]
+            lasts[start : start + rows] = own + np.arange(start, start + len(own))[:, None]
+        return trips, np.minimum(lasts, num_layers - 1)
 
     def _rest(
         self, m: int, columns: npt.NDArray[np.int64], ahead: Floats, bound_s: float
     ) -> tuple[Floats, npt.NDArray[np.int64]]:
         """[last layer, later devices]: least seconds there and back plus `ahead` over all places
         of the next stage, and its argmin; nothing is sent after the last layer."""
-        ends = np.array([self._end(m, int(d)) for d in columns])
-        rest = np.full(ahead.shape[1:], np.inf)
-        after = np.zeros(rest.shape, np.int64)
-        for place, theirs in enumerate(ahead):
-            if not np.isfinite(theirs).any():
-                continue
-            tables = [self.line.send_s(m, place, end) for end in (INSIDE, HOST, END)]
-            sent = np.stack(tables, axis=1)[:, ends]
-            sent = np.where(sent / 2 <= bound_s, sent, np.inf)
-            sent[-1] = 0.0
-            better = theirs + sent < rest
-            rest = np.where(better, theirs + sent, rest)
-            after[better] = place
-        return rest, after
+        if m not in self._sent:
+            places = range(len(self.sizes))
+            tables = [[self.line.send_s(m, p, end) for end in (INSIDE, HOST, END)] for p in places]
+            self._sent[m] = np.array(tables).transpose(0, 2, 1)
+        sent = np.where(self._sent[m] / 2 <= bound_s, self._sent[m], np.inf)
+        sent[:, -1] = 0.0
+        total = ahead + sent[:, :, [self._end(m, int(d)) for d in columns]]
+        after = total.argmin(axis=0)
+        return np.take_along_axis(total, after[None], axis=0)[0], after
 
     def _end(self, m: int, behind: int) -> int:
         """How a stage ends that is followed by the last `behind` devices."""
