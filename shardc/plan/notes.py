@@ -77,7 +77,7 @@ GIB = 1 << 30
 _WORDS: dict[NoteCode, Callable[..., str]] = {
     NoteCode.INTERRUPTED: lambda: "planning was interrupted; this is the best plan found so far",
     NoteCode.NOT_ALL_PRICED: lambda: (
-        "not every promising shape was priced: the budget for pricing layers ran out"
+        "not every promising shape was priced: the budget of the search ran out"
     ),
     NoteCode.FEWER: _fewer,
     NoteCode.BY_HAND: lambda name: f"given by hand: {name}",

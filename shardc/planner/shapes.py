@@ -228,7 +228,9 @@ class ShapeSearch:
         may_open = functools.partial(self._may_ask, OPENING)
         lines = Lines(self.prices, self.cluster, self._may_ask, hopes_of_doubtful=False)
         unequal = UnequalStages(lines, asked, self.counts, self.schedules, may_open, NEAR)
-        return unequal.run(best)
+        found = unequal.run(best)
+        self.exhausted |= unequal.exhausted
+        return found
 
     def _stages(self, each: Found) -> FoundStages:
         """Its stages: all on one view, unless they are clearly faster on several. Equal stages are

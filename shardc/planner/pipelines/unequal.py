@@ -10,6 +10,9 @@ from shardc.planner.proposal import Found, Key
 from shardc.solver.interrupt import poll_between
 from shardc.solver.pipeline.stages import Pipeline, plan_stages
 
+# Entries of the tables of the dynamic program, under one bound each: of all searches together. Two
+# are made whatever they cost, the second for the other schedule.
+MOST_ENTRIES, LEAST_SEARCHES = 60_000_000, 2
 WORTH = 0.97  # unequal stages must be estimated faster by this factor: estimates are not closer
 
 
@@ -21,6 +24,9 @@ class UnequalStages:
         counts: numbers of microbatches to try.
         may_open: whether the budget allows to price layers on more views, or at more points.
         near: shapes within this factor of each other count as equally fast.
+
+    Attributes:
+        exhausted: the budget ended before all numbers of microbatches were tried.
     """
 
     def __init__(
@@ -35,14 +41,20 @@ class UnequalStages:
         self._lines, self._num_stages, self._near = lines, num_stages, near
         self._counts, self._schedules = counts, schedules
         self._may_open = may_open
+        self._entries = 0
+        self.exhausted = False
 
     def run(self, equal: Sequence[Found]) -> list[Found]:
         """Some pipelines, the best one among them; none if none is clearly faster than all of
         `equal`, which begins with the fastest."""
         found: list[Found] = []
         below_s = min([WORTH * each.pipeline.step_time_s for each in equal[:1]], default=math.inf)
-        for count, name in itertools.product(self._ordered(equal), self._schedules[::-1]):
+        keys = itertools.product(self._ordered(equal), self._schedules[::-1])
+        for number, (count, name) in enumerate(keys):
             poll_between()
+            if number >= LEAST_SEARCHES and self._entries > MOST_ENTRIES:
+                self.exhausted = True
+                break
             key = Key(0, 0, count, name)
             pipeline = self._best(key, below_s)
             if pipeline is not None:
@@ -61,7 +73,7 @@ class UnequalStages:
         while True:
             poll_between()
             known_s = below_s if pipeline is None else pipeline.step_time_s / self._near
-            hope = self._planned(key, known_s, hoped=True) if self._may_open() else None
+            hope = self._planned(key, known_s, hoped=True) if self._may_hope() else None
             if hope is not None:
                 for size in {size for *_, size in hope.stages}:
                     if not self._lines.prices.is_open(size):
@@ -74,9 +86,21 @@ class UnequalStages:
                 return pipeline if self._lines.is_settled(key, pipeline) else None
             pipeline = self._planned(key, below_s, hoped=False)
 
+    def _may_hope(self) -> bool:
+        """Whether the budgets allow to look at stages of all sizes, and to price them."""
+        entries = self._num_entries(self._lines.prices.sizes)
+        return self._may_open() and self._entries + entries <= MOST_ENTRIES
+
+    def _num_entries(self, sizes: Sequence[int]) -> int:
+        """Stages x layers x devices x sizes, as the dynamic program counts devices."""
+        devices = self._lines.cluster.num_devices
+        columns = devices // math.gcd(devices, *sizes)
+        return self._lines.prices.num_layers**2 * columns * len(sizes)
+
     def _planned(self, key: Key, below_s: float, *, hoped: bool) -> Pipeline | None:
         """The best stages by current prices, or by hoped ones."""
         prices = self._lines.prices
         sizes = prices.sizes if hoped else prices.open_sizes()
+        self._entries += self._num_entries(sizes)
         line = self._lines.of(sizes, self._lines.cluster.num_devices, key, hoped=hoped)
         return plan_stages(line, num_stages=self._num_stages, below_s=below_s)
