@@ -1,4 +1,9 @@
-"""User shardings from outside the program: by patterns, or by the placement of arrays."""
+"""User shardings from outside the program: by patterns, or by the placement of arrays.
+
+They are written into the module, as JAX writes `in_shardings`. `shardc-adopt-shardings` brings all
+of them onto one mesh; the sharding problem then offers the solver only what `UserSharding.only`
+leaves (shardc/ir/user_shardings.py).
+"""
 
 import math
 import re
@@ -35,17 +40,22 @@ Spec = PartitionSpec | NamedSharding
 
 def dotted(name: str) -> str:
     """`state['params']['layer'][0].kernel` as `state.params.layer.0.kernel`."""
-    return re.sub(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\w+))\]", r".\1\2\3", name)
+    return re.sub(r"\[(?:'([^']*)'|\"([^\"]*)\"|([\w*?]+))\]", r".\1\2\3", name)
 
 
 def matches(pattern: str, name: str) -> bool:
     """Whether `pattern` (`*` and `?` also match dots) matches an argument's name or a suffix.
 
+    A pattern may be written as shardc prints names: `params['layers'][0]*`.
+
     >>> matches("params.*.kernel", "state['params']['layers'][0]['kernel']")
     True
     """
     path = dotted(name)
-    return fnmatchcase(path, pattern) or fnmatchcase(path, f"*.{pattern}") or name == pattern
+    return name == pattern or any(
+        fnmatchcase(path, each) or fnmatchcase(path, f"*.{each}")
+        for each in {pattern, dotted(pattern)}
+    )
 
 
 def constrain_by_patterns(imported: Imported, shardings: Mapping[str, Spec], axes: Axes) -> None:

@@ -56,6 +56,9 @@ class CutLoops(Pass):
     Every op of main gets `shardc.origin`, which identifies it when the loops are cut elsewhere. A
     module that has it is left alone.
 
+    `shardc/analysis/loops/stacked_layers.py` says which loops may be cut, and which ops around them
+    by rows; docs/proofs.md has the argument.
+
     Options:
         at: first iterations of pieces, counted over all groups of loops in program order (see
             `shardc.analysis.loops.stacked_layers`).

@@ -94,6 +94,18 @@ class StagePlan(msgspec.Struct, frozen=True):
     values: tuple[ValuePlan, ...] = ()
 
 
+def stage_words(num_groups: int, num_chunks: int, each: str = "") -> str:
+    """`2 stages`; `2 device groups with 3 stages each`; with what `each` group is behind it.
+
+    Args:
+        num_chunks: stages of each group.
+    """
+    plural, each = "s" * (num_groups != 1), f" {each}" * bool(each)
+    if num_chunks == 1:
+        return f"{num_groups} stage{plural}{each}"
+    return f"{num_groups} device group{plural}{each} with {num_chunks} stages each"
+
+
 class Plan(msgspec.Struct, frozen=True):
     """Every decision for one program on one cluster.
 
@@ -145,10 +157,13 @@ class Plan(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """`2 stages of 4 devices, 8 microbatches (1f1b), predicted 1.3 ms and 9 MiB per device`."""
-        sizes = [len(stage.mesh.device_ids) for stage in self.stages]
+        own = [stage.mesh.device_ids for stage in self.own_stages]
+        groups = own if self.num_chunks == 1 else dict.fromkeys(own)
+        sizes = [len(group) for group in groups]
         devices = "+".join(map(str, sizes)) if len(set(sizes)) > 1 else str(sizes[0])
+        of = f"of {devices} device{'s' * (devices != '1')}"
         return (
-            f"{self.num_stages} stage{'s' * (self.num_stages != 1)} of {devices} devices,"
+            f"{stage_words(self.num_stages, self.num_chunks, of)},"
             f" {self.num_microbatches} microbatch{'es' * (self.num_microbatches != 1)}"
             f" ({self.schedule}), predicted"
             f" {1e3 * self.predicted.step_time_s:.3g} ms and"

@@ -78,6 +78,17 @@ def ranges(numbers: tuple[int, ...]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
+def stage_names(numbers: Sequence[int], num_own: int) -> str:
+    """`stage 1`; `stages 0-1, 0', 1'`: the stages, then second copies, as actions print them.
+
+    Args:
+        num_own: stages of the plan without second copies, which follow them.
+    """
+    own = ranges(tuple(n for n in numbers if n < num_own))
+    copies = [f"{n - num_own}'" for n in sorted(numbers) if n >= num_own]
+    return f"stage{'s' * (len(numbers) > 1)} {', '.join([*filter(None, [own]), *copies])}"
+
+
 def pattern_of(name: str) -> str:
     """A name without its numbers: equal for names that differ only in these."""
     return _NUMBER.sub("*", name)

@@ -19,6 +19,7 @@ from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import body, functions, main_function, planned_ops
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative, mesh_words
+from shardc.plan.decisions import stage_words
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.shape import PRICES, PipelineShape
 from shardc.plan.stages_spec import Recompute
@@ -155,7 +156,7 @@ class Attempts:
         """Plans a shape exactly, and keeps it if it is the best; returns the error if it does not
         fit, or if shardc fails."""
         return self._unless_it_fails(
-            _said(proposal.shape),
+            shape_words(proposal.shape),
             functools.partial(self._plan, proposal, gap, effort_s, cutoff_s),
         )
 
@@ -184,7 +185,7 @@ class Attempts:
         shape = proposal.shape
         self._first = self._first or proposal
         self.progress(
-            f"planning {_said(shape)}, {shape.num_microbatches}"
+            f"planning {shape_words(shape)}, {shape.num_microbatches}"
             f" microbatch{'es' * (shape.num_microbatches > 1)}{self._best_so_far()}"
         )
         try:
@@ -283,7 +284,7 @@ def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: 
     )
 
 
-def _said(shape: PipelineShape) -> str:
+def shape_words(shape: PipelineShape) -> str:
     """`2 stages on 2 x (2x2)`"""
-    sizes = mesh_words([mesh.shape for mesh in shape.own_meshes])
-    return f"{shape.num_stages} stage{'s' * (shape.num_stages > 1)} on {sizes}"
+    sizes = mesh_words([mesh.shape for mesh in dict.fromkeys(shape.own_meshes)])  # of each group
+    return f"{stage_words(shape.num_stages // shape.num_chunks, shape.num_chunks)} on {sizes}"

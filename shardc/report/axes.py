@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from shardc.plan.account import TENSOR, AxisUse, Role
-from shardc.plan.layout import pattern_of, ranges
+from shardc.plan.layout import pattern_of, stage_names
 from shardc.report.model import AxisWords
 
 LEAST = 0.05  # a role needs at least this share to be named
@@ -90,21 +90,25 @@ def zero_words(use: AxisUse, tensor: float) -> str:
     return f"ZeRO-1 ({split:.0%} of the optimizer state is split)"
 
 
-def headline(num_groups: int, chunks: int, axes: Sequence[AxisWords]) -> str:
-    """The parallelism of a plan in one line."""
+def headline(num_groups: int, chunks: int, axes: Sequence[AxisWords], num_own_stages: int) -> str:
+    """The parallelism of a plan in one line.
+
+    Args:
+        num_own_stages: stages without second copies.
+    """
     parts = []
     if num_groups > 1:
         each = f" with {chunks} stages each" if chunks > 1 else ""
         parts.append(f"pipeline over {num_groups} device groups{each}")
     if axes:
-        parts += _by_stage(axes)
+        parts += _by_stage(axes, num_own_stages)
     if num_groups == 1 and axes and all(axis.words == REPEATS_ALL for axis in axes):
         count = math.prod(axis.size for axis in axes)
         return f"no parallelism: each of {count} devices runs the whole step"
     return "; ".join(parts) or "one device"
 
 
-def _by_stage(axes: Sequence[AxisWords]) -> list[str]:
+def _by_stage(axes: Sequence[AxisWords], num_own: int) -> list[str]:
     """What the axes of each stage do: in full if that is not too much, or the largest role."""
     full = {(each.stage, each.axis): f"({each.size}): {each.words}" for each in axes}
     main = {
@@ -112,13 +116,13 @@ def _by_stage(axes: Sequence[AxisWords]) -> list[str]:
         for each in axes
     }
     return (
-        _alike(full, MOST_KINDS)
-        or _alike(main, MOST_MAINS)
+        _alike(full, MOST_KINDS, num_own)
+        or _alike(main, MOST_MAINS, num_own)
         or ["stages split their work in many ways"]
     )
 
 
-def _alike(words: Mapping[tuple[int, str], str], most: int) -> list[str]:
+def _alike(words: Mapping[tuple[int, str], str], most: int, num_own: int) -> list[str]:
     """What stages do; those whose words differ only in numbers share them.
 
     Args:
@@ -136,7 +140,7 @@ def _alike(words: Mapping[tuple[int, str], str], most: int) -> list[str]:
         return list(texts.values())
     if len(texts) > most:
         return []
-    return [f"stage{'s' * (len(own) > 1)} {ranges(own)}: {text}" for own, text in texts.items()]
+    return [f"{stage_names(own, num_own)}: {text}" for own, text in texts.items()]
 
 
 def _joined(texts: Sequence[str]) -> str:

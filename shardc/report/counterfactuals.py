@@ -44,7 +44,8 @@ def explained_choices(module: Module, plan: Plan, cluster: Cluster, pattern: str
     def fits(subject: Subject) -> bool:
         if subject.argument is not None:
             return matches(pattern, subject.argument)
-        return pattern in str(subject) or fnmatchcase(str(subject), pattern)
+        words = f"{subject.op} at {subject.place}"  # `*up*` does not mean all of stage0_update
+        return pattern in words or fnmatchcase(words, pattern) or subject.function == pattern
 
     found = choices(module, plan, cluster, fits)
     if not found:

@@ -149,6 +149,7 @@ class Reading(msgspec.Struct, frozen=True):
     Attributes:
         headline: the parallelism in one line.
         judged: this plan and the pipelines considered besides it, fastest first.
+        num_own_stages: stages without second copies, which follow them in `stages`.
         alive: values at the peak of each stage, largest first.
         has_account: whether the plan file has an account; older ones do not.
         sources: the origin of each number.
@@ -160,6 +161,7 @@ class Reading(msgspec.Struct, frozen=True):
     schedule: str
     terms: Terms
     stages: tuple[StageWords, ...]
+    num_own_stages: int
     axes: tuple[AxisWords, ...]
     layers: tuple[Layers, ...]
     groups: tuple[Group, ...]

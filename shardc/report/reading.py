@@ -49,7 +49,7 @@ def read_plan(plan: Plan) -> Reading:
     # A vector of no argument is a constant of the program, such as a mask of ones.
     products = [p for p in account.products if p.name or len(p.weight) > 1] if account else []
     return Reading(
-        headline=headline(len(groups), plan.num_chunks, axes),
+        headline=headline(len(groups), plan.num_chunks, axes, len(plan.own_stages)),
         cluster="" if plan.cluster is None else plan.cluster.name,
         num_microbatches=plan.num_microbatches,
         schedule=plan.schedule,
@@ -66,6 +66,7 @@ def read_plan(plan: Plan) -> Reading:
             )
             for stage in plan.stages
         ),
+        num_own_stages=len(plan.own_stages),
         axes=axes,
         layers=fold_layers([each for each in products if each.stage < len(plan.own_stages)]),
         groups=groups_of_arguments,

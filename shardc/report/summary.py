@@ -12,9 +12,9 @@ from rich.text import Text
 
 from shardc.backend.stage_text import program_text
 from shardc.plan.alternatives import terms_of
-from shardc.plan.decisions import Plan
+from shardc.plan.decisions import Plan, stage_words
 from shardc.plan.executable import Executable
-from shardc.plan.layout import Mesh, ranges
+from shardc.plan.layout import Mesh, ranges, stage_names
 from shardc.plan.predicted import JudgedSchedule, Memory
 
 _COLLECTIVE = re.compile(
@@ -48,7 +48,7 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
     """The same for a rich console."""
     microbatches = _count(plan.num_microbatches, "microbatch", "microbatches")
     yield Text(
-        f"{_count(plan.num_stages, 'stage', 'stages')}, {microbatches}, schedule {plan.schedule}"
+        f"{stage_words(plan.num_stages, plan.num_chunks)}, {microbatches}, schedule {plan.schedule}"
     )
     yield _stage_table(plan, executable)
     predicted = plan.predicted
@@ -72,7 +72,7 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
     for number, stage in enumerate(plan.stages):
         alike.setdefault(memory_text(stage.memory), []).append(number)
     for memory, own in alike.items():
-        names = f"stage{'s' * (len(own) > 1)} {_names(plan, own)}"
+        names = stage_names(own, len(plan.own_stages))
         yield Text(f"memory of a device of {names} at its peak: {memory}")
     yield Text(
         f"solver: objective {seconds(plan.objective)},"
@@ -101,14 +101,6 @@ def _name(plan: Plan, number: int) -> str:
     """`1`; for the second copy of that stage `1'`, as actions print it."""
     replica, stage = divmod(number, len(plan.own_stages))
     return f"{stage}{"'" * replica}"
-
-
-def _names(plan: Plan, numbers: Sequence[int]) -> str:
-    """`0-1, 0', 1'`: the stages, then their second copies."""
-    own = len(plan.own_stages)
-    first = ranges(tuple(n for n in numbers if n < own))
-    second = [_name(plan, n) for n in numbers if n >= own]
-    return ", ".join([*filter(None, [first]), *second])
 
 
 def _stage_table(plan: Plan, executable: Executable | None) -> Table:

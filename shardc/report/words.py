@@ -7,7 +7,7 @@ from itertools import groupby
 from shardc.importer.user_shardings import dotted, matches
 from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.decisions import Plan
-from shardc.plan.layout import ranges
+from shardc.plan.layout import ranges, stage_names
 from shardc.report.alternatives import loses_by, step_words
 from shardc.report.model import Crossing, Group, Layers, Reading
 from shardc.report.summary import seconds, size
@@ -31,10 +31,10 @@ def _lines(reading: Reading) -> Iterator[str]:
         yield from _axes(reading)
     if reading.layers:
         yield "layers, in the order of the forward pass (parameters -> result):"
-        yield from _layers(reading.layers)
+        yield from _layers(reading.layers, reading.num_own_stages)
     if reading.groups:
         yield "argument layouts (bytes on one device):"
-        yield from _groups(reading.groups)
+        yield from _groups(reading.groups, reading.num_own_stages)
     yield from _cut(list(_crossings(reading.crossings)))
     yield from _communication(reading)
     fit = reading.fit
@@ -63,29 +63,24 @@ def _axes(reading: Reading) -> Iterator[str]:
     if len(alike) == 1:
         return  # already in the first line
     for words, own in alike.items():
-        yield f"  {_of_stages(own, len(stages))}{'; '.join(words)}"
+        yield f"  {stage_names(own, reading.num_own_stages)}: {'; '.join(words)}"
 
 
-def _of_stages(stages: Sequence[int], total: int) -> str:
-    if total == 1:
-        return ""
-    return f"stage{'s' * (len(stages) > 1)} {ranges(tuple(stages))}: "
-
-
-def _shared(lines: Iterable[tuple[int, str]], total: int) -> Iterator[str]:
+def _shared(lines: Iterable[tuple[int, str]], total: int, num_own: int) -> Iterator[str]:
     """Lines of stages, in order; stages with equal lines share one.
 
     Args:
         total: number of stages; a single one is not named.
+        num_own: those that are not second copies.
     """
     alike: dict[str, list[int]] = {}
     for stage, line in lines:
         alike.setdefault(line, []).append(stage)
     for line, own in alike.items():
-        yield f"  {_of_stages(own, total)}{line}"
+        yield f"  {stage_names(own, num_own)}: {line}" if total > 1 else f"  {line}"
 
 
-def _layers(layers: Sequence[Layers]) -> Iterator[str]:
+def _layers(layers: Sequence[Layers], num_own: int) -> Iterator[str]:
     """Stage by stage; adjacent stages with equal products share the lines."""
 
     def same(stage: int) -> list[tuple[tuple[str, ...], int]]:
@@ -95,7 +90,7 @@ def _layers(layers: Sequence[Layers]) -> Iterator[str]:
     for _, own in groupby(stages, same):
         alike = list(own)
         if len(stages) > 1:
-            yield f"  {_of_stages(alike, len(stages))}".rstrip()
+            yield f"  {stage_names(alike, num_own)}:"
         runs = [[each for each in layers if each.stage == stage] for stage in alike]
         repeated = False
         for at, run in enumerate(runs[0]):
@@ -142,7 +137,7 @@ def _messages(each: Crossing) -> str:
     return f"{count} message{'s' * (count > 1)} of {one} per step"
 
 
-def _groups(groups: Sequence[Group]) -> Iterator[str]:
+def _groups(groups: Sequence[Group], num_own: int) -> Iterator[str]:
     total = len({each.stage for each in groups})
     lines = []
     for each in sorted(groups, key=lambda each: -each.num_bytes):
@@ -150,7 +145,7 @@ def _groups(groups: Sequence[Group]) -> Iterator[str]:
         times = f"{each.count} x " if each.count > 1 else ""
         words = f"{each.kind.replace('_', ' ')} {each.name}: {times}{shape} {each.dtype}"
         lines.append((each.stage, f"{words} {each.lies}, {size(each.num_bytes)}"))
-    yield from _cut(list(_shared(lines, total)))
+    yield from _cut(list(_shared(lines, total, num_own)))
 
 
 def _communication(reading: Reading) -> Iterator[str]:
@@ -164,7 +159,7 @@ def _communication(reading: Reading) -> Iterator[str]:
     ]
     if lines:
         yield "sent inside stages, per step:"
-        yield from _cut(list(_shared(lines, len(reading.stages))))
+        yield from _cut(list(_shared(lines, len(reading.stages), reading.num_own_stages)))
 
 
 def _judged(judged: Sequence[Alternative]) -> Iterator[str]:
@@ -193,13 +188,13 @@ def about(plan: Plan, pattern: str) -> list[str]:
     account = plan.account
     if account is None:
         return []
-    lines = []
+    lines, own_stages = [], len(plan.own_stages)
     for each in account.arguments:
         if matches(pattern, each.name):
             shape = "x".join(map(str, each.shape)) or "scalar"
             lines.append(
-                f"{each.name}, stage {each.stage}: {each.kind.value.replace('_', ' ')},"
-                f" {shape} {each.dtype}"
+                f"{each.name}, {stage_names([each.stage], own_stages)}:"
+                f" {each.kind.value.replace('_', ' ')}, {shape} {each.dtype}"
                 f" [{', '.join('*'.join(axes) or '-' for axes in each.lies.dims)}],"
                 f" {size(each.num_bytes)} on each device"
             )
@@ -211,7 +206,7 @@ def about(plan: Plan, pattern: str) -> list[str]:
             own = dotted(part.weight)
             weight = f" with {own}" if own and not own.endswith(path or own) else ""
             lines.append(
-                f"{part.kind} of {path or own}{weight}, stage {part.stage}:"
+                f"{part.kind} of {path or own}{weight}, {stage_names([part.stage], own_stages)}:"
                 f" {part.num_ops} op{'s' * (part.num_ops != 1)}, {part.num_flops:.3g} FLOPs,"
                 f" {seconds(part.seconds)} per step on one device{layout} at {part.place}"
             )

@@ -1,6 +1,6 @@
 """The intra-operator problem of one stage: its ops and values as nodes, reshards as edges.
 
-A node is either an op of one of the stage's functions (strategies: `splitting`) or a value
+A node is either an op of one of the stage's functions (strategies: `strategies.py`) or a value
 that functions pass to each other or that comes from the caller: a parameter, an optimizer state, a
 stashed activation, an accumulator (strategies: every even sharding). An edge prices the reshard
 between a definition and a use, with the same function that emits it.

@@ -8,7 +8,7 @@ from bokeh.palettes import Category10
 from shardc.plan.account import Account
 from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.decisions import Plan
-from shardc.plan.layout import ranges
+from shardc.plan.layout import ranges, stage_names
 from shardc.plan.predicted import Memory
 from shardc.report.alternatives import loses_by, step_words
 from shardc.report.memory import memory_curve, stages_of_groups
@@ -158,7 +158,7 @@ def memory(plan: Plan, account: Account) -> Chart:
     return Chart("Memory of a device over a step", plot, tuple(legend), caption)
 
 
-def at_peak(stages: Sequence[StageWords]) -> Chart:
+def at_peak(stages: Sequence[StageWords], num_own: int) -> Chart:
     """Live bytes at the peak, on a device of each stage; equal stages share a bar."""
     used = [k for k in Memory.__struct_fields__ if any(getattr(s.memory, k) for s in stages)]
     alike: dict[Memory, list[int]] = {}
@@ -166,7 +166,7 @@ def at_peak(stages: Sequence[StageWords]) -> Chart:
         alike.setdefault(stage.memory, []).append(number)
     rows = [
         Bar(
-            f"{_stages(own, len(stages))}{size(memory.total)}",
+            f"{_stages(own, len(stages), num_own)}{size(memory.total)}",
             tuple(float(getattr(memory, k)) for k in used),
             ", ".join(f"{size(getattr(memory, k))} {k.replace('_', ' ')}" for k in used),
         )
@@ -178,13 +178,11 @@ def at_peak(stages: Sequence[StageWords]) -> Chart:
     return Chart("Alive at the peak, on one device", bars(rows, colors, scale, name), legend)
 
 
-def _stages(own: Sequence[int], total: int) -> str:
-    if total == 1:
-        return ""
-    return f"stage{'s' * (len(own) > 1)} {ranges(tuple(own))}: "
+def _stages(own: Sequence[int], total: int, num_own: int) -> str:
+    return "" if total == 1 else f"{stage_names(own, num_own)}: "
 
 
-def communication(found: Sequence[Communication], num_stages: int) -> Chart:
+def communication(found: Sequence[Communication], num_stages: int, num_own: int) -> Chart:
     """Seconds of collectives by axes and kind; stages with equal ones share a bar."""
     alike: dict[tuple[object, ...], list[Communication]] = {}
     for each in sorted(found, key=lambda each: -each.seconds):
@@ -192,8 +190,8 @@ def communication(found: Sequence[Communication], num_stages: int) -> Chart:
         alike.setdefault(key, []).append(each)
     rows = [
         Bar(
-            f"{_stages([each.stage for each in own], num_stages)}{own[0].kind} over"
-            f" {', '.join(own[0].axes)}, {own[0].count:g} times: {seconds(own[0].seconds)}",
+            f"{_stages([each.stage for each in own], num_stages, num_own)}{own[0].kind}"
+            f" over {', '.join(own[0].axes)}, {own[0].count:g} times: {seconds(own[0].seconds)}",
             (own[0].seconds,),
             f"results of {size(own[0].num_bytes)} on each device",
         )

@@ -4,7 +4,7 @@ from bokeh.models import ColumnDataSource, HoverTool, Range1d
 from bokeh.palettes import Category20
 
 from shardc.plan.decisions import Plan
-from shardc.plan.layout import ranges
+from shardc.plan.layout import ranges, stage_names
 from shardc.report.page.figures import INK, ON_BARS, Chart, empty_figure
 from shardc.report.summary import mesh_text
 
@@ -32,8 +32,7 @@ def mesh(plan: Plan) -> Chart:
         inner = _inner(plan, own[0])
         heads["y"].append(y - head / 2)
         heads["words"].append(
-            f"stage{'s' * (len(own) > 1)} {ranges(tuple(own))}: {mesh_text(its)}, devices"
-            f" {ranges(ids)}"
+            f"{stage_names(own, len(plan.own_stages))}: {mesh_text(its)}, devices {ranges(ids)}"
         )
         y -= head
         for place, device in enumerate(ids):

@@ -110,12 +110,13 @@ class _Part:
         from shardc.report.page import charts
         from shardc.report.page.devices import mesh
 
-        found = [mesh(self.plan), charts.at_peak(self.reading.stages)]
+        found = [mesh(self.plan), charts.at_peak(self.reading.stages, self.reading.num_own_stages)]
         if self.plan.account is not None:
             found.insert(0, charts.timeline(self.plan.account))
             found.append(charts.memory(self.plan, self.plan.account))
         if self.reading.communication:
-            found.append(charts.communication(self.reading.communication, len(self.reading.stages)))
+            stages = len(self.reading.stages), self.reading.num_own_stages
+            found.append(charts.communication(self.reading.communication, *stages))
         if len(self.reading.judged) > 1:
             found.append(charts.ranked(self.reading.judged))
         return found

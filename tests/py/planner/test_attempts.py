@@ -9,7 +9,9 @@ import pytest
 
 import shardc
 from shardc.errors import InfeasibleError
-from shardc.planner.attempts import Attempts
+from shardc.plan.layout import Mesh
+from shardc.plan.shape import PipelineShape
+from shardc.planner.attempts import Attempts, shape_words
 from tests.py.programs import build
 
 
@@ -60,3 +62,11 @@ def test_shapes_that_the_best_plan_beats(
         pipeline=SimpleNamespace(step_time_s=estimate_s, stages=[()] * stages)
     )
     assert Attempts.is_beaten(tried, found) == beaten
+
+
+def test_progress_counts_the_devices_of_a_group_once() -> None:
+    groups = Mesh((("x", 2),), (0, 1)), Mesh((("x", 2),), (2, 3))
+    plain = PipelineShape(4, (3,), groups, "1f1b")
+    assert shape_words(plain) == "2 stages on 2 x (2)"
+    chunked = PipelineShape(4, (1, 2, 3), groups * 2, "interleaved-1f1b", num_chunks=2)
+    assert shape_words(chunked) == "2 device groups with 2 stages each on 2 x (2)"

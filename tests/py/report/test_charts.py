@@ -47,8 +47,8 @@ def test_legends_and_titles_are_outside_the_figures() -> None:
     drawn = [
         charts.timeline(plan.account),
         charts.memory(plan, plan.account),
-        charts.at_peak(reading.stages),
-        charts.communication(reading.communication, len(reading.stages)),
+        charts.at_peak(reading.stages, reading.num_own_stages),
+        charts.communication(reading.communication, len(reading.stages), reading.num_own_stages),
         mesh(plan),
     ]
     assert [each for each in drawn if each.plot.title.text or each.plot.legend] == []
@@ -74,13 +74,13 @@ def test_equal_stages_share_a_bar_and_the_rest_is_counted() -> None:
     def sent(stage: int, axis: str, took_s: float) -> Communication:
         return Communication(stage, (axis,), "all_gather", 2, 1024, took_s)
 
-    drawn = charts.communication([sent(n, "x", 3.0) for n in range(4)] + [sent(2, "y", 1.0)], 4)
+    drawn = charts.communication([sent(n, "x", 3.0) for n in range(4)] + [sent(2, "y", 1.0)], 4, 4)
     assert labels(drawn) == [
         "stages 0-3: all_gather over x, 2 times: 3 s",
         "stage 2: all_gather over y, 2 times: 1 s",
     ]
     assert not drawn.caption
-    drawn = charts.communication([sent(0, "x", 40.0 - n) for n in range(40)], 1)
+    drawn = charts.communication([sent(0, "x", 40.0 - n) for n in range(40)], 1, 1)
     assert len(labels(drawn)) == charts.MOST_BARS
     assert drawn.caption == "10 more take at most 10 s each."
 

@@ -78,6 +78,13 @@ def test_ops_are_found_by_name_and_place_on_every_stage() -> None:
     assert "test_counterfactuals.py" in text
 
 
+def test_a_pattern_is_not_looked_for_inside_the_names_of_stage_functions() -> None:
+    found = planned()
+    with pytest.raises(InputError, match="matches no argument and no op"):
+        found.explain("*_update*")
+    assert "in stage0_forward, stage 0" in found.explain("stage0_forward")
+
+
 def test_a_pattern_that_fits_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="matches no argument and no op") as caught:
         planned().explain("no.such.thing")

@@ -97,20 +97,24 @@ def test_stages_whose_axes_do_nearly_the_same_share_a_headline() -> None:
 
     data, expert, rows, tokens = Role.DATA, Role.EXPERT, Role.ROWS, Role.SEQUENCE
     near = [axis(n, (expert, 0.6 + n / 100), (data, 0.4 - n / 100)) for n in range(3)]
-    assert headline(3, 1, near) == (
+    assert headline(3, 1, near, 3) == (
         "pipeline over 3 device groups; x (8): expert parallel 60-62%, data parallel 38-40%"
     )
     last = axis(3, (rows, 1.0))
-    assert headline(4, 1, [*near, last]).endswith(
+    assert headline(4, 1, [*near, last], 4).endswith(
         "stages 0-2: x (8): expert parallel 60-62%, data parallel 38-40%;"
         " stage 3: x (8): tensor parallel 100%"
+    )
+    copies = [axis(n, (data if n < 2 else rows, 1.0)) for n in range(4)]
+    assert headline(2, 1, copies, 2).endswith(
+        "stages 0-1: x (8): data parallel 100%; stages 0', 1': x (8): tensor parallel 100%"
     )
     many = [
         axis(0, (data, 1.0)),
         axis(1, (data, 0.9), (rows, 0.1)),
         axis(2, (data, 0.6), (tokens, 0.4)),
     ]
-    assert headline(4, 1, [*many, axis(3, (data, 0.6), (expert, 0.4))]) == (
+    assert headline(4, 1, [*many, axis(3, (data, 0.6), (expert, 0.4))], 4) == (
         "pipeline over 4 device groups; x (8): mostly data parallel 60-100%"
     )
 

@@ -1,5 +1,7 @@
 """The plan as a table for people."""
 
+from msgspec import structs
+
 from shardc.plan.decisions import Plan, StagePlan
 from shardc.plan.layout import Mesh
 from shardc.plan.notes import Note, NoteCode
@@ -42,6 +44,16 @@ def test_table_says_what_was_decided_and_what_it_costs() -> None:
         "note: 3 products with one-hot matrices",
     ):
         assert part in text, f"{part!r} is missing in\n{text}"
+
+
+def test_stages_of_one_group_are_not_more_devices() -> None:
+    mesh, other = Mesh((("x", 2),), (0, 1)), Mesh((("x", 2),), (2, 3))
+    stages = tuple(StagePlan(each, (n,)) for n, each in enumerate((mesh, other) * 3))
+    plan = structs.replace(PLAN, num_chunks=3, stages=stages)
+    assert str(plan).startswith("2 device groups of 2 devices with 3 stages each, 2 microbatches")
+    assert "2 device groups with 3 stages each, 2 microbatches" in explain(plan)
+    narrow = structs.replace(PLAN, stages=PLAN.stages[1:] * 2)
+    assert str(narrow).startswith("2 stages of 1 device, 2 microbatches")
 
 
 def test_collectives_are_counted_per_step() -> None:
