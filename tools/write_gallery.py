@@ -235,9 +235,10 @@ def charts_of(plan: Plan) -> "list[Chart | None]":
     """The pictures of a plan. A long timeline is shown up to its first actions."""
     from shardc.report.page import charts
 
-    account = plan.account
+    account, reading = plan.account, read_plan(plan)
+    at_peak = charts.at_peak(reading.stages, reading.num_own_stages)
     if account is None or len(account.timeline) <= 1:
-        return [None, charts.at_peak(read_plan(plan).stages)]
+        return [None, at_peak]
     actions = sorted(account.timeline, key=lambda each: each.start_s)
     whole_s = max(each.end_s for each in actions)
     shown = actions[:MOST_DRAWN]
@@ -245,7 +246,7 @@ def charts_of(plan: Plan) -> "list[Chart | None]":
     if len(shown) < len(actions):
         end_s = max(each.end_s for each in shown)
         timeline.plot.title.text = f"the first {seconds(end_s)} of {seconds(whole_s)}"
-    return [timeline, charts.at_peak(read_plan(plan).stages)]
+    return [timeline, at_peak]
 
 
 def drawing(chart: "Chart") -> str:
