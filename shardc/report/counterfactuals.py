@@ -16,6 +16,7 @@ from shardc.errors import InputError
 from shardc.importer.user_shardings import matches
 from shardc.ir.context import Module
 from shardc.plan.decisions import Plan
+from shardc.plan.layout import stage_names
 from shardc.plan.shape import PipelineShape
 from shardc.report.summary import seconds, size
 from shardc.schedule.registry import schedule_named
@@ -56,7 +57,8 @@ def explained_choices(module: Module, plan: Plan, cluster: Cluster, pattern: str
         )
     alike: dict[tuple[str, ...], list[str]] = {}  # by what there is to say of them
     for choice in found:
-        heading = f"{choice.name}, stage {choice.stage}: {choice.sharding}"
+        stage = stage_names([choice.stage], len(plan.own_stages))
+        heading = f"{choice.name}, {stage}: {choice.sharding}"
         alike.setdefault((str(choice.stage), *_lines(choice)), []).append(heading)
     return "".join(f"{line}\n" for said, own in alike.items() for line in (*own, *said[1:]))
 

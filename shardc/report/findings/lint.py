@@ -6,6 +6,7 @@ from shardc.analysis.roles.replicated_values import ReplicatedValue, replicated_
 from shardc.cost.model import CostModel
 from shardc.ir.context import Module
 from shardc.plan.decisions import Plan
+from shardc.plan.layout import stage_names
 from shardc.report.findings.of_plan import by_price, findings
 from shardc.report.model import Finding
 from shardc.report.summary import size
@@ -35,6 +36,7 @@ def lint(prepared: Module, plan: Plan) -> tuple[Finding, ...]:
 
 def _of_value(each: ReplicatedValue, plan: Plan) -> Finding:
     devices = len(plan.stages[each.stage].mesh.device_ids)
+    stage = stage_names([each.stage], len(plan.own_stages))
     share = 1 - 1 / devices
     price_s = None
     if plan.cluster is not None:
@@ -43,7 +45,7 @@ def _of_value(each: ReplicatedValue, plan: Plan) -> Finding:
     shape, times = "x".join(map(str, each.shape)), f"{each.count} x " if each.count > 1 else ""
     return Finding(
         "replicated-result",
-        f"{each.op.removeprefix('stablehlo.')} of stage {each.stage} makes {times}{shape}"
+        f"{each.op.removeprefix('stablehlo.')} of {stage} makes {times}{shape}"
         f" {each.dtype} ({size(each.num_bytes)}) whole on each of {devices} devices",
         "give it a dim that divides by the mesh, such as a larger batch, or request a sharding with"
         " with_sharding_constraint",
@@ -55,11 +57,12 @@ def _of_value(each: ReplicatedValue, plan: Plan) -> Finding:
 
 def _finding(each: CostlyCollective, plan: Plan) -> Finding:
     name = each.op.removeprefix("stablehlo.")
+    stage = stage_names([each.stage], len(plan.own_stages))
     price_s = _seconds(each, plan)
     if each.narrow:
         return Finding(
             "upcast-before-collective",
-            f"{name} of stage {each.stage} sends values that were {each.narrow} just before:"
+            f"{name} of {stage} sends values that were {each.narrow} just before:"
             f" {size(each.wasted_bytes)} more per step",
             "convert after it, or compute in the narrower type",
             price_s,
@@ -68,7 +71,7 @@ def _finding(each: CostlyCollective, plan: Plan) -> Finding:
         )
     return Finding(
         "collective-in-loop",
-        f"{name} of stage {each.stage} runs {each.loops} times in a loop: {size(each.wasted_bytes)}"
+        f"{name} of {stage} runs {each.loops} times in a loop: {size(each.wasted_bytes)}"
         " more per step than if it ran once",
         "move what does not change out of the loop, or shard what it gathers differently",
         price_s,

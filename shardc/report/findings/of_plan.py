@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from shardc.plan.account import Account, Role
 from shardc.plan.alternatives import terms_of
 from shardc.plan.decisions import Plan
+from shardc.plan.layout import stage_names
 from shardc.plan.notes import NoteCode
 from shardc.report.findings.of_state import of_state
 from shardc.report.findings.padding import of_uneven_dims
@@ -115,11 +116,11 @@ def _of_axes(plan: Plan, account: Account) -> Iterator[Finding]:
     for use in account.axes:
         share = use.flops.get(Role.WHOLE, 0.0)
         if use.size > 1 and share >= IDLE:
-            stage = plan.stages[use.stage]
+            stage, name = plan.stages[use.stage], stage_names([use.stage], len(plan.own_stages))
             price_s = (stage.objective - stage.communication_s) * share * (1 - 1 / use.size)
             yield Finding(
                 "idle-axis",
-                f"axis {use.axis} ({use.size} devices) of stage {use.stage} repeats the same work"
+                f"axis {use.axis} ({use.size} devices) of {name} repeats the same work"
                 f" {use.size} times for {share:.0%} of the FLOPs",
                 _help_of_idle_axis(plan),
                 price_s,

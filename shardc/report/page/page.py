@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
-from shardc.plan.layout import folded_names
+from shardc.plan.layout import folded_names, stage_names
 from shardc.report.alternatives import comparison
 from shardc.report.model import Reading
 from shardc.report.page.html import render, save
@@ -139,7 +139,8 @@ def _facts(reading: Reading) -> dict[str, str]:
         "step": seconds(reading.terms.step_time_s),
         "memory": size(reading.fit.peak_bytes),
     }
-    found |= {f"stage {n}": f"{s.mesh} on {s.devices}" for n, s in enumerate(reading.stages)}
+    for n, stage in enumerate(reading.stages):
+        found[stage_names([n], reading.num_own_stages)] = f"{stage.mesh} on {stage.devices}"
     for group in reading.groups:
         found[group.name] = f"stage {group.stage} {group.lies}, {size(group.num_bytes)}"
     return found
