@@ -62,7 +62,7 @@ class IslandSearch:
         self.cluster, self._alone = cluster, list(alone)
         self.prices = [search.prices for search in alone]
         self._splits, self._options = splits, options
-        usual = by_use([count for count in counts if count > 1], cluster)
+        usual = by_use([count for count in counts if count > 1], cluster, splits.rows)
         self._counts = [*_apart(usual)[:COUNTS], 1]
         self._schedules, self._spent = list(schedules), spent
         self._model = CostModel(cluster)

@@ -80,7 +80,7 @@ def microbatch_counts(
     """All possible numbers of microbatches up to `MOST`, ascending; the refusal if
     neither a usual number nor any of `PRIMES` can split it."""
     counts = [n for n in divisors(splits.batch_parts) if n <= MOST]
-    usual = by_use(counts[1:], cluster)[:1]
+    usual = by_use(counts[1:], cluster, splits.rows)[:1]
     if usual and isinstance(splits.try_at(usual[0], loop_cuts), Module):
         return counts
     refusal = None
@@ -176,7 +176,7 @@ def _reference(
     splits: Splits, counts: list[int], loop_cuts: tuple[int, ...], cluster: Cluster
 ) -> int:
     """The number of microbatches in which layers are found, and priced first."""
-    for count in by_use([n for n in counts if n > 1], cluster):
+    for count in by_use([n for n in counts if n > 1], cluster, splits.rows):
         if isinstance(splits.try_at(count, loop_cuts), Module):
             return count
     return counts[0]

@@ -18,6 +18,7 @@ from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import PipelineShape
+from shardc.planner.prices.derived import shares
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
@@ -275,10 +276,20 @@ def proposal_of(
     return Proposal(cut, pipeline.step_time_s, layers)
 
 
-def by_use(counts: Sequence[int], cluster: Cluster) -> list[int]:
-    """Numbers of microbatches, starting with those usual for pipelines on this many devices."""
+def by_use(counts: Sequence[int], cluster: Cluster, rows: int) -> list[int]:
+    """Numbers of microbatches, starting with those usual for pipelines on this many devices; first
+    those in which every device of a stage can have rows of its own.
+
+    Args:
+        rows: of the batch.
+    """
     wanted = PER_ROOT * math.sqrt(cluster.num_devices)
-    return sorted(counts, key=lambda count: abs(math.log(count / wanted)))
+    size = min(cluster.num_devices_per_node, max(cluster.num_devices // 2, 1))
+
+    def key(count: int) -> tuple[int, float]:
+        return -shares(rows, count, size), abs(math.log(count / wanted))
+
+    return sorted(counts, key=key)
 
 
 def distinct(found: Sequence[Found], most: int) -> list[Found]:

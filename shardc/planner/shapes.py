@@ -139,7 +139,7 @@ class ShapeSearch:
         """The number of microbatches at which layers are first priced on a view."""
         if key.num_stages == 1:
             return key.num_microbatches
-        near = by_use(self.counts, self.cluster)
+        near = by_use(self.counts, self.cluster, self.prices.costs.rows)
         return next((count for count in near if self.prices.has(count)), near[0])
 
     def _may_ask(self, share: float = 1.0) -> bool:
@@ -218,7 +218,7 @@ class ShapeSearch:
             return True
         if not self._may_ask(OPENING):
             return False
-        return self.prices.open_doubtful(key.size, self.prices.near(key.num_microbatches))
+        return self.prices.open_doubtful(key.size, self.prices.near(key.num_microbatches, key.size))
 
     def _unequal(self, best: Sequence[Found]) -> list[Found]:
         """Pipelines of any stages that are clearly faster than the best of equal ones."""

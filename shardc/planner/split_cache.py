@@ -78,20 +78,23 @@ class Splits:
             return first_batch(main_function(self.module.operation))
 
     @property
+    def rows(self) -> int:
+        """Examples of the batch; 1 without one."""
+        with self.module.context:
+            arguments = body(main_function(self.module.operation)).arguments
+            dims = [shape_of(arguments[a])[d] for a, d in self.examples.items()]
+        return math.gcd(*dims) or 1
+
+    @property
     def batch_parts(self) -> int:
         """What every possible number of microbatches divides; 1 without a batch.
 
         Fewer than there are rows if a loop takes the batch in pieces that cannot be joined. All
         rows if the step cannot be split as it is written: the fission of loops may mend that.
         """
-        examples = self.examples
-        if not examples:
-            return 1
+        rows = self.rows
         with self.module.context:
-            main = main_function(self.module.operation)
-            arguments = body(main).arguments
-            rows = math.gcd(*(shape_of(arguments[a])[d] for a, d in examples.items()))
-            parts = first_batch_parts(main) or rows
+            parts = first_batch_parts(main_function(self.module.operation)) or rows
         return parts if parts == rows else max(parts, self._joined_parts)
 
     @cached_property

@@ -83,6 +83,14 @@ def donated_arguments(module: ir.Operation) -> frozenset[str]:
     )
 
 
+def batch_arguments(module: ir.Operation) -> frozenset[str]:
+    """Value ids of the arguments that hold the rows of all microbatches."""
+    if ARGUMENTS not in module.attributes:
+        return frozenset()
+    rows = map(ir.DictAttr, ir.ArrayAttr(module.attributes[ARGUMENTS]))
+    return frozenset(argument_id(n) for n, row in enumerate(rows) if "batch_dim" in row)
+
+
 @dataclass(frozen=True)
 class NamedUserSharding:
     """A user sharding of an argument or result of the step.

@@ -77,7 +77,7 @@ class UnequalStages:
             if hope is not None:
                 for size in {size for *_, size in hope.stages}:
                     if not self._lines.prices.is_open(size):
-                        near = self._lines.prices.near(key.num_microbatches)
+                        near = self._lines.prices.near(key.num_microbatches, size)
                         self._lines.prices.open_size(size, near)
                 self._lines.open_hoped(key, hope)
             elif pipeline is None:

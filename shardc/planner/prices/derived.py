@@ -71,6 +71,26 @@ def amounts(outlined: Module, num_samples: int, cluster: Cluster) -> list[Amount
     return [Amounts(*each) for each in zip(seconds, kept, strict=True)]
 
 
+def shares(rows: int, count: int, devices: int) -> int:
+    """How many of the devices of a stage can have rows of their own, if a batch of `rows` comes in
+    `count` microbatches."""
+    return math.gcd(max(rows // count, 1), devices)
+
+
+def most_alike(known: Sequence[int], count: int, rows: int, devices: int) -> list[int]:
+    """Of known numbers of microbatches those that say most about the cost in `count`.
+
+    A layer whose microbatches leave devices without rows is split in other ways, and each takes as
+    long however few rows there are. So those are taken in which as many devices have rows of their
+    own; if there are none, those in which more do, which are faster; otherwise all.
+    """
+    wanted = shares(rows, count, devices)
+    of_each = {each: shares(rows, each, devices) for each in known}
+    equal = [each for each, own in of_each.items() if own == wanted]
+    more = [each for each, own in of_each.items() if own % wanted == 0]
+    return equal or more or list(known)
+
+
 def interpolated(cost: Callable[[int], LayerCost], known: Sequence[int], count: int) -> LayerCost:
     """The cost in `count` microbatches from that in the nearest known numbers of them."""
     if count in known:

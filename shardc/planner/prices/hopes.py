@@ -45,7 +45,7 @@ class Hopes:
         if number < 0:
             return
         view, point = divmod(number, len(prices.points))
-        near, level = prices.near(count), prices.points[point].recompute
+        near, level = prices.near(count, size), prices.points[point].recompute
         if level != prices.points[0].recompute and level not in self._worth:
             self._worth[level] = prices.costs.keeps_less(near, level)
             self._tables.clear()  # `_again_s` is known better
@@ -108,5 +108,5 @@ class Hopes:
         own = prices.cost(view, count, 0, kind)
         if not self._worth.get(level):
             return AGAIN * own.forward_s
-        more = prices.costs.more(prices.near(count), level, kind)
+        more = prices.costs.more(prices.near(count, 1), level, kind)
         return SURE * (more.backward - 1.0) * own.backward_s

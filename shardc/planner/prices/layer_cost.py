@@ -15,6 +15,7 @@ class LayerCost:
         ideal_s: per step, if all its ops were split evenly and nothing were sent.
         memory: its memory.
         least_s: of forward_s and of backward_s, for microbatches however small.
+        least_ideal_s: the same of ideal_s, for each microbatch.
         argument_bytes: of each of `Layers.arguments`, 0 unless held throughout the step: a stage
             holds once what several of its layers read.
     """
@@ -26,6 +27,11 @@ class LayerCost:
     memory: LayerMemory
     argument_bytes: tuple[float, ...] = ()
     least_s: tuple[float, float] = (0.0, 0.0)
+    least_ideal_s: float = 0.0
+
+    def ideal_in(self, count: int, other: int) -> float:
+        """`ideal_s` in `other` microbatches, of a cost in `count`."""
+        return max(self.ideal_s + (other - count) * self.least_ideal_s, 0.0)
 
     def scaled(self, ratio: float) -> "LayerCost":
         """The cost for microbatches `ratio` times as large."""
@@ -50,5 +56,6 @@ class LayerCost:
             mixed(self.ideal_s, other.ideal_s),
             self.memory.between(other.memory, share),
             tuple(map(mixed, self.argument_bytes, other.argument_bytes)),
-            (self.least_s[0], self.least_s[1]),
+            self.least_s,
+            self.least_ideal_s,
         )

@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shardc.analysis.batch.refusal import MicrobatchRefusal
-from shardc.analysis.program.stage_table import donated_arguments, named_user_shardings, next_states
+from shardc.analysis.program.stage_table import (
+    batch_arguments,
+    donated_arguments,
+    named_user_shardings,
+    next_states,
+)
+from shardc.analysis.residency.fixed_values import FixedValues
 from shardc.analysis.shardings.memory_report import held_values, layer_memory
 from shardc.analysis.shardings.problem_graph import FunctionFacts, function_facts
 from shardc.analysis.shardings.sharding_problem import ProblemBuilder
@@ -28,6 +34,7 @@ from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
 from shardc.planner.layers import Layers, outlined_samples
 from shardc.planner.prices.derived import Amounts, More, amounts
+from shardc.planner.prices.fixed_costs import FixedCosts
 from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.points import KEEPING, POINTS, free_point
 from shardc.planner.split_cache import Splits
@@ -67,6 +74,7 @@ class LayerCosts:
 
     Attributes:
         points: the ways to run a layer.
+        rows: examples of the batch.
         work: pairs of strategies in all problems, plus `PER_PROBLEM` for each problem and
             `PER_COUNT` for each number of microbatches; the unit of a search's budget. Counts
             1 / `TIMES` of it if there are more points.
@@ -85,9 +93,11 @@ class LayerCosts:
         self.layers, self.cluster, self.seed = layers, cluster, seed
         self.points = KEEPING if splits.compute_twice else POINTS
         self._times = TIMES if splits.compute_twice else 1
+        self.rows = splits.rows
         self._splits, self._loop_cuts = splits, loop_cuts
         self._outlined: dict[Cut, Module | None] = {(outlined[0], "user"): outlined[1]}
         self._facts: dict[Cut, dict[str, FunctionFacts]] = {}
+        self._fixed: dict[Cut, dict[str, FixedValues]] = {}
         self._sends: dict[int, Sends] = {}
         self._worth: list[Recompute] = []
         self._more: dict[tuple[Recompute, int], More] = {}
@@ -214,10 +224,13 @@ class LayerCosts:
         work = PER_PROBLEM + sum(table.size for table in problem.edge_costs)
         self.work += work // self._times
         report = stage_report(built, solution, view, self.cluster)
-        buffers = planned_reshards(built, solution.choice, view, self.cluster).buffers()
+        reshards = planned_reshards(built, solution.choice, view, self.cluster)
         seconds, model = report.seconds, CostModel(self.cluster).on(view)
+        fixed = FixedCosts(self._fixed_values(cut, built), model, view).of(
+            built, solution.choice, reshards
+        )
         forward, backward = (
-            model.least_s(report.asked.get(kind, ()), view)
+            model.least_s(report.asked.get(kind, ()), view) + fixed.of_kind.get(kind, 0.0)
             for kind in (FunctionKind.FORWARD, FunctionKind.BACKWARD)
         )
         return LayerCost(
@@ -225,10 +238,20 @@ class LayerCosts:
             seconds.get(FunctionKind.BACKWARD, 0.0),
             seconds.get(FunctionKind.BEFORE, 0.0) + seconds.get(FunctionKind.UPDATE, 0.0),
             report.ideal_s * len(view.device_ids),
-            layer_memory(built, solution.choice, buffers, self._received(cut)[sample]),
+            layer_memory(built, solution.choice, reshards.buffers(), self._received(cut)[sample]),
             self._argument_bytes(built, solution.choice, sample),
             (forward, backward),
+            fixed.ideal_s,
         )
+
+    def _fixed_values(self, cut: Cut, built: StageProblem) -> dict[str, FixedValues]:
+        """Of each function of a sample."""
+        found, module = self._fixed.setdefault(cut, {}), self.samples(*cut)
+        assert module is not None
+        for name in built.op_nodes.keys() - found.keys():
+            function = self._facts[cut][name].function
+            found[name] = FixedValues(function, batch_arguments(module.operation))
+        return found
 
     def _argument_bytes(
         self, built: StageProblem, choice: Sequence[int], sample: int

@@ -13,7 +13,7 @@ from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
-from shardc.planner.prices.derived import interpolated
+from shardc.planner.prices.derived import interpolated, most_alike, shares
 from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.points import derived_from, free_point
@@ -57,7 +57,7 @@ class StagePrices:
         self._of_points: dict[tuple[Mesh, int, int, int], tuple[Floats, Floats]] = {}
         self._sent: dict[tuple[int, int, bool, int, int], Floats] = {}
         self._held: dict[tuple[str, int, int], int] = {}
-        self._ideal: dict[int, float] = {}  # kind -> seconds of a step on one device
+        self._ideal: dict[int, tuple[int, LayerCost]] = {}  # kind -> its first price
         self.often = Counter(costs.layers.samples).most_common()
         covered = [sum(n for _, n in self.often[:k]) for k in range(len(self.often))]
         self._main = [
@@ -154,8 +154,12 @@ class StagePrices:
         numbers of which one is near: costs are almost linear in the size of a microbatch."""
         if self.costs.is_known(view, count, point):
             return True
-        priced = self._priced.get((view, point), {})
-        known = [priced.get(kind, []) for kind in self.costs.layers.kinds]
+        priced, size = self._priced.get((view, point), {}), len(view.device_ids)
+        own = shares(self.costs.rows, count, size)
+        known = [
+            [n for n in priced.get(kind, []) if shares(self.costs.rows, n, size) == own]
+            for kind in self.costs.layers.kinds
+        ]
         return all(
             min(counts, default=count) < count < max(counts, default=count)
             and min(max(n / count, count / n) for n in counts) <= NEAR
@@ -171,7 +175,7 @@ class StagePrices:
         """Prices layers: those of `kinds`, or all."""
         for kind in kinds if self._ideal and kinds else self.costs.layers.kinds:
             cost = self.costs.cost(view, count, point, kind)
-            self._ideal.setdefault(kind, cost.ideal_s)
+            self._ideal.setdefault(kind, (count, cost))
             for each in {point, free_point(self.points, point)}:  # which its price is relative to
                 counts = self._priced.setdefault((view, each), {}).setdefault(kind, [])
                 if count not in counts:
@@ -189,7 +193,7 @@ class StagePrices:
         counts = self._priced[view, point].get(sample)
         base = derived_from(self.points, point)
         if not counts and base is not None:
-            more = self.costs.more(self.near(count), self.points[point].recompute, sample)
+            more = self.costs.more(self.near(count, 1), self.points[point].recompute, sample)
             return more.of(self.cost(view, count, base, sample))
         if not counts:
             for other in self.open_views(len(view.device_ids)):
@@ -198,7 +202,8 @@ class StagePrices:
             even_s = self.even_s(len(view.device_ids), count, sample)
             arguments = (0.0,) * len(self.costs.layers.arguments[sample])
             return LayerCost(even_s, 0.0, 0.0, 0.0, LayerMemory(0.0, 0.0, 0.0, 0.0), arguments)
-        return interpolated(lambda n: self.costs.cost(view, n, point, sample), counts, count)
+        alike = most_alike(counts, count, self.costs.rows, len(view.device_ids))
+        return interpolated(lambda n: self.costs.cost(view, n, point, sample), alike, count)
 
     def least_s(self, size: int, count: int) -> float:
         """A lower bound on the seconds of a microbatch through all layers on that many devices,
@@ -212,7 +217,8 @@ class StagePrices:
 
     def even_s(self, size: int, count: int, kind: int) -> float:
         """Seconds of a layer and microbatch if split evenly, with nothing sent."""
-        return self._ideal[kind] / count / size
+        known, cost = self._ideal[kind]
+        return cost.ideal_in(known, count) / count / size
 
     def at_least_s(self, view: Mesh, count: int, kind: int) -> float:
         """Seconds of a layer and microbatch on an open view, at least."""
@@ -314,7 +320,7 @@ class StagePrices:
         Args:
             crosses: the stage ends where a node ends.
         """
-        known = self.near(count)
+        known = self.near(count, 1)
         key = size, after, crosses, count, known
         if key not in self._sent:
             per_node = self.cluster.num_devices_per_node
@@ -329,11 +335,13 @@ class StagePrices:
 
     def sent_s(self, count: int, model: CostModel, source: Mesh, target: Mesh) -> Floats:
         """`send_s` between two meshes of any cluster."""
-        known = self.near(count)
+        known = self.near(count, 1)
         each = self.costs.sends(known).seconds(model, source, target, known / count)
         return np.array([each[sample] for sample in self.costs.layers.behind])
 
-    def near(self, count: int) -> int:
-        """The nearest number of microbatches for which stage functions exist."""
+    def near(self, count: int, size: int) -> int:
+        """The nearest number of microbatches for which stage functions exist; if possible one that
+        says most about the cost on that many devices."""
         found = {n for kinds in self._priced.values() for counts in kinds.values() for n in counts}
-        return min(found, key=lambda known: abs(math.log(known / count)), default=count)
+        alike = most_alike(sorted(found), count, self.costs.rows, size)
+        return min(alike, key=lambda known: abs(math.log(known / count)), default=count)

@@ -16,7 +16,7 @@ from shardc.cost.submeshes import mesh_of, mesh_views, submesh_sizes
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
 from shardc.planner.layers import Layers
-from shardc.planner.prices.derived import More
+from shardc.planner.prices.derived import More, shares
 from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.layer_costs import Sends
 from shardc.planner.prices.points import KEEPING, POINTS, Points, derived_from
@@ -30,8 +30,9 @@ LIMIT = 1_000_000  # bytes of a device
 class Tables:
     """What `LayerCosts` knows of a program, with prices from tables.
 
-    A layer takes a time for each microbatch and one that shrinks with it. A higher price
-    is no faster and holds no more; more recomputation takes longer and keeps less.
+    A layer takes a time for each microbatch and one that shrinks with it, and longer if its rows do
+    not divide over the devices of a node. A higher price is no faster and holds no more; more
+    recomputation takes longer and keeps less.
 
     Attributes:
         machine: the cluster.
@@ -40,6 +41,8 @@ class Tables:
         of_view: numbers of each view and kind, drawn when first asked for.
         again: of each recomputation of `points`, the share of the stash that is kept.
         readers: the layers that read the same argument, a share of their state.
+        rows: of the batch.
+        uneven_s: seconds of a microbatch, for each device of a node without rows of its own.
     """
 
     machine: Cluster
@@ -54,6 +57,8 @@ class Tables:
     scale_s: float
     talk: float
     memory: float
+    rows: int = 1 << 12
+    uneven_s: float = 0.0
     work: int = 0
     known: set[Any] = field(default_factory=set)
     costs: dict[Any, LayerCost] = field(default_factory=dict, repr=False)
@@ -100,7 +105,10 @@ class Tables:
         unit = self.memory * LIMIT * smaller[step] / size**held
         kept = unit * stash / count
         temporary = self.memory * LIMIT * body / size / count
-        fixed_s = self.scale_s * fixed * (1 + slower[step])
+        inside = min(size, self.machine.num_devices_per_node)
+        uneven_s = self.uneven_s * (inside - shares(self.rows, count, inside))
+        forward_s, backward_s = forward_s + uneven_s, backward_s + 2 * uneven_s
+        fixed_s = self.scale_s * fixed * (1 + slower[step]) + 3 * uneven_s
         least_s = fixed_s / 3, fixed_s / 1.5
         if full:
             backward_s += forward_s
@@ -260,4 +268,6 @@ def tables(draw: st.DrawFn) -> Tables:
         draw(st.sampled_from([0.0, 0.01, 0.1])),
         draw(st.sampled_from([0.1, 1.0, 3.0])),
         draw(st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, 0.8])),
+        draw(st.sampled_from([96, 192, 3 << 12])),
+        draw(st.sampled_from([0.0, 0.01, 0.1])),
     )

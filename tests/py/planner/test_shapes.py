@@ -17,7 +17,7 @@ from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
 from shardc.planner import shapes
 from shardc.planner.layers import Layers
-from shardc.planner.prices.derived import More
+from shardc.planner.prices.derived import More, shares
 from shardc.planner.prices.hopes import Hopes
 from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.layer_costs import Sends, tie_breaker
@@ -46,6 +46,8 @@ class MadeUp:
         stash: bytes of a layer and step over all devices; a tenth of it is kept where the rest is
             made again.
         readers: the layers whose state is the same argument.
+        rows: of the batch.
+        uneven_s: of a microbatch, for each device without rows of its own.
     """
 
     num_layers: int = 4
@@ -61,6 +63,8 @@ class MadeUp:
     slower_on: dict[tuple[int, ...], float] = field(default_factory=dict)  # by the view's shape
     readers: tuple[int, ...] = ()
     points: Points = POINTS
+    rows: int = 1 << 12
+    uneven_s: float = 0.0
 
     @property
     def layers(self) -> Layers:
@@ -81,6 +85,7 @@ class MadeUp:
         price = (0.0, 0.1, 1.0).index(price)
         size = len(view.device_ids)
         seconds = self.work_s / count / size + self.latency_s + self.talk_s * (size - 1) / count
+        seconds += self.uneven_s * (size - shares(self.rows, count, size))
         slower = (1.0 + 0.1 * price) * self.slower_on.get(view.shape, 1.0)
         made = self.stash / size / count
         kept, body = made * (1.0 - 0.9 * again), made * (again > 0.0)
@@ -229,6 +234,19 @@ def test_few_prices_find_what_all_of_them_do(
         assert found == []
     else:
         assert found[0].pipeline.step_time_s <= best_s * (1 + 1e-5)
+
+
+def test_the_best_pipeline_is_found_where_many_microbatches_leave_devices_without_rows() -> None:
+    """With the usual 64 of a batch of 64, a stage of four devices would be far slower."""
+    machine, counts = cluster(1, 8), [2, 4, 8, 16, 32, 64]
+
+    def costs() -> MadeUp:
+        return MadeUp(2, talk_s=0.05, rows=64, uneven_s=0.5)
+
+    found = search(costs(), machine, counts).run()[0]
+    assert (len(found.pipeline.stages), found.key.num_microbatches) == (2, 16)
+    best_s = best_of_all(costs(), machine, counts)
+    assert found.pipeline.step_time_s <= best_s * (1 + 1e-5)
 
 
 @pytest.mark.parametrize(("stash", "again"), [(0.2 * GB, False), (0.4 * GB, True)])

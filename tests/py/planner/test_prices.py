@@ -1,0 +1,93 @@
+"""Prices of layers in microbatches in which they are not solved, against solved ones."""
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from shardc.cluster import Cluster
+from shardc.compiler import prepare
+from shardc.cost.submeshes import mesh_of
+from shardc.importer.from_jax import import_function
+from shardc.planner.layers import find_layers
+from shardc.planner.prices.derived import most_alike, shares
+from shardc.planner.prices.layer_costs import LayerCosts
+from shardc.planner.proposal import by_use
+from shardc.planner.split_cache import Splits
+
+ROWS = 64
+WIDTHS = (128, 256, 256, 64)
+
+
+def step(weights: Any, x: jax.Array) -> Any:
+    """Weights are large beside the activations: most of a microbatch's time is theirs."""
+
+    def loss(weights: Any) -> jax.Array:
+        h = x
+        for w in weights:
+            h = jnp.tanh(h @ w)
+        return jnp.mean(h**2)
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(jnp.subtract, weights, gradients), value
+
+
+def layer_costs(count: int) -> LayerCosts:
+    weights = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in itertools.pairwise(WIDTHS)]
+    x = jax.ShapeDtypeStruct((ROWS, WIDTHS[0]), jnp.float32)
+    module = import_function(step, (weights, x), {}, donate_argnums=0).module
+    prepare(module)
+    splits = Splits(module, None)
+    found = find_layers(splits.cut_at(count, ()), [])
+    assert isinstance(found, tuple)
+    layers, outlined = found
+    return LayerCosts(splits, (), layers, (count, outlined), Cluster.load("cpu8"), 0)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_prices_in_few_microbatches_follow_from_those_in_many(devices: int) -> None:
+    """What a microbatch takes for the weights, however few rows it has, is not taken four times."""
+    costs, view = layer_costs(16), mesh_of((devices,), range(devices))
+    for kind in costs.layers.kinds:
+        derived = costs.cost(view, 16, 0, kind).scaled(16 / 4)
+        solved = costs.cost(view, 4, 0, kind)
+        derived_s = 4 * (derived.forward_s + derived.backward_s) + derived.once_s
+        solved_s = 4 * (solved.forward_s + solved.backward_s) + solved.once_s
+        assert derived_s == pytest.approx(solved_s, rel=0.1)
+        assert derived.least_s[1] > 0.2 * solved.backward_s  # gradients are added up
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_the_least_time_follows_too(devices: int) -> None:
+    costs, view = layer_costs(16), mesh_of((devices,), range(devices))
+    for kind in costs.layers.kinds:
+        known, solved = costs.cost(view, 16, 0, kind), costs.cost(view, 4, 0, kind)
+        assert known.ideal_in(16, 16) == known.ideal_s
+        assert known.ideal_in(16, 4) == pytest.approx(solved.ideal_s, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("known", "count", "expected"),
+    [
+        ([16, 64], 4, [16]),  # each of four devices has rows of its own
+        ([2, 16, 64], 4, [2, 16]),
+        ([16, 32], 64, [16, 32]),  # more devices have
+        ([32, 64], 64, [64]),
+        ([64], 4, [64]),  # there is no better one
+        ([], 4, []),
+    ],
+)
+def test_microbatches_that_leave_devices_without_rows_say_little(
+    known: list[int], count: int, expected: list[int]
+) -> None:
+    assert most_alike(known, count, rows=64, devices=4) == expected
+
+
+def test_layers_are_first_priced_where_all_devices_have_rows() -> None:
+    """45 microbatches would be usual for eight devices; half of them share a stage."""
+    cluster = Cluster.load("cpu8")
+    assert by_use([2, 4, 8, 16, 32, 64], cluster, 64)[:2] == [16, 8]
+    assert by_use([2, 4, 8, 16, 32, 64], cluster, 1 << 12)[:2] == [64, 32]
+    assert [shares(64, count, 4) for count in (1, 16, 32, 64)] == [4, 4, 2, 1]
