@@ -54,9 +54,10 @@ class FixedCosts:
             kind, calls = built.function_kinds[name], built.function_repeats[name]
             values, options = self.values[name], built.op_strategies[name]
             for op, nodes in enumerate(nodes_of_ops if kind.per_microbatch else ()):
-                share = values.shares[op]
-                for node, strategies in zip(nodes, options[op], strict=True):
-                    fixed[node] = values.results[op]
+                share, results = values.shares[op], values.results[op]
+                for at, (node, strategies) in enumerate(zip(nodes, options[op], strict=True)):
+                    # Barriers and control flow have a node for each result.
+                    fixed[node] = results if len(nodes) == 1 else results[at : at + 1]
                     works, repeats = built.node_works[node]
                     own_s, whole_s = self._op_s(works[choice[node]], share) if works else (0.0, 0.0)
                     if own_s:
