@@ -182,6 +182,35 @@ def test_random_bits_are_those_of_one_device(impl: str) -> None:
     check(draw, jax.random.key(3, impl=impl), X, exact=True)
 
 
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_dropout_of_each_example_leaves_layers_to_cut(impl: str, microbatches: int) -> None:
+    """`rbg` draws bits in a loop over the keys, `unsafe_rbg` those of all examples at once."""
+
+    def drop(key: jax.Array, row: jax.Array) -> jax.Array:
+        return jnp.where(jax.random.bernoulli(key, 0.8, row.shape), row, 0)
+
+    def step(w: Any, key: jax.Array, x: jax.Array) -> Any:
+        def loss(w: Any) -> jax.Array:
+            hidden = x
+            for layer, matrix in enumerate(w):
+                keys = jax.random.split(jax.random.fold_in(key, layer), ROWS)
+                hidden = jax.vmap(drop)(keys, jnp.tanh(hidden @ matrix))
+            return jnp.mean(hidden**2)
+
+        value, gradient = jax.value_and_grad(loss)(w)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, w, gradient), value
+
+    args = [normal(16, 16, seed=n) / 4 for n in range(3)], jax.random.key(3, impl=impl), X
+    options = {"stages": 2, "microbatches": microbatches, "mesh": (2,)}
+    run = shardc.jit(step, cluster=CLUSTER, **options)
+    got, expected = leaves(run(*args)), leaves(jax.jit(step)(*args))
+    assert run.plan is not None
+    assert (run.plan.num_stages, run.plan.num_microbatches) == (2, microbatches)
+    for name, want in expected.items():
+        np.testing.assert_allclose(got[name], want, rtol=1e-5, atol=1e-6)
+
+
 def test_shard_map_over_one_device() -> None:
     """Its collectives go from a device to itself."""
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("i", "j"))
