@@ -155,6 +155,14 @@ def largest_of(value: ir.Value) -> float:
     return _LARGEST.get(str(ir.ShapedType(value.type).element_type), 0.0)
 
 
+def is_held(number: float, value: ir.Value) -> bool:
+    """Whether the float type of `value` has a number so large or small, up to rounding: no overflow
+    makes it infinite, and no device flushes it to zero. True for zeros and infinities."""
+    element = str(ir.ShapedType(value.type).element_type)
+    exact = number == 0 or math.isinf(number)
+    return exact or _SMALLEST[element] <= abs(number) <= _LARGEST[element]
+
+
 def is_integer(value: ir.Value) -> bool:
     """Whether the elements are integers or booleans."""
     return isinstance(ir.ShapedType(value.type).element_type, ir.IntegerType)

@@ -27,7 +27,7 @@ from shardc.analysis.values.arithmetic import COMPARISONS
 from shardc.analysis.values.facts import Values
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import defining_op
-from shardc.rules.bounds import bounds
+from shardc.rules.bounds import bounds, is_held
 from shardc.rules.partial_sums import element_type
 
 LOWEST_MASK = (
@@ -68,7 +68,9 @@ class Square:
         """What `value` holds in a region of the square that `dims` span."""
 
         def find() -> Fact:
-            return self._found(value, dims, region, depth) if depth < DEEPEST else None
+            found = self._found(value, dims, region, depth) if depth < DEEPEST else None
+            lost = isinstance(found, float) and _is_float(value) and not is_held(found, value)
+            return None if lost else found
 
         return self._answers.of(("fact", value, dims, region), None, find)
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 from shardc.analysis.slices.squares.above_diagonal import VANISHES, Fact, Low, Square
@@ -220,3 +221,49 @@ def test_facts_hold_in_the_interpreter() -> None:
     told: collections.Counter[str] = sum(map(facts_of, range(12)), collections.Counter())
     assert told["float"] > 100 and told["Low"] > 3 and told["on premises"] > 20
     assert told["premises"] > told["on premises"]  # data that does not keep to them is drawn, too
+
+
+def _hidden(made: Any) -> Any:
+    """`made` above the diagonal, multiplied by zero there."""
+    seen = jnp.asarray(np.broadcast_to(np.tril(np.ones((N, N), bool)), SHAPE))
+    return lax.mul(made, lax.convert_element_type(seen, made.dtype))
+
+
+def _filled(number: float, kind: Any) -> Any:
+    return lax.broadcast_in_dim(lax.optimization_barrier(jnp.asarray(number, kind)), SHAPE, ())
+
+
+OVERFLOWN: dict[str, Any] = {
+    "a product": lambda: lax.mul(_filled(1e4, "float16"), _filled(-1e4, "float16")),
+    "a quotient": lambda: lax.div(_filled(1e4, "float16"), _filled(2**-5, "float16")),
+    "a convert": lambda: lax.convert_element_type(_filled(-1e9, "float32"), jnp.float16),
+    "a convert to few bits": lambda: lax.convert_element_type(
+        _filled(float(jnp.finfo("float32").min), "float32"), jnp.bfloat16
+    ),
+    "a convert from float64": lambda: lax.convert_element_type(
+        _filled(1e300, "float64"), jnp.float32
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OVERFLOWN)
+def test_zero_times_what_has_overflown_is_not_zero(case: str) -> None:
+    """It is nan on one device."""
+    with jax.enable_x64(True):
+        text = jax.jit(lambda: _hidden(OVERFLOWN[case]())).lower().as_text()
+    module = parse(text)
+    with module.context:
+        main = main_function(module.operation)
+        (got,) = interpreter(module.operation, main, 1)([[]])[0]
+        assert np.isnan(np.asarray(got, float)[0, 0, 1])
+        (value,) = terminator(main).operands
+        assert Square({}, lambda _: False).fact(value, (1, 2), Region.ABOVE) is None
+
+
+def test_a_subnormal_divisor_may_be_zero() -> None:
+    """XLA's CPU backend flushes it."""
+    text = jax.jit(lambda: lax.div(_hidden(_filled(1, "float32")), _filled(1e-40, "float32")))
+    module = parse(text.lower().as_text())
+    with module.context:
+        (value,) = terminator(main_function(module.operation)).operands
+        assert Square({}, lambda _: False).fact(value, (1, 2), Region.ABOVE) is None
