@@ -44,7 +44,8 @@ def gather_part(
     found: Mapping[int, Axes],
     result_type: ir.Type,
 ) -> ir.Value:
-    """The device's partial result of the gather `op`: its own entries, zeros for the others.
+    """The device's partial result of the gather `op`: its own entries, zeros for the others. `op`
+    is no longer said to have sorted indices; the same in `scatter_indices`.
 
     Args:
         operands: the device's parts; the operand is split in the dims `found`.
@@ -56,6 +57,7 @@ def gather_part(
     sizes = list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
     indices = _wide_enough(operands[1])
     last = [whole[d] - sizes[d] for d in index_map]
+    _forget_order(op)
     clamped = stablehlo.ClampOp(
         _numbers(indices, [0] * len(last), vector_dim), indices, _numbers(indices, last, vector_dim)
     ).result
@@ -93,7 +95,15 @@ def scatter_indices(
     index_map = list(numbers.scattered_dims_to_operand_dims)
     indices = _wide_enough(operands[len(op.results)])
     part = shape_of(operands[0])
+    _forget_order(op)
     return _shifted(device, indices, index_map, int(numbers.index_vector_dim), found, part)
+
+
+def _forget_order(op: ir.Operation) -> None:
+    """Takes back that the indices are sorted: relative to the start of a part, those before it wrap
+    around to the largest numbers if they are unsigned, or the least of all."""
+    if "indices_are_sorted" in op.attributes:
+        op.attributes["indices_are_sorted"] = ir.BoolAttr.get(False)
 
 
 def _wide_enough(indices: ir.Value) -> ir.Value:

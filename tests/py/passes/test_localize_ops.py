@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 import pytest
+from jax.extend.mlir import ir
 
 from shardc.analysis.shardings.strategies import Strategy
 from shardc.ir.attributes import ACCUMULATE
@@ -12,7 +13,7 @@ from shardc.ir.calls import CALL
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.user_shardings import CONSTRAINT
-from shardc.ir.walk import main_function, ops
+from shardc.ir.walk import defining_op, main_function, ops
 from shardc.passes.pin_layouts import PinLayouts
 from shardc.plan.layout import Mesh
 from shardc.rules.allowed_factors import ALLOWED, ALLOWED_BY_INDEX
@@ -78,6 +79,22 @@ def test_what_is_not_refused_makes_the_whole(name: str) -> None:
     known = {(s.operands, s.results, s.reduce_axes) for s in found}
     assert {(s.operands, s.results, s.reduce_axes) for s in strategies(op, rule, mesh)} <= known
     check(text, found, mesh)
+
+
+@pytest.mark.parametrize("name", ["gather_by_unsigned", "scatter_add", "scatter_points"])
+def test_indices_relative_to_a_part_are_not_called_sorted(name: str) -> None:
+    plain, told = "index_vector_dim = 1>", "index_vector_dim = 1>, indices_are_sorted = true"
+    text = SUMS[name].replace(plain, told)
+    sorted_of_shifted: dict[bool, set[bool]] = {}
+    for strategy in planned(text):
+        local = localized(annotated(text, strategy))
+        inside = ops(main_function(local.operation))
+        op = next(op for op in inside if "indices_are_sorted" in op.attributes)
+        maker = defining_op(op.operands[1])
+        shifted = maker is not None and maker.name == "stablehlo.subtract"
+        said = bool(ir.BoolAttr(op.attributes["indices_are_sorted"]).value)
+        sorted_of_shifted.setdefault(shifted, set()).add(said)
+    assert sorted_of_shifted == {True: {False}, False: {True}}
 
 
 @pytest.mark.parametrize("name", ONLY_XLA)
