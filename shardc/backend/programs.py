@@ -253,7 +253,8 @@ def _lower(
         return [own[i] for i in order.results]
 
     body.__name__ = program.name
-    options: dict[str, Any] = {"donate_argnums": order.donated}
+    # Of what returns nothing, JAX would drop all arguments, and the devices with them.
+    options: dict[str, Any] = {"donate_argnums": order.donated, "keep_unused": not results}
     function: Callable[..., Any] = body
     if program.local:
         function = jax.shard_map(

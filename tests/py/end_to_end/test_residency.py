@@ -8,6 +8,7 @@ import pytest
 import shardc
 from shardc.api.function import ShardedFunction
 from shardc.plan.notes import NoteCode
+from shardc.plan.stages_spec import Recompute, StageSpec, StagesSpec
 from tests.py.compiled_step import compiled_peak_bytes
 from tests.py.fuzz.layers import Step
 from tests.py.fuzz.plans import Checked, Plan
@@ -96,3 +97,20 @@ def test_what_is_made_again_in_another_way_is_compared_with_nothing_that_was_kep
         Plan(1, 2, (2,), cut_loops=False, seed=seed, held=2)
     )
     assert (found.outcome, found.detail) == ("held", "")
+
+
+@pytest.mark.parametrize("lowering", ["local", "xla"])
+@pytest.mark.parametrize("recompute", ["full", "selective"])
+def test_a_step_that_returns_no_loss(recompute: Recompute, lowering: str) -> None:
+    """The last stage's forward then may give nothing: the backward makes all of it again."""
+
+    def only_gradients(params: Params, x: jax.Array) -> Params:
+        gradients = jax.grad(loss_fn)(params, x)
+        return [p - 0.1 * g for p, g in zip(params, gradients, strict=True)]
+
+    args = [params[:8, :8] for params in inputs()[0][:2]], inputs()[1][:8, :8]
+    stages = tuple(StageSpec(recompute=recompute) for _ in args[0])
+    plan = StagesSpec(1, stages, microbatches=2, schedule="1f1b", mesh=(2,))
+    got = shardc.jit(only_gradients, plan=plan, lowering=lowering)(*args)
+    for own, want in zip(got, jax.jit(only_gradients)(*args), strict=True):
+        np.testing.assert_allclose(own, want, rtol=1e-5, atol=1e-6)
