@@ -164,10 +164,16 @@ def _weigh(
     if not must:
         judged[first] = _planned(base)
     ranked = sorted(judged.values(), key=_rank)
-    scale, num_planned = base.seconds / estimate_s, 0
+    scale = base.seconds / estimate_s
+    done: list[JudgedSchedule] = []  # estimates of what was planned
     for each in _near(ranked) if reorder else [each for each in ranked if not each.refusal]:
-        if num_planned and (not tried.has_time() or (num_planned == MOST_PLANNED and not reorder)):
+        if done and (not tried.has_time() or (len(done) == MOST_PLANNED and not reorder)):
             break
+        twin = next((other for other in done if estimates.are_alike(each, other)), None)
+        if twin is not None:
+            found = judged[twin.name, twin.chunks]
+            judged[each.name, each.chunks] = msgspec.structs.replace(found, name=each.name)
+            continue
         if each.is_planned or (not (must or reorder) and _is_beaten(each, scale, tried.best)):
             continue
         proposal = estimates.proposal(each)
@@ -177,7 +183,7 @@ def _weigh(
             )
             continue
         planned = tried.plan(proposal, FINAL_GAP, FINAL_EFFORT_S)
-        num_planned += 1
+        done.append(each)
         if isinstance(planned, Candidate):
             judged[each.name, each.chunks] = _planned(planned)
             if must:

@@ -108,13 +108,7 @@ class Estimates:
             below_s, limit_bytes: a schedule with a longer step or more memory is useless: if even
                 chunks of equal work exceed these, the program is not cut into chunks.
         """
-        work = replace(
-            self.work,
-            chunks=chunks,
-            split_backward=family.split_backward,
-            replicas=family.replicas,
-            slices=slices,
-        )
+        work = self._work_of(family, chunks, slices)
         refused = family.refuses(work)
         if refused:
             return JudgedSchedule(family.name, chunks, refusal=refused[0])
@@ -135,6 +129,28 @@ class Estimates:
         if found.step_time_s < below_s and found.peak_bytes <= limit_bytes:
             why = self._unsliced(slices)
         return msgspec.structs.replace(found, slices=slices, refusal=why)
+
+    def are_alike(self, one: JudgedSchedule, other: JudgedSchedule) -> bool:
+        """Whether two schedules run the same tasks in the same order, as some families do in few
+        microbatches."""
+        if (one.chunks, one.slices) != (other.chunks, other.slices):
+            return False
+        if not math.isclose(one.step_time_s, other.step_time_s, rel_tol=1e-9):
+            return False  # what follows takes longer
+        first, second = schedule_named(one.name), schedule_named(other.name)
+        work = self._work_of(first, one.chunks, one.slices)
+        if work != self._work_of(second, one.chunks, one.slices):
+            return False
+        return not first.searches(work) and first.generate(work) == second.generate(work)
+
+    def _work_of(self, family: ScheduleFamily, chunks: int, slices: int) -> Work:
+        return replace(
+            self.work,
+            chunks=chunks,
+            split_backward=family.split_backward,
+            replicas=family.replicas,
+            slices=slices,
+        )
 
     def _unsliced(self, slices: int) -> str:
         """Why sequences cannot be cut into slices; "" if they can."""

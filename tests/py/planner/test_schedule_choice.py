@@ -18,7 +18,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import PipelineShape
 from shardc.planner import step_time
-from shardc.planner.attempts import FINAL
+from shardc.planner.attempts import FINAL, Attempts
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
 from shardc.planner.proposal import Found, Key, Proposal
@@ -281,6 +281,26 @@ def test_other_pipelines_are_weighed_too_and_do_not_replace_a_better_one(
     assert best.predicted.step_time_s == min(exact) and len(exact) > 2
     judged = [each for each in best.schedules if each.is_planned]
     assert min(judged, key=lambda each: each.step_time_s).name == best.schedule
+
+
+def test_schedules_with_the_same_lanes_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager 1f1b warms up no more than 1f1b if there are only two microbatches."""
+    names: list[str] = []
+    planned = Attempts._planned
+
+    def remembered(self: Attempts, proposal: Proposal, **options: Any) -> Candidate:
+        names.append(proposal.shape.schedule)
+        return planned(self, proposal, **options)
+
+    monkeypatch.setattr(Attempts, "_planned", remembered)
+    program = build("mlp")
+    options: dict[str, Any] = {"cluster": CLUSTER, "stages": 4, "microbatches": 2, "mesh": (1,)}
+    found = shardc.jit(program.step, **options).lower(*program.args).plan().plan
+    known = {each.name: each for each in found.schedules if each.is_planned}
+    alike = "2bp-1f1b", "2bp-eager-1f1b"
+    assert known.keys() >= set(alike)
+    assert len({msgspec.structs.replace(known[name], name="") for name in alike}) == 1
+    assert len([name for name in names if name in alike]) == 1
 
 
 def test_optimal_is_no_slower_than_any_family_and_runs() -> None:
