@@ -44,10 +44,19 @@ class Promising:
     search: ShapeSearch
     across: Sequence[Proposal] = ()
 
-    def with_finer(self, waiting: Sequence[Found], full: Found, over: float) -> list[Found]:
-        """`waiting`, with the single stage of `full`, which needs `over` times the memory after
-        all, in the next number of microbatches that may fit: the search leaves out more where a
-        stage seems to fit."""
+    def with_smaller(self, waiting: Sequence[Found], full: Found, over: float) -> list[Found]:
+        """`waiting`, with a shape that may take the place of `full`, which needs `over` times the
+        memory after all: its stages, chosen for less memory; or a single stage in the next number
+        of microbatches that may fit, because the search leaves these out where it seems to fit."""
+        single = full.key.num_stages == 1
+        first = self._finer(full, over) if single else self.search.tighter(full, over)
+        if first is None:
+            return list(waiting)
+        seconds = [each.pipeline.step_time_s for each in waiting]
+        at = sum(1 for each_s in seconds if each_s <= first.pipeline.step_time_s)
+        return [*waiting[:at], first, *waiting[at:]]
+
+    def _finer(self, full: Found, over: float) -> Found | None:
         least = over * full.key.num_microbatches  # at best, all that is held shrinks with them
 
         def is_finer(key: Key) -> bool:
@@ -57,12 +66,7 @@ class Promising:
             )
 
         finer = self.search.estimated(is_finer)
-        if not finer:
-            return list(waiting)
-        first = min(finer, key=lambda each: each.key.num_microbatches)
-        seconds = [each.pipeline.step_time_s for each in waiting]
-        at = sum(1 for each_s in seconds if each_s <= first.pipeline.step_time_s)
-        return [*waiting[:at], first, *waiting[at:]]
+        return min(finer, key=lambda each: each.key.num_microbatches, default=None)
 
     def stretch(self, shape: PipelineShape, parts: int) -> float:
         """How much longer a microbatch takes in equal parts, by the prices of layers in that many

@@ -243,10 +243,15 @@ def _too_few_layers(most: int, schedule: str, groups: int, chunks: int) -> Sched
 
 @dataclass(frozen=True)
 class Found:
-    """A shape and its stages."""
+    """A shape and its stages.
+
+    Attributes:
+        limit_bytes: of a device, for which the stages were chosen; None: what it has.
+    """
 
     key: "Key"
     pipeline: Pipeline
+    limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, order=True)

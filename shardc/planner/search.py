@@ -339,9 +339,9 @@ class Planner:
                 effort = gap_and_effort(2 * self.tried.num_ops(proposal.shape) > RANKED_OPS)
                 answer = self.tried.plan(proposal, *effort, better_s)
                 planned += isinstance(answer, Candidate)
-                if each.key.num_stages == 1 and isinstance(answer, LimitError):
+                if isinstance(answer, LimitError):
                     over = 1.0 + answer.missing_bytes / self.limit
-                    waiting = promising.with_finer(waiting, each, over)
+                    waiting = promising.with_smaller(waiting, each, over)
 
     def _can_split(self, count: int) -> bool:
         refusal = self.splits.refusal(count)

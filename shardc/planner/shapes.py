@@ -232,10 +232,20 @@ class ShapeSearch:
         self.exhausted |= unequal.exhausted
         return found
 
+    def tighter(self, each: Found, over: float) -> Found | None:
+        """The best stages of a shape, which needs `over` times the memory after all, if they must
+        leave that much free, by current prices; None if there are none."""
+        limit = int((each.limit_bytes or self.prices.limit) / over)
+        lines = Lines(self.prices.within(limit), self.cluster, self._may_ask)
+        pipeline = lines.equal(each.key) if each.key.size else lines.unequal(each.key)
+        return None if pipeline is None else Found(each.key, pipeline, limit)
+
     def _stages(self, each: Found) -> FoundStages:
         """Its stages: all on one view, unless they are clearly faster on several. Equal stages are
         solved once."""
         key, size = each.key, each.key.size
+        if each.limit_bytes is not None:
+            return FoundStages(self.prices.within(each.limit_bytes), key, each.pipeline)
         best = FoundStages(self.prices, key, each.pipeline)
         if len(set(best.views)) == 1 or any(own != size for *_, own in each.pipeline.stages):
             return best

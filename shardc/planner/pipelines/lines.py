@@ -66,16 +66,23 @@ class Lines:
         line = self.of((key.size,), key.num_stages * key.size, key, only)
         return plan_stages(line, num_stages=key.num_stages)
 
+    def unequal(self, key: Key) -> Pipeline | None:
+        """The best stages of any sizes with prices, as many as `key` has."""
+        line = self.of(self.prices.open_sizes(), self.cluster.num_devices, key)
+        return plan_stages(line, num_stages=key.num_stages)
+
     def hoped(self, key: Key, below_s: float) -> Pipeline | None:
         """The best stages of a shape if what is not priced yet is as fast as it may be, where that
         is faster than `below_s`."""
         line = self.of((key.size,), key.num_stages * key.size, key, hoped=True)
         return plan_stages(line, num_stages=key.num_stages, below_s=below_s)
 
-    def open_hoped(self, key: Key, hope: Pipeline) -> None:
-        """Prices what a hoped pipeline depends on."""
+    def open_hoped(self, key: Key, hope: Pipeline) -> bool:
+        """Prices what a hoped pipeline depends on; whether any of it was unknown."""
+        new = False
         for stage in self.asked(key, hope):
-            self.hopes.open(*stage)
+            new |= self.hopes.open(*stage)
+        return new
 
     def held(self, key: Key, behind: int) -> int:
         """Microbatches that a stage holds that `behind` others follow."""

@@ -8,11 +8,12 @@ from dataclasses import replace
 from shardc.planner.pipelines.lines import Lines
 from shardc.planner.proposal import Found, Key
 from shardc.solver.interrupt import poll_between
-from shardc.solver.pipeline.stages import Pipeline, plan_stages
+from shardc.solver.pipeline.stages import CLOSE, Pipeline, plan_stages
 
 # Entries of the tables of the dynamic program, under one bound each: of all searches together. Two
 # are made whatever they cost, the second for the other schedule.
 MOST_ENTRIES, LEAST_SEARCHES = 60_000_000, 2
+HOPED_CLOSE = 1e-3  # relative error of the step that is hoped for
 WORTH = 0.97  # unequal stages must be estimated faster by this factor: estimates are not closer
 
 
@@ -69,22 +70,36 @@ class UnequalStages:
 
     def _best(self, key: Key, below_s: float) -> Pipeline | None:
         """The best pipeline in as many microbatches as `key`, if it is faster than `below_s`."""
-        pipeline = self._planned(key, below_s, hoped=False)
+        prices = self._lines.prices
+        pipeline, priced = None, -1  # by the prices of this round
+        most_s = below_s  # of what is hoped for
         while True:
             poll_between()
-            known_s = below_s if pipeline is None else pipeline.step_time_s / self._near
-            hope = self._planned(key, known_s, hoped=True) if self._may_hope() else None
-            if hope is not None:
-                for size in {size for *_, size in hope.stages}:
-                    if not self._lines.prices.is_open(size):
-                        near = self._lines.prices.near(key.num_microbatches, size)
-                        self._lines.prices.open_size(size, near)
-                self._lines.open_hoped(key, hope)
-            elif pipeline is None:
-                return None
-            elif not self._lines.settle(key, pipeline):
+            may_hope = self._may_hope()
+            hope = self._planned(key, most_s, hoped=True) if may_hope else None
+            if hope is not None and self._opens(key, hope):
+                continue
+            if hope is None and may_hope and pipeline is None:
+                return None  # what is known is no faster than what is hoped for
+            if priced != prices.round:
+                priced = prices.round
+                pipeline = self._planned(key, below_s, hoped=False)
+                if pipeline is None:
+                    return None
+                known_s, most_s = most_s, pipeline.step_time_s / self._near
+                if may_hope and hope is None and most_s > known_s:
+                    continue  # slower than by earlier prices: more may be worth hoping for
+            assert pipeline is not None
+            if not self._lines.settle(key, pipeline):
                 return pipeline if self._lines.is_settled(key, pipeline) else None
-            pipeline = self._planned(key, below_s, hoped=False)
+
+    def _opens(self, key: Key, hope: Pipeline) -> bool:
+        """Prices what a hoped pipeline depends on; whether any of it was unknown."""
+        prices = self._lines.prices
+        closed = {size for *_, size in hope.stages if not prices.is_open(size)}
+        for size in closed:
+            prices.open_size(size, prices.near(key.num_microbatches, size))
+        return self._lines.open_hoped(key, hope) or any(map(prices.is_open, closed))
 
     def _may_hope(self) -> bool:
         """Whether the budgets allow to look at stages of all sizes, and to price them."""
@@ -103,4 +118,5 @@ class UnequalStages:
         sizes = prices.sizes if hoped else prices.open_sizes()
         self._entries += self._num_entries(sizes)
         line = self._lines.of(sizes, self._lines.cluster.num_devices, key, hoped=hoped)
-        return plan_stages(line, num_stages=self._num_stages, below_s=below_s)
+        close = HOPED_CLOSE if hoped else CLOSE
+        return plan_stages(line, num_stages=self._num_stages, below_s=below_s, close=close)

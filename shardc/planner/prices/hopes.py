@@ -37,13 +37,13 @@ class Hopes:
         """`StagePrices.stage_s`, or less where prices are unknown."""
         return self._table(size, count, held)[0]
 
-    def open(self, size: int, count: int, held: int, first: int, last: int) -> None:
-        """Prices what the least time of a stage depends on, if its size is open. More recomputation
-        counts only if layers then keep clearly less."""
+    def open(self, size: int, count: int, held: int, first: int, last: int) -> bool:
+        """Prices what the least time of a stage depends on, if its size is open; whether any of it
+        was unknown. More recomputation counts only if layers then keep clearly less."""
         prices = self._prices
         number = int(self._table(size, count, held)[1][first, last])
         if number < 0:
-            return
+            return False
         view, point = divmod(number, len(prices.points))
         near, level = prices.near(count, size), prices.points[point].recompute
         if level != prices.points[0].recompute and level not in self._worth:
@@ -51,6 +51,7 @@ class Hopes:
             self._tables.clear()  # `_again_s` is known better
         else:
             prices.ask(prices.views_of(size)[view], near, point)
+        return True
 
     def _table(self, size: int, count: int, held: int) -> tuple[Floats, Ints]:
         """`stage_s`, and by view and point what to price for it; -1: nothing."""

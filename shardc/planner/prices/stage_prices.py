@@ -1,5 +1,6 @@
 """The cost of a stage of any layers on any submesh, computed from the costs of its layers."""
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -235,6 +236,12 @@ class StagePrices:
     def all_costs(self, view: Mesh, count: int, point: int) -> list[LayerCost]:
         kinds = {kind: self.cost(view, count, point, kind) for kind in self.costs.layers.kinds}
         return [kinds[sample] for sample in self.kinds]
+
+    def within(self, limit: int) -> "StagePrices":
+        """The same prices with another limit of bytes; until one of them is asked for a new one."""
+        other = copy.copy(self)
+        other.limit, other._tables = limit, {}
+        return other
 
     # ---- stages ----
 

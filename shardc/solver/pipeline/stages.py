@@ -87,13 +87,19 @@ class Pipeline:
 
 
 def plan_stages(
-    line: Line, *, num_stages: int | None = None, below_s: float = math.inf
+    line: Line,
+    *,
+    num_stages: int | None = None,
+    below_s: float = math.inf,
+    close: float = CLOSE,
 ) -> Pipeline | None:
-    """Finds the pipeline with the least step time, exactly up to `CLOSE`.
+    """Finds the pipeline with the least step time.
 
     Args:
         num_stages: None = any.
         below_s: only a pipeline with a shorter step counts.
+        close: relative error of the step time; a pipeline that is faster than `below_s` by less
+            may not be found.
     Returns:
         None if there is no pipeline: there are more stages than layers, the sizes cannot fill
         the devices, or every pipeline has a stage that does not fit or takes at least `below_s`.
@@ -125,9 +131,9 @@ def plan_stages(
     spans.append((least_period_s, first.period_s, first.step_time_s - more * first.period_s))
     while spans:
         low_s, high_s, trip_s = spans.pop()
-        if more * (high_s - low_s) <= CLOSE * (trip_s + more * high_s):
+        if more * (high_s - low_s) <= close * (trip_s + more * high_s):
             continue
-        if trip_s + more * low_s >= limit_s * (1.0 - CLOSE):
+        if trip_s + more * low_s >= limit_s * (1.0 - close):
             continue
         middle_s = (low_s + high_s) / 2
         pipeline = table.cheapest(middle_s, limit_s - more * low_s)
@@ -179,6 +185,7 @@ class _Table:
         self.most = most if num_stages is None else min(num_stages, most)
         self.least = least
         self._bands: dict[tuple[int, int], Floats] = {}
+        self._within: tuple[float, dict[int, Floats]] = math.inf, {}  # a bound -> bands under it
         self._sent: dict[int, Floats] = {}
 
     def cheapest(self, bound_s: float, most_s: float = math.inf) -> Pipeline | None:
@@ -229,17 +236,29 @@ class _Table:
     def _band(self, m: int, in_flight: int, bound_s: float) -> Floats:
         """[first layer, layers after it]: the seconds of a stage, inf above `bound_s`; as wide as
         the longest stage below."""
+        band = self._whole_band(m, in_flight)
+        if self._within[0] != bound_s:
+            self._within = bound_s, {}
+        known = self._within[1]
+        if id(band) not in known:
+            fast = band <= bound_s
+            width = int(np.flatnonzero(fast.any(axis=0))[-1:].sum()) + 1 if fast.any() else 0
+            known[id(band)] = np.where(fast[:, :width], band[:, :width], np.inf)
+        return known[id(band)]
+
+    def _whole_band(self, m: int, in_flight: int) -> Floats:
+        """[first layer, layers after it]: the seconds of a stage; one array if equal for several
+        numbers in flight."""
         key = m, in_flight
         if key not in self._bands:
             stage_s = self.line.stage_s(m, in_flight)
             num_layers = self.line.num_layers
             wide = np.concatenate([stage_s, np.full((num_layers, num_layers), np.inf)], axis=1)
             start = np.arange(num_layers)[:, None]
-            self._bands[key] = np.take_along_axis(wide, start + np.arange(num_layers)[None], axis=1)
-        band = self._bands[key]
-        fast = band <= bound_s
-        width = int(np.flatnonzero(fast.any(axis=0))[-1:].sum()) + 1 if fast.any() else 0
-        return np.where(fast[:, :width], band[:, :width], np.inf)
+            band = np.take_along_axis(wide, start + np.arange(num_layers)[None], axis=1)
+            alike = (known for (place, _), known in self._bands.items() if place == m)
+            self._bands[key] = next((b for b in alike if np.array_equal(b, band)), band)
+        return self._bands[key]
 
     @staticmethod
     def _join(band: Floats, rest: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:

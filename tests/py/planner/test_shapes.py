@@ -328,6 +328,36 @@ def test_a_single_stage_that_does_not_fit_after_all_is_planned_in_more_microbatc
     assert len(asked) == len(set(asked))
 
 
+def test_stages_that_do_not_fit_after_all_are_chosen_for_less_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first stage keeps 0.75 GB of 1 GB, which turns out to be twice as much."""
+    costs = MadeUp(stash=3.0 * GB, points=KEEPING, talk_s=0.2, latency_s=0.01)
+    looked = search(costs, cluster(1, 4), [16])
+    found = looked.run()
+    first = found[0]
+    assert first.key == Key(4, 1, 16, "1f1b")
+    less = looked.tighter(first, 2.0)
+    assert less is not None and less.limit_bytes == GB // 2
+    for each, kept in ((first, "none"), (less, "user")):
+        assert looked._stages(each).prices.recompute(1, 16, 4, 0, 0) == kept
+    assert less.pipeline.step_time_s > first.pipeline.step_time_s
+    assert looked.tighter(less, 100.0) is None
+    asked: list[tuple[Key, int | None]] = []
+
+    def plan(proposal: Any, *_: object) -> object:
+        asked.append(proposal.shape)
+        return LimitError(GB, 2 * GB, GB) if proposal.shape == (first.key, None) else None
+
+    monkeypatch.setattr(
+        looked, "proposal", lambda each: SimpleNamespace(shape=(each.key, each.limit_bytes))
+    )
+    tried = SimpleNamespace(best=None, best_s=math.inf, num_ops=lambda shape: 1, plan=plan)
+    planner: Any = SimpleNamespace(tried=tried, base="1f1b", schedule="1f1b", limit=GB)
+    Planner._plan_found(planner, Promising([first], looked), [first])
+    assert asked == [(first.key, None), (first.key, GB // 2)]
+
+
 def test_no_shape_is_found_where_nothing_fits() -> None:
     assert search(MadeUp(state=100.0 * GB), cluster(1, 4), [2]).run() == []
 
@@ -338,9 +368,9 @@ def test_where_nothing_fits_the_search_ends_with_its_budget(
     asked: list[int] = []
     opened = Hopes.open
 
-    def open_one(self: Hopes, *stage: int) -> None:
+    def open_one(self: Hopes, *stage: int) -> bool:
         asked.append(1)
-        opened(self, *stage)
+        return opened(self, *stage)
 
     monkeypatch.setattr(Hopes, "open", open_one)
     assert search(MadeUp(state=100.0 * GB), cluster(1, 4), [2]).run() == []
