@@ -305,13 +305,16 @@ class FunctionNodes:
         live: tuple[int, int],
         result: ValueFacts,
     ) -> int:
-        """A node that holds `operand`, in place if possible, until it is forwarded as `result`."""
+        """A node that holds `operand`, in place if possible, until it is forwarded as `result`. A
+        returned value needs no memory of its own: that of the result is there from the start."""
         columns = self.graph.reshards.columns(strategies)
         usages = _result_bytes([result], columns)
         interval = self.start + live[0], self.start + live[1] + 1
-        if self._returned.get(result.number) == (place := self._defined[operand.number].source[0]):
+        returned = self._returned.get(result.number)
+        if returned is not None:
             usages = [0] * len(strategies)
-            self.in_place.append((len(self.graph.nodes), place))
+            if returned == self._defined[operand.number].source[0]:
+                self.in_place.append((len(self.graph.nodes), returned))
         index = self.graph.add(Node(columns.results, [0.0] * len(strategies), usages, interval))
         self._connect(operand, index, columns.operands[0])
         return index

@@ -73,6 +73,7 @@ class PlannedReshards:
         self.built, self.choice, self.mesh = built, choice, mesh
         self.model, self.links = model, model.links(mesh)
         self.heavy = _heavy_nodes(built)
+        self.values = frozenset(built.value_nodes.values())
         self.reshards = tuple(self._reshards())
 
     def sent_bytes(self) -> float:
@@ -146,9 +147,12 @@ class PlannedReshards:
             return
         if spans:
             yield Buffer(sizes[-1], at, max(end for _, end in spans))
-        if op and not self.built.problem.usages[source][self.choice[source]]:
+        if not self.built.problem.usages[source][self.choice[source]]:
             # It needs no buffer: the function returns it, or it is fused into its users.
-            yield Buffer(sizes[0], at, at + 1 if op in ON_THE_FLY else max(hi, at + 1))
+            if op:
+                yield Buffer(sizes[0], at, at + 1 if op in ON_THE_FLY else max(hi, at + 1))
+            elif source not in self.values and hi > lo + 1:  # a loop carries it
+                yield Buffer(sizes[0], lo, hi)
         most = 0
         for number, step in enumerate(each.found.steps, 1):
             needs = sizes[number - 1] if number > 1 else 0

@@ -1,4 +1,4 @@
-"""Scanned networks hold each gradient once, and their numbers are those of `jax.jit`."""
+"""Scanned networks hold each gradient and each kept value once, and their numbers are those of `jax.jit`."""
 
 import functools
 from typing import Any
@@ -47,6 +47,31 @@ def test_the_peak_is_as_predicted(axis: int) -> None:
     step, _ = compiled(2, (1,), axis)
     planned = [stage.peak_bytes for stage in step.plan.stages]
     np.testing.assert_allclose(planned, compiled_peak_bytes(step), rtol=0.1)
+
+
+@pytest.mark.parametrize("mesh", [(1,), (2,)])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_a_loop_keeps_of_a_microbatch_is_held_once(
+    mesh: tuple[int, ...], checkpoint: bool
+) -> None:
+    """It is the largest part here, and the loop writes it where the backward pass will read it."""
+
+    def layer(hidden: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+        return jnp.tanh(jnp.tanh(hidden @ weight) @ weight.T), None
+
+    def train_step(weights: jax.Array, batch: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def loss(weights: jax.Array) -> jax.Array:
+            body = jax.checkpoint(layer) if checkpoint else layer
+            return jnp.mean(jax.lax.scan(body, batch, weights)[0] ** 2)
+
+        value, gradient = jax.value_and_grad(loss)(weights)
+        return weights - 0.1 * gradient, value
+
+    options: dict[str, Any] = {"stages": 2, "microbatches": 4, "mesh": mesh, "schedule": "1f1b"}
+    step = shardc.jit(train_step, donate_argnums=0, cluster=CLUSTER, **options)
+    compiled = step.lower(jnp.ones((16, 128, 128)), jnp.ones((256, 128))).compile()
+    planned = [stage.peak_bytes for stage in compiled.plan.stages]
+    np.testing.assert_allclose(planned, compiled_peak_bytes(compiled), rtol=0.12)
 
 
 @pytest.mark.parametrize(("stages", "mesh", "axis"), [(2, (2,), 0), (4, (1,), 1)])
