@@ -319,6 +319,7 @@ def _room(
 
 def _of_stage(error: LimitError, stage: int, mesh: Mesh) -> LimitError:
     """The same error, naming the stage that does not fit."""
+    error.stage = stage
     error.message = f"stage {stage}, on devices {ranges(mesh.device_ids)}: {error.message}"
     return error
 

@@ -41,6 +41,12 @@ class FoundStages:
             for held, (first, last, size) in zip(self._held, self.pipeline.stages, strict=True)
         ]
 
+    def estimated_bytes(self, stage: int) -> float:
+        """The peak of a stage, by the prices of its layers."""
+        held, (first, last, size) = self._held[stage], self.pipeline.stages[stage]
+        count = self.key.num_microbatches
+        return self.prices.peak_bytes(size, count, held, first, last)
+
     def with_residency(self, shape: PipelineShape) -> PipelineShape:
         """The shape with what each stage computes again."""
         count = self.key.num_microbatches

@@ -24,6 +24,7 @@ from shardc.planner.prices.views import stage_views
 from shardc.planner.proposal import Found, Key, Proposal, by_use
 from shardc.planner.shapes import WANTED, ShapeSearch
 from shardc.planner.split_cache import Splits
+from shardc.solver.solve import LimitError
 
 LEAST_SHARE = 1 / 16  # of the FLOPs: loops over layers with less are not cut for stages
 MOST = 4096  # microbatches considered by a search; the host launches each of their programs
@@ -44,12 +45,15 @@ class Promising:
     search: ShapeSearch
     across: Sequence[Proposal] = ()
 
-    def with_smaller(self, waiting: Sequence[Found], full: Found, over: float) -> list[Found]:
-        """`waiting`, with a shape that may take the place of `full`, which needs `over` times the
-        memory after all: its stages, chosen for less memory; or a single stage in the next number
-        of microbatches that may fit, because the search leaves these out where it seems to fit."""
-        single = full.key.num_stages == 1
-        first = self._finer(full, over) if single else self.search.tighter(full, over)
+    def with_smaller(self, waiting: Sequence[Found], full: Found, error: LimitError) -> list[Found]:
+        """`waiting`, with a shape that may take the place of `full`, which does not fit after all:
+        its stages, chosen for less memory; or a single stage in the next number of microbatches
+        that may fit, because the search leaves these out where it seems to fit."""
+        needed = self.search.prices.limit + error.missing_bytes
+        if full.key.num_stages == 1:
+            first = self._finer(full, needed / self.search.prices.limit)
+        else:
+            first = self.search.tighter(full, error.stage or 0, needed)
         if first is None:
             return list(waiting)
         seconds = [each.pipeline.step_time_s for each in waiting]
@@ -57,6 +61,7 @@ class Promising:
         return [*waiting[:at], first, *waiting[at:]]
 
     def _finer(self, full: Found, over: float) -> Found | None:
+        """A single stage like `full`, which needs `over` times the memory of a device."""
         least = over * full.key.num_microbatches  # at best, all that is held shrinks with them
 
         def is_finer(key: Key) -> bool:

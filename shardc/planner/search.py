@@ -340,8 +340,7 @@ class Planner:
                 answer = self.tried.plan(proposal, *effort, better_s)
                 planned += isinstance(answer, Candidate)
                 if isinstance(answer, LimitError):
-                    over = 1.0 + answer.missing_bytes / self.limit
-                    waiting = promising.with_smaller(waiting, each, over)
+                    waiting = promising.with_smaller(waiting, each, answer)
 
     def _can_split(self, count: int) -> bool:
         refusal = self.splits.refusal(count)

@@ -31,6 +31,7 @@ WANTED, LEAST = 4, 2  # shapes to price exactly: at most; and at least, unless t
 NEAR, FAR = 1.005, 1.05  # a shape estimated slower than the best by this factor is not worth more
 WORK = 20_000_000  # of pricing, for one search; see `LayerCosts.work`
 OPENING = 0.7  # share of the budget for unexplored views; the rest settles the best shapes
+CLOSER = 0.99  # of an earlier limit of memory, that turned out too high again
 NEED = 3.0  # the same for points that hold less, while no shape was found that fits
 
 
@@ -232,10 +233,13 @@ class ShapeSearch:
         self.exhausted |= unequal.exhausted
         return found
 
-    def tighter(self, each: Found, over: float) -> Found | None:
-        """The best stages of a shape, which needs `over` times the memory after all, if they must
-        leave that much free, by current prices; None if there are none."""
-        limit = int((each.limit_bytes or self.prices.limit) / over)
+    def tighter(self, each: Found, stage: int, needed: int) -> Found | None:
+        """The best stages of a shape by current prices, if all take as much more memory than
+        estimated as one of its stages, which needs `needed` bytes; None if there are none."""
+        known = self._stages(each).estimated_bytes(min(stage, len(each.pipeline.stages) - 1))
+        limit = int(self.prices.limit * min(known / needed, 1.0))
+        if each.limit_bytes is not None:
+            limit = min(limit, int(CLOSER * each.limit_bytes))
         lines = Lines(self.prices.within(limit), self.cluster, self._may_ask)
         pipeline = lines.equal(each.key) if each.key.size else lines.unequal(each.key)
         return None if pipeline is None else Found(each.key, pipeline, limit)

@@ -42,9 +42,11 @@ class LimitError(InfeasibleError):
         peak_bytes: smallest peak of any choice found; None: there was no search for one.
         least_bytes: proven: no choice has a smaller peak; at most the limit: it may still be met.
         missing_bytes: excess of the smallest peak, or of `least_bytes` without a search.
+        stage: the one that does not fit, once it is known.
     """
 
     def __init__(self, limit: int, peak_bytes: int | None, least_bytes: int) -> None:
+        self.stage: int | None = None
         self.peak_bytes = peak_bytes
         self.least_bytes = least_bytes
         self.missing_bytes = (least_bytes if peak_bytes is None else peak_bytes) - limit

@@ -54,7 +54,7 @@ class StagePrices:
         self.round = 0
         # View, point -> kind -> microbatches.
         self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
-        self._tables: dict[tuple[int, int, int, Mesh | None], tuple[Floats, Ints]] = {}
+        self._tables: dict[tuple[int, int, int, int, Mesh | None], tuple[Floats, Ints]] = {}
         self._of_points: dict[tuple[Mesh, int, int, int], tuple[Floats, Floats]] = {}
         self._sent: dict[tuple[int, int, bool, int, int], Floats] = {}
         self._held: dict[tuple[str, int, int], int] = {}
@@ -238,9 +238,9 @@ class StagePrices:
         return [kinds[sample] for sample in self.kinds]
 
     def within(self, limit: int) -> "StagePrices":
-        """The same prices with another limit of bytes; until one of them is asked for a new one."""
+        """The same prices with another limit of bytes."""
         other = copy.copy(self)
-        other.limit, other._tables = limit, {}
+        other.limit = limit
         return other
 
     # ---- stages ----
@@ -266,6 +266,11 @@ class StagePrices:
         """What the fastest way to run a stage computes again."""
         return self.points[self._choice(size, count, held, first, last, only)[1]].recompute
 
+    def peak_bytes(self, size: int, count: int, held: int, first: int, last: int) -> float:
+        """What the fastest way to run a stage on any view holds, up to the limit."""
+        view, point = self._choice(size, count, held, first, last)
+        return min(float(self.at_point(view, count, point, held)[1][first, last]), self.limit)
+
     def is_fastest(self, size: int, count: int, held: int, first: int, last: int) -> bool:
         """Whether more memory would make a stage no faster."""
         best_s = math.inf
@@ -286,7 +291,7 @@ class StagePrices:
         return self.views_of(size)[view], point
 
     def _table(self, size: int, count: int, held: int, only: Mesh | None) -> tuple[Floats, Ints]:
-        key = size, count, held, only
+        key = size, count, held, self.limit, only
         if key not in self._tables:
             best = np.full((self.num_layers, self.num_layers), np.inf)
             which = np.zeros(best.shape, np.int64)
@@ -327,8 +332,7 @@ class StagePrices:
         Args:
             crosses: the stage ends where a node ends.
         """
-        known = self.near(count, 1)
-        key = size, after, crosses, count, known
+        key = size, after, crosses, count, self.near(count, 1)
         if key not in self._sent:
             per_node = self.cluster.num_devices_per_node
             start = 0 if not crosses or size >= per_node else per_node - size

@@ -1,4 +1,4 @@
-"""Scanned networks hold each gradient and each kept value once, and their numbers are those of `jax.jit`."""
+"""Scanned networks hold gradients and kept values once; their numbers are those of `jax.jit`."""
 
 import functools
 from typing import Any

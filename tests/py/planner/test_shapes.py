@@ -337,17 +337,22 @@ def test_stages_that_do_not_fit_after_all_are_chosen_for_less_memory(
     found = looked.run()
     first = found[0]
     assert first.key == Key(4, 1, 16, "1f1b")
-    less = looked.tighter(first, 2.0)
+    held = int(looked._stages(first).estimated_bytes(0))
+    less = looked.tighter(first, 0, 2 * held)
     assert less is not None and less.limit_bytes == GB // 2
     for each, kept in ((first, "none"), (less, "user")):
         assert looked._stages(each).prices.recompute(1, 16, 4, 0, 0) == kept
     assert less.pipeline.step_time_s > first.pipeline.step_time_s
-    assert looked.tighter(less, 100.0) is None
+    assert looked.tighter(less, 0, 100 * GB) is None
     asked: list[tuple[Key, int | None]] = []
 
     def plan(proposal: Any, *_: object) -> object:
         asked.append(proposal.shape)
-        return LimitError(GB, 2 * GB, GB) if proposal.shape == (first.key, None) else None
+        if proposal.shape != (first.key, None):
+            return None
+        error = LimitError(GB, 2 * held, GB)
+        error.stage = 0
+        return error
 
     monkeypatch.setattr(
         looked, "proposal", lambda each: SimpleNamespace(shape=(each.key, each.limit_bytes))
