@@ -50,8 +50,8 @@ other. A device holds:
 
 - arguments at all times, and also their next values unless they are donated;
 - accumulators at all times; the stash of all microbatches in flight;
-- results of a function from its beginning, because XLA allocates them before it runs, to the
-  end of the last function that reads them;
+- results of a function from its beginning, because XLA allocates them before it runs (what a loop
+  returns is written there, not held twice), to the end of the last function that reads them;
 - the result of an op until its last use. Casts, reshapes, transposes, broadcasts and slices take
   no memory, because XLA fuses them into their users;
 - the result of a reshard until its last user in the function is done, once for all of them. While

@@ -105,7 +105,7 @@ class _Unsplit(NamedTuple):
     results: tuple[TensorSharding, ...]
 
 
-def _unsplit(op: ir.Operation) -> _Unsplit:
+def unsplit(op: ir.Operation) -> _Unsplit:
     """Only the shardings of products matter; other ops may have values that are no tensors."""
     if op.name not in PRODUCTS:
         return _Unsplit(1, (), ())
@@ -130,7 +130,7 @@ def op_seconds(function: ir.Operation, model: CostModel, devices: int) -> dict[i
         cost = op_cost(op)
         if not cost.flops and not traffic.num_bytes:
             continue
-        (whole,) = op_works(op, cost, traffic, [_unsplit(op)], Mesh((), (0,)))
+        (whole,) = op_works(op, cost, traffic, [unsplit(op)], Mesh((), (0,)))
         work = msgspec.structs.replace(
             whole, flops=whole.flops / devices, num_bytes=whole.num_bytes / devices
         )
