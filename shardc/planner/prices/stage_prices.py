@@ -11,7 +11,6 @@ from shardc.analysis.shardings.memory_report import LayerMemory
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
-from shardc.cost.submeshes import mesh_of
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
 from shardc.planner.prices.derived import interpolated, most_alike, shares
@@ -19,6 +18,7 @@ from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.points import derived_from, free_point
 from shardc.planner.prices.ranges import mixed_s, seconds_and_peaks
+from shardc.planner.prices.transfers import Transfers
 from shardc.planner.prices.views import Views
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
@@ -56,7 +56,7 @@ class StagePrices:
         self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
         self._tables: dict[tuple[int, int, int, int, Mesh | None], tuple[Floats, Ints]] = {}
         self._of_points: dict[tuple[Mesh, int, int, int], tuple[Floats, Floats]] = {}
-        self._sent: dict[tuple[int, int, bool, int, int], Floats] = {}
+        self._transfers = Transfers(costs, cluster)
         self._held: dict[tuple[str, int, int], int] = {}
         self._ideal: dict[int, tuple[int, LayerCost]] = {}  # kind -> its first price
         self.often = Counter(costs.layers.samples).most_common()
@@ -326,29 +326,12 @@ class StagePrices:
         return self._of_points[key]
 
     def send_s(self, size: int, after: int, crosses: bool, count: int) -> Floats:
-        """Per last layer of a stage, the seconds to send a microbatch to the next stage, on
-        `after` devices, and its gradient back.
-
-        Args:
-            crosses: the stage ends where a node ends.
-        """
-        key = size, after, crosses, count, self.near(count, 1)
-        if key not in self._sent:
-            per_node = self.cluster.num_devices_per_node
-            start = 0 if not crosses or size >= per_node else per_node - size
-            middle = start + size
-            self._sent[key] = np.zeros(self.num_layers)  # without room for both
-            if middle + after <= self.cluster.num_devices:
-                a = mesh_of((size,), range(start, middle))
-                b = mesh_of((after,), range(middle, middle + after))
-                self._sent[key] = self.sent_s(count, CostModel(self.cluster), a, b)
-        return self._sent[key]
+        """`Transfers.send_s`, by the nearest number of microbatches."""
+        return self._transfers.send_s(size, after, crosses, count, self.near(count, 1))
 
     def sent_s(self, count: int, model: CostModel, source: Mesh, target: Mesh) -> Floats:
         """`send_s` between two meshes of any cluster."""
-        known = self.near(count, 1)
-        each = self.costs.sends(known).seconds(model, source, target, known / count)
-        return np.array([each[sample] for sample in self.costs.layers.behind])
+        return self._transfers.between_s(count, model, source, target, self.near(count, 1))
 
     def near(self, count: int, size: int) -> int:
         """The nearest number of microbatches for which stage functions exist; if possible one that
