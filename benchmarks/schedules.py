@@ -1,14 +1,15 @@
 """Runs families of schedules on programs of several kinds, beside `jax.jit`, on 8 virtual devices.
 
     python -m benchmarks.schedules [--family zb-v ...] [--program gpt8 ...] [--out FILE]
-                                   [--cache FOLDER]
+                                   [--cache FOLDER] [--gather]
     python -m benchmarks.schedules --table FILE ...
 
 One line per pair: the largest error of a leaf behind three steps in float64, or the refusal;
 whether the actions ran in the order of the plan's lanes; the most bytes that a device of each group
 held, beside what checker and simulator say; and what is predicted. What families share is compiled
 once, by JAX's cache; --cache keeps it for the next run, so that families can be run in parts.
---out appends rows of JSON; pairs that it has are left out.
+--out appends rows of JSON; pairs that it has are left out. --gather: parameters lie sharded over
+the devices of a group, and actions of the schedule gather them.
 Ends with 1 if a pair differs by more than 1e-9 of a leaf's largest magnitude, in order or in bytes.
 """
 
@@ -31,6 +32,7 @@ from benchmarks.schedule_programs import MADE
 from shardc.api.compiled import Compiled
 from shardc.errors import ShardcError
 from shardc.plan.program_graph import executable_graph
+from shardc.plan.stages_spec import StageSpec, StagesSpec
 from shardc.schedule.check import check, peaks
 from shardc.schedule.registry import built_in
 from shardc.schedule.simulate import simulate
@@ -93,7 +95,21 @@ def held_bytes(name: str, compiled: Compiled) -> tuple[list[int], list[int], lis
     return most, checked, [int(held) for held in simulated]
 
 
-def row(name: str, family: str, stages: int, microbatches: int) -> Row:
+def gathering(family: str, stages: int, microbatches: int) -> StagesSpec:
+    """A plan of even stages whose parameters are gathered by actions of the schedule."""
+    chunks = built_in()[family].num_chunks()
+    return StagesSpec(
+        1,
+        (StageSpec(),) * (stages * chunks),
+        microbatches,
+        family,
+        chunks,
+        {"data": DEVICES // stages},
+        gather="data",
+    )
+
+
+def row(name: str, family: str, stages: int, microbatches: int, gather: bool = False) -> Row:
     """One program with one schedule."""
     found: Row = {
         "program": name,
@@ -102,15 +118,21 @@ def row(name: str, family: str, stages: int, microbatches: int) -> Row:
         "microbatches": microbatches,
     }
     program = made(name)
+    wanted: dict[str, Any] = {
+        "stages": stages,
+        "microbatches": microbatches,
+        "schedule": family,
+        "mesh": (DEVICES // stages,),
+    }
+    if gather:
+        found["gather"] = True
+        wanted = {"plan": gathering(family, stages, microbatches)}
     step = shardc.jit(
         program.step,
         donate_argnums=program.donate_argnums,
         cluster=CLUSTER,
-        stages=stages,
-        microbatches=microbatches,
-        schedule=family,
-        mesh=(DEVICES // stages,),
         time_limit_s=20,
+        **wanted,
     )
     start_s = time.process_time()
     try:
@@ -203,6 +225,7 @@ def main() -> int:
     parser.add_argument("--program", nargs="*", default=list(MADE), choices=list(MADE))
     parser.add_argument("--stages", type=int, default=4)
     parser.add_argument("--microbatches", type=int, default=8)
+    parser.add_argument("--gather", action="store_true", help="gathers parameters by actions")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--table", type=Path, nargs="+", help="prints rows written before")
@@ -222,7 +245,7 @@ def main() -> int:
         for pair in itertools.product(asked.program, asked.family):
             if pair in known:
                 continue
-            found = row(*pair, asked.stages, asked.microbatches)
+            found = row(*pair, asked.stages, asked.microbatches, asked.gather)
             print(told(found), flush=True)
             bad += not holds(found)
             if asked.out is not None:

@@ -26,6 +26,7 @@ from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
+from shardc.passes.gather_parameters import GatherParameters
 from shardc.passes.join_pieces import JoinPieces, has_joined
 from shardc.passes.keep_forward_values import KeepForwardValues
 from shardc.passes.outline_stages import OutlineStages
@@ -170,13 +171,16 @@ def outline_shape(split_module: Module, shape: PipelineShape, cluster: Cluster |
         StageError: SHARDC-163 to 165, the stages cannot be cut for the schedule.
     """
     sliced = shape.num_slices > 1
-    passes = [*stage_passes(shape, cluster, sliced), *_SHARED]
+    passes = [*stage_passes(shape, cluster, sliced or bool(shape.gather)), *_SHARED]
     if sliced:
         passes += [UnrollLayers(), SliceTokens(shape.num_slices)]
     if schedule_named(shape.schedule).split_backward:
         passes += [SplitBackwardLoops(_text(cluster)), SplitBackward(_text(cluster))]
     if shape.num_replicas > 1:
         passes.append(ReplicateStages())
+    if shape.gather:
+        parts = tuple(dict(mesh.axes).get(shape.gather, 1) for mesh in shape.meshes)
+        passes.append(GatherParameters(shape.gather, parts))
     return run_on_copy(split_module, in_order(passes))
 
 
@@ -219,6 +223,7 @@ def work_of(module: Module, shape: PipelineShape) -> Work:
         slices=shape.num_slices,
         backward=FunctionKind.BACKWARD in kinds or FunctionKind.WEIGHT in kinds,
         prologue=FunctionKind.BEFORE in kinds,
+        gathers=not kinds.isdisjoint((FunctionKind.GATHER, FunctionKind.REDUCE)),
         update_rounds=max(((get_int(f, ROUND) or 0) + 1 for f in updates), default=0),
     )
 

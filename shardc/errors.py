@@ -57,7 +57,7 @@ CODES: dict[str, str] = {
     "SHARDC-246": "a schedule frees a buffer too early, twice or never",
     "SHARDC-247": "a schedule sends a value nobody receives, or reads one it did not receive",
     "SHARDC-248": "a schedule uses parameters or activations where they are not, or moves nothing",
-    "SHARDC-249": "a schedule moves parameters or activations, which is simulated and not executed",
+    "SHARDC-249": "a schedule has moves that the plan cannot execute",
     "SHARDC-260": "the programs of a step do not fit together",
     "SHARDC-261": "a program has 64-bit values and jax_enable_x64 is off",
     "SHARDC-262": "an argument is gone",

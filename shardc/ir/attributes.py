@@ -36,6 +36,7 @@ DIRECTION = "shardc.direction"  # op of the body: the FunctionKind that it belon
 KIND = "shardc.kind"  # accumulate: "sum" | "concat"; function: its FunctionKind
 ROUND = "shardc.round"  # function: int
 VALUE = "shardc.value"  # function argument and result: id of the value
+GATHERED = "shardc.gathered"  # gather and reduce function: the mesh axis that they gather
 PER_MICROBATCH = "shardc.per_microbatch"  # function argument and result: unit
 IN_SHARDINGS = "shardc.in_shardings"  # op: the shardings that it requires of its operands
 REDUCE_AXES = "shardc.reduce_axes"  # reduce op: axes over which it all-reduces its own result

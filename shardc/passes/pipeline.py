@@ -18,6 +18,7 @@ from shardc.passes.drop_collectives import DropCollectives
 from shardc.passes.drop_placements import DropPlacements
 from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
+from shardc.passes.gather_parameters import GatherParameters
 from shardc.passes.hide_loop_ends import HideLoopEnds
 from shardc.passes.hoist_host_calls import HoistHostCalls
 from shardc.passes.inline_calls import InlineCalls
@@ -119,6 +120,9 @@ DECIDING: tuple[type[Pass], ...] = (
     ReplicateStages,
     # Only for schedules with slices; the functions of a slice are those of a stage, cut.
     SliceTokens,
+    # Only where a plan gathers parameters; after all functions of a microbatch are there, and
+    # before the next, because a sum is still seen to be one.
+    GatherParameters,
     # Because now there are accumulators; before shardings, which hold for the loops as they will
     # run.
     AccumulateInLoops,

@@ -123,6 +123,8 @@ class Plan(msgspec.Struct, frozen=True):
         loop_cuts: iterations (counted over all loops over layers) at which these loops are cut
             into stages.
         fingerprint: digest of the program, cluster, options and version the plan was made for.
+        gather: axis over which parameters lie sharded and are gathered by actions of their own (G);
+            "": none are.
         cluster: the plan's cluster; its links determine the sequences of collectives.
         from_cache: whether the plan was loaded from the plan cache.
         account: what the plan does and when, for explanations; None in plans of older versions,
@@ -151,6 +153,7 @@ class Plan(msgspec.Struct, frozen=True):
     num_chunks: int = 1
     num_replicas: int = 1
     num_slices: int = 1
+    gather: str = ""
     lanes: tuple[tuple[str, ...], ...] = ()
     account: Account | None = None
     schedules: tuple[JudgedSchedule, ...] = ()

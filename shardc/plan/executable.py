@@ -2,11 +2,14 @@
 
 import math
 import re
+from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
+from shardc.schedule.tasks import GATHER, REDUCE
 
 
 class ValueSpec(msgspec.Struct, frozen=True):
@@ -126,3 +129,25 @@ class Executable(msgspec.Struct, frozen=True):
     def of_stage(self, stage: int | None) -> list[StageProgram]:
         """The programs of a stage, or of all stages for None."""
         return [program for program in self.programs if stage in (None, program.stage)]
+
+
+class _Program(Protocol):
+    @property
+    def kind(self) -> FunctionKind: ...
+    @property
+    def args(self) -> tuple[ValueSpec, ...]: ...
+    @property
+    def results(self) -> tuple[ValueSpec, ...]: ...
+
+
+def moved_values(programs: Iterable[_Program]) -> dict[str, str]:
+    """The values that a step has once per move: value id -> G, if each G of its stage makes it
+    anew; R, if it starts from zero behind each R, which takes it."""
+    found: dict[str, str] = {}
+    for program in programs:
+        made = {spec.value for spec in program.results}
+        if program.kind is FunctionKind.GATHER:
+            found |= dict.fromkeys(made, GATHER)
+        elif program.kind is FunctionKind.REDUCE:
+            found |= {spec.value: REDUCE for spec in program.args if spec.value not in made}
+    return found

@@ -15,9 +15,11 @@ class FunctionKind(StrEnum):
     """The kinds of stage functions, in the order in which a step runs them."""
 
     BEFORE = "before"  # once per step: does not depend on the microbatch
+    GATHER = "gather"  # as often as the schedule says: parameters, from the layout of the state
     FORWARD = "forward"
     BACKWARD = "backward"  # all of it, or the part that the previous stage needs
     WEIGHT = "weight"  # the rest of the backward
+    REDUCE = "reduce"  # as often as the schedule says: sums of gradients, to a layout of their own
     UPDATE = "update"  # once per step, in rounds: needs sums over the microbatches
 
     @property
@@ -27,8 +29,8 @@ class FunctionKind(StrEnum):
 
     @property
     def per_microbatch(self) -> bool:
-        """True if it runs once per microbatch, False if once per step."""
-        return self not in (FunctionKind.BEFORE, FunctionKind.UPDATE)
+        """True if it runs once per microbatch, False if once per step or as a move."""
+        return self in (FunctionKind.FORWARD, FunctionKind.BACKWARD, FunctionKind.WEIGHT)
 
 
 _ORDER = {kind: order for order, kind in enumerate(FunctionKind)}

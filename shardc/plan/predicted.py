@@ -63,7 +63,7 @@ class Memory(msgspec.Struct, frozen=True):
     """Bytes on one device at the peak of a step, by purpose.
 
     Attributes:
-        parameters: state that the forward or backward pass reads.
+        parameters: state that the forward or backward pass reads, and what it is gathered into.
         optimizer_state: state that only the update reads.
         inputs: arguments that are not state.
         gradients: their sums over the microbatches, if live at that time.

@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from shardc.plan.executable import Executable, ValueSpec
+from shardc.plan.executable import Executable, ValueSpec, moved_values
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.value_id import is_accumulator, is_computed
+from shardc.schedule.moves import Moments, moments
 from shardc.schedule.tasks import (
     BACKWARD,
     FORWARD,
+    GATHER,
     ONCE_PER_STEP,
     PROLOGUE,
+    REDUCE,
     UPDATE,
     WEIGHT,
     WHOLE_BACKWARD,
@@ -36,6 +39,8 @@ KINDS_OF_ACTION = {
     WEIGHT: (FunctionKind.WEIGHT,),
     WHOLE_BACKWARD: (FunctionKind.BACKWARD, FunctionKind.WEIGHT),
     UPDATE: (FunctionKind.UPDATE,),
+    GATHER: (FunctionKind.GATHER,),
+    REDUCE: (FunctionKind.REDUCE,),
 }
 """For each kind of task, the programs that it runs, in order."""
 
@@ -51,7 +56,7 @@ class ProgramValues(NamedTuple):
 
 
 Place = tuple[int, int]  # a device group, and the number of a sharding in its bundle
-Key = tuple[int, int | None]  # a bundle, and its microbatch or None
+Key = tuple[int, int | None]  # a bundle, and its microbatch, its move, or None
 
 
 class _Use(NamedTuple):
@@ -70,12 +75,14 @@ class _Bundle:
     Attributes:
         num_bytes: of the whole values.
         shardings: for each value, its shardings by their number.
+        move: G or R, if there is one for each of these moves of the stage (`moved_values`).
     """
 
     num_bytes: tuple[int, ...]
     shardings: tuple[tuple[TensorSharding, ...], ...]
     is_sum: bool
     is_returned: bool
+    move: str
 
     def held_bytes(self, mesh: Mesh, sharding: int) -> int:
         """Bytes on one device of a mesh."""
@@ -116,7 +123,8 @@ def program_graph(
     and travel together share their buffers, because a step with many microbatches has millions of
     values. The bytes of a need are all that its task sends to that device group; the bytes of a
     buffer are those on one device. Arguments and sums over the microbatches exist during the whole
-    step and are not buffers, nor are results of updates.
+    step and are not buffers, nor are results of updates; gathered parameters are, and so are sums
+    that an R takes.
 
     Args:
         tasks: all tasks, and the device group of each stage.
@@ -125,30 +133,38 @@ def program_graph(
     """
     num_stages = 1 + max((task.stage for task in tasks.tasks), default=0)
     bundles, interfaces = _bundled(programs, returned)
+    stand = moments(schedule.lanes)
+    position = {task: i for lane in schedule.lanes for i, task in enumerate(lane)}
+
+    def key_of(use: _Use, task: Task) -> Key:
+        return _key(bundles[use.bundle], use, task, stand[task])
+
     by_place: dict[tuple[int, FunctionKind, int], list[_Interface]] = {}
     for program, interface in zip(programs, interfaces, strict=True):
         by_place.setdefault((program.stage, program.kind, program.round), []).append(interface)
     runs = {task: _programs_of(task, num_stages, by_place) for task in tasks.tasks}
     made: dict[Key, _Made] = {}
-    adders: dict[int, list[Task]] = {}
-    for task, own in runs.items():
+    adders: dict[Key, list[Task]] = {}
+    for task, own in sorted(runs.items(), key=lambda each: position[each[0]]):
         for use in (use for each in own for use in each.gives):
+            key = key_of(use, task)
             if bundles[use.bundle].is_sum:
-                adders.setdefault(use.bundle, []).append(task)
-            else:
-                made[_key(use, task)] = _Made(task, use)
+                adders.setdefault(key, []).append(task)
+            if bundles[use.bundle].move or not bundles[use.bundle].is_sum:
+                made.setdefault(key, _Made(task, use))
     waits: dict[Task, dict[Task, None]] = {task: {} for task in runs}
     for task, own in runs.items():
         group = tasks.group(task)
         for each in own:
             added = {use.bundle for use in each.gives}
             for use in each.takes:
-                if not bundles[use.bundle].is_sum:
-                    value = made[_key(use, task)]
-                    value.readers.setdefault((group, use.sharding), []).append(task)
-                    waits[task][value.maker] = None
+                bundle, key = bundles[use.bundle], key_of(use, task)
+                if key in made:
+                    made[key].readers.setdefault((group, use.sharding), []).append(task)
+                if not bundle.is_sum:
+                    waits[task][made[key].maker] = None
                 elif use.bundle not in added:
-                    waits[task].update(dict.fromkeys(adders.get(use.bundle, ())))
+                    waits[task].update(dict.fromkeys(adders.get(key, ())))
     sent = _sent_bytes(made.values(), bundles, tasks)
     needs = {
         task: tuple(
@@ -197,17 +213,21 @@ def _bundled(
                 uses.setdefault(name, []).append(use)
                 if is_result or name not in num_bytes:
                     num_bytes[name] = spec.num_bytes
+    moved = moved_values(programs)
     alike: dict[tuple[object, ...], list[str]] = {}
     for name, own in uses.items():
-        alike.setdefault((is_accumulator(name), name in returned, *own), []).append(name)
+        kind = is_accumulator(name), name in returned, moved.get(name, "")
+        alike.setdefault((*kind, *own), []).append(name)
     bundles = []
     sides: list[tuple[list[_Use], list[_Use]]] = [([], []) for _ in programs]
     for bundle, names in enumerate(alike.values()):
         first = names[0]
         each_bytes = tuple(num_bytes[name] for name in names)
         each_sharding = tuple(tuple(shardings[name]) for name in names)
-        found = _Bundle(each_bytes, each_sharding, is_accumulator(first), first in returned)
-        bundles.append(found)
+        move = moved.get(first, "")
+        bundles.append(
+            _Bundle(each_bytes, each_sharding, is_accumulator(first), first in returned, move)
+        )
         for number, is_result, many, sharding in uses[first]:
             sides[number][is_result].append(_Use(bundle, many, sharding))
     return bundles, [_Interface(tuple(takes), tuple(gives)) for takes, gives in sides]
@@ -241,7 +261,11 @@ def _programs_of(
     ]
 
 
-def _key(use: _Use, task: Task) -> Key:
+def _key(bundle: _Bundle, use: _Use, task: Task, stands: Moments) -> Key:
+    if bundle.move:
+        return use.bundle, stands.number(bundle.move)
+    if bundle.is_sum:
+        return use.bundle, None
     many = use.many and task.kind not in ONCE_PER_STEP
     return use.bundle, task.microbatch if many else None
 

@@ -31,6 +31,8 @@ class PipelineShape(msgspec.Struct, frozen=True):
             the form that `shardc-plan-residency` takes; (): no recomputation.
         keep_prices: for each stage the price of keeping what the program computes again, in the
             form that `shardc-keep-forward-values` takes; (): every stage does as the program says.
+        gather: axis over which parameters lie sharded and are gathered by actions of their own;
+            "": none are.
         values: instead, for each stage the names of the values that it keeps.
     """
 
@@ -46,6 +48,7 @@ class PipelineShape(msgspec.Struct, frozen=True):
     num_slices: int = 1
     keep_prices: tuple[float, ...] = ()
     values: tuple[tuple[str, ...], ...] = ()
+    gather: str = ""
 
     @property
     def num_stages(self) -> int:
@@ -92,4 +95,5 @@ class PipelineShape(msgspec.Struct, frozen=True):
                 tuple(each.value for each in stage.values if each.residency == "keep")
                 for stage in own
             ),
+            gather=plan.gather,
         )

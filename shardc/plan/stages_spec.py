@@ -59,6 +59,8 @@ class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         microbatches: parts of the batch.
         schedule: name of its family.
         chunks: stages per device group: stages i, i + p, i + 2p ... share their devices.
+        gather: axis of the mesh over which the parameters of a stage lie sharded (FSDP) and are
+            gathered by actions of their own (G); "": none are.
         mesh, shardings, values: of every stage, as in `StageSpec`.
         name: shown in tables.
     """
@@ -71,6 +73,7 @@ class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mesh: tuple[int, ...] | dict[str, int] | None = None
     shardings: Patterns = {}
     values: Patterns = {}
+    gather: str = ""
     name: str = "by hand"
 
     def __post_init__(self) -> None:

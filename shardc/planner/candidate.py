@@ -240,6 +240,7 @@ class Candidate:
             num_chunks=shape.num_chunks,
             num_replicas=shape.num_replicas,
             num_slices=shape.num_slices,
+            gather=shape.gather,
             lanes=print_lanes(self.step.schedule),
         )
         check_bounds(plan)

@@ -161,6 +161,7 @@ class _Programs:
             self.send_s,
             overlap=cluster.device.software.transfers_overlap,
             link=ports(cluster, self.meshes),
+            moves_overlap=False,  # a device runs one program after the other
         )
         return StepTime(schedule, simulation, graph, _copies(self.module, self.shape, self.model))
 
@@ -231,6 +232,8 @@ def stage_times(report: StageReport, mesh: Mesh, work: Work, model: CostModel) -
         backward_s=kinds.get(FunctionKind.BACKWARD, 0.0),
         weight_s=kinds.get(FunctionKind.WEIGHT, 0.0),
         prologue_s=kinds.get(FunctionKind.BEFORE, 0.0),
+        gather_s=kinds.get(FunctionKind.GATHER, 0.0),
+        reduce_s=kinds.get(FunctionKind.REDUCE, 0.0),
         update_s=kinds.get(FunctionKind.UPDATE, 0.0) / max(work.update_rounds, 1),
         forward_slices=slices.get(FunctionKind.FORWARD, ()),
         backward_slices=slices.get(FunctionKind.BACKWARD, ()),

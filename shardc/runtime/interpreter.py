@@ -1,5 +1,6 @@
 """Runs a step: all actions of all stages, dispatched by one process."""
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from shardc.runtime.interrupts import deferred_interrupt
 from shardc.runtime.messages.between import Between
 from shardc.runtime.messages.shared import SharedResults
 from shardc.runtime.nan_checks import wanted_checks
-from shardc.runtime.operations import Checks, Environment, Trace, operations
+from shardc.runtime.operations import Checks, Environment, Trace, Zeros, operations
 from shardc.runtime.processes.arrays import is_here, nowhere_here, put
 from shardc.runtime.processes.job import is_several, this_job
 from shardc.runtime.processes.peers import can_fetch, job_offers
@@ -91,15 +92,20 @@ class Interpreter:
             for number, message in enumerate(tape.messages)
             if own_groups & {message.source, message.target}
         }
-        self._before = operations(before, tape, programs, routes)
-        self._updates = operations(updates, tape, programs, routes)
-        self._zeros = [
-            (
-                slots,
-                _zeros_program([tape.slots[i] for i in slots], [self._shardings[i] for i in slots]),
+
+        @functools.cache
+        def zeros(slots: tuple[tuple[tuple[int, ...], str, NamedSharding], ...]) -> Zeros:
+            return _zeros_program(slots)
+
+        def filled(slots: Sequence[int]) -> Zeros:
+            return zeros(
+                tuple((tape.slots[i].shape, tape.slots[i].dtype, self._shardings[i]) for i in slots)
             )
-            for slots in tape.accumulators
-            if slots and self._here[slots[0]]
+
+        self._before = operations(before, tape, programs, routes, filled)
+        self._updates = operations(updates, tape, programs, routes, filled)
+        self._zeros = [
+            (slots, filled(slots)) for slots in tape.accumulators if slots and self._here[slots[0]]
         ]
         self._template: Environment = [None] * len(tape.slots)
         for slot, microbatch in tape.indices:
@@ -278,13 +284,15 @@ def _ranks(slots: list[Slot], shardings: list[NamedSharding]) -> dict[int, froze
     return {group: frozenset(d.process_index for d in own) for group, own in devices.items()}
 
 
-def _zeros_program(slots: list[Slot], shardings: list[NamedSharding]) -> jax.stages.Compiled:
-    """Creates all accumulators of a stage in one call."""
+def _zeros_program(types: Sequence[tuple[tuple[int, ...], str, NamedSharding]]) -> Zeros:
+    """Creates arrays of zeros of these shapes, types and shardings in one call."""
 
     def zeros() -> list[jax.Array]:
-        return [jnp.zeros(slot.shape, slot.dtype) for slot in slots]
+        return [jnp.zeros(shape, dtype) for shape, dtype, _ in types]
 
-    return jax.jit(zeros, out_shardings=shardings).lower().compile()
+    places = [place for *_, place in types]
+    compiled: Zeros = jax.jit(zeros, out_shardings=places).lower().compile()
+    return compiled
 
 
 def _finisher(

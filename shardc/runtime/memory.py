@@ -9,7 +9,7 @@ import numpy as np
 from shardc.plan.executable import Executable
 from shardc.runtime.programs import Program
 from shardc.runtime.tape.build import build_tape
-from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Slot, Tape
+from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Slot, Tape, Zero
 
 
 def program_peaks(
@@ -82,6 +82,8 @@ def filled_after(
                 filled = filled - {args[i] for i in _taken(programs[program])} | set(results)
             case Receive(message):
                 filled |= {target for _, target in tape.messages[message].moves}
+            case Zero(slots):
+                filled |= set(slots)
             case Free(slots):
                 filled -= set(slots) - callers
         yield instruction, filled

@@ -10,7 +10,7 @@ from shardc.errors import ShardcError
 from shardc.runtime.nan_checks import check_values
 from shardc.runtime.programs import Program
 from shardc.runtime.tape.check import said
-from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Send, Tape
+from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Send, Tape, Zero
 from shardc.runtime.tape.measured import Measurement
 from shardc.runtime.transport import Route
 
@@ -28,6 +28,7 @@ class Trace(list[tuple[str, int]]):
 
 
 Checks = tuple[bool, bool] | None
+Zeros = Callable[[], Sequence[jax.Array]]
 Operation = Callable[[Environment, Trace, Checks], None]
 """Works on the slots of a step; appends what it ran, and when, to the trace."""
 
@@ -37,11 +38,13 @@ def operations(
     tape: Tape,
     programs: Sequence[Program],
     routes: Mapping[int, Route],
+    zeros: Callable[[tuple[int, ...]], Zeros],
 ) -> list[Operation]:
     """One operation per instruction, a part of `tape`; none waits, unless checks are wanted.
 
     Args:
         routes: of each message that these instructions send or receive.
+        zeros: makes the program that fills slots with zeros.
     """
     found: list[Operation] = []
     for instruction in instructions:
@@ -54,6 +57,8 @@ def operations(
             case Receive(message):
                 slots = tuple(target for _, target in tape.messages[message].moves)
                 found.append(_receive(routes[message], slots))
+            case Zero(slots):
+                found.append(_zero(zeros(slots), slots))
             case Free(slots):
                 found.append(_free(slots))
     return found
@@ -109,6 +114,14 @@ def _receive(route: Route, targets: tuple[int, ...]) -> Operation:
             env[slot] = value
         if trace.measured is not None:
             trace.measured.received(start_ns, values)
+
+    return operation
+
+
+def _zero(zeros: Zeros, slots: tuple[int, ...]) -> Operation:
+    def operation(env: Environment, trace: Trace, checks: Checks) -> None:
+        for slot, value in zip(slots, zeros(), strict=True):
+            env[slot] = value
 
     return operation
 

@@ -13,8 +13,10 @@ from shardc.schedule.placement import looped, stages_of
 from shardc.schedule.tasks import (
     BACKWARD,
     FORWARD,
+    GATHER,
     LINKS,
     PROLOGUE,
+    REDUCE,
     UPDATE,
     WEIGHT,
     WHOLE_BACKWARD,
@@ -91,7 +93,7 @@ class ScheduleFamily:
         any_placement: it takes the placement of whichever other family is best.
         held: (work) -> `in_flight` of whole stages, as a formula; None: it is counted in the lanes.
         offloads: the chunks of each group whose activations it moves to the host.
-        moves: its lanes have moves, so that it is simulated and not executed.
+        moves: the kinds of moves that its lanes have from the start.
         about: one line for people.
     """
 
@@ -107,7 +109,7 @@ class ScheduleFamily:
     any_placement: bool = False
     held: Callable[[Work], tuple[int, ...]] | None = None
     offloads: tuple[int, ...] = ()
-    moves: bool = False
+    moves: frozenset[str] = frozenset()
     about: str = ""
 
     def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:
@@ -163,8 +165,8 @@ class ScheduleFamily:
         costs = costs or Costs(time_limit_s=0)
         lanes = _ordered(self, self.whole(work), costs)
         if not work.backward:
-            lanes = [[task for task in lane if task.kind == FORWARD] for lane in lanes]
-        if work.gathers or work.offloads:
+            lanes = [[t for t in lane if t.kind in (FORWARD, GATHER)] for lane in lanes]
+        if (work.gathers or work.offloads) and not self.moves & {GATHER, REDUCE}:
             lanes = insert_moves(lanes, work, costs.durations(work))
         return Schedule(framed(lanes, work, self.place(work)))
 
@@ -293,7 +295,7 @@ def graph_of(schedule: Schedule, work: Work, placement: Placement) -> TaskGraph:
     """
     fused = {task for lane in schedule.lanes for task in lane if task.kind == WHOLE_BACKWARD}
     graph = work.graph(placement, fused)
-    if any(task.kind in LINKS for lane in schedule.lanes for task in lane):
+    if work.gathers or any(task.kind in LINKS for lane in schedule.lanes for task in lane):
         return with_moves(graph, schedule, work)
     return graph
 

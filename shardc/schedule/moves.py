@@ -4,8 +4,9 @@ Moves run beside the computation of their device group. A lane goes on behind an
 one before it has ended, so at most two of them hold what they move, however slow the link is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from shardc.errors import ScheduleError
 from shardc.schedule.tasks import (
@@ -30,6 +31,40 @@ from shardc.schedule.work import Work
 Place = tuple[int, int]  # stage and replica
 
 
+class Moments(NamedTuple):
+    """Where a task stands among the moves of its stage.
+
+    Attributes:
+        gathered: number of the last G in front of it, or of itself; -1: there is none.
+        reduced: how many Rs stand in front of it.
+    """
+
+    gathered: int = -1
+    reduced: int = 0
+
+    def number(self, move: str) -> int:
+        """Which of the values that Gs make, or that Rs take, a task has to do with."""
+        return self.gathered if move == GATHER else self.reduced
+
+
+START = Moments()
+
+
+def moments(lanes: Iterable[Sequence[Task]]) -> dict[Task, Moments]:
+    """Where each task stands; all tasks of a stage and copy are in one lane."""
+    found: dict[Task, Moments] = {}
+    for lane in lanes:
+        now: dict[Place, Moments] = {}
+        for task in lane:
+            at = now.get(_place(task), START)
+            if task.kind == GATHER:
+                at = now[_place(task)] = Moments(at.gathered + 1, at.reduced)
+            elif task.kind == REDUCE:
+                now[_place(task)] = Moments(at.gathered, at.reduced + 1)
+            found[task] = at
+    return found
+
+
 def with_moves(graph: TaskGraph, schedule: Schedule, work: Work) -> TaskGraph:
     """`graph` with the moves of a schedule.
 
@@ -41,7 +76,7 @@ def with_moves(graph: TaskGraph, schedule: Schedule, work: Work) -> TaskGraph:
     made: list[Buffer] = []
     moved: dict[Task, tuple[Task, Task | None]] = {}  # F -> its L, and the O behind its O
     for row, lane in enumerate(schedule.lanes):
-        if not any(task.kind in LINKS for task in lane):
+        if not (work.gathers or any(task.kind in LINKS for task in lane)):
             continue
         found = _Lane(schedule, row, work)
         found.follow()
@@ -95,7 +130,10 @@ class _Lane:
     def follow(self) -> None:
         """Fills `waits`, `held` and `moved`."""
         lane = self.schedule.lanes[self.row]
-        places = {kind: {_place(t) for t in lane if t.kind == kind} for kind in LINKS}
+        places = {
+            kind: {_place(t) for t in lane if self.work.gathers or t.kind == kind}
+            for kind in (GATHER, REDUCE)
+        }
         for position, task in enumerate(lane):
             place = _place(task)
             if task.kind == GATHER:

@@ -11,6 +11,7 @@ from shardc.errors import ScheduleError
 from shardc.schedule import families
 from shardc.schedule.family import Costs, Order, Planned, ScheduleFamily
 from shardc.schedule.placement import both_ways, looped, zigzag
+from shardc.schedule.tasks import LOAD, OFFLOAD
 from shardc.schedule.work import Work
 from shardc.schedule.written import family_of_file, planned_by_hand, read_schedule
 
@@ -84,18 +85,28 @@ def schedule_named(name: str) -> ScheduleFamily:
     return found
 
 
-def schedule_to_run(name: str) -> ScheduleFamily:
+def schedule_to_run(name: str, *, gathers: bool = False) -> ScheduleFamily:
     """`schedule_named`, of a schedule that shardc executes.
 
+    Args:
+        gathers: the plan has parameters that its actions G gather.
     Raises:
-        ScheduleError: also SHARDC-249, it moves parameters or activations.
+        ScheduleError: also SHARDC-249, it offloads activations, or it gathers parameters and the
+            plan has none to gather.
     """
     family = schedule_named(name)
-    if family.moves:
+    if family.moves & {OFFLOAD, LOAD}:
         raise ScheduleError(
-            f"the moves of '{name}' (G, R, O, L) are checked and simulated, not executed",
+            f"'{name}' offloads activations (O, L), which is checked and simulated, not executed",
             help=f"shardc simulate --schedule {name} shows what it would take; to run, take another"
             " schedule, such as grouped-1f1b",
+            code="SHARDC-249",
+        )
+    if family.moves and not gathers:
+        raise ScheduleError(
+            f"'{name}' gathers parameters (G, R), and the plan does not say over which axis they"
+            " lie sharded",
+            help='run it by a hand-written plan with "gather": "data", or take out G and R',
             code="SHARDC-249",
         )
     return family

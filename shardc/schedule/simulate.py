@@ -76,6 +76,7 @@ def simulate(
     *,
     overlap: bool = True,
     link: Link | None = None,
+    moves_overlap: bool = True,
 ) -> Simulation:
     """Starts every task as soon as its device group is free and its needs have arrived.
 
@@ -87,12 +88,14 @@ def simulate(
         overlap: a transfer overlaps with compute and delays only its reader; False: the sender
             waits, too, until its values are sent.
         link: None: transfers never wait for each other.
+        moves_overlap: False: moves take their turn among the other tasks of the lane.
     Returns:
         Exact numbers if all times are integers or fractions.
     Raises:
         ScheduleError: SHARDC-244, the tasks wait for each other.
     """
-    times = _timed(schedule, graph, duration_s, transfer_s, overlap=overlap, link=link)
+    rows = _rows(schedule) if moves_overlap else _lanes(schedule)
+    times = _timed(rows, schedule, graph, duration_s, transfer_s, overlap=overlap, link=link)
     return _summary(schedule, graph, times)
 
 
@@ -106,7 +109,8 @@ def lengths(
     link: Link | None = None,
 ) -> tuple[Amount, Amount]:
     """(span_s, makespan_s) of `simulate`, without the cost of its other results."""
-    times = _timed(schedule, graph, duration_s, transfer_s, overlap=overlap, link=link)
+    rows = _rows(schedule)
+    times = _timed(rows, schedule, graph, duration_s, transfer_s, overlap=overlap, link=link)
     makespan, span = _extent(times)
     return times.exact(span), times.exact(makespan)
 
@@ -127,7 +131,10 @@ class _Times:
         return value if self.scale == 1 else Fraction(value, self.scale)
 
 
-def _rows(schedule: Schedule) -> tuple[list[list[Task]], list[int], list[tuple[Task, Task]]]:
+_Rows = tuple[list[list[Task]], list[int], list[tuple[Task, Task]]]
+
+
+def _rows(schedule: Schedule) -> _Rows:
     """What takes turns: the tasks of each lane and, by link, its moves. With the lane of each row,
     and for each move the task in front of it in the lane."""
     rows: list[list[Task]] = []
@@ -145,7 +152,13 @@ def _rows(schedule: Schedule) -> tuple[list[list[Task]], list[int], list[tuple[T
     return rows, lanes, fronts
 
 
+def _lanes(schedule: Schedule) -> _Rows:
+    """The same where moves take turns with the other tasks of their lane."""
+    return [list(lane) for lane in schedule.lanes], list(range(len(schedule.lanes))), []
+
+
 def _timed(
+    taking_turns: _Rows,
     schedule: Schedule,
     graph: TaskGraph,
     duration_s: Callable[[Task], Amount],
@@ -154,8 +167,9 @@ def _timed(
     overlap: bool,
     link: Link | None,
 ) -> _Times:
+    """The tasks of a schedule, timed; `taking_turns` is as `_rows` or `_lanes` give it."""
     send_s = transfer_s if callable(transfer_s) else (lambda need: transfer_s)
-    rows, lanes, fronts = _rows(schedule)
+    rows, lanes, fronts = taking_turns
     tasks = [task for row in rows for task in row]
     index = {task: i for i, task in enumerate(tasks)}
     row_of = [number for number, row in enumerate(rows) for _ in row]

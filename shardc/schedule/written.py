@@ -89,7 +89,7 @@ def _family(name: str, written: Schedule) -> ScheduleFamily:
         slices=own.slices > 1,
         place=place,
         refuses=refuses,
-        moves=any(task.kind in LINKS for lane in written.lanes for task in lane),
+        moves=frozenset(task.kind for lane in written.lanes for task in lane if task.kind in LINKS),
         about="written in a file",
     )
 

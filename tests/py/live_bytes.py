@@ -8,7 +8,7 @@ import jax
 
 from shardc.api.compiled import Compiled
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.value_id import is_accumulator, is_computed
+from shardc.plan.value_id import is_computed
 from shardc.runtime.interpreter import Interpreter
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.instructions import Send
@@ -16,7 +16,7 @@ from shardc.runtime.tape.instructions import Send
 
 def measured_peaks(step: Compiled, args: Any) -> dict[int, int]:
     """Of each device the most bytes of live arrays that a step makes and lets go of again: all but
-    the caller's, sums over microbatches, and what updates make."""
+    the caller's, sums over all microbatches of a step, and what updates make."""
     executable, interpreter = step.executable, Interpreter(step.executable, step.programs)
     made_once = {
         spec.value
@@ -28,7 +28,7 @@ def measured_peaks(step: Compiled, args: Any) -> dict[int, int]:
     others = [
         i
         for i, slot in enumerate(tape.slots)
-        if not is_computed(slot.value) or is_accumulator(slot.value) or slot.value in made_once
+        if not (is_computed(slot.value) or slot.move) or slot.value in made_once
     ]
     gc.collect()
     before: dict[int, jax.Array] = {}  # all that lives when the first action begins

@@ -22,7 +22,7 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.value_id import is_accumulator, is_argument, value_id
 
-_READERS = (FunctionKind.BEFORE, FunctionKind.FORWARD, FunctionKind.BACKWARD, FunctionKind.WEIGHT)
+_READERS = frozenset(FunctionKind) - {FunctionKind.REDUCE, FunctionKind.UPDATE}
 
 
 def placed_arguments(

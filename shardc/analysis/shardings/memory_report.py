@@ -44,9 +44,10 @@ def peak_of(built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer
     """The time of peak memory of a device, and what is live at that time.
 
     State arguments are parameters if forward or backward reads them, and optimizer state if only
-    the update does; all other arguments are inputs. Gradients are accumulators, or values that the
-    backward pass hands to the update; the stash is the values that the forward pass hands to the
-    backward pass, for all microbatches in flight. All else is temporary, `buffers` included.
+    the update does; all other arguments are inputs. Gathered parameters count as such. Gradients
+    are accumulators, or values that the backward pass hands to the update; the stash is the values
+    that the forward pass hands to the backward pass, for all microbatches in flight. All else is
+    temporary, `buffers` included.
     """
     problem = built.problem
     values = {node: value for value, node in built.value_nodes.items()}
@@ -100,10 +101,12 @@ def kind_of_value(built: StageProblem, value: str) -> str:
     if is_argument(value):
         if value not in built.state:
             return "inputs"
-        read = are_in(built.function_args, Kind.BEFORE, Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT)
+        read = are_in(built.function_args, *(frozenset(Kind) - {Kind.REDUCE, Kind.UPDATE}))
         return "parameters" if read else "optimizer_state"
     if is_accumulator(value):
         return "gradients"
+    if are_in(built.function_results, Kind.GATHER):
+        return "parameters"
     backward = Kind.BACKWARD, Kind.WEIGHT
     if are_in(built.function_results, *backward) and are_in(built.function_args, Kind.UPDATE):
         return "gradients"

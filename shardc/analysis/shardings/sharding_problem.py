@@ -6,7 +6,7 @@ stashed activation, an accumulator (strategies: every even sharding). An edge pr
 between a definition and a use, with the same function that emits it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from jax.extend.mlir import ir
@@ -26,17 +26,19 @@ from shardc.cost.arrivals import Arrival
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import (
     ASKED,
+    GATHERED,
     PER_MICROBATCH,
     VALUE,
     arg_attrs,
     function_kind,
+    get_str,
     result_attrs,
 )
 from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of, sum_itemsize
 from shardc.ir.user_shardings import read_user_sharding
 from shardc.ir.walk import body, planned_ops, symbol, terminator
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.layout import Mesh
+from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.value_id import is_accumulator, is_argument, is_computed
 from shardc.solver.interrupt import poll
 
@@ -207,7 +209,7 @@ class ProblemBuilder:
                 sample.setdefault(name, (value, PER_MICROBATCH in attrs))
                 first.setdefault(name, 0 if is_accumulator(name) else start)
                 last[name] = max(last.get(name, 0), stop)
-        read = self._read_after_the_microbatches()
+        read, moved = self._read_after_the_microbatches(), _moved(self.functions)
         finish_s = self.graph.reshards.finish_s
         for name, (value, many) in sample.items():
             shape, bytes_each = shape_of(value), num_bytes(value)
@@ -216,6 +218,8 @@ class ProblemBuilder:
             options = value_shardings(shape, self.mesh.axes, sums)
             if name in self.asked:
                 options = self.asked[name].only(options)
+            if name in moved:
+                options = tuple(filter(moved[name], options)) or options
             elif sums and self.late_sums:
                 late = {axis for axis, _ in self.mesh.axes if axis in self.late_sums}
                 options = tuple(o for o in options if late <= set(o.unreduced)) or options
@@ -254,13 +258,39 @@ class ProblemBuilder:
         return found
 
     def _read_after_the_microbatches(self) -> set[str]:
-        """Values that an update reads, so that its reshards price the remaining reductions."""
+        """Values that a reduction or an update reads: its reshards price what is left to reduce."""
         return {
             name
             for function in self.functions
-            if function_kind(function) is FunctionKind.UPDATE
+            if function_kind(function) in (FunctionKind.REDUCE, FunctionKind.UPDATE)
             for name in function_args(function)
         }
+
+
+def _moved(functions: Sequence[ir.Operation]) -> dict[str, Callable[[TensorSharding], bool]]:
+    """Of each value that a function gathers or reduces, and of what it makes: whether a sharding
+    suits it. What is gathered, or reduced, is split over the axis; parameters for the microbatches
+    are not, and their gradients are partial sums over it."""
+    found: dict[str, Callable[[TensorSharding], bool]] = {}
+    for function in functions:
+        axis = get_str(function, GATHERED)
+        if axis is None:
+            continue
+        takes, gives = function_args(function), function_results(function)
+        split, whole, partial = _suits(axis)
+        gathers = function_kind(function) is FunctionKind.GATHER
+        found |= dict.fromkeys(takes, split if gathers else partial)
+        found |= dict.fromkeys(gives, whole if gathers else split)
+    return found
+
+
+def _suits(axis: str) -> tuple[Callable[[TensorSharding], bool], ...]:
+    """Whether a sharding is split over an axis, is whole over it, is a partial sum over it."""
+    return (
+        lambda lies: axis in lies.axes and not lies.unreduced,
+        lambda lies: axis not in lies.axes,
+        lambda lies: axis in lies.unreduced,
+    )
 
 
 def function_args(function: ir.Operation) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Runs outlined stage functions one after the other, connected by the ids of their values.
 
-Before; then for every microbatch the forward functions from first to last slice and stage, and the
-backward functions in reverse; then the rounds of updates. Accumulators start from zero.
+Before and gathers; then for every microbatch the forward functions from first to last slice and
+stage, and the backward functions in reverse; then one reduction per stage and the rounds of
+updates. Accumulators start from zero.
 """
 
 from collections.abc import Callable
@@ -65,7 +66,7 @@ def run_stages(module: ir.Operation, args: Arrays, engine: Engine) -> Arrays:
     def of(kind: FunctionKind) -> list[_Function]:
         return sorted((f for f in table if f.kind is kind), key=lambda f: (f.round, f.stage))
 
-    for function in of(FunctionKind.BEFORE):
+    for function in (*of(FunctionKind.BEFORE), *of(FunctionKind.GATHER)):
         call(function, 0)
     own = [each for each in FunctionKind if each.per_microbatch]
     table_of = {kind: of(kind) for kind in own}
@@ -75,7 +76,7 @@ def run_stages(module: ir.Operation, args: Arrays, engine: Engine) -> Arrays:
         for function in (function for kind in own for function in table_of[kind]):
             if microbatch in microbatches_of(module, function.stage):
                 call(function, microbatch)
-    for function in of(FunctionKind.UPDATE):
+    for function in (*of(FunctionKind.REDUCE), *of(FunctionKind.UPDATE)):
         call(function, 0)
     results = [np.asarray(values[name]) for name in result_values(module)]
     assumed = assumptions(module)

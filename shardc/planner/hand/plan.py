@@ -1,13 +1,15 @@
 """Plans a hand-written pipeline: follows the spec and plans the rest."""
 
 import time
+from collections.abc import Iterable
 
 from shardc.cluster import Cluster
 from shardc.cutting import outline_shape
-from shardc.errors import InfeasibleError
+from shardc.errors import InfeasibleError, InputError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
+from shardc.plan.layout import Mesh
 from shardc.plan.notes import Note, NoteCode
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StagesSpec
@@ -17,7 +19,7 @@ from shardc.planner.hand.meshes import meshes_of
 from shardc.planner.proposal import Proposal, with_copies
 from shardc.planner.record.account import recorded
 from shardc.planner.split_cache import Splits
-from shardc.schedule.registry import schedule_to_run
+from shardc.schedule.registry import schedule_named, schedule_to_run
 from shardc.schedule.work import Work
 
 GAP, EFFORT_S = 0.01, 5.0  # of solving a stage: requested shardings leave less to solve than usual
@@ -45,10 +47,11 @@ def plan_by_hand(
         InfeasibleError: SHARDC-220, it does not fit into memory.
     """
     splits = splits or Splits(module, options.batch_args)
+    schedule_to_run(spec.schedule, gathers=bool(spec.gather))
     best: Candidate | None = None
     refusal: InfeasibleError | None = None
     begins, layers = stages_of(module, splits, spec)
-    for meshes in meshes_of(spec, cluster):
+    for meshes in _gathering(spec.gather, meshes_of(spec, cluster)):
         shape = PipelineShape(
             spec.microbatches,
             (),
@@ -56,6 +59,7 @@ def plan_by_hand(
             spec.schedule,
             options.batch_args,
             num_chunks=spec.chunks,
+            gather=spec.gather,
         ).recomputing([stage.recompute for stage in spec.stages], _held(spec))
         shape = with_copies(cut_shape(splits, shape, begins))
         try:
@@ -80,11 +84,26 @@ def plan_by_hand(
     return best
 
 
+def _gathering(axis: str, views: Iterable[tuple[Mesh, ...]]) -> list[tuple[Mesh, ...]]:
+    """The meshes of stages that have the axis over which parameters are to be gathered."""
+    found = list(views)
+    fit = [each for each in found if not axis or any(axis in dict(m.axes) for m in each)]
+    if not fit:
+        names = sorted({name for each in found for mesh in each for name, _ in mesh.axes})
+        raise InputError(
+            f"the hand-written plan gathers parameters over '{axis}', and its meshes have"
+            f" {', '.join(names)}",
+            help='name an axis of the mesh: "mesh": {"data": 4, "model": 2}, "gather": "data"',
+            code="SHARDC-110",
+        )
+    return fit
+
+
 def _held(spec: StagesSpec) -> tuple[int, ...]:
     """Per stage, the microbatches in flight; not asked of the schedule where nobody needs it."""
     if not any(stage.recompute == "full" for stage in spec.stages):
         return (0,) * len(spec.stages)
-    family = schedule_to_run(spec.schedule)
+    family = schedule_named(spec.schedule)
     groups = len(spec.stages) // spec.chunks
     return family.in_flight(family.work(Work(groups, spec.microbatches), spec.chunks, slices=1))
 

@@ -1,5 +1,6 @@
 """Unrolls a step into slots and instructions."""
 
+import itertools
 from collections.abc import Sequence
 
 from shardc.errors import ShardcError
@@ -8,7 +9,7 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
 from shardc.plan.value_id import INDEX, argument_id, is_accumulator, is_argument, value_id
 from shardc.runtime.programs import Program
-from shardc.runtime.tape.check import check_tape
+from shardc.runtime.tape.check import check_tape, said
 from shardc.runtime.tape.instructions import (
     Free,
     Instruction,
@@ -18,8 +19,10 @@ from shardc.runtime.tape.instructions import (
     Send,
     Slot,
     Tape,
+    Zero,
 )
-from shardc.runtime.tape.order import Dispatch, Key, dispatch_order, value_key
+from shardc.runtime.tape.order import Dispatch, Key, Keys, dispatch_order
+from shardc.schedule.tasks import REDUCE
 
 
 def build_tape(executable: Executable, programs: Sequence[Program]) -> Tape:
@@ -41,6 +44,7 @@ class _Builder:
     def __init__(self, executable: Executable, programs: Sequence[Program]) -> None:
         self.executable = executable
         self.programs = programs
+        self.keys = Keys(programs)
         self.slots: list[Slot] = []
         self.number: dict[tuple[int, str, TensorSharding, int | None], int] = {}
         self.of_value: dict[str, list[int]] = {}  # positions in `slots`
@@ -54,14 +58,16 @@ class _Builder:
     def group(self, stage: int, value: str) -> int:
         return stage if value in self.apart else self.groups[stage]
 
-    def slot(self, stage: int, spec: ValueSpec, microbatch: int | None) -> int:
-        value, own = value_key(spec, microbatch)
+    def slot(self, stage: int, spec: ValueSpec, own: int | None) -> int:
+        """The slot of a value of a stage; `own` is its microbatch, its move, or None."""
+        value = spec.value
         group = self.group(stage, value)
         key = (group, value, spec.sharding, own)
         if key not in self.number:
             self.number[key] = len(self.slots)
             self.of_value.setdefault(value, []).append(len(self.slots))
-            self.slots.append(Slot(group, value, spec.sharding, own, spec.shape, spec.dtype))
+            move = self.keys.moved.get(value, "")
+            self.slots.append(Slot(group, value, spec.sharding, own, spec.shape, spec.dtype, move))
         return self.number[key]
 
     def build(self, before: list[Dispatch], updates: list[Dispatch]) -> Tape:
@@ -95,10 +101,10 @@ class _Builder:
     def run(self, position: int, entry: Dispatch) -> Run:
         program = self.programs[entry.program]
         stage = program.program.stage
-        args = tuple(self.slot(stage, spec, entry.microbatch) for spec in program.args)
-        results = tuple(self.slot(stage, spec, entry.microbatch) for spec in program.results)
+        args = tuple(self.slot(stage, s, self.keys.of(s, entry)[1]) for s in program.args)
+        results = tuple(self.slot(stage, s, self.keys.of(s, entry)[1]) for s in program.results)
         for spec, slot in zip(program.results, results, strict=True):
-            key = value_key(spec, entry.microbatch)
+            key = self.keys.of(spec, entry)
             if self.home.setdefault(key, slot) != slot:
                 raise _misfit(f"'{spec.value}' is made twice, the second time by {entry.action}")
             self.made_by[key] = position
@@ -151,16 +157,33 @@ class _Builder:
                 of_group = dying.setdefault(position, {})
                 of_group.setdefault(self.slots[slot].group, []).append(slot)
         found: list[Instruction] = []
+        zeros = self.zeros(runs)
         first_update = -1
         for position in range(-1, len(runs)):
             if position == num_before:
                 first_update = len(found)
             if position >= 0:
-                found.append(runs[position])
+                found += [*zeros.get(position, ()), runs[position]]
             for number in sends.get(position, ()):
                 found += [Send(number), Receive(number)]
             found += [Free(tuple(slots)) for slots in dying.get(position, {}).values()]
         return messages, found, len(found) if first_update < 0 else first_update
+
+    def zeros(self, runs: Sequence[Run]) -> dict[int, list[Zero]]:
+        """What fills the sums that begin with an action, by the position of its first run."""
+        found: dict[int, list[Zero]] = {}
+        known: set[int] = set()
+        for _, action in itertools.groupby(enumerate(runs), key=lambda each: each[1].action):
+            own = list(action)
+            sums = [i for _, run in own for i in run.args if self.slots[i].move == REDUCE]
+            begin = tuple(i for i in dict.fromkeys(sums) if i not in known)
+            known.update(begin)
+            if begin:
+                found[own[0][0]] = [Zero(begin)]
+        taken = {i for run in runs for i in {*run.args} - {*run.results}}
+        for slot in sorted(known - taken):
+            raise _misfit(f"what is added to {said(self.slots[slot])} is never reduced")
+        return found
 
     def sends(self, messages: list[Message]) -> dict[int, list[int]]:
         """Appends the messages; returns those of each run's results, and of arguments at -1."""
@@ -191,6 +214,8 @@ class _Builder:
             made = {spec.value: spec for spec in program.results}
             for spec in program.args:
                 if not is_accumulator(spec.value) or spec.value not in made:
+                    continue
+                if spec.value in self.keys.moved:  # it begins behind each R
                     continue
                 slot = self.slot(stage, spec, None)
                 if self.slot(stage, made[spec.value], None) != slot:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shardc.errors import ShardcError
 from shardc.plan.value_id import INDEX
 from shardc.runtime.programs import Program
-from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Send, Slot, Tape
+from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Send, Slot, Tape, Zero
 
 
 def check_tape(tape: Tape, programs: Sequence[Program]) -> None:
@@ -46,6 +46,8 @@ class _State:
                     raise _refusal(f"'{instruction}': nobody has sent it")
                 self.sent.remove(message)
                 self.filled.update(b for _, b in self.tape.messages[message].moves)
+            case Zero(slots):
+                self.filled.update(slots)
             case Free(slots):
                 for slot in slots:
                     if slot not in self.filled:
@@ -74,8 +76,9 @@ class _State:
 
 def said(slot: Slot) -> str:
     """A slot in words."""
-    of_microbatch = "" if slot.microbatch is None else f" of microbatch {slot.microbatch}"
-    return f"'{slot.value}'{of_microbatch} on the devices of stage {slot.group}"
+    number = slot.microbatch
+    of = f" of {slot.move}{number}" if slot.move else f" of microbatch {number}"
+    return f"'{slot.value}'{'' if number is None else of} on the devices of stage {slot.group}"
 
 
 def _refusal(message: str) -> ShardcError:

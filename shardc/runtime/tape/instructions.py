@@ -1,4 +1,4 @@
-"""The language of the runtime: run a program, send, receive, free."""
+"""The language of the runtime: run a program, send, receive, fill with zeros, free."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,9 @@ class Slot(NamedTuple):
 
     Attributes:
         group: number of the first stage on these devices; stages with equal meshes share slots.
-        microbatch: None for a value that exists once per step.
+        microbatch: None for a value that exists once per step. Of what moves gather or reduce, the
+            number of the move.
+        move: the kind of these moves; "" for all other values.
     """
 
     group: int
@@ -21,6 +23,7 @@ class Slot(NamedTuple):
     microbatch: int | None
     shape: tuple[int, ...]
     dtype: str
+    move: str = ""
 
 
 class Message(NamedTuple):
@@ -72,6 +75,15 @@ class Receive(NamedTuple):
         return f"receive message {self.message}"
 
 
+class Zero(NamedTuple):
+    """Fills slots of one device group with zeros: sums that begin here."""
+
+    slots: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"zero {', '.join(map(str, self.slots))}"
+
+
 class Free(NamedTuple):
     """Frees slots that are not read any more."""
 
@@ -81,7 +93,7 @@ class Free(NamedTuple):
         return f"free {', '.join(map(str, self.slots))}"
 
 
-Instruction = Run | Send | Receive | Free
+Instruction = Run | Send | Receive | Zero | Free
 
 
 @dataclass
@@ -94,7 +106,7 @@ class Tape:
         slots: the places for arrays.
         groups: per stage, the device group whose slots it uses.
         primary: per user argument, the slot where it is placed; None if no program reads it.
-        accumulators: per stage, the slots that start as zeros.
+        accumulators: per stage, the slots that start as zeros when the step begins.
         indices: (slot, microbatch) of the microbatch indices.
         messages: all messages of the step.
         instructions: in order of dispatch.
@@ -147,6 +159,8 @@ class Tape:
                     own = instruction if takes_part(self.messages[message].source) else None
                 case Receive(message):
                     own = instruction if takes_part(self.messages[message].target) else None
+                case Zero(slots):
+                    own = instruction if takes_part(self.slots[slots[0]].group) else None
                 case Free(slots):
                     here = tuple(slot for slot in slots if takes_part(self.slots[slot].group))
                     own = Free(here) if here else None

@@ -5,29 +5,48 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shardc.errors import ShardcError
-from shardc.plan.executable import Executable, ValueSpec
+from shardc.plan.executable import Executable, ValueSpec, moved_values
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.program_graph import KINDS_OF_ACTION
 from shardc.plan.value_id import INDEX, is_accumulator, is_computed
 from shardc.runtime.programs import Program
-from shardc.schedule.tasks import ONCE_PER_STEP, UPDATE, Task
+from shardc.schedule.moves import START, Moments, moments
+from shardc.schedule.tasks import LINKS, ONCE_PER_STEP, UPDATE, Task, parse_lanes
 
 Key = tuple[str, int | None]
 
 
 class Dispatch(NamedTuple):
-    """One program, run once: `action` as it prints, the program's position, the microbatch."""
+    """One program, run once: `action` as it prints, the program's position, the microbatch.
+
+    Attributes:
+        stands: where the action stands among the moves of its stage.
+    """
 
     action: str
     program: int
     microbatch: int | None
+    stands: Moments = START
 
 
-def value_key(spec: ValueSpec, microbatch: int | None) -> Key:
-    """The value of the step that `spec` denotes in a program that runs for `microbatch`."""
-    growing = is_accumulator(spec.value)
-    per_microbatch = spec.value == INDEX or (spec.per_microbatch and not growing)
-    return spec.value, microbatch if per_microbatch else None
+class Keys:
+    """Tells apart the values of a step that a program takes and makes.
+
+    Attributes:
+        moved: as `moved_values` gives it.
+    """
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self.moved = moved_values(each.program for each in programs)
+
+    def of(self, spec: ValueSpec, entry: Dispatch) -> Key:
+        """The value that `spec` denotes in a program that runs as `entry`."""
+        move = self.moved.get(spec.value)
+        if move is not None:
+            return spec.value, entry.stands.number(move)
+        growing = is_accumulator(spec.value)
+        per_microbatch = spec.value == INDEX or (spec.per_microbatch and not growing)
+        return spec.value, entry.microbatch if per_microbatch else None
 
 
 def dispatch_order(
@@ -88,17 +107,21 @@ def _queues(executable: Executable, programs: Sequence[Program]) -> list[Queue]:
     }
     num_stages = executable.num_stages
     idle = set(range(len(programs)))
+    lanes = parse_lanes(executable.actions)
+    stands = moments(lanes)
     queues = []
-    for lane in executable.actions:
+    for lane in lanes:
         queue: Queue = deque()
-        for task in map(Task.parse, lane):
+        for task in lane:
             once = task.kind in ONCE_PER_STEP
             round_, microbatch = (task.microbatch, None) if once else (task.slice, task.microbatch)
+            if task.kind in LINKS:
+                microbatch = None
             entries = []
             for kind in KINDS_OF_ACTION[task.kind]:
                 program = position.get((task.place(num_stages), kind, round_))
                 if program is not None:
-                    entries.append(Dispatch(str(task), program, microbatch))
+                    entries.append(Dispatch(str(task), program, microbatch, stands[task]))
                     idle.discard(program)
             queue.append((task, entries))
         queues.append(queue)
@@ -113,9 +136,10 @@ class _State:
 
     def __init__(self, programs: Sequence[Program], queues: Sequence[Queue]) -> None:
         self._programs = programs
+        self._keys = Keys(programs)
         self._known: set[Key] = set()
         self._additions = Counter(
-            spec.value
+            self._keys.of(spec, entry)
             for queue in queues
             for _, entries in queue
             for entry in entries
@@ -131,17 +155,18 @@ class _State:
             program = self._programs[entry.program]
             adds = {spec.value for spec in program.results if is_accumulator(spec.value)}
             for spec in program.args:
+                key = self._keys.of(spec, entry)
                 if is_computed(spec.value):
-                    key = value_key(spec, entry.microbatch)
                     if key not in self._known and key not in own:
                         missing.append(spec.value)
-                elif self._additions[spec.value] and spec.value not in adds:
+                elif self._additions[key] and spec.value not in adds:
                     missing.append(spec.value)
-            own.update(value_key(spec, entry.microbatch) for spec in program.results)
+            own.update(self._keys.of(spec, entry) for spec in program.results)
         return missing
 
     def made(self, entries: Sequence[Dispatch]) -> None:
         for entry in entries:
             for spec in self._programs[entry.program].results:
-                self._known.add(value_key(spec, entry.microbatch))
-                self._additions[spec.value] -= is_accumulator(spec.value)
+                key = self._keys.of(spec, entry)
+                self._known.add(key)
+                self._additions[key] -= is_accumulator(spec.value)

@@ -1,7 +1,7 @@
 """Breadth-first: all microbatches through one chunk before the next chunk; ZeroPP by blocks.
 
-With parameters sharded over data-parallel ranks, which is simulated (`Work.gathers`) and not
-executed, each chunk is gathered once per pass.
+With parameters sharded over data-parallel ranks (`Work.gathers`), each chunk is gathered once per
+pass.
 Sources: Lamy-Poirier, MLSys 2023 (arXiv 2211.05953); Tang et al., "ZeroPP" (arXiv 2402.03791).
 """
 

@@ -8,7 +8,7 @@ which live the longest, to the host.
 from collections.abc import Sequence
 
 from shardc.schedule.family import Costs, Lanes, ScheduleFamily
-from shardc.schedule.tasks import BACKWARD, FORWARD, Task
+from shardc.schedule.tasks import BACKWARD, FORWARD, LOAD, OFFLOAD, Task
 from shardc.schedule.work import Work
 
 
@@ -94,7 +94,7 @@ FAMILIES = (
         chunks=(2,),
         refuses=refuses_grouped,
         offloads=(0,),
-        moves=True,
+        moves=frozenset({OFFLOAD, LOAD}),
         about="grouped 1F1B that moves the first chunk's activations to the host and back",
     ),
 )

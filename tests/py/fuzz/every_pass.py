@@ -25,6 +25,7 @@ from shardc.passes.assign_meshes import AssignMeshes, print_meshes
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
+from shardc.passes.gather_parameters import GatherParameters
 from shardc.passes.join_pieces import JoinPieces
 from shardc.passes.keep_forward_values import KeepForwardValues
 from shardc.passes.outline_stages import OutlineStages
@@ -124,6 +125,7 @@ def check_every_pass(
     yield from run(module, [SplitBackwardLoops(CLUSTER_TEXT)])
     yield from unless_refused(module, SplitBackward(CLUSTER_TEXT))
     yield from unless_refused(copy_module(module), ReplicateStages())
+    yield from aside(GatherParameters("x", (2,) * wanted.stages))
     yield from run(module, [AccumulateInLoops(), ShareReshards()])
     meshes = tuple(
         Mesh((("x", 2), ("y", 2)), tuple(range(4 * s, 4 * s + 4))) for s in range(wanted.stages)

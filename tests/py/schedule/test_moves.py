@@ -196,10 +196,13 @@ def test_the_command_takes_the_times_of_moves(tmp_path: Path) -> None:
 def test_what_moves_is_not_planned(tmp_path: Path) -> None:
     written = tmp_path / "moves.grid"
     written.write_text("0 | 0G0 0F0 0B0\n1 | 1F0 1B0")
-    for name in ("pipeoffload", str(written)):
+    for name, said in (("pipeoffload", "shardc simulate"), (str(written), '"gather"')):
         with pytest.raises(ScheduleError) as caught:
             schedule_to_run(name)
-        assert caught.value.code == "SHARDC-249" and "shardc simulate" in caught.value.help
+        assert caught.value.code == "SHARDC-249" and said in caught.value.help
+    assert schedule_to_run(str(written), gathers=True).moves == {"G"}
+    with pytest.raises(ScheduleError, match="offloads activations"):
+        schedule_to_run("pipeoffload", gathers=True)
     step = shardc.jit(lambda w, x: w * x.sum(), stages=2, schedule="pipeoffload")
     with pytest.raises(ScheduleError, match="simulated, not executed"):
         step(np.ones(2), np.ones(2))
