@@ -9,14 +9,12 @@ from dataclasses import replace
 
 import msgspec
 
-from shardc.analysis.program.arguments import state_arguments
 from shardc.cluster import Cluster
 from shardc.cutting import outline_shape
 from shardc.errors import BugError, InfeasibleError
 from shardc.ir.bugs import bugs_while
 from shardc.ir.context import Module
-from shardc.ir.tensor_types import num_bytes
-from shardc.ir.walk import body, functions, main_function, planned_ops
+from shardc.ir.walk import functions, planned_ops
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.decisions import stage_words
@@ -25,7 +23,7 @@ from shardc.plan.shape import PRICES, PipelineShape
 from shardc.plan.stages_spec import Recompute
 from shardc.planner.candidate import Candidate, plan_exactly, says_more
 from shardc.planner.proposal import Found, Proposal
-from shardc.planner.request import print_request
+from shardc.planner.request import print_request, ways_out
 from shardc.planner.shapes import FAR, NEAR
 from shardc.planner.split_cache import Splits
 from shardc.planner.user_shardings import in_conflict
@@ -257,31 +255,6 @@ class Attempts:
 def gap_and_effort(alone: bool) -> tuple[float, float]:
     """The limits for a shape without competitors, or with some."""
     return FINAL if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
-
-
-def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: int) -> str:
-    """Advice for a program of which no plan fits, by what fills the devices, cheapest first.
-
-    Args:
-        module: prepared; its state is the part that no split over the devices reduces further.
-        missing_bytes: on each device, of the smallest plan found.
-    """
-    with module.context:
-        main = main_function(module.operation)
-        arguments = body(main).arguments
-        state_bytes = sum(num_bytes(arguments[a]) for a in state_arguments(main))
-    least = -(-state_bytes // limit_bytes)
-    if least > num_devices:
-        return (
-            f"the state alone is {state_bytes:,} bytes: use at least {least} devices of"
-            f" {limit_bytes:,} bytes, or keep moments of the optimizer in 8 or 16 bits"
-        )
-    share = state_bytes // num_devices
-    return (
-        f"the state is {share:,} of these bytes if it is split over all devices, activations and"
-        f" temporaries are the rest: wrap layers in jax.checkpoint, use more microbatches or a"
-        f" smaller batch, or raise the limit by {missing_bytes:,} bytes"
-    )
 
 
 def shape_words(shape: PipelineShape) -> str:

@@ -5,6 +5,7 @@ import math
 import msgspec
 
 from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason
+from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
@@ -13,10 +14,11 @@ from shardc.errors import InfeasibleError, PlanError, StageError
 from shardc.ir.attributes import RUNS, get_str, phase_of
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
-from shardc.ir.walk import body, main_function, ops
+from shardc.ir.walk import RETURN, body, main_function, ops
 from shardc.options import PlanOptions
 from shardc.plan.function_kind import Phase
 from shardc.planner.split_cache import Splits
+from shardc.solver.solve import LimitError
 
 # Total ops of the shapes planned exactly, with and without ranking estimates.
 RANKED_OPS, UNRANKED_OPS = 12_000, 40_000
@@ -37,7 +39,36 @@ def print_request(cluster: Cluster, options: PlanOptions) -> str:
     return "\n".join(msgspec.json.encode(each).decode() for each in (cluster, options))
 
 
-def check_stages(cluster: Cluster, options: PlanOptions, *, of_program: bool = False) -> None:
+def check_request(
+    module: Module,
+    cluster: Cluster,
+    options: PlanOptions,
+    limit_bytes: int,
+    *,
+    of_program: bool = False,
+) -> None:
+    """Refuses what no plan can meet: see `_check_stages`, and a state that is larger than all
+    devices together.
+
+    Args:
+        module: prepared.
+        limit_bytes: of a device.
+    Raises:
+        LimitError: SHARDC-220, the state does not fit.
+    """
+    _check_stages(cluster, options, of_program)
+    with module.context:
+        main = main_function(module.operation)
+        arguments = [body(main).arguments[a] for a in state_arguments(main)]
+        read = [a for a in arguments if any(use.owner.name != RETURN for use in a.uses)]
+        least = -(-sum(map(num_bytes, read)) // cluster.num_devices)
+    if least > limit_bytes and not cluster.islands:
+        error = LimitError(limit_bytes, None, least)
+        error.help = ways_out(module, error.missing_bytes, limit_bytes, cluster.num_devices)
+        raise error
+
+
+def _check_stages(cluster: Cluster, options: PlanOptions, of_program: bool) -> None:
     """Refuses more stages, or larger meshes of stages, than there are devices for.
 
     Args:
@@ -137,4 +168,29 @@ def no_pipeline(stages: int, limit_bytes: int, cluster: Cluster) -> InfeasibleEr
         f"no pipeline of {stages} stages fits into {limit_bytes:,} bytes on each of"
         f" {cluster.num_devices} devices",
         help="raise the memory limit, or use more devices, stages or microbatches",
+    )
+
+
+def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: int) -> str:
+    """Advice for a program of which no plan fits, by what fills the devices, cheapest first.
+
+    Args:
+        module: prepared; its state is the part that no split over the devices reduces further.
+        missing_bytes: on each device, of the smallest plan found.
+    """
+    with module.context:
+        main = main_function(module.operation)
+        arguments = body(main).arguments
+        state_bytes = sum(num_bytes(arguments[a]) for a in state_arguments(main))
+    least = -(-state_bytes // limit_bytes)
+    if least > num_devices:
+        return (
+            f"the state alone is {state_bytes:,} bytes: use at least {least} devices of"
+            f" {limit_bytes:,} bytes, or keep moments of the optimizer in 8 or 16 bits"
+        )
+    share = state_bytes // num_devices
+    return (
+        f"the state is {share:,} of these bytes if it is split over all devices, activations and"
+        f" temporaries are the rest: wrap layers in jax.checkpoint, use more microbatches or a"
+        f" smaller batch, or raise the limit by {missing_bytes:,} bytes"
     )

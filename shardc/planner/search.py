@@ -43,7 +43,7 @@ from shardc.planner.record.account import recorded
 from shardc.planner.request import (
     RANKED_OPS,
     UNRANKED_OPS,
-    check_stages,
+    check_request,
     most_microbatches,
     no_pipeline,
     state_bytes,
@@ -128,7 +128,8 @@ class Planner:
 
     def run(self) -> Plan:
         """The best plan; raises like `plan_program`."""
-        check_stages(self.cluster, self.options, of_program=self.mesh_of_program)
+        given = self.module, self.cluster, self.options, self.limit
+        check_request(*given, of_program=self.mesh_of_program)
         self._settle_microbatches()
         views = whole_views(self.cluster, self.options)
         try:

@@ -11,6 +11,7 @@ import shardc
 from shardc.errors import InfeasibleError
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import PipelineShape
+from shardc.planner import search
 from shardc.planner.attempts import Attempts, shape_words
 from tests.py.programs import build
 
@@ -24,7 +25,9 @@ def refusal(limit: int) -> InfeasibleError:
     return refused.value
 
 
-def test_a_state_that_is_too_large_asks_for_devices() -> None:
+def test_a_state_that_is_too_large_asks_for_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a search."""
+    monkeypatch.delattr(search, "promising_shapes")
     _, (state, *_), *_ = build("mlp")
     held = sum(leaf.nbytes for leaf in jax.tree.leaves(jax.tree.map(jnp.asarray, state)))
     error = refusal(1000)
