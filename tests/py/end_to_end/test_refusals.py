@@ -212,7 +212,7 @@ def test_stages_whose_meshes_need_more_devices() -> None:
 
 
 def test_a_stage_that_does_not_fit_says_on_which_devices_how_much_is_missing() -> None:
-    options = {"stages": 2, "microbatches": 2, "mesh": (4,), "memory_limit_bytes": 5_000}
+    options = {"stages": 2, "microbatches": 2, "mesh": (4,), "memory_limit_bytes": 9_000}
     error = refusal(build("mlp"), **options)
     assert error.code == "SHARDC-220"
     assert "stage 0, on devices 0-3: " in error.message
@@ -286,5 +286,5 @@ def test_microbatches_until_it_fits() -> None:
 
 def test_what_does_not_fit_tells_why_there_are_no_more_microbatches() -> None:
     program = build("mlp_batch_norm")
-    error = refusal(program, stages="auto", mesh=(8,), memory_limit_bytes=1024)
+    error = refusal(program, stages="auto", mesh=(8,), memory_limit_bytes=9_000)
     assert "1 microbatch: " in str(error.help)
