@@ -145,8 +145,12 @@ def import_function(
     """
     kwargs = dict(kwargs or {})
     jitted = jax.jit(fun, **{**jit_options, "keep_unused": True})
-    call_args = [abstract(arg) for arg in args]
-    call_kwargs = {name: abstract(value) for name, value in kwargs.items()}
+    static = {name: jit_options.get(name) for name in ("static_argnums", "static_argnames")}
+    fixed = {place for place, _ in split_static(fun, args, kwargs, **static).static}
+    call_args = [arg if i in fixed else abstract(arg) for i, arg in enumerate(args)]
+    call_kwargs = {
+        name: value if name in fixed else abstract(value) for name, value in kwargs.items()
+    }
     with importing():
         try:
             traced = jitted.trace(*call_args, **call_kwargs)
@@ -176,7 +180,6 @@ def import_function(
         if is_explicit(jax.sharding.get_abstract_mesh()) and not any(map(_has_sharding, asked)):
             drop_unsplit_shardings(module)
 
-        static = {name: jit_options.get(name) for name in ("static_argnums", "static_argnames")}
         dynamic = split_static(fun, call_args, call_kwargs, **static)
         in_tree = jax.tree.structure((dynamic.args, dynamic.kwargs))
         assert in_tree == lowered.in_tree, f"arguments {in_tree}, but JAX has {lowered.in_tree}"

@@ -71,6 +71,9 @@ CALLS: dict[str, Callable[[], None]] = {
     "static by name, passed by keyword": lambda: assert_as_jax(
         keyword, X, n=3, options={"static_argnames": ("n", "m")}
     ),
+    "static numpy scalar": lambda: assert_as_jax(
+        keyword, X, np.int32(3), options={"static_argnums": 1}
+    ),
     "static with a default": lambda: assert_as_jax(keyword, X, options={"static_argnums": 1}),
     "keywords in any order": lambda: assert_as_jax(lambda a, b: a - b, b=X, a=2 * X),
     "any number of arguments": lambda: assert_as_jax(lambda *a, **k: sum(a) + k["z"], X, X, X, z=X),

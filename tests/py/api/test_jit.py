@@ -272,6 +272,8 @@ def test_errors_while_tracing_are_those_of_jax() -> None:
         sharded(lambda x: x)("text")
     with pytest.raises(ValueError, match=r"[Hh]ash"):
         sharded(lambda x, n: x, static_argnums=1)(np.ones(3, np.float32), [1])
+    with pytest.raises(ValueError, match="static"):
+        sharded(lambda x, n: x, static_argnums=1)(np.ones(3, np.float32), np.ones(3))
 
 
 @pytest.mark.parametrize(
