@@ -26,13 +26,13 @@ from shardc.ir.bugs import bugs_while
 from shardc.ir.copy import copy_module, module_digest
 from shardc.ir.effects import hoisted_calls, placements, silent_calls
 from shardc.options import PlanOptions
-from shardc.plan.alternatives import Alternative
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.request import print_request, step_flops
 from shardc.planner.user_shardings import asked_prices
 from shardc.progress import shown_progress
+from shardc.report.alternatives import Ranked
 from shardc.report.counterfactuals import explained_choices
 from shardc.report.findings.lint import lint
 from shardc.report.model import Finding
@@ -218,7 +218,7 @@ class Planned(PlacedSignature, Predicts):
                 return f"{words}{explain(self.plan, self.executable)}"
             return explained_choices(self._prepared, self.plan, self._cluster, pattern)
 
-    def beside(self) -> tuple[Alternative, ...]:
+    def beside(self) -> Ranked:
         """This plan and the pipelines considered besides it, those that a person would write by
         hand among them (data parallel, ZeRO-1, FSDP, tensor parallel, several in stages), fastest
         first.
@@ -227,7 +227,7 @@ class Planned(PlacedSignature, Predicts):
         them. Ctrl-C keeps those planned so far.
         """
         self.plan = find_beside(self._prepared, self.plan, self._cluster, self._options)
-        return judged(self.plan)
+        return Ranked(judged(self.plan))
 
     def lint(self) -> tuple[Finding, ...]:
         """All avoidable costs, most expensive first, as `shardc lint` lists them; `warnings()` has

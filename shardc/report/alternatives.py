@@ -146,3 +146,21 @@ _SHORT = {
 
 def _more(more_s: float) -> str:
     return f"{'-' if more_s < 0 else '+'}{seconds(abs(more_s))}"
+
+
+class Ranked(tuple[Alternative, ...]):
+    """Pipelines, fastest first; as text a line for each."""
+
+    def lines(self) -> list[str]:
+        """What each is, how long its step takes, and by what it loses to the first."""
+        found = []
+        for each in self:
+            why, count = loses_by(each, self[0]), each.num_microbatches
+            found.append(
+                f"{each.name}: {mesh_words(each.meshes)}, {count} microbatch{'es' * (count > 1)},"
+                f" {each.schedule}: {step_words(each)}{f' ({why})' if why else ''}"
+            )
+        return found
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())

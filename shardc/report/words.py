@@ -5,10 +5,9 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 
 from shardc.importer.user_shardings import dotted, matches
-from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges, stage_names
-from shardc.report.alternatives import loses_by, step_words
+from shardc.report.alternatives import Ranked
 from shardc.report.model import Crossing, Group, Layers, Reading
 from shardc.report.summary import seconds, size
 
@@ -44,7 +43,7 @@ def _lines(reading: Reading) -> Iterator[str]:
         yield f"{fits}: {size(fit.peak_bytes)} of {size(fit.limit_bytes)}{at}"
     if len(reading.judged) > 1:
         yield "beside it:"
-        yield from _judged(reading.judged)
+        yield from _cut([f"  {line}" for line in Ranked(reading.judged).lines()])
     for warning in reading.warnings:
         yield f"warning: {warning.words}; {warning.help}"
 
@@ -160,18 +159,6 @@ def _communication(reading: Reading) -> Iterator[str]:
     if lines:
         yield "sent inside stages, per step:"
         yield from _cut(list(_shared(lines, len(reading.stages), reading.num_own_stages)))
-
-
-def _judged(judged: Sequence[Alternative]) -> Iterator[str]:
-    lines = []
-    for each in judged:
-        why = loses_by(each, judged[0])
-        lines.append(
-            f"  {each.name}: {mesh_words(each.meshes)},"
-            f" {each.num_microbatches} microbatch{'es' * (each.num_microbatches > 1)},"
-            f" {each.schedule}: {step_words(each)}{f' ({why})' if why else ''}"
-        )
-    yield from _cut(lines)
 
 
 def _cut(lines: Sequence[str]) -> Iterator[str]:

@@ -67,6 +67,9 @@ def test_python_ranks_them_and_keeps_them_with_the_plan(own_cache: Path) -> None
     assert "data parallel" not in made.explain()
     names = [each.name for each in made.beside()]
     assert {"this plan", "data parallel", "ZeRO-1", "FSDP", "tensor parallel"} <= set(names)
+    lines = str(made.beside()).splitlines()
+    assert [line.split(":")[0] for line in lines] == names
+    assert all("microbatch" in line for line in lines)
     times = [each.step_time_s for each in made.beside()]
     assert times == sorted(times)
     path = own_cache / "plan.json"
