@@ -14,18 +14,16 @@ from pathlib import Path
 
 import msgspec
 
-from shardc.analysis.program.counted_loop import trip_count
 from shardc.analysis.program.flops import op_cost
-from shardc.analysis.program.fusion import fused_traffic
 from shardc.analysis.program.op_classes import PRODUCTS
-from shardc.analysis.program.op_work import op_works, unsplit
+from shardc.analysis.program.op_work import op_works, runs_of_ops, unsplit
 from shardc.cluster import Cluster
 from shardc.compiler import prepare
 from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
 from shardc.cutting import outline_shape
 from shardc.importer.from_file import import_file
-from shardc.ir.walk import CONTROL_FLOW, functions, planned_ops
+from shardc.ir.walk import functions
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import PipelineShape
 from shardc.planner.split_cache import Splits
@@ -43,16 +41,11 @@ def products_s(path: Path, cluster: Cluster) -> float:
     total_s = 0.0
     with outlined.context:
         for function in functions(outlined.operation):
-            runs: dict[object, int] = {}
-            for op, traffic in zip(planned_ops(function), fused_traffic(function), strict=True):
-                assert op.parent is not None
-                often = runs.get(op.parent.operation, 1)
-                if op.name in CONTROL_FLOW:
-                    runs[op] = often * (trip_count(op) or 1)
-                elif op.name in PRODUCTS:
+            for op, traffic, _, times in runs_of_ops(function):
+                if op.name in PRODUCTS:
                     (whole,) = op_works(op, op_cost(op), traffic, [unsplit(op)], Mesh((), (0,)))
                     kernel = msgspec.structs.replace(whole, num_bytes=0, launches=0.0)
-                    total_s += often * model.op_s(kernel) / cluster.num_devices
+                    total_s += times * model.op_s(kernel) / cluster.num_devices
     return total_s
 
 

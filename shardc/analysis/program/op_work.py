@@ -1,7 +1,7 @@
 """The work of an op on one device under each of its strategies, and its time if split evenly."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -116,17 +116,38 @@ def unsplit(op: ir.Operation) -> _Unsplit:
     return _Unsplit(1, operands, results)
 
 
-def op_seconds(function: ir.Operation, model: CostModel, devices: int) -> dict[ir.Operation, float]:
-    """Seconds of each op of a function, with the ops of its regions, split over some devices."""
-    found: dict[ir.Operation, float] = {}
+class Runs(NamedTuple):
+    """An op of a function, or of the regions of its ops.
+
+    Attributes:
+        traffic: its share of the memory traffic of its fused kernel.
+        outer: the op of the function's block that contains it, or itself.
+        times: how often it runs in one call; loops with an open end count once.
+    """
+
+    op: ir.Operation
+    traffic: Traffic
+    outer: ir.Operation
+    times: int
+
+
+def runs_of_ops(function: ir.Operation) -> Iterator[Runs]:
+    """All ops of a function but control flow, with those of its regions."""
     inside: dict[ir.Operation, tuple[ir.Operation, int]] = {}  # op of the body, runs of its regions
     for op, traffic in zip(planned_ops(function), fused_traffic(function), strict=True):
         assert op.parent is not None, "an op of a function has a parent"
-        outer, runs = inside.get(op.parent.operation, (op, 1))
+        outer, count = inside.get(op.parent.operation, (op, 1))
         if op.name in CONTROL_FLOW:
             trips = trip_count(op) if op.name == "stablehlo.while" else 1
-            inside[op] = outer, runs * (trips or 1)
-            continue
+            inside[op] = outer, count * (trips or 1)
+        else:
+            yield Runs(op, traffic, outer, count)
+
+
+def op_seconds(function: ir.Operation, model: CostModel, devices: int) -> dict[ir.Operation, float]:
+    """Seconds of each op of a function, with the ops of its regions, split over some devices."""
+    found: dict[ir.Operation, float] = {}
+    for op, traffic, outer, times in runs_of_ops(function):
         cost = op_cost(op)
         if not cost.flops and not traffic.num_bytes:
             continue
@@ -134,5 +155,5 @@ def op_seconds(function: ir.Operation, model: CostModel, devices: int) -> dict[i
         work = msgspec.structs.replace(
             whole, flops=whole.flops / devices, num_bytes=whole.num_bytes / devices
         )
-        found[outer] = found.get(outer, 0.0) + runs * model.op_s(work)
+        found[outer] = found.get(outer, 0.0) + times * model.op_s(work)
     return found
