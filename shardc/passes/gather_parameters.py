@@ -8,6 +8,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
 from shardc.analysis.program.stage_table import argument_rows, free_number
+from shardc.analysis.shardings.sharding_problem import function_args, function_results
 from shardc.ir.attributes import (
     GATHERED,
     KIND,
@@ -18,7 +19,6 @@ from shardc.ir.attributes import (
     function_kind,
     get_int,
     int_attr,
-    result_attrs,
     set_arg_attrs,
     set_result_attrs,
     str_attr,
@@ -142,10 +142,6 @@ def _is_of_microbatch(function: ir.Operation) -> bool:
     return kind is not None and kind.per_microbatch
 
 
-def _ids(attrs: Sequence[Mapping[str, ir.Attribute]]) -> list[str]:
-    return [str(ir.StringAttr(each[VALUE]).value) for each in attrs]
-
-
 def _named(ids: Iterable[str]) -> list[dict[str, ir.Attribute]]:
     return [{VALUE: str_attr(each)} for each in ids]
 
@@ -159,7 +155,7 @@ def _parameters(passes: Sequence[ir.Operation], batch: set[int], parts: int) -> 
     found: Types = {}
     for function in passes:
         values = body(function).arguments
-        for name, value in zip(_ids(arg_attrs(function)), values, strict=True):
+        for name, value in zip(function_args(function), values, strict=True):
             if is_argument(name) and value_id(name).number not in batch and _divides(value, parts):
                 found[name] = value.type
     return found
@@ -171,9 +167,9 @@ def _sums(passes: Sequence[ir.Operation], parts: int) -> Types:
     found: Types = {}
     others: set[str] = set()
     for function in passes:
-        values = zip(_ids(result_attrs(function)), terminator(function).operands, strict=True)
+        values = zip(function_results(function), terminator(function).operands, strict=True)
         given = dict(values)
-        for name, value in zip(_ids(arg_attrs(function)), body(function).arguments, strict=True):
+        for name, value in zip(function_args(function), body(function).arguments, strict=True):
             if not is_accumulator(name):
                 continue
             if _adds(given.get(name), value) and _divides(value, parts):
@@ -196,6 +192,6 @@ def _rename_arguments(function: ir.Operation, names: Mapping[str, str]) -> None:
         function,
         [
             each | {VALUE: str_attr(names.get(name, name))}
-            for each, name in zip(attrs, _ids(attrs), strict=True)
+            for each, name in zip(attrs, function_args(function), strict=True)
         ],
     )

@@ -248,9 +248,10 @@ class LayerCosts:
         """Of each function of a sample."""
         found, module = self._fixed.setdefault(cut, {}), self.samples(*cut)
         assert module is not None
-        for name in built.op_nodes.keys() - found.keys():
-            function = self._facts[cut][name].function
-            found[name] = FixedValues(function, batch_arguments(module.operation))
+        missing = built.op_nodes.keys() - found.keys()
+        batch = batch_arguments(module.operation) if missing else ()
+        for name in missing:
+            found[name] = FixedValues(self._facts[cut][name].function, batch)
         return found
 
     def _argument_bytes(

@@ -238,7 +238,7 @@ class StagePrices:
         return [kinds[sample] for sample in self.kinds]
 
     def within(self, limit: int) -> "StagePrices":
-        """The same prices with another limit of bytes."""
+        """The same prices with another limit of bytes; not to be asked for new ones."""
         other = copy.copy(self)
         other.limit = limit
         return other
