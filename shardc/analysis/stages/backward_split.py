@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import heavy_flops, op_cost
-from shardc.analysis.program.fusion import is_fused
+from shardc.analysis.program.fusion import MADE_OF_NOTHING, is_fused
 from shardc.analysis.program.op_work import op_seconds
 from shardc.analysis.stages.compared_values import (
     compared_makers,
@@ -169,6 +169,9 @@ def kept_between(
 ) -> set[ir.Value]:
     """The values to stash for the rest; it rematerializes the others that it needs.
 
+    Never stashed is what follows from constants alone, such as the zero that a sum starts from:
+    the rest could not know it, and would be sharded as if it were any number.
+
     Args:
         given: values that exist before `shared` runs -> number of passes through memory if the rest
             reads it; values that are neither here nor results of `shared` cost nothing.
@@ -178,7 +181,6 @@ def kept_between(
     made = [value for op in shared for value in op.results]
     number = {value: i for i, value in enumerate([*given, *made])}
     times = [*given.values(), *[2] * len(made)]
-    costs = [_moving(value, n, model) for value, n in zip(number, times, strict=True)]
     makers = [
         Maker(
             tuple(number[value] for value in inputs(op) if value in number),
@@ -187,8 +189,23 @@ def kept_between(
         )
         for op in shared
     ]
+    never = sum(maker.redo for maker in makers) + 1
+    known = _known(shared)
+    costs = [
+        never if value in known else _moving(value, n, model)
+        for value, n in zip(number, times, strict=True)
+    ]
     chosen = kept_values(costs, makers, [number[value] for value in number if value in wanted])
     return {value for value, i in number.items() if i in chosen}
+
+
+def _known(shared: Sequence[ir.Operation]) -> set[ir.Value]:
+    """Constants, and what ops that are fused make of them alone."""
+    found: set[ir.Value] = set()
+    for op in shared:
+        if op.name in MADE_OF_NOTHING or (is_fused(op) and inputs(op) and found.issuperset(inputs(op))):
+            found.update(op.results)
+    return found
 
 
 def _moving(value: ir.Value, times: int, model: CostModel) -> int:

@@ -32,3 +32,31 @@ def test_what_is_compared_is_given_and_not_made_again() -> None:
         kept = [value.owner.name for value in found.kept]
         assert kept == ["stablehlo.dot_general", "stablehlo.reduce"]
         assert not {op.name for op in found.rest} & set(kept)
+
+
+def test_constants_are_made_again() -> None:
+    """Both parts sum from one zero. As an argument the later part could not know it, and its sums
+    could not be split over devices."""
+    text = """func.func @main(%x: tensor<8x8xbf16>, %w: tensor<8x8xbf16>)
+        -> (tensor<8x8xbf16>, tensor<8xbf16>) {
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %zero = stablehlo.constant dense<0.0> : tensor<bf16>
+      %same = stablehlo.convert %one : (tensor<i32>) -> tensor<bf16>
+      %ones = stablehlo.broadcast_in_dim %same, dims = [] : (tensor<bf16>) -> tensor<8x8xbf16>
+      %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xbf16>
+      %s = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [1]
+        : (tensor<8x8xbf16>, tensor<bf16>) -> tensor<8xbf16>
+      %rows = stablehlo.broadcast_in_dim %s, dims = [0] : (tensor<8xbf16>) -> tensor<8x8xbf16>
+      %sent = stablehlo.add %rows, %ones : tensor<8x8xbf16>
+      %more = stablehlo.multiply %y, %ones : tensor<8x8xbf16>
+      %own = stablehlo.reduce(%more init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<8x8xbf16>, tensor<bf16>) -> tensor<8xbf16>
+      return %sent, %own : tensor<8x8xbf16>, tensor<8xbf16>
+    }"""
+    module = parse(text)
+    with module.context:
+        model = CostModel(Cluster.load("h100-64"))
+        found = split_backward(main_function(module.operation), [0], model)
+        assert [value.owner.name for value in found.kept] == ["stablehlo.dot_general"]
+        assert "stablehlo.constant" in {op.name for op in found.rest}
