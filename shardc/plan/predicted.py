@@ -1,8 +1,11 @@
 """The cost model's prediction for a stage and for a step."""
 
+from typing import Literal
+
 import msgspec
 
 from shardc.plan.function_kind import FunctionKind
+from shardc.plan.stages_spec import Recompute
 from shardc.plan.work import Work
 
 
@@ -29,6 +32,8 @@ class JudgedSchedule(msgspec.Struct, frozen=True):
         slices: token slices of each microbatch.
         lower_bound_s: proven: no order of the same stages within the same memory has a shorter
             step; 0.0 if nothing was proven, as for all that do not search for an order.
+        recompute: what all of its stages compute again; "": each does what the stages of the
+            pipeline's first schedule do.
     """
 
     name: str
@@ -39,6 +44,7 @@ class JudgedSchedule(msgspec.Struct, frozen=True):
     refusal: str = ""
     slices: int = 1
     lower_bound_s: float = 0.0
+    recompute: Recompute | Literal[""] = ""
 
 
 class Replicated(msgspec.Struct, frozen=True):

@@ -145,15 +145,16 @@ def _schedule_table(schedules: Sequence[JudgedSchedule]) -> Table:
             str(each.chunks),
             f"{about}{seconds(each.step_time_s)}" if known else "",
             f"{about}{size(each.peak_bytes)}" if known else "",
-            each.refusal or _bound_of(each),
+            each.refusal or _about(each),
         )
     return table
 
 
-def _bound_of(each: JudgedSchedule) -> str:
-    if not each.lower_bound_s:
-        return ""
-    return f"no order of these stages takes less than {seconds(each.lower_bound_s)}"
+def _about(each: JudgedSchedule) -> str:
+    words = [f"with recompute {each.recompute}"] if each.recompute else []
+    if each.lower_bound_s:
+        words.append(f"no order of these stages takes less than {seconds(each.lower_bound_s)}")
+    return "; ".join(words)
 
 
 def _collectives(executable: Executable, stage: int) -> str:

@@ -203,7 +203,9 @@ def _known(shared: Sequence[ir.Operation]) -> set[ir.Value]:
     """Constants, and what ops that are fused make of them alone."""
     found: set[ir.Value] = set()
     for op in shared:
-        if op.name in MADE_OF_NOTHING or (is_fused(op) and inputs(op) and found.issuperset(inputs(op))):
+        if op.name in MADE_OF_NOTHING or (
+            is_fused(op) and inputs(op) and found.issuperset(inputs(op))
+        ):
             found.update(op.results)
     return found
 

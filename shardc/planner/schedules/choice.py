@@ -185,7 +185,8 @@ def _weigh(
         planned = tried.plan(proposal, FINAL_GAP, FINAL_EFFORT_S)
         done.append(each)
         if isinstance(planned, Candidate):
-            judged[each.name, each.chunks] = _planned(planned)
+            found = msgspec.structs.replace(_planned(planned), recompute=each.recompute)
+            judged[each.name, each.chunks] = found
             if must:
                 tried.best, must = planned, False
     if reorder and not must:

@@ -1,21 +1,24 @@
 """Estimates any schedule on a pipeline that is planned with one stage per device group."""
 
+import contextlib
+import gc
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
 
-from shardc.analysis.stages.refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
-from shardc.cutting import outline_shape, work_of
-from shardc.options import PlanOptions
+from shardc.cutting import work_of
 from shardc.plan.predicted import JudgedSchedule
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
-from shardc.planner.proposal import Proposal, with_schedule
-from shardc.planner.schedules.cuts import Cut, cut_of, no_slices
+from shardc.planner.proposal import Proposal
+from shardc.planner.schedules.cuts import Cut, no_slices
+from shardc.planner.schedules.memory import GroupMemory
 from shardc.planner.schedules.ports import ports
+from shardc.planner.schedules.recut import Recut, Rule
 from shardc.planner.split_cache import Splits
 from shardc.planner.step_time import stage_times
 from shardc.schedule.check import peaks
@@ -29,7 +32,6 @@ from shardc.schedule.tasks import (
     UPDATE,
     WEIGHT,
     WHOLE_BACKWARD,
-    Buffer,
     Need,
     TaskGraph,
 )
@@ -38,9 +40,22 @@ from shardc.schedule.work import Work
 MANY_ROUNDS = 12  # microbatches per device group from which on not all are simulated
 FULL_ROUNDS = (4, 6)  # microbatches per device group with which a pipeline fills and drains
 SEARCHED_ROUNDS = (2, 4)  # the same, where the order is searched for
+SAME_STAGES = "chunks", "slices", "recompute"  # of schedules that run the same programs
 ROUGH = Costs(time_limit_s=0, is_rough=True)
-UNCHUNKED = "1f1b"  # a schedule whose stages are cut one per group
 SLOWER = "not faster, so it was not asked whether sequences can be cut"
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Pauses Python's garbage collector. A simulation makes many objects and no cycles, and with
+    each full collection, a walk over all modules, it took half as long again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Estimates:
@@ -67,14 +82,12 @@ class Estimates:
     ) -> None:
         shape = base.shape
         self._proved = proved
-        assert shape.num_chunks == 1, "one stage per device group"
         self._base, self._splits = base, splits
         self._model = CostModel(cluster)
         self._promising = promising
         self._action_s = cluster.device.software.action_s
         self.work = work_of(base.module, shape)
-        self._sizes = [len(mesh.device_ids) for mesh in shape.meshes]
-        self._cuts: dict[int, Cut | str] = {1: cut_of(base.module, self._model, self._sizes)}
+        self._recut = Recut(base, self.work, splits, self._model)
         self._times = [
             stage_times(report, mesh, self.work, self._model)
             for report, mesh in zip(base.reports, shape.meshes, strict=True)
@@ -90,8 +103,9 @@ class Estimates:
             if need.task.kind == UPDATE and need.source != need.target
         }
         self._whole: dict[int, str] = {}  # slices -> why there are none
-        self._held = schedule_named(shape.schedule).in_flight(self.work)
+        self._memory = GroupMemory(base, self.work, self._recut)
 
+    @_uncollected()
     def of(
         self,
         family: ScheduleFamily,
@@ -106,34 +120,43 @@ class Estimates:
             slices: token slices of each microbatch, where the family cuts them. They are taken to
                 be equal; what a slice reads again of earlier ones is not counted.
             below_s, limit_bytes: a schedule with a longer step or more memory is useless: if even
-                chunks of equal work exceed these, the program is not cut into chunks.
+                chunks of equal work exceed these, the program is not cut into chunks. Stages
+                recompute more if only that makes the schedule useful.
         """
         work = self._work_of(family, chunks, slices)
         refused = family.refuses(work)
         if refused:
             return JudgedSchedule(family.name, chunks, refusal=refused[0])
-        if chunks not in self._cuts:
-            even = self._cuts[1]
-            assert isinstance(even, Cut)
-            rough = self._judged(family, work, even.in_chunks(chunks, self.work.num_groups))
-            wanted = rough.step_time_s < below_s and rough.peak_bytes <= limit_bytes
-            if rough.refusal or not wanted:
+        first, *leaner = self._recut.rules(chunks)
+        found = least = self._under(first, family, work, below_s, limit_bytes)
+        if slices == 1:
+            while leaner and least.step_time_s < below_s and least.peak_bytes > limit_bytes:
+                least = self._under(leaner.pop(0), family, work, below_s, limit_bytes)
+            return least if _is_useful(least, below_s, limit_bytes) else found
+        if found.refusal:
+            return found
+        useful = _is_useful(found, below_s, limit_bytes)
+        why = self._unsliced(slices) if useful else SLOWER
+        return msgspec.structs.replace(found, slices=slices, refusal=why)
+
+    def _under(
+        self, rule: Rule, family: ScheduleFamily, work: Work, below_s: float, limit_bytes: float
+    ) -> JudgedSchedule:
+        """The step and the memory of a schedule whose stages recompute the same."""
+        chunks = work.chunks
+        if not self._recut.has(chunks, rule) and chunks > 1:
+            rough = self._judged(family, work, self._recut.roughly(chunks, rule), rule)
+            if not _is_useful(rough, below_s, limit_bytes):
                 return rough
-        cut = self._cut(family.name, chunks)
+        cut = self._recut.of(family.name, chunks, rule)
         if isinstance(cut, str):
             return JudgedSchedule(family.name, chunks, refusal=cut)
-        found = self._judged(family, work, cut)
-        if slices == 1 or found.refusal:
-            return found
-        why = SLOWER
-        if found.step_time_s < below_s and found.peak_bytes <= limit_bytes:
-            why = self._unsliced(slices)
-        return msgspec.structs.replace(found, slices=slices, refusal=why)
+        return self._judged(family, work, cut, rule)
 
     def are_alike(self, one: JudgedSchedule, other: JudgedSchedule) -> bool:
         """Whether two schedules run the same tasks in the same order, as some families do in few
         microbatches."""
-        if (one.chunks, one.slices) != (other.chunks, other.slices):
+        if any(getattr(one, each) != getattr(other, each) for each in SAME_STAGES):
             return False
         if not math.isclose(one.step_time_s, other.step_time_s, rel_tol=1e-9):
             return False  # what follows takes longer
@@ -160,19 +183,16 @@ class Estimates:
             self._whole[slices] = no_slices(split, shape, slices, self._proved, cluster)
         return self._whole[slices]
 
-    def _judged(self, family: ScheduleFamily, work: Work, cut: Cut) -> JudgedSchedule:
+    def _judged(self, family: ScheduleFamily, work: Work, cut: Cut, rule: Rule) -> JudgedSchedule:
         chunks = work.chunks
         if family.split_backward and not cut.splits:
             why = "no weight gradient can be computed separately from what a stage sends back"
             return JudgedSchedule(family.name, chunks, refusal=why)
         makespan_s, held, graph = self._simulated(family, work, cut)
         copied, copying_s = self._copies(graph, chunks)
-        peak = max(
-            report.peak_bytes - report.memory.stash + most + copied.get(group, 0.0)
-            for group, (report, most) in enumerate(zip(self._base.reports, held, strict=True))
-        )
+        peak = self._memory.peak_bytes(held, copied, rule)
         step_s = makespan_s + self._base.host_s + copying_s
-        return JudgedSchedule(family.name, chunks, step_s, int(peak))
+        return JudgedSchedule(family.name, chunks, step_s, int(peak), recompute=rule or "")
 
     def _simulated(
         self, family: ScheduleFamily, work: Work, cut: Cut
@@ -211,7 +231,7 @@ class Estimates:
             num_bytes = cut.sent.get((need.task.stage, kind), 0) // work.slices
             return self._send_s(num_bytes, need.source, need.target)
 
-        buffered = self._with_bytes(cut, graph, work.slices)
+        buffered = self._memory.with_bytes(cut, graph, work.slices)
         _, makespan_s = lengths(
             schedule,
             buffered,
@@ -237,31 +257,6 @@ class Estimates:
                 needs[task] = (*here, *sent)
         return replace(graph, needs=needs)
 
-    def _cut(self, name: str, chunks: int) -> Cut | str:
-        """The program in `chunks` stages per device group, or why there are fewer."""
-        if chunks not in self._cuts:
-            self._cuts[chunks] = self._chunked(name, chunks)
-        return self._cuts[chunks]
-
-    def _chunked(self, name: str, chunks: int) -> Cut | str:
-        shape = self._base.shape
-        if len({len(mesh.device_ids) for mesh in shape.meshes}) > 1:
-            return "device groups are of unequal size"
-        stages = len(shape.meshes) * chunks
-        even = self._splits.even_stages(shape.num_microbatches, stages)
-        if isinstance(even, StageRefusal):
-            return f"{stages} stages are more than the {even.most} layers"
-        options = PlanOptions(chunks=chunks)
-        proposal = with_schedule(self._base.proposal, self._splits, name, options)
-        whole = msgspec.structs.replace(
-            proposal.shape,
-            schedule=UNCHUNKED,
-            meshes=proposal.shape.meshes[:stages],
-            num_replicas=1,
-        )
-        outlined = outline_shape(self._splits.of(whole), whole, self._model.cluster)
-        return cut_of(outlined, self._model, self._sizes)
-
     def _seconds(self, cut: Cut, graph: TaskGraph, work: Work) -> dict[tuple[int, str], float]:
         """Of each stage, or second copy, and kind of task, on its device group."""
         found = {}
@@ -269,8 +264,7 @@ class Estimates:
         share = 1 / work.slices
         if work.slices > 1 and self._promising is not None:
             share *= self._promising.stretch(self._base.shape, work.slices)
-        base = self._cuts[1]
-        assert isinstance(base, Cut)
+        base = self._recut.planned
         for (stage, replica), group in graph.groups.items():
             place = replica * work.num_stages + stage
             times = self._times[group]
@@ -309,29 +303,6 @@ class Estimates:
             busy[group] = busy.get(group, 0.0) + seconds
         return found, max(busy.values(), default=0.0)
 
-    def _with_bytes(self, cut: Cut, graph: TaskGraph, slices: int) -> TaskGraph:
-        """`graph`, with buffers as large as the stash of a stage for one microbatch or slice of it,
-        per device; and with those that B leaves to W."""
-        base = self._cuts[1]
-        assert isinstance(base, Cut)
-        shares = []  # bytes on a device of one byte of a value, per group
-        for group, (report, held) in enumerate(zip(self._base.reports, self._held, strict=True)):
-            known = base.stashed.get(group, 0) * held
-            shares.append(report.memory.stash / known if known else 1 / self._sizes[group])
-        stashes = (
-            each._replace(
-                num_bytes=shares[each.group] * cut.stashed.get(each.maker.stage, 0) / slices
-            )
-            for each in graph.buffers
-        )
-        between = (
-            Buffer(group, shares[group] * cut.kept.get(task.stage, 0) / slices, made, (task,))
-            for task in graph.tasks
-            if task.kind == WEIGHT and (made := task._replace(kind=BACKWARD)) in graph.needs
-            for group in [graph.group(task)]
-        )
-        return replace(graph, buffers=(*stashes, *between))
-
     def _send_s(self, num_bytes: int, source: int, target: int) -> float:
         """Seconds to send bytes from one device group to another."""
         key = num_bytes, source, target
@@ -343,8 +314,14 @@ class Estimates:
     def proposal(self, judged: JudgedSchedule) -> Proposal | str:
         """The pipeline with a schedule, in the compiler's form; or why the program, which was not
         cut for a rough estimate, cannot be cut into its chunks."""
-        cut = self._cut(judged.name, judged.chunks)
+        rule = judged.recompute or None
+        cut = self._recut.of(judged.name, judged.chunks, rule)
         if isinstance(cut, str):
             return cut
-        options = PlanOptions(chunks=judged.chunks, slices=judged.slices)
-        return with_schedule(self._base.proposal, self._splits, judged.name, options)
+        return self._recut.proposal(judged.name, judged.chunks, judged.slices, rule)
+
+
+def _is_useful(found: JudgedSchedule, below_s: float, limit_bytes: float) -> bool:
+    if found.refusal:
+        return False
+    return found.step_time_s < below_s and found.peak_bytes <= limit_bytes

@@ -11,12 +11,15 @@ import pytest
 
 import shardc
 from shardc.cluster import Cluster
+from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
+from shardc.cutting import work_of
 from shardc.errors import ScheduleError
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import PipelineShape
+from shardc.plan.stages_spec import Recompute
 from shardc.planner import step_time
 from shardc.planner.attempts import FINAL, Attempts
 from shardc.planner.candidate import Candidate
@@ -25,6 +28,7 @@ from shardc.planner.proposal import Found, Key, Proposal
 from shardc.planner.schedules import choice
 from shardc.planner.schedules.choice import _counts, _is_beaten, _is_enough, _without_bubble
 from shardc.planner.schedules.estimates import FULL_ROUNDS, ROUGH, SEARCHED_ROUNDS, Estimates
+from shardc.planner.schedules.recut import Recut, Rule
 from shardc.planner.search import Planner
 from shardc.planner.step_time import stage_times
 from shardc.report.summary import explain
@@ -35,6 +39,7 @@ from shardc.schedule.times import Times
 from shardc.schedule.work import Work
 from tests.py.passes.test_slice_tokens import arguments, attention, infinite, step_of
 from tests.py.programs import build
+from tests.py.scanned_gpt import scanned_gpt
 from tests.py.table import CLUSTER
 
 SLICED = {name for name, family in built_in().items() if family.slices}
@@ -109,6 +114,62 @@ def test_chunks_are_estimated_as_they_are_cut() -> None:
         assert isinstance(exact, Candidate)
         assert found.step_time_s == pytest.approx(exact.seconds, rel=0.01), name
         assert found.peak_bytes == pytest.approx(exact.peak_bytes, rel=0.25), name
+
+
+@functools.cache
+def planned_checkpointed(*rules: Recompute) -> tuple[Candidate, Planner]:
+    """Four checkpointed layers in two stages of one device and eight microbatches, planned as
+    `1f1b`, by what each stage recomputes."""
+    program = scanned_gpt()
+    step = shardc.jit(program.step, donate_argnums=0, cluster=CLUSTER)
+    options = PlanOptions(stages=2, microbatches=8, mesh=(1,), schedule="1f1b")
+    module = step.lower(*program.args).plan()._prepared
+    planner = Planner(module, CLUSTER, options)
+    planner.run()
+    best = planner.tried.best
+    assert best is not None
+    shape = best.shape.recomputing(rules, [2, 1])
+    planned = planner.tried.plan(replace(best.proposal, shape=shape), *FINAL)
+    assert isinstance(planned, Candidate)
+    return planned, planner
+
+
+@pytest.mark.parametrize(
+    ("rules", "whole", "chunks"),
+    [
+        (("none", "none"), [None, "selective", "user"], [None, "selective", "user"]),
+        (("user", "none"), [None, "user"], ["user"]),
+        (("user", "user"), [None], [None]),
+    ],
+)
+def test_stages_may_recompute_more_than_planned(
+    rules: tuple[Recompute, ...], whole: list[Rule], chunks: list[Rule]
+) -> None:
+    base, planner = planned_checkpointed(*rules)
+    recut = Recut(base, work_of(base.module, base.shape), planner.splits, CostModel(CLUSTER))
+    assert recut.rules(1) == whole and recut.rules(2) == chunks
+
+
+@pytest.mark.parametrize("name", ["interleaved-1f1b", "gpipe", "zb-h1"])
+def test_a_schedule_fits_if_stages_recompute_more(name: str) -> None:
+    """Where it does not fit with what the planned stages keep, and is faster nevertheless."""
+    base, planner = planned_checkpointed("none", "none")
+    estimates = Estimates(base, CLUSTER, planner.splits)
+    family = built_in()[name]
+    chunks = 2 if name.startswith("interleaved") else 1
+    kept = estimates.of(family, chunks)
+    less = estimates.of(family, chunks, limit_bytes=kept.peak_bytes - 1)
+    assert not kept.recompute and less.recompute in ("selective", "user")
+    assert less.peak_bytes < kept.peak_bytes and less.step_time_s > kept.step_time_s
+    slow = estimates.of(family, chunks, less.step_time_s, kept.peak_bytes - 1)
+    assert slow == kept  # it is useless, and says so as planned
+    for each in (kept, less):
+        proposal = estimates.proposal(each)
+        assert isinstance(proposal, Proposal)
+        exact = planner.tried.plan(proposal, *FINAL)
+        assert isinstance(exact, Candidate)
+        assert each.step_time_s == pytest.approx(exact.seconds, rel=0.05)
+        assert each.peak_bytes == pytest.approx(exact.peak_bytes, rel=0.3)
 
 
 def test_what_does_not_fit_is_not_taken() -> None:
