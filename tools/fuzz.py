@@ -96,7 +96,7 @@ def run_steps(seeds: range, options: argparse.Namespace) -> int:
         for kind in [options.only] if options.only else KINDS:
             print(f"seed {seed} {kind}", file=sys.stderr, flush=True)
             if options.kind == "runs":
-                lines = [check_run(kind, seed, options.values)]
+                lines = [check_run(kind, seed, options.values, options.recompute)]
             else:
                 lines = list(check_seed(kind, seed, options.plans, options.values))
             num_plans += len(lines)
@@ -128,6 +128,9 @@ def main() -> int:
     parser.add_argument(
         "--values", choices=["ordinary", "extremes", "nonfinite"], default="ordinary"
     )
+    parser.add_argument(
+        "--recompute", choices=["none", "selective", "full"], help="of runs: in all stages"
+    )
     parser.add_argument("--results", help="of steps: JSON-lines file to append to")
     options = parser.parse_args()
     if options.chunk == 0:
@@ -144,7 +147,7 @@ def main() -> int:
         )
         return int(failures > 0)
     more = ["--plans", str(options.plans), "--values", options.values]
-    for name in ("only", "results"):
+    for name in ("only", "recompute", "results"):
         if getattr(options, name):
             more += [f"--{name}", getattr(options, name)]
     failed, first = False, options.first

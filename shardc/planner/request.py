@@ -138,11 +138,23 @@ def _earlier_runs(splits: Splits, count: int, options: PlanOptions) -> Microbatc
     )
 
 
-def too_few_layers(splits: Splits, options: PlanOptions, most: int) -> MicrobatchRefusal | None:
-    """Why to use one microbatch instead of the requested ones, if that allows more than `most`
-    stages: sums over the batch leave few layers to the pipeline of the microbatches."""
-    count, stages = options.microbatches, options.stages
-    if count == "auto" or count == 1 or stages == "auto":
+def most_stages(
+    splits: Splits, options: PlanOptions, refusal: StageRefusal
+) -> tuple[str, int, MicrobatchRefusal | StageRefusal]:
+    """What to take less of, how much, and why, if the program has fewer stages than requested: one
+    microbatch if it has more stages without more of them, otherwise only these stages."""
+    too_few = _too_few_layers(splits, options, refusal.most)
+    if too_few is not None:
+        return "microbatches", 1, too_few
+    return "stages", refusal.most, refusal
+
+
+def _too_few_layers(splits: Splits, options: PlanOptions, most: int) -> MicrobatchRefusal | None:
+    """Why to use one microbatch if that allows more than `most` stages: sums over the batch leave
+    few layers to the pipeline of the microbatches."""
+    asked = options.microbatches
+    count = min(splits.counts - {1}, default=1) if asked == "auto" else asked
+    if count == 1:
         return None
     alone = splits.whole(1)
     with alone.context:
@@ -151,7 +163,7 @@ def too_few_layers(splits: Splits, options: PlanOptions, most: int) -> Microbatc
     why = get_str(splits.whole(count).operation, RUNS)
     return MicrobatchRefusal(
         RefusalReason.WHOLE_BATCH,
-        f"with {count} the forward pass has too few layers for {stages} stages:"
+        f"with {count} the forward pass has too few layers for {options.stages} stages:"
         f" {why or 'most of it depends on sums over the whole batch'}",
     )
 

@@ -45,9 +45,9 @@ from shardc.planner.request import (
     UNRANKED_OPS,
     check_request,
     most_microbatches,
+    most_stages,
     no_pipeline,
     state_bytes,
-    too_few_layers,
 )
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import FAR, WANTED
@@ -143,7 +143,7 @@ class Planner:
             if self.tried.best is None and self.options.stages in (1, "auto"):
                 self._plan_whole(views)
             elif not self.tried.has_any:
-                self._plan_each(self._even(self._first_count()))
+                self._plan_each(self._even())
             most_ops = UNRANKED_OPS if self.promising is None else RANKED_OPS
             best = self.tried.best if self.tried.may_plan_another(most_ops) else None
             if best is not None and best.gap > FINAL[0]:
@@ -218,23 +218,24 @@ class Planner:
             return []
         if asked.stages == "auto" or asked.stages == 1 or count == "auto":
             return None
-        return self._even(count)
+        return self._even()
 
-    def _even(self, count: int) -> list[Proposal]:
+    def _even(self) -> list[Proposal]:
         """Stages of even work: the requested number, or as many as possible."""
         while True:
-            assert isinstance(self.options.stages, int)
+            count = self._first_count()
             even = even_proposals(self.splits, self.cluster, self.options, count, self.schedule)
             if not isinstance(even, StageRefusal):
                 return even
-            too_few = too_few_layers(self.splits, self.options, even.most)
-            if too_few is not None:
-                self._take_fewer("microbatches", 1, too_few)
-                return self._even(1)
-            assert even.most < self.options.stages, "each refusal leaves fewer stages"
-            self._take_fewer("stages", even.most, even)
-            if even.most == 1:
+            if self._take_most_stages(even):
                 return self._whole_proposals(count, whole_views(self.cluster, self.options))
+
+    def _take_most_stages(self, refusal: StageRefusal) -> bool:
+        """Plans as many stages as possible; whether that is one."""
+        assert self.options.stages not in ("auto", refusal.most), "each refusal leaves fewer stages"
+        name, count, why = most_stages(self.splits, self.options, refusal)
+        self._take_fewer(name, count, why)
+        return name == "stages" and count == 1
 
     def _plan_each(self, proposals: Sequence[Proposal]) -> None:
         """Plans shapes unless estimated to be slower than the best, while there is time."""
@@ -295,12 +296,11 @@ class Planner:
                 if self.options.stages == "auto":
                     self._note_fewer("stages", found.most, found)
                     return None
-                self._take_fewer("stages", found.most, found)
-                if found.most == 1:
+                if self._take_most_stages(found):
                     return None
                 continue
             if found is None:
-                self._plan_each(self._even(1))
+                self._plan_each(self._even())
                 return None
             if found.search.exhausted:
                 self.tried.notes.append(Note(NoteCode.NOT_ALL_PRICED))

@@ -38,22 +38,27 @@ ALLOWED_BY_HAND = ("SHARDC-140", "SHARDC-142", "SHARDC-160", *ALLOWED)
 Arrays = list[np.ndarray]
 
 
-def random_options(random: Random, sliced: bool = False) -> dict[str, Any]:
+def random_options(
+    random: Random, sliced: bool = False, recompute: Recompute | None = None
+) -> dict[str, Any]:
     """Options of `shardc.jit` that fix a pipeline of one or two device groups.
 
     Args:
         sliced: whether most of them cut sequences into slices.
+        recompute: what all stages recompute, under any schedule with whole stages; None: one way
+            among others, under two of these.
     """
     way = random.choice(["whole", "chunked", "copied", "interleaved", "xla", "again", "auto"])
     if sliced and random.random() < 0.7:
         way = "sliced"
+    way = "again" if recompute else way
     mesh = random.choice([(2,), (2, 2)])
     microbatches = random.choice([2, 4])
     shape: dict[str, Any] = {"stages": 2, "microbatches": microbatches, "mesh": mesh}
     if way == "again":
-        again = random.choice(AGAIN)
+        again = recompute or random.choice(AGAIN)
         held = tuple(StageSpec(recompute=again) for _ in range(2))
-        schedule = random.choice(["gpipe", "1f1b"])
+        schedule = random.choice(WHOLE if recompute else ["gpipe", "1f1b"])
         spec = StagesSpec(1, held, microbatches=microbatches, schedule=schedule, mesh=mesh)
         return {"plan": spec}
     if way == "auto":
@@ -109,10 +114,12 @@ def check_plan(kind: str, seed: int) -> str:
     return "accepted"
 
 
-def check_run(kind: str, seed: int, values: Kind = "ordinary") -> dict[str, Any]:
+def check_run(
+    kind: str, seed: int, values: Kind = "ordinary", recompute: Recompute | None = None
+) -> dict[str, Any]:
     """Two steps of what a seed gives, by `jax.jit` and by a random plan, as a line of results."""
     random = Random(f"run {kind} {seed}")
-    options = random_options(random, bool(KINDS[kind].tokens[0]))
+    options = random_options(random, bool(KINDS[kind].tokens[0]), recompute)
     said = {name: str(value) for name, value in options.items() if name != "plan"}
     line: dict[str, Any] = {"kind": kind, "seed": seed, "values": values, "options": said}
     with jax.enable_x64(True), warnings.catch_warnings():

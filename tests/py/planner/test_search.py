@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.analysis.stages.refusal import nothing_to_cut
 from shardc.errors import RequestWarning
+from shardc.options import PlanOptions
+from shardc.planner import search
 from shardc.planner.promising import MOST
+from shardc.planner.search import Planner
 from tests.py.programs import build
 from tests.py.table import CLUSTER
 
@@ -28,6 +32,22 @@ def test_stages_that_are_asked_for_share_the_work_of_one_microbatch() -> None:
         own = stage.mesh.device_ids
         flops[own] = flops.get(own, 0) + stage.num_flops
     assert min(flops.values()) >= 0.25 * sum(flops.values())
+
+
+def test_stages_that_are_asked_for_come_before_microbatches_left_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a graph network with sums over all graphs in each layer, where nothing can be cut as
+    soon as there are microbatches."""
+    step, args, donated, *_ = build("mlp")
+    planned = shardc.jit(step, donate_argnums=donated, cluster=CLUSTER).lower(*args).plan()
+    planner = Planner(planned._prepared, CLUSTER, PlanOptions(stages=2, mesh=(1,)))
+    planner.splits.whole(2)
+    answers = iter([nothing_to_cut("nothing can be cut", "use stages=1"), None])
+    monkeypatch.setattr(search, "promising_shapes", lambda *given: next(answers))
+    plan = planner.run()
+    assert (plan.num_stages, plan.num_microbatches, plan.unmet) == (2, 1, ())
+    assert any("the forward pass has too few layers" in str(note) for note in plan.notes)
 
 
 @pytest.mark.parametrize(
