@@ -305,6 +305,11 @@ def rounds(scores: jax.Array) -> jax.Array:
     return scores - hidden.astype(scores.dtype) * 1e9
 
 
+def raised(scores: jax.Array) -> jax.Array:
+    """Without the maximum of its row taken off, exp is not zero where the mask is not low."""
+    return jnp.where(QUERY >= KEY, scores, -1e9) + 2e9
+
+
 def scaled_where_hidden(scores: jax.Array) -> jax.Array:
     hidden = jnp.where(QUERY >= KEY, jnp.tanh(scores * 1e4) * 1e4, -1e9)
     return hidden * jnp.where(QUERY >= KEY, 1.0, 3e-5)
@@ -417,6 +422,7 @@ def cotangents_so_far(w: jax.Array, x: jax.Array) -> jax.Array:
         (attention(cut_off_the_diagonal), "takes in tokens that come later"),
         (attention(shallow), "takes in tokens that come later"),
         (attention(hides_itself), "takes in tokens that come later"),
+        (attention(raised, jnp.exp), "takes in tokens that come later"),
         (attention(padded), "takes in tokens that come later"),
         (attention(padded_behind), "takes in tokens that come later"),
         (attention(shallow_by_bias), "takes in tokens that come later"),

@@ -39,9 +39,11 @@ VANISHES = 1e4  # exp(-x) of larger numbers is zero in every float type
 
 @dataclass(frozen=True)
 class Low:
-    """Each element lies at least `by` below one of its row that is on or below the diagonal."""
+    """Each element lies at least `by` below one of its row that is on or below the diagonal, and
+    is not above `top`, which is far below zero."""
 
     by: float
+    top: float
 
 
 Fact = float | Low | None
@@ -152,7 +154,7 @@ class Square:
         if isinstance(self.fact(other, dims, Region.DIAGONAL, depth + 1), float):
             return found  # a mask to be added to scores
         by = -found - self._reach.score(other, dims, -found / 4)
-        return Low(by) if by > 0 else None
+        return Low(by, found) if by > 0 else None
 
     def _added(self, op: ir.Operation, dims: Dims, region: Region, depth: int) -> Fact:
         """Of scores and a bias: -inf stays, and so does what is low enough."""
@@ -172,19 +174,21 @@ class Square:
                 on = self.fact(op.operands[position], dims, Region.DIAGONAL, depth + 1)
                 if isinstance(on, float) and abs(on) <= MOST_OF_BIAS:
                     score = op.operands[1 - position]
-                    by = -found - 2 * self._reach.score(score, dims, -found / 4) - abs(on)
-                    return Low(by) if by > 0 else None
+                    most = self._reach.score(score, dims, -found / 4)
+                    by = -found - 2 * most - abs(on)
+                    return Low(by, found + most) if by > 0 else None
         return None
 
     def _moved_apart(self, low: Low, bias: ir.Value, dims: Dims) -> Low | None:
         """What is left of the distance to a seen element once a bias has been added to both."""
-        if not self.is_finite(bias, dims):
+        top = low.top + self._reach.at_most(bias, dims, -low.top / 2)
+        if top >= 0:
             return None
         if self._is_of_row(bias, dims):
-            return low
+            return Low(low.by, top)
         limits = bounds(bias, self._sources)
         apart = limits.high - limits.low
-        return Low(low.by - apart) if apart <= min(MOST_OF_BIAS, low.by / 2) else None
+        return Low(low.by - apart, top) if apart <= min(MOST_OF_BIAS, low.by / 2) else None
 
     def _scaled(self, op: ir.Operation, dims: Dims, of: Callable[[int], Fact]) -> Fact:
         """A product or quotient: of numbers where it is exact, and of what is low by what is the
@@ -201,7 +205,7 @@ class Square:
         for low, factor, position in ((left, right, 1), (right, left, 0)):
             if isinstance(low, Low) and isinstance(factor, float) and 0 < factor < math.inf:
                 alike = self._is_of_row(op.operands[position], dims)
-                return Low(low.by * factor) if alike else None
+                return Low(low.by * factor, low.top * factor) if alike else None
         if isinstance(left, float) and isinstance(right, float):
             # Of a large product only that it is large is asked: it may be rounded.
             large = VANISHES <= abs(left * right) < math.inf
@@ -258,7 +262,7 @@ def _converted(found: Fact, value: ir.Value) -> Fact:
 
 def _exponential(found: Fact) -> Fact:
     if isinstance(found, Low):
-        return 0.0 if found.by >= VANISHES else None
+        return 0.0 if found.top <= -VANISHES else None
     return 0.0 if found is not None and found <= -VANISHES else None
 
 

@@ -60,6 +60,18 @@ class Reach:
         """Whether a square holds finite numbers alone above the diagonal."""
         return self.magnitude(value, dims) < math.inf
 
+    def at_most(self, value: ir.Value, dims: Dims, most: float) -> float:
+        """The largest |x| above the diagonal, if it is known not to exceed `most`, or else `most`,
+        which a premise says of what is no square. inf where there is none."""
+        known = self.magnitude(value, dims, given=False)
+        found = None if self._number(value, dims) is not None else (value, dims)
+        while known > most and found is not None and not self._at_hand(found[0]):
+            found = _before_move(*found)
+        if known > most and found is not None and largest_of(found[0]):
+            return self._asked(found[0], min(most, largest_of(found[0]) / 4))
+        known = min(known, self.magnitude(value, dims))
+        return known if known <= most else math.inf
+
     def magnitude(self, value: ir.Value, dims: Dims, depth: int = 0, given: bool = True) -> float:
         """The largest |x| above the diagonal; inf where that is unknown, or x may be nan.
 
