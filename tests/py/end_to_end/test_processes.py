@@ -109,7 +109,8 @@ shardc.initialize()
 rank = this_job().rank
 jax.jit(lambda x: jax.numpy.sin(x) * (3 + rank))(1.0)
 said = [name for name in ("hits", "misses") if f"/jax/compilation_cache/cache_{name}" in events]
-print(f"rank {rank}: {' '.join(said)}", flush=True)
+line = f"rank {rank}: {' '.join(said)}"
+print(line + chr(10), end="", flush=True)  # one write, so that the lines of processes stay apart
 """
 
 
