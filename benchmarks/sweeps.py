@@ -7,9 +7,7 @@ over them, and the bytes of these; or why it cannot be split. docs/proofs.md say
 """
 
 import argparse
-import gzip
 import re
-import tempfile
 from pathlib import Path
 
 from shardc.compiler import prepare
@@ -17,28 +15,16 @@ from shardc.cutting import split
 from shardc.errors import MicrobatchError
 from shardc.importer.from_file import import_file
 from shardc.ir.attributes import ACCUMULATE, RUNS, call_target, get_str
-from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import main_function, walk
 
 TRIED = (2, 3, 5, 7)
 
 
-def prepared(path: Path) -> Module:
-    if path.suffix != ".gz":
-        module = import_file(path).module
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            plain = Path(folder) / path.stem
-            plain.write_bytes(gzip.decompress(path.read_bytes()))
-            module = import_file(plain).module
-    prepare(module)
-    return module
-
-
 def line(path: Path) -> str:
     """`1 sweep, 44 sums, 433,124 bytes`, or the refusal."""
-    module = prepared(path)
+    module = import_file(path).module
+    prepare(module)
     refusal = ""
     for count in TRIED:
         try:
