@@ -17,6 +17,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.program.liveness import is_in_place
 from shardc.analysis.program.op_classes import FUSED, ON_THE_FLY
+from shardc.ir.clone import inputs
 from shardc.ir.constants import splat_text
 from shardc.ir.tensor_types import num_bytes as bytes_of
 from shardc.ir.tensor_types import num_elements, shape_of
@@ -96,7 +97,7 @@ class _Block:
         self.kernel[op] = len(self.joined)
         self.joined.append(len(self.joined))
         for operand in op.operands:
-            maker = defining_op(_source(operand))
+            maker = defining_op(self._source(operand))
             same = maker in self.kernel and self.level[maker.results[0]] == level
             same = same and maker is not None and _goes_on(maker)
             if maker is not None and same and not _is_made_of_nothing(operand):
@@ -110,18 +111,30 @@ class _Block:
     def _kernel_of(self, op: ir.Operation) -> int | None:
         return self._root(self.kernel[op]) if op in self.kernel else None
 
+    def _source(self, value: ir.Value) -> ir.Value:
+        """The value that a use of `value` in this block reads from memory.
+
+        A cast outside of a loop is not made again by those who read it inside.
+        """
+        while (maker := defining_op(value)) is not None and maker.name in THROUGH:
+            if maker.name == "stablehlo.convert" and maker not in self.at:
+                break
+            value = maker.operands[0]
+        return value
+
     # ---- prices ----
 
     def _price_alone(self) -> None:
-        """Ops outside fused kernels, and casts of their operands, which are kernels of one op."""
+        """Ops outside fused kernels, and casts of their operands and of what their regions capture,
+        which are kernels of one op."""
         for op in self.ops:
             if op not in self.kernel and op in self.at and _runs_alone(op):
                 cost = op_cost(op)
                 self.found[self.at[op]] = Traffic(cost.bytes_read + cost.bytes_written, 1)
             if op in self.kernel or op.name in THROUGH:
                 continue
-            for operand in op.operands:
-                maker, source = defining_op(operand), _source(operand)
+            for operand in inputs(op):
+                maker, source = defining_op(operand), self._source(operand)
                 while maker is not None and maker.name in THROUGH - {"stablehlo.convert"}:
                     maker = defining_op(maker.operands[0])
                 cast = maker is not None and maker.name == "stablehlo.convert" and maker in self.at
@@ -140,7 +153,7 @@ class _Block:
             num_bytes = 0
             skipped = {0} if op.name == "stablehlo.dynamic_update_slice" else set()
             for position, operand in enumerate(op.operands):
-                source = _source(operand)
+                source = self._source(operand)
                 maker = defining_op(source)
                 inside = maker is not None and self._kernel_of(maker) == own
                 if inside or position in skipped or _is_made_of_nothing(operand):
@@ -181,13 +194,6 @@ def _read_bytes(operand: ir.Value, source: ir.Value) -> int:
     """Bytes of `source` that a use of `operand` reads: a slice reads a part, a broadcast all."""
     elements = min(num_elements(operand), num_elements(source))
     return elements * (bytes_of(source) // max(num_elements(source), 1))
-
-
-def _source(value: ir.Value) -> ir.Value:
-    """The value that a use of `value` reads from memory."""
-    while (maker := defining_op(value)) is not None and maker.name in THROUGH:
-        value = maker.operands[0]
-    return value
 
 
 def _is_made_of_nothing(value: ir.Value, depth: int = 8) -> bool:

@@ -6,7 +6,9 @@ import numpy as np
 
 from shardc.analysis.program.fusion import Traffic, fused_traffic
 from shardc.ir.context import make_context, parse
+from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import main_function, planned_ops
+from shardc.passes.simplify_loops import SimplifyLoops
 
 X = jnp.ones((64, 32))  # 8 KiB
 SIZE = 64 * 32 * 4
@@ -15,6 +17,7 @@ SIZE = 64 * 32 * 4
 def kernels(function, *args):
     """Traffic of the ops that move anything or start a kernel, with their names."""
     module = parse(jax.jit(function).lower(*args).as_text(), make_context())
+    run_passes(module, [SimplifyLoops()])  # what loops only hand on is captured
     main = main_function(module.operation)
     found = zip(planned_ops(main), fused_traffic(main), strict=True)
     return [(op.name.removeprefix("stablehlo."), t) for op, t in found if any(t)]
@@ -90,6 +93,26 @@ def test_loops_have_kernels_of_their_own():
     inside = [t for name, t in kernels(function, X) if name in ("tanh", "multiply")]
     assert sum(t.num_bytes for t in inside) == 2 * SIZE
     assert sum(t.launches for t in inside) == 1
+
+
+def test_what_a_loop_reads_of_a_cast_stack_is_cast_in_front_of_it():
+    stack = jnp.ones((3, 32, 32))
+
+    def casts(x, w):
+        narrow = w.astype(jnp.bfloat16)
+        found, _ = jax.lax.scan(lambda h, row: (h @ row, None), x.astype(jnp.bfloat16), narrow)
+        return found
+
+    found = kernels(casts, X, stack)
+    assert ("convert", Traffic(3 * 32 * 32 * (4 + 2), 1)) in found
+    assert ("convert", Traffic(SIZE + SIZE // 2, 1)) in found  # of what the loop carries
+
+    def adds(x, rows):
+        narrow = rows.astype(jnp.bfloat16)
+        return jax.lax.scan(lambda h, row: (h + row, None), x.astype(jnp.bfloat16), narrow)[0]
+
+    found = kernels(adds, X, jnp.ones((3, 64, 32)))
+    assert ("add", Traffic(3 * SIZE // 2, 1)) in found  # reads a row as it is stored: narrow
 
 
 def test_a_table_of_complex_numbers_is_read():
