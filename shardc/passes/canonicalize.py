@@ -31,9 +31,9 @@ NEUTRAL = {"add": 0, "multiply": 1, "xor": 0}
 
 @dataclass(frozen=True)
 class Canonicalize(Pass):
-    """Folds ops on empty tensors into constants, drops conversions of a type to itself, starts sums
-    and products from 0 and 1, then runs MLIR's `canonicalize`, which erases dead ops and hoists
-    constants out of loops and branches.
+    """Folds ops on empty tensors into constants, drops conversions of a type to itself and products
+    with 1, starts sums and products from 0 and 1, then runs MLIR's `canonicalize`, which erases
+    dead ops and hoists constants out of loops and branches.
 
         reduce(%x init: %start) applies add
     becomes
@@ -41,7 +41,8 @@ class Canonicalize(Pass):
 
     XLA counts the start once per piece if it reduces a concatenation, such as an all-to-all makes.
 
-    The StableHLO in the wheel folds nothing else. XLA as of jaxlib 0.11.2 aborts the process on
+    XLA drops products with 1, too; left here, each would be planned, and its time counted. The
+    StableHLO in the wheel folds nothing else. XLA as of jaxlib 0.11.2 aborts the process on
     most ops with an empty operand inside `shard_map`. A second run changes nothing.
     """
 
@@ -49,6 +50,10 @@ class Canonicalize(Pass):
     never_refuses = "simplifying a valid module cannot fail"
 
     def apply(self, module: ir.Operation) -> None:
+        for op in list(walk(module)):
+            if (same := _times_one(op)) is not None:
+                op.results[0].replace_all_uses_with(same)
+                op.erase()
         found = [op for op in walk(module) if _converts_nothing(op) or _has_empty(op)]
         for op in reversed(found):  # what stands in an op goes with it
             if op.name == "func.func":
@@ -60,6 +65,18 @@ class Canonicalize(Pass):
         for op in [op for op in walk(module) if _starts_otherwise(op)]:
             _start_from_neutral(op)
         run_registered(module, "canonicalize")
+
+
+def _times_one(op: ir.Operation) -> ir.Value | None:
+    """What an op multiplies or divides by one; None if it does something else."""
+    if op.name not in ("stablehlo.multiply", "stablehlo.divide") or SHARDING in op.attributes:
+        return None
+    first, second = op.operands
+    if is_complex(first):  # inf times the imaginary part of one is not a number
+        return None
+    if splat(second) == 1:
+        return first
+    return second if op.name == "stablehlo.multiply" and splat(first) == 1 else None
 
 
 def _starts_otherwise(op: ir.Operation) -> bool:

@@ -80,6 +80,27 @@ func.func @same_type(%a: tensor<f32>) -> tensor<f32> {
   return %0 : tensor<f32>
 }
 
+// A product with 1 is what it multiplies, and so is a quotient by 1; not of complex numbers, whose
+// infinities it would lose, and not 1 divided by something.
+// CHECK-LABEL: func.func @times_one
+//  CHECK-NEXT:   %[[ONE:.*]] = stablehlo.constant dense<1.000000e+00> : tensor<f32>
+//       CHECK:   %[[ONES:.*]] = stablehlo.broadcast_in_dim %[[ONE]], dims = []
+//  CHECK-NEXT:   %[[INVERSE:.*]] = stablehlo.divide %[[ONES]], %arg0
+//  CHECK-NEXT:   %[[COMPLEX:.*]] = stablehlo.multiply %arg1, %{{.*}}
+//  CHECK-NEXT:   return %arg0, %arg0, %[[INVERSE]], %[[COMPLEX]]
+func.func @times_one(%a: tensor<4xf32>, %c: tensor<4xcomplex<f32>>)
+    -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xcomplex<f32>>) {
+  %one = stablehlo.constant dense<1.0> : tensor<f32>
+  %complex = stablehlo.constant dense<(1.0, 0.0)> : tensor<4xcomplex<f32>>
+  %ones = stablehlo.broadcast_in_dim %one, dims = [] : (tensor<f32>) -> tensor<4xf32>
+  %0 = stablehlo.multiply %a, %ones : tensor<4xf32>
+  %1 = stablehlo.multiply %ones, %0 : tensor<4xf32>
+  %2 = stablehlo.divide %a, %ones : tensor<4xf32>
+  %3 = stablehlo.divide %ones, %a : tensor<4xf32>
+  %4 = stablehlo.multiply %c, %complex : tensor<4xcomplex<f32>>
+  return %1, %2, %3, %4 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xcomplex<f32>>
+}
+
 // What stands in an op that goes is looked at before it.
 // CHECK-LABEL: func.func @reducer_that_converts
 //  CHECK-NEXT:   %[[ZERO:.*]] = stablehlo.constant dense<0.000000e+00> : tensor<f32>
