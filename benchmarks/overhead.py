@@ -59,7 +59,7 @@ from shardc.cutting import split
 from shardc.importer.from_file import import_file
 from shardc.ir.walk import main_function, ops
 from shardc.plan.executable import ArgumentSpec
-from shardc.planner.search import plan_program
+from shardc.planner.program import plan_program
 from shardc.rules.program_rules import rules_of
 from shardc.runtime.interpreter import Interpreter
 from shardc.runtime.tape.build import build_tape

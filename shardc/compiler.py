@@ -118,7 +118,7 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
     try:
         shape, batch = PipelineShape.of(plan), (plan.batch_arguments, plan.batch_dims)
         count, stages = shape.num_microbatches, shape.num_stages
-        split_module = split(module, count, *batch, shape.loop_cuts, stages)
+        split_module = split(module, count, *batch, shape.loop_cuts, stages, plan.cast_once)
         cut_module = cut(split_module, shape, plan.cluster)
     except (MicrobatchError, StageError) as error:
         raise PlanError(

@@ -23,6 +23,7 @@ from shardc.ir.pass_manager import Pass, run_passes
 from shardc.ir.walk import functions, main_function
 from shardc.passes.accumulate_in_loops import AccumulateInLoops
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.cast_parameters_once import CastParametersOnce
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
@@ -49,9 +50,15 @@ _SHARED: tuple[Pass, ...] = (AccumulateInLoops(), ShareReshards())
 
 
 def find_batch(
-    module: Module, batch_args: Sequence[int], batch_dims: Sequence[int], stages: int = 1
+    module: Module,
+    batch_args: Sequence[int],
+    batch_dims: Sequence[int],
+    stages: int = 1,
+    cast_once: bool = False,
 ) -> Module:
     """A copy of a prepared module with its batches marked, for any number of microbatches.
+
+    With `cast_once`, casts of parameters are marked, and made once for all microbatches.
 
     Several stages share the layers inside a loop that accumulates gradients: its pieces are joined.
 
@@ -60,7 +67,8 @@ def find_batch(
     """
     batch = tuple(batch_args), tuple(batch_dims)
     joined = [JoinPieces(0, *batch, heaviest=True)] * (stages > 1)
-    return run_on_copy(module, [FindBatch(*batch), *joined])
+    casts = [CastParametersOnce()] * cast_once
+    return run_on_copy(module, [FindBatch(*batch), *casts, *joined])
 
 
 def try_split(
@@ -109,13 +117,14 @@ def split(
     batch_dims: Sequence[int] = (),
     loop_cuts: Sequence[int] = (),
     stages: int = 1,
+    cast_once: bool = False,
 ) -> Module:
     """Like `try_split` of a step with its batch found, for callers without an alternative.
 
     Raises:
         MicrobatchError: SHARDC-140, SHARDC-141, SHARDC-142, the batch cannot be split this way.
     """
-    marked = find_batch(module, batch_args or (), batch_dims, stages)
+    marked = find_batch(module, batch_args or (), batch_dims, stages, cast_once)
     found = try_split(marked, num_microbatches, batch_args, batch_dims, loop_cuts)
     if isinstance(found, MicrobatchRefusal):
         raise found.error()

@@ -20,6 +20,7 @@ from shardc.ir.attributes import (
     ACCUMULATE,
     ARRIVAL,
     BATCH_DIM,
+    CAST_ONCE,
     DIRECTION,
     KIND,
     MICROBATCH_INDEX,
@@ -239,7 +240,7 @@ class _FunctionWriter:
             self.mapping[op.results[0]] = self._accumulated(op)
         else:
             copy = clone_op(op, self.mapping)
-            for attribute in (STAGE, PHASE, DIRECTION, ORIGIN, RECOMPUTED):
+            for attribute in (STAGE, PHASE, DIRECTION, ORIGIN, CAST_ONCE, RECOMPUTED):
                 if attribute in copy.attributes:
                     del copy.attributes[attribute]
             self.mapping.update(zip(op.results, copy.results, strict=True))

@@ -11,6 +11,7 @@ from shardc.passes.ask_shardings import AskShardings
 from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.batch_indices import BatchIndices
 from shardc.passes.canonicalize import Canonicalize
+from shardc.passes.cast_parameters_once import CastParametersOnce
 from shardc.passes.compare_one_copy import CompareOneCopy
 from shardc.passes.cse import Cse
 from shardc.passes.cut_loops import CutLoops
@@ -90,6 +91,10 @@ DECIDING: tuple[type[Pass], ...] = (
     # First, because the batch is the same for every number of microbatches and wherever loops are
     # cut.
     FindBatch,
+    # After the batch is found, because only what holds none of it is the same in every microbatch;
+    # before loops are cut, so that the copies are cut with them, and before microbatches, which it
+    # keeps from casting.
+    CastParametersOnce,
     # Only where microbatches are refused without it, for a loop that needs sums over the batch on
     # its way; before loops are cut, so that both of the two are.
     FissionLoops,

@@ -125,6 +125,7 @@ class Plan(msgspec.Struct, frozen=True):
         fingerprint: digest of the program, cluster, options and version the plan was made for.
         gather: axis over which parameters lie sharded and are gathered by actions of their own (G);
             "": none are.
+        cast_once: whether parameters are cast to narrower types once per step, into copies.
         cluster: the plan's cluster; its links determine the sequences of collectives.
         from_cache: whether the plan was loaded from the plan cache.
         account: what the plan does and when, for explanations; None in plans of older versions,
@@ -154,6 +155,7 @@ class Plan(msgspec.Struct, frozen=True):
     num_replicas: int = 1
     num_slices: int = 1
     gather: str = ""
+    cast_once: bool = False
     lanes: tuple[tuple[str, ...], ...] = ()
     account: Account | None = None
     schedules: tuple[JudgedSchedule, ...] = ()

@@ -19,6 +19,7 @@ class NoteCode(StrEnum):
     SEVERAL_RUNS = "several-runs"  # why
     CALLS = "calls"  # count, functions
     LOOKUPS = "lookups"  # count
+    CASTS = "casts"  # count
     FISSIONS = "fissions"  # count
     ROW_CONFLICTS = "row-conflicts"  # count
     RECOMPUTED = "recomputed"  # stages: their numbers
@@ -96,6 +97,10 @@ _WORDS: dict[NoteCode, Callable[..., str]] = {
     ),
     NoteCode.LOOKUPS: lambda count: (
         f"{count} products with one-hot matrices became row lookups and scatter-adds"
+    ),
+    NoteCode.CASTS: lambda count: (
+        f"{count} cast{'s' * (count > 1)} of parameters to narrower types: once per step, into"
+        " copies that take memory all step"
     ),
     NoteCode.FISSIONS: _fissions,
     NoteCode.ROW_CONFLICTS: lambda count: (

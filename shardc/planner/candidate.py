@@ -12,6 +12,7 @@ from shardc.compiler import shard, shardings_of
 from shardc.cutting import work_of
 from shardc.errors import InfeasibleError
 from shardc.ir.attributes import (
+    CASTS,
     FISSIONS,
     LOOKUPS,
     ROW_CONFLICTS,
@@ -241,6 +242,7 @@ class Candidate:
             num_replicas=shape.num_replicas,
             num_slices=shape.num_slices,
             gather=shape.gather,
+            cast_once=CASTS in split_module.operation.attributes,
             lanes=print_lanes(self.step.schedule),
         )
         check_bounds(plan)
@@ -269,8 +271,10 @@ def call_notes(module: Module) -> list[Note]:
 
 
 def rewriting_notes(module: Module) -> list[Note]:
-    """Products that became lookups, loops that were split, stacks read along two dims, if any."""
+    """Casts lifted out of loops, products that became lookups, loops that were split, stacks read
+    along two dims, if any."""
     counted = {
+        NoteCode.CASTS: CASTS,
         NoteCode.LOOKUPS: LOOKUPS,
         NoteCode.FISSIONS: FISSIONS,
         NoteCode.ROW_CONFLICTS: ROW_CONFLICTS,

@@ -9,7 +9,7 @@ Budgets count work; the time limit only stops what takes too long.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -60,34 +60,6 @@ MOST_PLANNED, MOST_TRIED = 3, 9  # shapes planned exactly, if they fit and if th
 SEARCHING = 0.7  # share of the time limit after which no more layers are priced
 
 
-def plan_program(
-    module: Module,
-    cluster: Cluster,
-    options: PlanOptions,
-    progress: Progress | None = None,
-    take: Callable[[Module], None] | None = None,
-) -> Plan:
-    """The best plan found for a prepared module, which is not changed.
-
-    If the program cannot be cut into the requested microbatches or stages, the plan
-    has as many as possible, and says so in `unmet`. Ctrl-C returns the best plan so far.
-
-    Args:
-        take: gets the module with the plan's shardings, as `shardc.compiler.replay` makes it.
-    Raises:
-        MicrobatchError: SHARDC-141, the named batch arguments cannot be the batch.
-        StageError: SHARDC-162, more stages than devices.
-        ClusterError: SHARDC-101, stages on the requested mesh take more devices than there are.
-        InfeasibleError: SHARDC-220, no shape fits into the memory limit.
-        KeyboardInterrupt: interrupted before there was any plan.
-    """
-    planner = Planner(module, cluster, options, progress)
-    plan = planner.run()
-    if take is not None and planner.tried.best is not None:
-        take(planner.tried.best.module)
-    return plan
-
-
 class Planner:
     """Plans one program, and records what it considered.
 
@@ -104,6 +76,7 @@ class Planner:
         options: PlanOptions,
         progress: Progress | None = None,
         wanted: int = WANTED,
+        cast_once: bool = True,
     ) -> None:
         self.module, self.cluster = module, cluster
         self.options = with_user_mesh(module, options)
@@ -113,7 +86,8 @@ class Planner:
         self.promising: Promising | None = None
         self.weighed: tuple[JudgedSchedule, ...] = ()
         self.unmet: list[Note] = []
-        self.splits = Splits(module, options.batch_args, pipelines=options.stages != 1)
+        pipelines = options.stages != 1
+        self.splits = Splits(module, options.batch_args, pipelines=pipelines, cast_once=cast_once)
         self.tried = Attempts(module, self.splits, cluster, self.options, self.progress)
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
         self.orders = options.schedule != "auto" and schedule_to_run(options.schedule).any_placement

@@ -18,7 +18,7 @@ from shardc.cluster import Cluster
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.shape import PipelineShape
-from shardc.planner.found_stages import FoundStages
+from shardc.planner.pipelines.found_stages import FoundStages
 from shardc.planner.pipelines.lines import Lines
 from shardc.planner.pipelines.unequal import UnequalStages
 from shardc.planner.prices.stage_prices import CLEARLY, StagePrices

@@ -14,6 +14,7 @@ from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.cutting import find, find_batch, try_split
+from shardc.ir.attributes import CASTS
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
@@ -35,6 +36,7 @@ class Splits:
     Args:
         pipelines: whether several stages are possible. The splits are then those for several, and
             `of` a shape with one stage makes another where these differ.
+        cast_once: whether parameters are cast to narrower types once per step.
     """
 
     def __init__(
@@ -44,8 +46,9 @@ class Splits:
         batch_dims: Sequence[int] = (),
         *,
         pipelines: bool = True,
+        cast_once: bool = True,
     ) -> None:
-        self._original, self._stages = module, 1 + pipelines
+        self._original, self._stages, self._cast_once = module, 1 + pipelines, cast_once
         self._batch = tuple(batch_args or ()), tuple(batch_dims)
         self._made: dict[tuple[int, tuple[int, ...]], Module] = {}
         # By loop cuts: a refusal of every number of microbatches.
@@ -56,7 +59,19 @@ class Splits:
     @cached_property
     def module(self) -> Module:
         """The program that is split: `find_batch` of the original."""
-        return find_batch(self._original, *self._batch, self._stages)
+        return find_batch(self._original, *self._batch, self._stages, self._cast_once)
+
+    @cached_property
+    def cast_once(self) -> bool:
+        """Whether there are casts of parameters that are made once per step."""
+        with self.module.context:
+            return CASTS in self.module.operation.attributes
+
+    @cached_property
+    def casting_again(self) -> "Splits":
+        """The splits in which each microbatch casts parameters again."""
+        pipelines = self._stages > 1
+        return Splits(self._original, *self._batch, pipelines=pipelines, cast_once=False)
 
     @cached_property
     def compute_twice(self) -> bool:
@@ -69,7 +84,7 @@ class Splits:
         """The splits for one stage."""
         if not has_joined(self.module.operation):
             return self
-        return Splits(self._original, *self._batch, pipelines=False)
+        return Splits(self._original, *self._batch, pipelines=False, cast_once=self._cast_once)
 
     @property
     def examples(self) -> dict[int, int]:

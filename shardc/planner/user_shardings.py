@@ -27,7 +27,8 @@ def asked_prices(
     count, shape = plan.num_microbatches, PipelineShape.of(plan)
     proposal = Proposal(shape, 0.0, tuple(stage.layers for stage in plan.stages))
     batch = plan.batch_arguments, plan.batch_dims
-    split_module = split(module, count, *batch, plan.loop_cuts, shape.num_stages)
+    cuts = plan.loop_cuts, shape.num_stages
+    split_module = split(module, count, *batch, *cuts, plan.cast_once)
     outlined = outline_shape(split_module, shape, cluster)
 
     def step_s(ignored: Sequence[str]) -> float:

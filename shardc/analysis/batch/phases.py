@@ -2,7 +2,8 @@
 
 A backward analysis from the results. The microbatches compute only what accumulated values depend
 on. A value that is the same in every microbatch is rematerialized in each if it is cheap (casts,
-broadcasts, constants), else hoisted before them (random bits, loops, products of parameters).
+broadcasts, constants), else hoisted before them (random bits, loops, products of parameters, casts
+marked with `shardc.once`).
 """
 
 from collections import defaultdict
@@ -31,7 +32,7 @@ from shardc.analysis.batch.phase_plan import (
 )
 from shardc.analysis.program.op_classes import CHEAP, IDENTITIES, NEVER_TWICE, ONCE, chooses
 from shardc.analysis.program.value_graph import ARGUMENT
-from shardc.ir.attributes import get_int
+from shardc.ir.attributes import CAST_ONCE, get_int
 from shardc.ir.constants import splat_text
 from shardc.ir.tensor_types import is_float, num_bytes
 from shardc.plan.function_kind import Phase
@@ -194,7 +195,7 @@ class _Planner:
 
     def _costly(self, i: int) -> bool:
         op = self.graph.ops[i]
-        if op.name in NEVER_TWICE:
+        if op.name in NEVER_TWICE or CAST_ONCE in op.attributes:
             return True
         if op.name in CHEAP:
             return False

@@ -44,7 +44,8 @@ def peak_of(built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer
     """The time of peak memory of a device, and what is live at that time.
 
     State arguments are parameters if forward or backward reads them, and optimizer state if only
-    the update does; all other arguments are inputs. Gathered parameters count as such. Gradients
+    the update does; all other arguments are inputs. Gathered parameters and what is made before
+    the microbatches, such as cast parameters, count as parameters. Gradients
     are accumulators, or values that the backward pass hands to the update; the stash is the values
     that the forward pass hands to the backward pass, for all microbatches in flight. All else is
     temporary, `buffers` included.
@@ -105,7 +106,7 @@ def kind_of_value(built: StageProblem, value: str) -> str:
         return "parameters" if read else "optimizer_state"
     if is_accumulator(value):
         return "gradients"
-    if are_in(built.function_results, Kind.GATHER):
+    if are_in(built.function_results, Kind.BEFORE, Kind.GATHER):
         return "parameters"
     backward = Kind.BACKWARD, Kind.WEIGHT
     if are_in(built.function_results, *backward) and are_in(built.function_args, Kind.UPDATE):

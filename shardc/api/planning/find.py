@@ -19,8 +19,8 @@ from shardc.plan.notes import NoteCode
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.hand.beside import with_usual_plans
 from shardc.planner.hand.plan import hand_plan
+from shardc.planner.program import plan_program
 from shardc.planner.request import print_request
-from shardc.planner.search import plan_program
 from shardc.progress import say, shown_progress
 from shardc.solver.interrupt import stoppable
 

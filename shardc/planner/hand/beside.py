@@ -35,7 +35,8 @@ def with_usual_plans(
     if plan.account is None or plan.account.has_usual:
         return plan
     found: list[Alternative] = []
-    splits = Splits(module, plan.batch_arguments or None, plan.batch_dims)
+    batch = plan.batch_arguments or None, plan.batch_dims
+    splits = Splits(module, *batch, cast_once=plan.cast_once)
     known = {each.name for each in plan.account.judged if each.by_hand}
     specs = [spec for spec in usual_plans(plan, cluster) if spec.name not in known]
     complete = True

@@ -21,6 +21,7 @@ from shardc.planner.record.account import recorded
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import schedule_named, schedule_to_run
 from shardc.schedule.work import Work
+from shardc.solver.solve import LimitError
 
 GAP, EFFORT_S = 0.01, 5.0  # of solving a stage: requested shardings leave less to solve than usual
 
@@ -118,7 +119,13 @@ def hand_plan(
     """`plan_by_hand` as a plan; raises the same errors."""
     start_s = time.monotonic()
     splits = splits or Splits(module, options.batch_args)
-    found = plan_by_hand(module, cluster, options, spec, splits)
+    try:
+        found = plan_by_hand(module, cluster, options, spec, splits)
+    except LimitError:
+        if not splits.cast_once:
+            raise
+        splits = splits.casting_again  # without the copies of cast parameters
+        found = plan_by_hand(module, cluster, options, spec, splits)
     notes = [Note(NoteCode.BY_HAND, {"name": spec.name})]
     plan = found.plan(splits.of(found.shape), cluster, notes, time.monotonic() - start_s)
     return recorded(plan, found, splits, options.memory_limit_bytes)

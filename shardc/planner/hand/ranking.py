@@ -14,7 +14,7 @@ from shardc.plan.notes import NoteCode
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.attempts import SEARCH, Progress
 from shardc.planner.hand.plan import hand_plan
-from shardc.planner.search import Planner
+from shardc.planner.program import search_program
 from shardc.planner.split_cache import Splits
 from shardc.solver.solve import LimitError
 
@@ -35,16 +35,12 @@ def ranked_plans(
     Args:
         module: prepared; not changed.
     Raises:
-        ShardcError: as in `shardc.planner.search.plan_program` if nothing fits, and as in
+        ShardcError: as in `shardc.planner.program.plan_program` if nothing fits, and as in
             `plan_by_hand` for an invalid spec.
     """
-    planner = Planner(module, cluster, options, progress, max(most, 1))
-    plan: Plan | None = None
-    refusal: InfeasibleError | None = None
-    try:
-        plan = planner.run()
-    except InfeasibleError as error:
-        refusal = error
+    planner, searched = search_program(module, cluster, options, progress, max(most, 1))
+    plan = searched if isinstance(searched, Plan) else None
+    refusal = searched if isinstance(searched, InfeasibleError) else None
     found = [*planner.tried.judged.values()]
     if planner.promising is not None:
         known = {_shape(each) for each in found}

@@ -22,6 +22,7 @@ from shardc.passes.annotate_for_xla import AnnotateForXla
 from shardc.passes.apply_shardings import ApplyShardings
 from shardc.passes.ask_shardings import AskShardings
 from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.cast_parameters_once import CastParametersOnce
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.find_batch import FindBatch
 from shardc.passes.fission_loops import FissionLoops
@@ -107,7 +108,7 @@ def check_every_pass(
 
     yield from run(module, NORMALIZE)
     yield from aside(WidenFloats())
-    yield from run(module, [FindBatch(*batch), FissionLoops(*batch)])
+    yield from run(module, [FindBatch(*batch), CastParametersOnce(), FissionLoops(*batch)])
     yield from aside(JoinPieces(0, *batch))
     yield from run(module, [CutLoops(even_loop_cuts(module, stages))])
     splits = SplitMicrobatches(microbatches, *batch), SplitMicrobatches(1)

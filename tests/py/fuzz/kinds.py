@@ -33,6 +33,7 @@ KINDS: dict[str, Kind] = {
     "carried": Kind((loop_layers.carried_per_row,), (8, 16)),
     "three loops": Kind((loop_layers.three_loops, loop_layers.tree_search), (8,)),
     "mixed types": Kind((wrapped_layers.mixed_types,), (8, 16)),
+    "cast layers": Kind((wrapped_layers.cast_layers,), (8, 16)),
     "checkpoints": Kind((wrapped_layers.checkpointed,), (8,)),
     "shard_map": Kind((wrapped_layers.mapped_over_one_device,), (8,)),
     "own rules": Kind((wrapped_layers.own_rules,), (8, 16)),

@@ -213,7 +213,11 @@ class Checked:
             batch = (self.num_state, self.num_state + 1), (0, 0)
             try:
                 self._splits[key] = cutting.split(
-                    self.prepared, plan.microbatches, *(batch if key[0] > 1 else (None, ())), cuts
+                    self.prepared,
+                    plan.microbatches,
+                    *(batch if key[0] > 1 else (None, ())),
+                    cuts,
+                    cast_once=True,
                 )
             except MicrobatchError as refusal:
                 self._splits[key] = refusal

@@ -48,6 +48,31 @@ def mixed_types(random: Random, rows: int) -> Layer:
     return Layer(what, 1, apply)
 
 
+def cast_layers(random: Random, rows: int) -> Layer:
+    """A loop over layers, each of which casts its weights to a narrower type."""
+    inside = random.choice(["float32", "bfloat16", "float16"])
+    first = random.random() < 0.7  # the dim along which layers are stacked
+    both = random.random() < 0.3  # whether the weights are used as they are, too
+    nested, remat = random.random() < 0.3, random.random() < 0.5
+
+    def apply(h: Any, w: Any, y: Any) -> Any:
+        stack = jnp.stack(w, 0 if first else 1)
+
+        def layer(z: Any, weight: Any) -> tuple[Any, None]:
+            weight = weight if first else weight.reshape(h.shape[1], -1)
+            a = jnp.tanh(z.astype(inside) @ weight.astype(inside)).astype(z.dtype)
+            return z + (a @ weight if both else a), None
+
+        body = jax.checkpoint(layer) if remat else layer
+        over = stack if first else jnp.moveaxis(stack, 1, 0)
+        if nested:
+            return lax.scan(lambda z, _: (lax.scan(body, z, over)[0], None), h, None, length=2)[0]
+        return lax.scan(body, h, over)[0]
+
+    what = f"in {inside}, stacked {'first' if first else 'second'}, uncast too {both}"
+    return Layer(f"cast layers {what}, nested {nested}, remat {remat}", 3, apply)
+
+
 def checkpointed(random: Random, rows: int) -> Layer:
     """Under `jax.checkpoint` with some policy, in a loop or not, once or twice."""
     policy = random.choice([*POLICIES, "names", "but names", "default"])

@@ -20,6 +20,7 @@ SAMPLES = {
     NoteCode.SEVERAL_RUNS: ({"why": "they run twice"}, "they run twice"),
     NoteCode.CALLS: ({"count": 6, "functions": 2}, "each of 6 calls"),
     NoteCode.LOOKUPS: ({"count": 3}, "3 products with one-hot matrices"),
+    NoteCode.CASTS: ({"count": 2}, "2 casts of parameters to narrower types: once per step"),
     NoteCode.FISSIONS: ({"count": 1}, "1 loop over layers became two"),
     NoteCode.ROW_CONFLICTS: ({"count": 2}, "2 stacks of layers"),
     NoteCode.RECOMPUTED: (

@@ -1,0 +1,79 @@
+"""Casts of parameters: once per step, unless memory is short of the copies."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+import shardc
+from shardc.errors import InfeasibleError
+from shardc.options import PlanOptions
+from shardc.plan.decisions import Plan
+from shardc.plan.notes import NoteCode
+from shardc.plan.stages_spec import StageSpec, StagesSpec
+from shardc.planner.hand.plan import hand_plan
+from shardc.planner.program import plan_program, search_program
+from tests.py.table import CLUSTER
+
+LAYERS, WIDTH = 16, 256
+COPY = LAYERS * WIDTH * WIDTH * 2  # bytes
+ONE_DEVICE = PlanOptions(stages=1, mesh=(1,), microbatches=4)
+
+
+def step(weights: Any, x: Any) -> Any:
+    """Each layer of the loop casts its own weights."""
+
+    def loss(weights: Any) -> Any:
+        def layer(h: Any, row: Any) -> Any:
+            return jnp.tanh(h @ row.astype(jnp.bfloat16)), None
+
+        return jnp.sum(lax.scan(layer, x.astype(jnp.bfloat16), weights)[0].astype(jnp.float32) ** 2)
+
+    value, gradient = jax.value_and_grad(loss)(weights)
+    return weights - 0.1 * gradient, value
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Any:
+    weights = jax.ShapeDtypeStruct((LAYERS, WIDTH, WIDTH), jnp.float32)
+    x = jax.ShapeDtypeStruct((64, WIDTH), jnp.float32)
+    planner = shardc.jit(step, donate_argnums=0, cluster=CLUSTER, stages=1, mesh=(1,))
+    return planner.lower(weights, x).plan()._prepared
+
+
+@pytest.fixture(scope="module")
+def copied(prepared: Any) -> Plan:
+    return plan_program(prepared, CLUSTER, ONE_DEVICE)
+
+
+def _limited(num_bytes: int) -> PlanOptions:
+    return PlanOptions(stages=1, mesh=(1,), microbatches=4, memory_limit_bytes=num_bytes)
+
+
+def test_parameters_are_cast_once_per_step_and_the_plan_says_so(copied: Plan) -> None:
+    assert copied.cast_once
+    assert NoteCode.CASTS in {note.code for note in copied.notes}
+    assert copied.stages[0].memory.parameters == 2 * COPY + COPY
+
+
+def test_without_memory_for_the_copies_each_microbatch_casts(prepared: Any, copied: Plan) -> None:
+    limit = copied.predicted.peak_bytes_per_device - COPY // 4
+    tight = plan_program(prepared, CLUSTER, _limited(limit))
+    assert not tight.cast_once
+    assert tight.stages[0].memory.parameters == 2 * COPY
+    assert tight.predicted.step_time_s > copied.predicted.step_time_s
+
+
+def test_what_does_not_fit_without_copies_either_is_refused(prepared: Any) -> None:
+    _, found = search_program(prepared, CLUSTER, _limited(5 * COPY))
+    assert isinstance(found, InfeasibleError)
+
+
+def test_a_plan_by_hand_goes_without_copies_too(prepared: Any) -> None:
+    spec = StagesSpec(1, (StageSpec(),), 4, mesh=(1,))
+    roomy = hand_plan(prepared, CLUSTER, PlanOptions(), spec)
+    limit = roomy.predicted.peak_bytes_per_device - COPY // 4
+    tight = hand_plan(prepared, CLUSTER, PlanOptions(memory_limit_bytes=limit), spec)
+    assert (roomy.cast_once, tight.cast_once) == (True, False)
