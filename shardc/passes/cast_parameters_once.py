@@ -1,15 +1,19 @@
 """Cast parameters to narrow types once per step instead of in every microbatch."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.analysis.loops.row_loop import before_barriers, row_loop, row_read
+from shardc.analysis.loops.value_numbering import reshapes
 from shardc.analysis.program.arguments import state_arguments
 from shardc.ir.attributes import BATCH_AXIS, CAST_ONCE, CASTS, SHARDING, arg_attrs, int_attr
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import body, defining_op, main_function, ops, walk
+from shardc.ir.walk import block_terminator, body, defining_op, main_function, ops, walk
+from shardc.rewrite.loops.carried_values import drop_unused
 
 _MOVES = ("stablehlo.reshape", "stablehlo.transpose", "stablehlo.dynamic_slice", "stablehlo.slice")
 
@@ -30,7 +34,8 @@ class CastParametersOnce(Pass):
         %narrow = convert %w {shardc.once}                          : tensor<8x4xbf16>
         while { %cast = dynamic_slice %narrow, %i, %0, sizes = [1, 4] }
 
-    A parameter is state that holds no batch, or what is made of such state outside of loops.
+    A parameter is state that holds no batch, or what is made of such state outside of loops. Where
+    a loop stacks the rows that it has cast, for the way back, the stack is the copy.
     """
 
     name = "shardc-cast-parameters-once"
@@ -39,21 +44,25 @@ class CastParametersOnce(Pass):
     def apply(self, module: ir.Operation) -> None:
         function = main_function(module)
         parameters = _parameters(function)
-        copies = {
-            (op.operands[0], _element(op.results[0])): op.results[0]
-            for op in ops(function)
-            if op.operands and op.operands[0] in parameters and _narrows(op)
-        }
-        for loop in [op for op in walk(function) if op.name == "stablehlo.while"]:
-            if SHARDING in loop.attributes:
-                continue
-            for op in list(walk(loop)):
-                if _narrows(op) and (path := _path(op))[-1].operands[0] in parameters:
-                    _lift(path, copies, body(function))
-        for copy in copies.values():
-            copy.owner.attributes[CAST_ONCE] = ir.UnitAttr.get()
-        if copies:
-            module.attributes[CASTS] = int_attr(len(copies))
+        casts = [op for op in walk(function) if _narrows(op)]
+        marked = [op for op in casts if CAST_ONCE in op.attributes]
+        copies = {_key(op, op.operands[0]): op for op in marked}
+        for op in casts:
+            path, source = _reads(op, parameters)
+            if source in parameters and CAST_ONCE not in op.attributes:
+                _lift(op, path, source, copies, body(function))
+        if not copies:
+            return
+        for loop in _loops(function):
+            _forward_stacks(loop, {copy.results[0] for copy in copies.values()})
+        drop_unused(function)
+        module.attributes[CASTS] = int_attr(len(copies))
+
+
+def _loops(function: ir.Operation) -> list[ir.Operation]:
+    """The loops without shardings of their own."""
+    loops = (op for op in walk(function) if op.name == "stablehlo.while")
+    return [loop for loop in loops if SHARDING not in loop.attributes]
 
 
 def _parameters(function: ir.Operation) -> set[ir.Value]:
@@ -79,30 +88,47 @@ def _narrows(op: ir.Operation) -> bool:
     return target.width < source.width
 
 
-def _path(cast: ir.Operation) -> list[ir.Operation]:
-    """From a cast back to the read of the value whose rows it casts."""
-    path: list[ir.Operation] = [cast]
-    while (op := defining_op(path[-1].operands[0])) is not None:
+def _key(cast: ir.Operation, source: ir.Value) -> tuple[ir.Value, ir.Type]:
+    """What a copy is of, and its element type."""
+    return source, _element(cast.results[0])
+
+
+def _reads(
+    cast: ir.Operation, parameters: Collection[ir.Value]
+) -> tuple[list[ir.Operation], ir.Value]:
+    """The ops that move what a cast casts, the last one first, and the value that they move: a
+    parameter, if one is found.
+
+    Barriers, which `jax.checkpoint` puts in front of what it computes again, move nothing.
+    """
+    path: list[ir.Operation] = []
+    value = before_barriers(cast.operands[0])
+    while value not in parameters and (op := defining_op(value)) is not None:
         if op.name not in _MOVES or SHARDING in op.attributes:
             break
         path.append(op)
-    return path
+        value = before_barriers(op.operands[0])
+    return path, value
 
 
 def _lift(
-    path: list[ir.Operation], copies: dict[tuple[ir.Value, ir.Type], ir.Value], block: ir.Block
+    cast: ir.Operation,
+    path: list[ir.Operation],
+    source: ir.Value,
+    copies: dict[tuple[ir.Value, ir.Type], ir.Operation],
+    block: ir.Block,
 ) -> None:
-    """Casts what the last op of `path` reads where that is made, and reads rows of the copy."""
-    cast, parameter = path[0], path[-1].operands[0]
-    narrow = _element(cast.results[0])
-    if (parameter, narrow) not in copies:
-        made = defining_op(parameter)
+    """Replaces a cast by the same moves of a copy, which is made where its source is."""
+    key = _, narrow = _key(cast, source)
+    if key not in copies:
+        made = defining_op(source)
         start = ir.InsertionPoint.at_block_begin(block)
         with start if made is None else ir.InsertionPoint.after(made), cast.location:
-            whole = ir.RankedTensorType.get(shape_of(parameter), narrow)
-            copies[parameter, narrow] = stablehlo.ConvertOp(whole, parameter).result
-    value = copies[parameter, narrow]
-    for op in reversed(path[1:]):
+            whole = ir.RankedTensorType.get(shape_of(source), narrow)
+            copies[key] = stablehlo.ConvertOp(whole, source).operation
+        copies[key].attributes[CAST_ONCE] = ir.UnitAttr.get()
+    value = copies[key].results[0]
+    for op in reversed(path):
         with ir.InsertionPoint(op), op.location:
             value = ir.Operation.create(
                 op.name,
@@ -111,9 +137,25 @@ def _lift(
                 attributes={name: op.attributes[name] for name in op.attributes},
             ).results[0]
     cast.results[0].replace_all_uses_with(value)
-    for op in path:
-        if not any(True for _ in op.results[0].uses):
-            op.erase()
+    cast.erase()
+
+
+def _forward_stacks(loop: ir.Operation, copies: set[ir.Value]) -> None:
+    """Replaces stacks of all rows of a copy by the copy."""
+    found = row_loop(loop)
+    if found is None:
+        return
+    for position, dim in found.writes.items():
+        update = defining_op(block_terminator(found.body).operands[position])
+        assert update is not None, "a stack is updated by an op"
+        row = update.operands[1]
+        while (op := defining_op(before_barriers(row))) is not None and reshapes(op):
+            row = op.operands[0]
+        row = before_barriers(row)
+        if found.reads.get(row) == dim:
+            copy, stack = row_read(row).operands[0], loop.results[position]
+            if copy in copies and copy.type == stack.type:
+                stack.replace_all_uses_with(copy)
 
 
 def _element(value: ir.Value) -> ir.Type:

@@ -38,7 +38,7 @@ def is_identity(op: ir.Operation) -> bool:
     return _FORMATS.get(dtype_of(op.operands[0])) == bits
 
 
-def _reshapes(op: ir.Operation) -> bool:
+def reshapes(op: ir.Operation) -> bool:
     """Whether an op keeps all elements in their order. Loops add a dim of size 1 to a row by a
     broadcast before they write it, and drop it by a reshape after they read it."""
     if op.name == "stablehlo.broadcast_in_dim":
@@ -187,7 +187,7 @@ class ValueNumbering:
             for operand, result in zip(op.operands, op.results, strict=True):
                 self.number[result] = self.number[operand]
                 self.order[result] = next(self._places)
-        elif _reshapes(op):
+        elif reshapes(op):
             number, type_ = self.number[op.operands[0]], op.results[0].type
             whole = self._whole.setdefault(number, (number, op.operands[0].type))
             if type_ == whole[1]:

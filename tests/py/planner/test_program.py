@@ -1,5 +1,6 @@
 """Casts of parameters: once per step, unless memory is short of the copies."""
 
+import functools
 from typing import Any
 
 import jax
@@ -22,12 +23,14 @@ COPY = LAYERS * WIDTH * WIDTH * 2  # bytes
 ONE_DEVICE = PlanOptions(stages=1, mesh=(1,), microbatches=4)
 
 
-def step(weights: Any, x: Any) -> Any:
+def step(weights: Any, x: Any, remat: bool = True) -> Any:
     """Each layer of the loop casts its own weights."""
 
     def loss(weights: Any) -> Any:
         def layer(h: Any, row: Any) -> Any:
             return jnp.tanh(h @ row.astype(jnp.bfloat16)), None
+
+        layer = jax.checkpoint(layer) if remat else layer
 
         return jnp.sum(lax.scan(layer, x.astype(jnp.bfloat16), weights)[0].astype(jnp.float32) ** 2)
 
@@ -35,12 +38,16 @@ def step(weights: Any, x: Any) -> Any:
     return weights - 0.1 * gradient, value
 
 
-@pytest.fixture(scope="module")
-def prepared() -> Any:
+def _prepare(function: Any) -> Any:
     weights = jax.ShapeDtypeStruct((LAYERS, WIDTH, WIDTH), jnp.float32)
     x = jax.ShapeDtypeStruct((64, WIDTH), jnp.float32)
-    planner = shardc.jit(step, donate_argnums=0, cluster=CLUSTER, stages=1, mesh=(1,))
+    planner = shardc.jit(function, donate_argnums=0, cluster=CLUSTER, stages=1, mesh=(1,))
     return planner.lower(weights, x).plan()._prepared
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Any:
+    return _prepare(step)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +74,7 @@ def test_without_memory_for_the_copies_each_microbatch_casts(prepared: Any, copi
 
 
 def test_what_does_not_fit_without_copies_either_is_refused(prepared: Any) -> None:
-    _, found = search_program(prepared, CLUSTER, _limited(5 * COPY))
+    _, found = search_program(prepared, CLUSTER, _limited(4 * COPY))
     assert isinstance(found, InfeasibleError)
 
 
@@ -77,3 +84,10 @@ def test_a_plan_by_hand_goes_without_copies_too(prepared: Any) -> None:
     limit = roomy.predicted.peak_bytes_per_device - COPY // 4
     tight = hand_plan(prepared, CLUSTER, PlanOptions(memory_limit_bytes=limit), spec)
     assert (roomy.cast_once, tight.cast_once) == (True, False)
+
+
+def test_the_stack_of_cast_rows_that_the_backward_pass_reads_is_the_copy() -> None:
+    without = _prepare(functools.partial(step, remat=False))
+    planned = plan_program(without, CLUSTER, ONE_DEVICE)
+    assert planned.stages[0].memory.parameters == 2 * COPY + COPY
+    assert planned.stages[0].memory.stash < COPY
