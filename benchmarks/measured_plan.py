@@ -212,7 +212,9 @@ def planned(run: Run, cluster: Cluster) -> Candidate:
     last = len(jax.tree.leaves(arguments))
     batch = (last - 2, last - 1)
     loop_cuts = tuple(itertools.accumulate(run.layers[:-1]))
-    split = cutting.split(module, run.num_microbatches, batch, (0, 0), loop_cuts)
+    split = cutting.split(
+        module, run.num_microbatches, batch, (0, 0), loop_cuts, len(run.layers), cast_once=True
+    )
     with split.context:
         cuts = _starts(split, len(run.layers))
         wanted = PipelineShape(
