@@ -83,10 +83,11 @@ class Cut:
         }
         if not empty:
             return graph
-        found: dict[Task, tuple[Need, ...]] = {}
+        found: dict[Task, tuple[Need, ...]] = {**graph.needs, **dict.fromkeys(empty, ())}
         for task, needs in graph.needs.items():
-            passed = (each for need in needs for each in empty.get(need.task, (need,)))
-            found[task] = () if task in empty else tuple(dict.fromkeys(passed))
+            if task not in empty and any(need.task in empty for need in needs):
+                passed = (each for need in needs for each in empty.get(need.task, (need,)))
+                found[task] = tuple(dict.fromkeys(passed))
         return replace(graph, needs=found)
 
     def in_chunks(self, chunks: int, groups: int) -> "Cut":
