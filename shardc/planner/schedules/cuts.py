@@ -125,14 +125,14 @@ class Cut:
 
 
 def no_slices(
-    split_module: Module, shape: PipelineShape, slices: int, proved: bool, cluster: Cluster
+    staged_module: Module, shape: PipelineShape, slices: int, proved: bool, cluster: Cluster
 ) -> str:
     """Why the sequences of a shape's stages cannot be cut into slices; "" if they can.
 
     Args:
         proved: whether slices may take nothing for granted that each step has to check.
     """
-    module = copy_module(split_module)
+    module = copy_module(staged_module)
     run_passes(module, [*stage_passes(shape, cluster, accumulate=True), UnrollLayers()])
     with module.context:
         found = token_slices(module.operation)
