@@ -36,7 +36,7 @@ def products_s(path: Path, cluster: Cluster) -> float:
     splits = Splits(module, None)
     mesh = mesh_of((cluster.num_devices,), range(cluster.num_devices))
     shape = PipelineShape(1, (), (mesh,), "1f1b").recomputing(["none"], [0])
-    outlined = outline_shape(splits.of(shape), shape, cluster)
+    outlined = outline_shape(splits.staged(shape), shape, cluster)
     model = CostModel(cluster)
     total_s = 0.0
     with outlined.context:

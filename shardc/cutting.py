@@ -2,6 +2,7 @@
 
     find_batch     the batches marked                                       once per program
     split          a body per microbatch, for callers without an alternative
+    with_stages    the stage of each op, given the cuts
     outline_shape  the stage functions of a shape
     cut            the same on the meshes of their stages
 
@@ -168,13 +169,20 @@ def outline(
         keep_price: of every stage.
     """
     keep = KeepForwardValues((keep_price,) * (len(cuts) + 1), (), _text(cluster))
-    return run_on_copy(split_module, [*_stages(cuts, recompute, keep), *_SHARED])
+    passes = [_planned(cuts), keep, PlanResidency(tuple(recompute)), OutlineStages(), *_SHARED]
+    return run_on_copy(split_module, passes)
 
 
-def outline_shape(split_module: Module, shape: PipelineShape, cluster: Cluster | None) -> Module:
+def with_stages(split_module: Module, cuts: Sequence[int]) -> Module:
+    """A copy of the result of `split` whose ops have stages; `cuts` as in `PipelineShape`."""
+    return run_on_copy(split_module, [_planned(cuts)])
+
+
+def outline_shape(staged_module: Module, shape: PipelineShape, cluster: Cluster | None) -> Module:
     """The stage functions that a shape's schedule runs, without meshes.
 
     Args:
+        staged_module: the result of `with_stages`, for the cuts of the shape.
         cluster: its device prices what a split backward computes twice.
     Raises:
         StageError: SHARDC-163 to 165, the stages cannot be cut for the schedule.
@@ -190,28 +198,18 @@ def outline_shape(split_module: Module, shape: PipelineShape, cluster: Cluster |
     if shape.gather:
         parts = tuple(dict(mesh.axes).get(shape.gather, 1) for mesh in shape.meshes)
         passes.append(GatherParameters(shape.gather, parts))
-    return run_on_copy(split_module, in_order(passes))
+    return run_on_copy(staged_module, in_order(passes))
 
 
 def stage_passes(shape: PipelineShape, cluster: Cluster | None, accumulate: bool) -> list[Pass]:
-    """The passes that make one function per stage and kind of the result of `split`."""
+    """The passes that make one function per stage and kind of the result of `with_stages`."""
     values = [f"{stage}:{value}" for stage, own in enumerate(shape.values) for value in own]
     keep = KeepForwardValues(shape.keep_prices, tuple(values), _text(cluster))
-    return _stages(shape.cuts, shape.recompute, keep, accumulate)
+    return [keep, PlanResidency(shape.recompute), OutlineStages(accumulate)]
 
 
-def _stages(
-    cuts: Sequence[int],
-    recompute: Sequence[int],
-    keep: KeepForwardValues,
-    accumulate: bool = False,
-) -> list[Pass]:
-    return [
-        PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts)),
-        keep,
-        PlanResidency(tuple(recompute)),
-        OutlineStages(accumulate),
-    ]
+def _planned(cuts: Sequence[int]) -> PlanStages:
+    return PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts))
 
 
 def _text(cluster: Cluster | None) -> str:
@@ -238,6 +236,6 @@ def work_of(module: Module, shape: PipelineShape) -> Work:
 
 
 def cut(split_module: Module, shape: PipelineShape, cluster: Cluster | None = None) -> Module:
-    """Stage functions on their meshes, from the result of `split`; like `outline_shape`."""
-    outlined = outline_shape(split_module, shape, cluster)
+    """The functions of `outline_shape` on their meshes, from the result of `split`."""
+    outlined = outline_shape(with_stages(split_module, shape.cuts), shape, cluster)
     return run_on_copy(outlined, [AssignMeshes(print_meshes(shape.meshes))])

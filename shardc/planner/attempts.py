@@ -129,7 +129,7 @@ class Attempts:
         stages = msgspec.structs.replace(shape, meshes=(), schedule="")
         known, outlined = self._outlined.get(split_backward, (None, None))
         if outlined is None or known != stages:
-            outlined = outline_shape(self.splits.of(shape), shape, self.cluster)
+            outlined = outline_shape(self.splits.staged(shape), shape, self.cluster)
             self._outlined[split_backward] = stages, outlined
         return outlined
 

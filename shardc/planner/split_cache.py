@@ -13,7 +13,7 @@ from shardc.analysis.residency.recomputed import computes_twice
 from shardc.analysis.stages.layers import layer_positions
 from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_cuts import Origin
-from shardc.cutting import find, find_batch, try_split
+from shardc.cutting import find, find_batch, try_split, with_stages
 from shardc.ir.attributes import CASTS
 from shardc.ir.context import Module
 from shardc.ir.copy import copy_module
@@ -24,6 +24,7 @@ from shardc.passes.join_pieces import JoinPieces, has_joined
 from shardc.plan.shape import PipelineShape
 from shardc.planner.layers import even_loop_cuts
 
+MOST_STAGED = 3  # modules with stages that are cached
 MOST_FINER = 6  # doublings of the parts of loops, to find as many layers as there are stages
 
 type EvenStages = tuple[tuple[int, ...], tuple[int, ...]]
@@ -51,6 +52,8 @@ class Splits:
         self._original, self._stages, self._cast_once = module, 1 + pipelines, cast_once
         self._batch = tuple(batch_args or ()), tuple(batch_dims)
         self._made: dict[tuple[int, tuple[int, ...]], Module] = {}
+        # By number of microbatches, loop cuts and cuts.
+        self._staged: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Module] = {}
         # By loop cuts: a refusal of every number of microbatches.
         self._refused: dict[tuple[int, ...], MicrobatchRefusal] = {}
         # By numbers of microbatches and stages.
@@ -193,6 +196,17 @@ class Splits:
         """The module in which the cuts of `shape` are positions."""
         splits = self if shape.num_stages > 1 else self._alone
         return splits.cut_at(shape.num_microbatches, shape.loop_cuts if splits is self else ())
+
+    def staged(self, shape: PipelineShape) -> Module:
+        """The module of `of`, with the stages of `shape`; the last are cached for schedules and
+        rules that recompute more."""
+        key = shape.num_microbatches, shape.loop_cuts, shape.cuts
+        if key not in self._staged:
+            found = with_stages(self.of(shape), shape.cuts)
+            if len(self._staged) == MOST_STAGED:
+                del self._staged[next(iter(self._staged))]
+            self._staged[key] = found
+        return self._staged[key]
 
     def try_at(self, count: int, loop_cuts: tuple[int, ...]) -> Module | MicrobatchRefusal:
         """`count` microbatches with loops cut at `loop_cuts`, or the refusal."""

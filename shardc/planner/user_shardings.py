@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from shardc.analysis.program.stage_table import user_sharding_names
 from shardc.cluster import Cluster
-from shardc.cutting import outline_shape, split
+from shardc.cutting import outline_shape, split, with_stages
 from shardc.errors import InfeasibleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
@@ -29,7 +29,7 @@ def asked_prices(
     batch = plan.batch_arguments, plan.batch_dims
     cuts = plan.loop_cuts, shape.num_stages
     split_module = split(module, count, *batch, *cuts, plan.cast_once)
-    outlined = outline_shape(split_module, shape, cluster)
+    outlined = outline_shape(with_stages(split_module, shape.cuts), shape, cluster)
 
     def step_s(ignored: Sequence[str]) -> float:
         return plan_exactly(

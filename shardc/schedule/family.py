@@ -163,7 +163,7 @@ class ScheduleFamily:
     def generate(self, work: Work, costs: Costs | None = None) -> Schedule:
         """The schedule of `work`, whose chunks and slices come from `self.work`."""
         costs = costs or Costs(time_limit_s=0)
-        lanes = _ordered(self, self.whole(work), costs)
+        lanes = ordered(self, self.whole(work), costs)
         if not work.backward:
             lanes = [[t for t in lane if t.kind in (FORWARD, GATHER)] for lane in lanes]
         if (work.gathers or work.offloads) and not self.moves & {GATHER, REDUCE}:
@@ -243,7 +243,8 @@ class Planned:
 
 
 @lru_cache(maxsize=64)
-def _ordered(family: ScheduleFamily, work: Work, costs: Costs) -> Lanes:
+def ordered(family: ScheduleFamily, work: Work, costs: Costs) -> Lanes:
+    """The family's order; the last are cached, because some families build on those of others."""
     return family.order(work, costs)
 
 

@@ -1,6 +1,7 @@
 """Simulates a schedule: when each task starts and ends, and how much time is idle."""
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -15,15 +16,14 @@ from shardc.schedule.tasks import (
     Schedule,
     Task,
     TaskGraph,
-    common_scale,
-    scaled,
+    all_scaled,
 )
 
 Link = Callable[[int, int], Sequence[object]]
 """(source group, target group) -> the links that a transfer between them takes; transfers over one
 link take turns."""
 
-_Sent = tuple[int, Need, Amount]  # a reader in another group, and the seconds until it can read
+_Sent = tuple[int, Need, int]  # a reader in another group, and the number of the transfer
 
 
 @dataclass(frozen=True)
@@ -173,33 +173,31 @@ def _timed(
     tasks = [task for row in rows for task in row]
     index = {task: i for i, task in enumerate(tasks)}
     row_of = [number for number, row in enumerate(rows) for _ in row]
-    takes = [duration_s(task) for task in tasks]
-    # Of each task: who reads its result on the spot, and who waits until it is sent.
+    first = [0, *itertools.accumulate(map(len, rows))]
+    # Of each task: who reads its result on the spot, and who waits until it is sent. A task of the
+    # same row that comes later does not count, because it waits for its turn.
     here: list[list[int]] = [[] for _ in tasks]
     elsewhere: list[list[_Sent]] = [[] for _ in tasks]
     pending = [0] * len(tasks)
+    sends: list[Amount] = []
     for i, task in enumerate(tasks):
         for need in graph.needs[task]:
+            needed = index[need.task]
             if need.source != need.target and need.num_bytes:
-                elsewhere[index[need.task]].append((i, need, send_s(need)))
+                elsewhere[needed].append((i, need, len(sends)))
+                sends.append(send_s(need))
+            elif first[row_of[i]] <= needed < i:
+                continue
             else:
-                here[index[need.task]].append(i)
+                here[needed].append(i)
             pending[i] += 1
     for front, move in fronts:
         here[index[front]].append(index[move])
         pending[index[move]] += 1
-    distinct = {*takes, *(s for each in elsewhere for *_, s in each)}
-    scale = common_scale(distinct)
-    whole = {time: scaled(time, scale) for time in distinct}  # scales each distinct number once
-    takes = [whole[time] for time in takes]
+    times, scale = all_scaled([*map(duration_s, tasks), *sends])
+    takes, sends = times[: len(tasks)], times[len(tasks) :]
     start, end = _run(
-        [len(row) for row in rows],
-        takes,
-        row_of,
-        (here, elsewhere, whole),
-        pending,
-        overlap=overlap,
-        link=link,
+        first, takes, row_of, (here, elsewhere, sends), pending, overlap=overlap, link=link
     )
     if len(end) < len(tasks):
         finished = {tasks[i] for i in end}
@@ -222,10 +220,10 @@ def _stuck(lane: Sequence[Task], graph: TaskGraph, finished: set[Task]) -> int:
 
 
 def _run(
-    sizes: Sequence[int],
+    first: Sequence[int],
     takes: Sequence[Amount],
     row_of: Sequence[int],
-    readers: tuple[Sequence[Sequence[int]], Sequence[Sequence[_Sent]], Mapping[Amount, Amount]],
+    readers: tuple[Sequence[Sequence[int]], Sequence[Sequence[_Sent]], Sequence[Amount]],
     pending: list[int],
     *,
     overlap: bool,
@@ -234,14 +232,11 @@ def _run(
     """Start and end of every task that can run, by its position in the concatenated rows.
 
     Args:
-        sizes: tasks of each row.
-        readers: of each task: on the spot, and elsewhere; the scaled seconds of each transfer.
+        first: the position of each row's first task, and the number of tasks.
+        readers: of each task: on the spot, and elsewhere; the time of each transfer.
     """
-    here, elsewhere, whole = readers
-    first = [0]
-    for size in sizes:
-        first.append(first[-1] + size)
-    head, stop = first[:-1], first[1:]
+    here, elsewhere, sends = readers
+    head, stop = list(first[:-1]), first[1:]
     free_s: list[Amount] = [0] * len(head)
     arrived: list[Amount] = [0] * len(takes)
     link_free_s: dict[object, Amount] = {}
@@ -268,13 +263,13 @@ def _run(
         busy_until: Amount = now
         sent: dict[int, Amount] = {}
         touched = [row]
-        for reader, need, send_s in elsewhere[i]:
+        for reader, need, number in elsewhere[i]:
             if need.target not in sent:
                 begins = busy_until if not overlap else now
                 ways = link(need.source, need.target) if link is not None else ()
                 for way in ways:
                     begins = max(begins, link_free_s.get(way, 0))
-                sent[need.target] = begins + whole[send_s]
+                sent[need.target] = begins + sends[number]
                 link_free_s.update(dict.fromkeys(ways, sent[need.target]))
                 if not overlap:
                     busy_until = sent[need.target]

@@ -228,6 +228,15 @@ def scaled(amount: Amount, scale: int) -> Amount:
     return amount if isinstance(amount, float) or scale == 1 else int(amount * scale)
 
 
+def all_scaled(amounts: Sequence[Amount]) -> tuple[list[Amount], int]:
+    """The amounts times their common scale, and the scale. An object that occurs often is scaled
+    once; it is told by its identity, because the hash of a fraction takes long."""
+    distinct = {id(amount): amount for amount in amounts}
+    scale = common_scale(distinct.values())
+    whole = {key: scaled(amount, scale) for key, amount in distinct.items()}
+    return [whole[id(amount)] for amount in amounts], scale
+
+
 def parse_lanes(texts: Iterable[Sequence[str]]) -> tuple[tuple[Task, ...], ...]:
     """Parses lanes of printed tasks; ScheduleError (SHARDC-241)."""
     return tuple(tuple(Task.parse(text) for text in lane) for lane in texts)

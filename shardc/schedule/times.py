@@ -95,13 +95,12 @@ def durations(
     places = work.num_stages * work.replicas
     per_stage = [times] * places if isinstance(times, Times) else list(times)
     assert len(per_stage) == places, "one Times per stage"
-    known: dict[tuple[int, str, int], Amount] = {}
+    known: dict[tuple[int, str, int, int], Amount] = {}
 
     def of(task: Task) -> Amount:
-        place = task.place(work.num_stages)
-        key = (place, task.kind, task.slice)
+        key = (task.stage, task.kind, task.slice, task.replica)
         if key not in known:
-            found = per_stage[place].of(task.kind, work, task.slice)
+            found = per_stage[task.place(work.num_stages)].of(task.kind, work, task.slice)
             if slice_shares and task.kind in (FORWARD, BACKWARD, WEIGHT, WHOLE_BACKWARD):
                 found = found * work.slices * slice_shares[task.slice]
             known[key] = found

@@ -65,7 +65,7 @@ def plan_by_hand(
         shape = with_copies(cut_shape(splits, shape, begins))
         try:
             found = plan_exactly(
-                outline_shape(splits.of(shape), shape, cluster),
+                outline_shape(splits.staged(shape), shape, cluster),
                 Proposal(shape, 0.0, layers),
                 cluster,
                 options,

@@ -83,10 +83,11 @@ class Cut:
         }
         if not empty:
             return graph
-        found: dict[Task, tuple[Need, ...]] = {}
+        found: dict[Task, tuple[Need, ...]] = {**graph.needs, **dict.fromkeys(empty, ())}
         for task, needs in graph.needs.items():
-            passed = (each for need in needs for each in empty.get(need.task, (need,)))
-            found[task] = () if task in empty else tuple(dict.fromkeys(passed))
+            if task not in empty and any(need.task in empty for need in needs):
+                passed = (each for need in needs for each in empty.get(need.task, (need,)))
+                found[task] = tuple(dict.fromkeys(passed))
         return replace(graph, needs=found)
 
     def in_chunks(self, chunks: int, groups: int) -> "Cut":
@@ -124,14 +125,14 @@ class Cut:
 
 
 def no_slices(
-    split_module: Module, shape: PipelineShape, slices: int, proved: bool, cluster: Cluster
+    staged_module: Module, shape: PipelineShape, slices: int, proved: bool, cluster: Cluster
 ) -> str:
     """Why the sequences of a shape's stages cannot be cut into slices; "" if they can.
 
     Args:
         proved: whether slices may take nothing for granted that each step has to check.
     """
-    module = copy_module(split_module)
+    module = copy_module(staged_module)
     run_passes(module, [*stage_passes(shape, cluster, accumulate=True), UnrollLayers()])
     with module.context:
         found = token_slices(module.operation)

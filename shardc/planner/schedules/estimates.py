@@ -179,8 +179,8 @@ class Estimates:
         """Why sequences cannot be cut into slices; "" if they can."""
         if slices not in self._whole:
             shape = self._base.shape
-            split, cluster = self._splits.of(shape), self._model.cluster
-            self._whole[slices] = no_slices(split, shape, slices, self._proved, cluster)
+            staged, cluster = self._splits.staged(shape), self._model.cluster
+            self._whole[slices] = no_slices(staged, shape, slices, self._proved, cluster)
         return self._whole[slices]
 
     def _judged(self, family: ScheduleFamily, work: Work, cut: Cut, rule: Rule) -> JudgedSchedule:

@@ -99,7 +99,7 @@ class Recut:
             shape = msgspec.structs.replace(
                 shape, schedule=UNCHUNKED, meshes=shape.meshes[:stages], num_replicas=1
             )
-        outlined = outline_shape(self._splits.of(shape), shape, self._model.cluster)
+        outlined = outline_shape(self._splits.staged(shape), shape, self._model.cluster)
         return cut_of(outlined, self._model, self._sizes)
 
     def proposal(self, name: str, chunks: int, slices: int, rule: Rule) -> Proposal:

@@ -16,7 +16,7 @@ from shardc.schedule.families import (
     one_f_one_b,
     v_shaped,
 )
-from shardc.schedule.family import Costs, Lanes, ScheduleFamily
+from shardc.schedule.family import Costs, Lanes, ScheduleFamily, ordered
 from shardc.schedule.orders.fill import fill_weights
 from shardc.schedule.tasks import BACKWARD, FORWARD, Task
 from shardc.schedule.work import Work
@@ -34,7 +34,7 @@ def two_stage(base: ScheduleFamily) -> ScheduleFamily:
     """The 2BP form of a family that does not split the backward."""
 
     def order(work: Work, costs: Costs) -> Lanes:
-        whole = base.order(replace(work, split_backward=False), costs)
+        whole = ordered(base, replace(work, split_backward=False), costs)
         lanes = fill_weights(work, base.place(work), whole, costs)
         assert lanes is not None, "nothing limits memory here"
         return lanes

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from shardc.schedule.family import Costs, Lanes, Order, ScheduleFamily, framed
-from shardc.schedule.orders.fill import Filling, fill_weights
+from shardc.schedule.orders.fill import Filler, Filling
 from shardc.schedule.orders.squeeze import Lane, squeeze, with_weights
 from shardc.schedule.placement import zigzag
 from shardc.schedule.simulate import lengths
@@ -95,9 +95,10 @@ def repeating(offsets_of: Callable[[int], Iterator[Offsets]], most: Callable[[in
         overtaking = OVERTAKING[:1] if few else OVERTAKING
         many = work.split_backward and not costs.is_rough
         fillings = (*FILLINGS, *BETWEEN) if many else FILLINGS[:1]
+        filler = Filler(work, zigzag(work), costs, limit)
         found = [
-            *_filled(work, tight, costs, limit, fillings),
-            *_filled(work, map(_in_order, patterns), costs, limit, overtaking),
+            *_filled(filler, tight, fillings),
+            *_filled(filler, map(_in_order, patterns), overtaking),
         ]
         return _best(found, work, costs)
 
@@ -154,15 +155,9 @@ def _in_order(lanes: Sequence[Lane]) -> Lanes:
     ]
 
 
-def _filled(
-    work: Work, orders: Iterable[Lanes], costs: Costs, limit: int, fillings: Sequence[Filling]
-) -> list[Lanes]:
+def _filled(filler: Filler, orders: Iterable[Lanes], fillings: Sequence[Filling]) -> list[Lanes]:
     """Orders of F and B, each filled with weights in several ways; only those that fit."""
-    filled = (
-        fill_weights(work, zigzag(work), order, costs, limit, filling)
-        for order in orders
-        for filling in fillings
-    )
+    filled = (filler.fill(order, filling) for order in orders for filling in fillings)
     return [lanes for lanes in filled if lanes is not None]
 
 
@@ -181,8 +176,8 @@ def _best(orders: Sequence[Lanes], work: Work, costs: Costs) -> Lanes:
 
 def zero_bubble(work: Work, costs: Costs) -> Lanes:
     """ZB-V: memory of 1F1B's first stage, no bubble if F, B and W take the same time."""
-    orders = _filled(work, [_zero_bubble(work)], costs, work.num_groups, FILLINGS)
-    return _best(orders, work, costs)
+    filler = Filler(work, zigzag(work), costs, work.num_groups)
+    return _best(_filled(filler, [_zero_bubble(work)], FILLINGS), work, costs)
 
 
 def _zero_bubble(work: Work) -> Lanes:

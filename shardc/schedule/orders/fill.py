@@ -12,9 +12,11 @@ from shardc.schedule.family import Costs, Lanes
 from shardc.schedule.tasks import (
     BACKWARD,
     FORWARD,
+    UPDATE,
     WEIGHT,
     Amount,
     Task,
+    all_scaled,
     common_scale,
     scaled,
 )
@@ -51,137 +53,160 @@ def fill_weights(
     limit: Amount | None = None,
     filling: Filling | None = None,
 ) -> list[list[Task]] | None:
-    """`lanes` of F and B, with each W inserted where its group would idle.
+    """`Filler.fill` of a single order."""
+    return Filler(work, placement, costs, limit).fill(lanes, filling or Filling())
+
+
+class Filler:
+    """Inserts weight gradients into orders of one work; what all orders share is computed once.
+
+    Tasks are numbered, and lists have an entry per task: whole lanes of tasks are hashed once.
 
     Args:
         limit: the most a group may hold, in microbatches of its full share; weights run before an
             F that would exceed it. None: no limit.
-    Returns:
-        None if tasks that ran early took the room that others needed.
+
+    Attributes:
+        takes: the time of a task, an integer if times are exact.
+        needs: the number of tasks that it waits for.
+        readers: the tasks that wait for it, and for how long its result is on the way.
+        targets: the other groups that they are on.
+        holds: the change of what its group holds, in parts of which an F has `whole`.
+        weight: the W of a B, if the backward is split.
+        room: the most that a group may hold.
     """
-    return _Filler(work, placement, lanes, costs, limit, filling or Filling()).run()
-
-
-class _Filler:
-    """A simulation in which idle groups run their oldest weight gradient."""
 
     def __init__(
-        self,
-        work: Work,
-        placement: Placement,
-        lanes: Lanes,
-        costs: Costs,
-        limit: Amount | None,
-        filling: Filling,
+        self, work: Work, placement: Placement, costs: Costs, limit: Amount | None = None
     ) -> None:
-        self.filling = filling
-        self.splits = work.split_backward
-        self.whole = common_scale([work.weight_share])  # size of one F
-        self.late = int(scaled(work.weight_share, self.whole)) if self.splits else self.whole
+        self.whole = common_scale([work.weight_share])
+        late = int(scaled(work.weight_share, self.whole)) if work.split_backward else self.whole
         self.room = None if limit is None else limit * self.whole // work.share
-        self.graph = work.graph(placement)
-        duration = costs.durations(work)
-        kinds = {(t.kind, t.stage, t.slice, t.replica): duration(t) for t in self.graph.tasks}
-        needs = {
-            task: [(need.task, costs.send_s(need)) for need in needs]
-            for task, needs in self.graph.needs.items()
-        }
-        sends = {send_s for each in needs.values() for _, send_s in each}
-        scale = common_scale([*kinds.values(), *sends])
-        self.takes = {kind: scaled(time, scale) for kind, time in kinds.items()}
-        late = {send_s: scaled(send_s, scale) for send_s in sends}
-        self.needs = {
-            task: [(needed, late[send_s]) for needed, send_s in each]
-            for task, each in needs.items()
-        }
-        self.lane_of = {task: row for row, lane in enumerate(lanes) for task in lane}
-        self.rank = {task: i for lane in lanes for i, task in enumerate(lane)}
-        self.queues: list[list[deque[Task]]] = []
+        graph, duration = work.graph(placement), costs.durations(work)
+        self.tasks = list(graph.tasks)
+        self.number = {task: i for i, task in enumerate(self.tasks)}
+        waits = [(i, need) for i, own in enumerate(graph.needs.values()) for need in own]
+        sends = [costs.send_s(need) for _, need in waits]
+        times, _ = all_scaled([*map(duration, self.tasks), *sends])
+        self.takes, sends = times[: len(self.tasks)], times[len(self.tasks) :]
+        self.needs = [len(own) for own in graph.needs.values()]
+        self.readers: list[list[tuple[int, Amount]]] = [[] for _ in self.tasks]
+        self.targets: list[set[int]] = [set() for _ in self.tasks]
+        for (i, need), send_s in zip(waits, sends, strict=True):
+            needed = self.number[need.task]
+            self.readers[needed].append((i, send_s))
+            if need.source != need.target and self.tasks[i].kind != UPDATE:
+                self.targets[needed].add(need.target)
+        changes = {FORWARD: self.whole, BACKWARD: late - self.whole, WEIGHT: -late}
+        if not work.split_backward:
+            changes[BACKWARD] = -late
+        self.holds = [changes.get(task.kind, 0) for task in self.tasks]
+        self.weight: list[int | None] = [None] * len(self.tasks)
+        for i, task in enumerate(self.tasks):
+            if task.kind == WEIGHT:
+                self.weight[self.number[task._replace(kind=BACKWARD)]] = i
+
+    def fill(self, lanes: Lanes, filling: Filling) -> list[list[Task]] | None:
+        """`lanes` of F and B, with each W inserted where its group would idle.
+
+        Returns:
+            None if tasks that ran early took the room that others needed.
+        """
+        return _Run(self, lanes, filling).run()
+
+
+class _Run:
+    """A simulation in which idle groups run their oldest weight gradient."""
+
+    def __init__(self, of: Filler, lanes: Lanes, filling: Filling) -> None:
+        self.of, self.filling = of, filling
+        self.rank = [0] * len(of.tasks)  # in their lanes
+        self.queues: list[list[deque[int]]] = []
         for lane in lanes:
-            queues: dict[object, deque[Task]] = {}
-            for task in lane:
+            queues: dict[object, deque[int]] = {}
+            for rank, task in enumerate(lane):
                 key: object = filling.by_kind and task.kind
                 if filling.loose:
                     key = task.kind, task.stage, task.replica
-                queues.setdefault(key, deque()).append(task)
+                number = of.number[task]
+                self.rank[number] = rank
+                queues.setdefault(key, deque()).append(number)
             self.queues.append(list(queues.values()))
-        self.ends: dict[Task, Amount] = {}
+        self.missing = list(of.needs)
+        self.ready: list[Amount] = [0] * len(of.tasks)  # when the inputs have arrived that started
         self.done: list[list[Task]] = [[] for _ in lanes]
-        self.waiting: list[deque[Task]] = [deque() for _ in lanes]
+        self.waiting: list[deque[int]] = [deque() for _ in lanes]
         self.held = [0] * len(lanes)
         self.free_at: list[Amount] = [0] * len(lanes)
         self.idle: list[Amount] = [0] * len(lanes)  # time between tasks, so far
         self.events: list[tuple[Amount, int]] = [(0, row) for row in range(len(lanes))]
-        self.readers: dict[Task, set[int]] = {}
-        for task, row in self.lane_of.items():
-            for need in self.graph.needs[task]:
-                if self.lane_of[need.task] != row:
-                    self.readers.setdefault(need.task, set()).add(row)
 
     def run(self) -> list[list[Task]] | None:
-        while self.events:
-            now, row = heappop(self.events)
+        events = self.events
+        while events:
+            event = heappop(events)
+            while events and events[0] == event:  # nothing has changed since the first
+                heappop(events)
+            now, row = event
             if now >= self.free_at[row]:
                 self._wake(row, now)
         return None if any(queue for queues in self.queues for queue in queues) else self.done
 
     def _wake(self, row: int, now: Amount) -> None:
-        heads = sorted((q for q in self.queues[row] if q), key=lambda q: self.rank[q[0]])
+        heads = [queue for queue in self.queues[row] if queue]
+        if len(heads) > 1:
+            heads.sort(key=lambda queue: self.rank[queue[0]])
         soonest: Amount | None = None
         blocked = overtakes = False
         for queue in heads:
-            ready = self._ready(queue[0], row)
-            full = self._is_full(queue[0], row, overtakes)
-            overtakes = overtakes or queue[0].kind == FORWARD
-            if ready is not None and ready <= now:
+            number = queue[0]
+            full = False
+            if self.of.holds[number] > 0:  # an F
+                full = self._is_full(row, overtakes)
+                overtakes = True
+            if self.missing[number]:
+                continue
+            ready = self.ready[number]
+            if ready <= now:
                 if not full:
                     self._start(row, queue.popleft(), now)
                     return
                 blocked = True
-            elif ready is not None and not full:
-                soonest = ready if soonest is None else min(soonest, ready)
-        if self.waiting[row]:
-            needed = self._takes(self.waiting[row][0]) * (1 - self.filling.patience)
-            spare = max(self.idle) - self.idle[row]
-            level = self.filling.level and soonest is not None and soonest - now > spare
-            if blocked or level or soonest is None or soonest - now >= needed:
-                self._start(row, self.waiting[row].popleft(), now)
-                return
-        if soonest is not None:
+            elif not full and (soonest is None or ready < soonest):
+                soonest = ready
+        if self.waiting[row] and (blocked or soonest is None or self._fits(row, soonest - now)):
+            self._start(row, self.waiting[row].popleft(), now)
+        elif soonest is not None:
             heappush(self.events, (soonest, row))
 
-    def _is_full(self, task: Task, row: int, overtakes: bool) -> bool:
-        if task.kind != FORWARD or self.room is None:
+    def _is_full(self, row: int, overtakes: bool) -> bool:
+        if self.of.room is None:
             return False
         taken = 1 + overtakes * self.filling.reserve
-        return self.held[row] + taken * self.whole > self.room
+        return self.held[row] + taken * self.of.whole > self.of.room
 
-    def _takes(self, task: Task) -> Amount:
-        return self.takes[task.kind, task.stage, task.slice, task.replica]
+    def _fits(self, row: int, gap: Amount) -> bool:
+        """Whether the next W runs in a gap."""
+        if self.filling.level and gap > max(self.idle) - self.idle[row]:
+            return True
+        return gap >= self.of.takes[self.waiting[row][0]] * (1 - self.filling.patience)
 
-    def _ready(self, task: Task, row: int) -> Amount | None:
-        """When the inputs of a task are ready; None while one of them has not started."""
-        ready: Amount = 0
-        for needed, send_s in self.needs[task]:
-            end = self.ends.get(needed)
-            if end is None:
-                return None
-            ready = max(ready, end + send_s)
-        return ready
-
-    def _start(self, row: int, task: Task, now: Amount) -> None:
-        end = now + self._takes(task)
+    def _start(self, row: int, number: int, now: Amount) -> None:
+        of = self.of
+        end = now + of.takes[number]
         if self.done[row]:
             self.idle[row] += now - self.free_at[row]
-        self.done[row].append(task)
-        self.ends[task] = self.free_at[row] = end
-        if task.kind == FORWARD:
-            self.held[row] += self.whole
-        elif task.kind == BACKWARD and self.splits:
-            self.waiting[row].append(task._replace(kind=WEIGHT))
-            self.held[row] -= self.whole - self.late
-        else:
-            self.held[row] -= self.late
+        self.done[row].append(of.tasks[number])
+        self.free_at[row] = end
+        self.held[row] += of.holds[number]
+        weight = of.weight[number]
+        if weight is not None:
+            self.waiting[row].append(weight)
         heappush(self.events, (end, row))
-        for reader in self.readers.get(task, ()):
-            heappush(self.events, (max(now, self.free_at[reader]), reader))
+        for reader, send_s in of.readers[number]:
+            self.missing[reader] -= 1
+            arrival = end + send_s
+            if arrival > self.ready[reader]:
+                self.ready[reader] = arrival
+        for target in of.targets[number]:
+            heappush(self.events, (max(now, self.free_at[target]), target))

@@ -5,6 +5,7 @@ task moves to the earliest gap of its group that comes after what it needs.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from shardc.schedule.tasks import FORWARD, WEIGHT, Task, TaskGraph
 
@@ -32,35 +33,38 @@ def squeeze(
         start: no task before this slot moves, and none moves before it.
     """
     end = max(slot + widths[task.kind] for task, slot in slots.items())
-    busy = [[0] * end for _ in range(graph.num_groups)]
-    held = [[0] * end for _ in range(graph.num_groups)]
+    busy = [bytearray(end) for _ in range(graph.num_groups)]
+    changes = [[0] * (end + 1) for _ in range(graph.num_groups)]
     last_user = {buffer.maker: buffer.users[-1] for buffer in graph.buffers}
     for task, slot in slots.items():
         group = graph.group(task)
         _add(busy[group], slot, slot + widths[task.kind], 1)
         if task.kind == FORWARD:
             user = last_user[task]
-            _add(held[group], slot, slots[user] + widths[user.kind], 1)
+            changes[group][slot] += 1
+            changes[group][slots[user] + widths[user.kind]] -= 1
+    held = [list(accumulate(each)) for each in changes]
     frees = set(last_user.values())
     found: dict[Task, int] = {}
+    ends: dict[Task, int] = {}
     for task, slot in sorted(slots.items(), key=lambda item: (item[1], item[0].kind != FORWARD)):
         group, width = graph.group(task), widths[task.kind]
         first = slot
         if slot >= start and slot not in still:
-            needed = (found[need.task] + widths[need.task.kind] for need in graph.needs[task])
-            first = min(slot, max(start, max(needed, default=0)))
-            if task.kind == FORWARD and room is not None:
+            needed = [ends[need.task] for need in graph.needs[task]]
+            first = min(slot, max(start, *needed, 0))
+        if first < slot:
+            _add(busy[group], slot, slot + width, -1)
+            first = _vacant(busy[group], first, slot, width)
+            if first < slot and task.kind == FORWARD and room is not None:
                 full = (i for i in range(slot - 1, first - 1, -1) if held[group][i] >= room)
-                first = max(first, next(full, -1) + 1)
-        _add(busy[group], slot, slot + width, -1)
-        while first < slot and any(busy[group][first : first + width]):
-            first += 1
-        _add(busy[group], first, first + width, 1)
-        found[task] = first
-        if task.kind == FORWARD:
-            _add(held[group], first, slot, 1)
-        elif task in frees:
-            _add(held[group], first + width, slot + width, -1)
+                first = _vacant(busy[group], max(first, next(full, -1) + 1), slot, width)
+            _add(busy[group], first, first + width, 1)
+            if task.kind == FORWARD:
+                _add(held[group], first, slot, 1)
+            elif task in frees:
+                _add(held[group], first + width, slot + width, -1)
+        found[task], ends[task] = first, first + width
     return found
 
 
@@ -79,6 +83,12 @@ def with_weights(lane: Lane) -> list[tuple[int, Task]]:
     return sorted(found)
 
 
-def _add(row: list[int], first: int, end: int, amount: int) -> None:
+def _vacant(busy: bytearray, first: int, last: int, width: int) -> int:
+    """The first of `width` slots without a task, from `first` on, and at most `last`."""
+    found = busy.find(bytes(width), first, last + width)
+    return last if found < 0 else found
+
+
+def _add(row: bytearray | list[int], first: int, end: int, amount: int) -> None:
     for i in range(first, end):
         row[i] += amount

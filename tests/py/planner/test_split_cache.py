@@ -11,9 +11,11 @@ from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason
 from shardc.analysis.program.counted_loop import trip_count
 from shardc.compiler import prepare
 from shardc.cost.submeshes import mesh_of
+from shardc.cutting import outline_shape
 from shardc.errors import MicrobatchError
 from shardc.importer.from_jax import import_function
-from shardc.ir.walk import main_function, ops
+from shardc.ir.attributes import STAGE, get_int
+from shardc.ir.walk import functions, main_function, ops
 from shardc.plan.shape import PipelineShape
 from shardc.planner.layers import find_layers, layer_loops
 from shardc.planner.split_cache import Splits
@@ -43,6 +45,29 @@ def test_loops_are_cut_where_stages_begin_and_nowhere_else() -> None:
         top = ops(main_function(split_module.operation))
         assert [trip_count(op) for op in top if op.name == "stablehlo.while"] == [4, 4, 4, 4]
         assert trip_count(top[again.cuts[0]]) == 4
+
+
+def test_shapes_with_equal_cuts_share_the_stages_of_ops() -> None:
+    shapes = jax.ShapeDtypeStruct((8, 16, 16), np.float32), jax.ShapeDtypeStruct((4, 16), "float32")
+    module = import_function(step, shapes, {}, donate_argnums=0).module
+    prepare(module)
+    splits = Splits(module, None)
+    layers, _ = find_layers(splits.cut_at(2, (2, 4)), [(0, 8)])
+    meshes = tuple(mesh_of((4,), range(first, first + 4)) for first in (0, 4))
+    base = PipelineShape(2, (), meshes, "1f1b")
+    found = [splits.shape_at(base, layers.origins[n : n + 1]) for n in range(1, 3)]
+    early, late = (shape for shape in found if shape is not None)
+    staged = splits.staged(early)
+    assert splits.staged(early.recomputing(["none", "user"], [0, 0])) is staged
+    assert splits.staged(late) is not staged
+    assert splits.staged(early) is staged
+    with staged.context:
+        stages = [get_int(op, STAGE) for op in ops(main_function(staged.operation))]
+    assert set(stages) == {0, 1}
+    before = str(staged)
+    outlined = outline_shape(staged, early, None)
+    assert len(list(functions(outlined.operation))) > 2
+    assert str(staged) == before
 
 
 def tied(
