@@ -90,16 +90,16 @@ def repeating(offsets_of: Callable[[int], Iterator[Offsets]], most: Callable[[in
     def order(work: Work, costs: Costs) -> Lanes:
         limit = most(work.num_groups)
         patterns = [_slots(work, offsets) for offsets in offsets_of(work.num_groups)]
-        tight = (_in_order(each) for own in patterns for each in _squeezed(work, own, limit))
+        tight = [_in_order(each) for own in patterns for each in _squeezed(work, own, limit)]
+        loose = [*map(_in_order, patterns)]
         few = costs.is_rough or work.num_stages * work.num_microbatches > MOST_TASKS
-        overtaking = OVERTAKING[:1] if few else OVERTAKING
         many = work.split_backward and not costs.is_rough
         fillings = (*FILLINGS, *BETWEEN) if many else FILLINGS[:1]
         filler = Filler(work, zigzag(work), costs, limit)
-        found = [
-            *_filled(filler, tight, fillings),
-            *_filled(filler, map(_in_order, patterns), overtaking),
-        ]
+        found = [*_filled(filler, tight, fillings)]
+        found += _filled(filler, loose, OVERTAKING[:1] if few else OVERTAKING)
+        if not found:  # what ran early took the room of others: keep more free
+            found = _filled(filler, loose, OVERTAKING)
         return _best(found, work, costs)
 
     return order

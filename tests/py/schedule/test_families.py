@@ -5,6 +5,7 @@ from fractions import Fraction as Fr
 import pytest
 
 from shardc.errors import ScheduleError
+from shardc.schedule.check import check
 from shardc.schedule.family import Costs, most_held
 from shardc.schedule.registry import built_in, schedule_named
 from shardc.schedule.tasks import Amount, Task
@@ -224,6 +225,15 @@ def test_v_schedules_keep_their_memory(name: str, p: int) -> None:
 @pytest.mark.parametrize("p", [12, 32])
 def test_v_schedules_keep_their_memory_on_many_devices(name: str, p: int) -> None:
     assert max(run(name, p, p + 1).peaks) <= MOST_HELD[name](p)
+
+
+@pytest.mark.parametrize("microbatches", [172, 12])
+def test_three_groups_of_1f1b_v_fit_however_few_orders_are_tried(microbatches: int) -> None:
+    """Where only one order is filled, what ran early took the room of others."""
+    family = built_in()["1f1b-v"]
+    work = family.work(Work(3, microbatches))
+    schedule = family.generate(work, Costs(is_rough=True))
+    check(schedule, family.graph(work, schedule), [MOST_HELD["1f1b-v"](3)] * 3)
 
 
 @pytest.mark.parametrize("name", [name for name in built_in() if name != "optimal"])
