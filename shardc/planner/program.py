@@ -62,7 +62,7 @@ def search_program(
     """
     planner = Planner(module, cluster, options, progress, wanted)
     found = _run(planner)
-    if not (_is_short(found) and planner.tried.has_any and planner.splits.cast_once):
+    if not (_is_short(found) and planner.began and planner.splits.cast_once):
         return planner, found
     left_s = max(options.time_limit_s - planner.tried.seconds_spent(), 1.0)
     less = msgspec.structs.replace(options, time_limit_s=left_s)

@@ -67,6 +67,7 @@ class Planner:
         tried: the shapes that were planned exactly.
         promising: the result of the search; None: it did not run.
         weighed: the schedules considered for the winning pipeline.
+        began: whether the request was found possible at first sight, and shapes were considered.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Planner:
         self.wanted = wanted
         self.promising: Promising | None = None
         self.weighed: tuple[JudgedSchedule, ...] = ()
+        self.began = False
         self.unmet: list[Note] = []
         pipelines = options.stages != 1
         self.splits = Splits(module, options.batch_args, pipelines=pipelines, cast_once=cast_once)
@@ -104,6 +106,7 @@ class Planner:
         """The best plan; raises like `plan_program`."""
         given = self.module, self.cluster, self.options, self.limit
         check_request(*given, of_program=self.mesh_of_program)
+        self.began = True
         self._settle_microbatches()
         views = whole_views(self.cluster, self.options)
         try:
