@@ -44,19 +44,33 @@ class CastParametersOnce(Pass):
     def apply(self, module: ir.Operation) -> None:
         function = main_function(module)
         parameters = _parameters(function)
-        casts = [op for op in walk(function) if _narrows(op)]
-        marked = [op for op in casts if CAST_ONCE in op.attributes]
-        copies = {_key(op, op.operands[0]): op for op in marked}
-        for op in casts:
-            path, source = _reads(op, parameters)
-            if source in parameters and CAST_ONCE not in op.attributes:
-                _lift(op, path, source, copies, body(function))
-        if not copies:
-            return
-        for loop in _loops(function):
-            _forward_stacks(loop, {copy.results[0] for copy in copies.values()})
-        drop_unused(function)
-        module.attributes[CASTS] = int_attr(len(copies))
+        copies: dict[tuple[ir.Value, ir.Type], ir.Operation] = {}
+        for op in walk(function):
+            if CAST_ONCE in op.attributes:
+                copies[_key(op, op.operands[0])] = op
+        while _lift_all(function, parameters, copies):  # stacks that are copies are cast, too
+            for loop in _loops(function):
+                _forward_stacks(loop, {copy.results[0] for copy in copies.values()})
+        if copies:
+            drop_unused(function)
+            count = sum(CAST_ONCE in op.attributes for op in walk(function))
+            module.attributes[CASTS] = int_attr(count)
+
+
+def _lift_all(
+    function: ir.Operation,
+    parameters: set[ir.Value],
+    copies: dict[tuple[ir.Value, ir.Type], ir.Operation],
+) -> bool:
+    """Lifts casts of parameters, and of copies of these; whether there was one."""
+    found = False
+    for op in [op for op in walk(function) if _narrows(op) and CAST_ONCE not in op.attributes]:
+        path, source = _reads(op, parameters)
+        if source in parameters:
+            _lift(op, path, source, copies, body(function))
+            parameters.update(copy.results[0] for copy in copies.values())
+            found = True
+    return found
 
 
 def _loops(function: ir.Operation) -> list[ir.Operation]:

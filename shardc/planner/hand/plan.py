@@ -47,7 +47,7 @@ def plan_by_hand(
         MicrobatchError: the batch does not divide into its microbatches.
         InfeasibleError: SHARDC-220, it does not fit into memory.
     """
-    splits = splits or Splits(module, options.batch_args)
+    splits = _splits(module, options, spec, splits)
     schedule_to_run(spec.schedule, gathers=bool(spec.gather))
     best: Candidate | None = None
     refusal: InfeasibleError | None = None
@@ -100,6 +100,14 @@ def _gathering(axis: str, views: Iterable[tuple[Mesh, ...]]) -> list[tuple[Mesh,
     return fit
 
 
+def _splits(
+    module: Module, options: PlanOptions, spec: StagesSpec, splits: Splits | None
+) -> Splits:
+    """The splits to plan a spec with: gathers gather parameters, so no copies are made of them."""
+    splits = splits or Splits(module, options.batch_args)
+    return splits.casting_again if spec.gather and splits.cast_once else splits
+
+
 def _held(spec: StagesSpec) -> tuple[int, ...]:
     """Per stage, the microbatches in flight; not asked of the schedule where nobody needs it."""
     if not any(stage.recompute == "full" for stage in spec.stages):
@@ -118,7 +126,7 @@ def hand_plan(
 ) -> Plan:
     """`plan_by_hand` as a plan; raises the same errors."""
     start_s = time.monotonic()
-    splits = splits or Splits(module, options.batch_args)
+    splits = _splits(module, options, spec, splits)
     try:
         found = plan_by_hand(module, cluster, options, spec, splits)
     except LimitError:

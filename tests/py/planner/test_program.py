@@ -86,6 +86,23 @@ def test_a_plan_by_hand_goes_without_copies_too(prepared: Any) -> None:
     assert (roomy.cast_once, tight.cast_once) == (True, False)
 
 
+def test_a_plan_by_hand_that_gathers_parameters_makes_no_copies(prepared: Any) -> None:
+    """Else its forward passes would read copies, and gather nothing."""
+    spec = StagesSpec(1, (StageSpec(),), 4, mesh={"data": 2}, gather="data")
+    plan = hand_plan(prepared, CLUSTER, PlanOptions(), spec)
+    assert not plan.cast_once
+    assert "0G0" in plan.lanes[0]
+
+
+def test_pipelines_that_the_search_estimates_not_to_fit_are_tried_without_copies(
+    prepared: Any,
+) -> None:
+    limit = 2 * COPY + COPY // 2
+    options = PlanOptions(stages=2, mesh=(1,), memory_limit_bytes=limit, schedule="1f1b")
+    plan = plan_program(prepared, CLUSTER, options)
+    assert (plan.num_stages, plan.cast_once) == (2, False)
+
+
 def test_the_stack_of_cast_rows_that_the_backward_pass_reads_is_the_copy() -> None:
     without = _prepare(functools.partial(step, remat=False))
     planned = plan_program(without, CLUSTER, ONE_DEVICE)
