@@ -3,7 +3,8 @@
 Another order of additions gives other last bits. An optimizer such as Adam, which divides by
 the size of a gradient, amplifies these where the true gradient is zero. So every leaf is measured
 against the same program computed in float64, and judged by one of these rules:
-  (a) a float64 leaf: error at most 1e-9;
+  (a) a float64 leaf: error at most 1e-9, or 4 x that of one device where the program casts to
+      narrower types on the way;
   (b) a float32 leaf that nothing amplifies (losses, gradients, SGD state): error at most 1e-5;
   (c) any other float leaf: at most 1e-5, or 4 x the error of one device in that precision
       (the largest of several runs, if runs are given that differ by rounding only);
@@ -213,12 +214,12 @@ def _judge(
         return report("vanishing", np.inf, 0.0, 0.0, problem)
     error, by_one = difference / magnitude, difference_by_one / magnitude
     limit = FLOAT64_LIMIT if rule == "a" else FLOAT32_LIMIT
-    if rule == "c":
-        limit = max(limit, ALLOWED_OVER_REFERENCE * by_one)
+    by_first = _largest(by_one_device[0][finite] - want) / magnitude
+    if rule != "b":
+        limit = max(limit, ALLOWED_OVER_REFERENCE * (by_first if rule == "a" else by_one))
     if error > limit:
         problem = f"relative error {error:.3g}, at most {limit:.3g} passes"
         return report(rule, error, by_one, limit, problem)
-    by_first = _largest(by_one_device[0][finite] - want) / magnitude
     beyond = rule == "c" and error > max(FLOAT32_LIMIT, ALLOWED_OVER_REFERENCE * by_first)
     return LeafReport(name, rule, error, by_one, limit, count, beyond_one_run=beyond)
 

@@ -81,6 +81,16 @@ def test_an_amplified_leaf_may_err_four_times_as_much_as_one_device() -> None:
         assert not verdict(exact, single, got, "direct").passed
 
 
+def test_a_float64_leaf_may_err_four_times_as_much_as_one_device_that_casts_on_the_way() -> None:
+    exact = np.linspace(1, 2, 8)
+    own = exact * (1 + 1e-8)
+    for error, passes in ((3.9e-8, True), (4.1e-8, False)):
+        report = compare({"x": exact}, {"x": own}, {"x": exact * (1 + error)})
+        assert report.passed == passes
+    alone = compare({"x": exact}, {"x": exact}, {"x": exact * (1 + 1.1e-9)})
+    assert not alone.passed
+
+
 def test_the_worst_of_several_runs_on_one_device_counts_and_is_told() -> None:
     exact = values()
     size = np.abs(exact).max()
