@@ -235,6 +235,7 @@ class Interpreter:
                 raise
             # An interrupt or a NaN must not lose the new state on its way to the user.
             self.unreturned_results = results
+            self._placer.completed()
             if found is not None:
                 raise found
         if flags:

@@ -31,15 +31,7 @@ def checked_array(argument: ArgumentSpec, value: Any) -> Any:
         dtype = jax.dtypes.canonicalize_dtype(value.dtype)
         value = np.array(value, dtype=dtype)
     else:
-        try:
-            value = np.array(value, dtype=wanted)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"argument '{argument.name}' is {value!r}; the step was compiled for"
-                f" {argument.dtype}{list(argument.shape)}",
-                help="pass arrays and numbers",
-                code="SHARDC-263",
-            ) from error
+        value = _as_number(argument, value, wanted)
         dtype = value.dtype
     if value.shape != argument.shape or dtype != wanted:
         raise InputError(
@@ -49,6 +41,29 @@ def checked_array(argument: ArgumentSpec, value: Any) -> Any:
             code="SHARDC-263",
         )
     return value
+
+
+_KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
+
+
+def _as_number(argument: ArgumentSpec, value: Any, wanted: np.dtype[Any]) -> Any:
+    """A Python value as an array of the wanted type: no fraction or imaginary part is cut off."""
+
+    def kind(dtype: Any) -> int:
+        return next((k for k, each in enumerate(_KINDS) if jax.numpy.issubdtype(dtype, each)), 9)
+
+    try:
+        own = np.asarray(value)
+        if kind(own.dtype) > kind(wanted):
+            raise TypeError(f"{own.dtype} is no {wanted}")
+        return np.array(value, dtype=wanted)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"argument '{argument.name}' is {value!r}; the step was compiled for"
+            f" {argument.dtype}{list(argument.shape)}",
+            help="pass arrays and numbers of that type",
+            code="SHARDC-263",
+        ) from error
 
 
 def check_usable(arguments: Sequence[UserArgument], values: Sequence[Any]) -> None:
@@ -105,6 +120,9 @@ class ArgumentPlacer:
         )
         # The last sharding object that was accepted: usually the same object arrives again.
         self._accepted: list[Sharding | None] = [None] * len(self._arguments)
+
+    def completed(self) -> None:
+        """The step has run to its end."""
 
     def place(self, values: Sequence[Any]) -> list[jax.Array | None]:
         """One array per argument, None for arguments that no program reads.

@@ -17,23 +17,52 @@ Wait = Callable[[str], bytes]
 """Waits for a key while the process that writes it lives."""
 
 
+class Steps:
+    """The steps of this process, of all programs.
+
+    Processes send each other the values of their next step, whichever that is. So after a step
+    that has not run to its end in one process, what it gets would be of another step.
+
+    Args:
+        begin: notes that a step begins, and returns its number.
+    """
+
+    def __init__(self, begin: Callable[[], int]) -> None:
+        self._begin = begin
+        self._is_open = False
+
+    def begin(self) -> int:
+        """The number of the next step; InputError (SHARDC-282) if the one before has not ended."""
+        if self._is_open:
+            raise InputError(
+                "an earlier step ended with an error in this process: its next steps would get"
+                " values of other steps from the other processes",
+                help="let such errors end the process, and start the job again",
+                code="SHARDC-282",
+            )
+        self._is_open = True
+        return self._begin()
+
+    def end(self) -> None:
+        """The step has run to its end, or is refused in all processes alike."""
+        self._is_open = False
+
+
 class Agreement:
     """Compares the arguments of each process with those of process 0, step by step.
 
     Args:
         name: of the step, the same in all processes.
-        begin: called first in each step; returns the step's number.
+        steps: of this process.
     """
 
-    def __init__(
-        self, coordination: Coordination, wait: Wait, name: str, begin: Callable[[], int]
-    ) -> None:
+    def __init__(self, coordination: Coordination, wait: Wait, name: str, steps: Steps) -> None:
         self._coordination, self._wait, self._name = coordination, wait, name
-        self._begin = begin
+        self.steps = steps
 
     def check_step(self, names: Sequence[str], values: Sequence[Any]) -> None:
-        """InputError (SHARDC-282) if process 0 passes different arguments to this step."""
-        step = self._begin()
+        """Begins a step; InputError (SHARDC-282) if process 0 passes it different arguments."""
+        step = self.steps.begin()
         own = b"".join(_digest(value) for value in values)
         key = f"step/{self._name}"
         if self._coordination.rank == 0:

@@ -7,7 +7,7 @@ import jax
 
 from shardc.errors import ClusterError
 from shardc.runtime.processes import roll_call
-from shardc.runtime.processes.agreement import Agreement
+from shardc.runtime.processes.agreement import Agreement, Steps
 from shardc.runtime.processes.coordination import Coordination, cache_in_every_process
 from shardc.runtime.processes.watch import Watch
 
@@ -24,6 +24,7 @@ class Job:
         self.watch.start()
         cache_in_every_process()
         self._names = 0
+        self._steps = Steps(self.watch.begin_step)
 
     def new_plan(self) -> str:
         """A name for the next thing that all processes agree on, in the same order."""
@@ -79,7 +80,7 @@ class Job:
         """For the steps of one program; returns when all processes have compiled it."""
         name = self._new_name()
         self.meet(f"compiled/{name}")
-        return Agreement(self.coordination, self.wait, name, self.watch.begin_step)
+        return Agreement(self.coordination, self.wait, name, self._steps)
 
 
 _ONE_JOB = threading.Lock()

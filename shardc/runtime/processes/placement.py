@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 
+from shardc.errors import InputError
 from shardc.plan.executable import ArgumentSpec
 from shardc.runtime.arguments.placement import ArgumentPlacer
 from shardc.runtime.messages.between import Between
@@ -44,7 +45,14 @@ class JobPlacer(ArgumentPlacer):
         """
         own = [np.asarray(value) if _is_own(value) else value for value in values]
         self._agreement.check_step([argument.name for argument in self._arguments], own)
-        return super().place(own)
+        try:
+            return super().place(own)
+        except InputError:  # of a type or shape that all processes have passed
+            self.completed()
+            raise
+
+    def completed(self) -> None:
+        self._agreement.steps.end()
 
     def _put(self, values: list[Any], targets: list[NamedSharding]) -> Sequence[jax.Array]:
         return [put(value, target) for value, target in zip(values, targets, strict=True)]

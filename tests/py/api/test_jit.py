@@ -90,6 +90,17 @@ def test_ahead_of_time_stages_show_what_they_know() -> None:
     assert caught.value.code == "SHARDC-263"
 
 
+def test_a_compiled_step_takes_no_part_of_a_python_number() -> None:
+    """Such as 3 of 3.7 or "3", where it was compiled for an integer."""
+    x = np.arange(4.0, dtype=np.float32)
+    compiled = sharded(lambda x, n: x * n).lower(x, 2).plan().compile()
+    assert np.array_equal(compiled(x, 3), 3 * x)
+    for wrong in (3.7, "3", 2j, 1 << 40):
+        with pytest.raises(InputError) as caught:
+            compiled(x, wrong)
+        assert caught.value.code == "SHARDC-263"
+
+
 def test_decorators_methods_static_and_keyword_arguments() -> None:
     class Model:
         scale = 3.0

@@ -1,10 +1,11 @@
 """The coordination service in memory, for processes that are threads of a test."""
 
 import collections
+import itertools
 import threading
 import time
 
-from shardc.runtime.processes.agreement import Agreement
+from shardc.runtime.processes.agreement import Agreement, Steps
 from shardc.runtime.processes.job import Job
 
 
@@ -60,7 +61,8 @@ class FakeJob(Job):
     def __init__(self, service, rank, size):
         self.coordination = FakeCoordination(service, rank, size)
         self.rank, self.size = rank, size
-        self.steps = self._names = 0
+        self._names = 0
+        self._steps = Steps(itertools.count(1).__next__)
 
     def new_plan(self):
         return self._new_name()
@@ -70,12 +72,8 @@ class FakeJob(Job):
         assert found is not None, key
         return found
 
-    def begin(self):
-        self.steps += 1
-        return self.steps
-
     def agreement(self):
-        return Agreement(self.coordination, self.wait, self.new_plan(), self.begin)
+        return Agreement(self.coordination, self.wait, self.new_plan(), self._steps)
 
 
 def on_all(work, size=3, service=None):

@@ -17,6 +17,7 @@ def check(*values_of_rank):
         agreement = job.agreement()
         for _ in range(3):
             agreement.check_step(["rate", "x"], values_of_rank[job.rank])
+            agreement.steps.end()
 
     return on_all(work, len(values_of_rank))
 
@@ -31,6 +32,26 @@ def test_the_argument_and_the_rank_are_named():
     assert first is second is None
     assert isinstance(third, InputError) and third.code == "SHARDC-282"
     assert "argument 'rate' differs between rank 2 and rank 0 in step 1: 0.2" in str(third)
+
+
+def test_after_a_step_that_did_not_end_there_is_no_other():
+    """A process that goes on after an error would get the values of other steps."""
+
+    def work(job):
+        agreements = job.agreement(), job.agreement()
+        for n in range(3):
+            try:
+                agreements[n % 2].check_step(["x"], [1 + (n == 0) * job.rank])
+            except InputError:
+                if n > 0:
+                    raise
+            else:
+                agreements[n % 2].steps.end()
+
+    first, second = on_all(work, 2)
+    assert first is None
+    assert second.code == "SHARDC-282"
+    assert "an earlier step ended with an error in this process" in str(second)
 
 
 def test_a_layout_is_compared_and_not_how_it_is_written():
