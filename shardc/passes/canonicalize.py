@@ -50,16 +50,12 @@ class Canonicalize(Pass):
     never_refuses = "simplifying a valid module cannot fail"
 
     def apply(self, module: ir.Operation) -> None:
-        for op in list(walk(module)):
-            if (same := _times_one(op)) is not None:
-                op.results[0].replace_all_uses_with(same)
-                op.erase()
-        found = [op for op in walk(module) if _converts_nothing(op) or _has_empty(op)]
+        found = [op for op in walk(module) if _forwards(op) is not None or _has_empty(op)]
         for op in reversed(found):  # what stands in an op goes with it
             if op.name == "func.func":
                 _without_empty_arguments(op)
-            elif _converts_nothing(op):
-                op.results[0].replace_all_uses_with(op.operands[0])
+            elif (same := _forwards(op)) is not None:
+                op.results[0].replace_all_uses_with(same)
             else:
                 _without_empty(op)
         for op in [op for op in walk(module) if _starts_otherwise(op)]:
@@ -67,8 +63,11 @@ class Canonicalize(Pass):
         run_registered(module, "canonicalize")
 
 
-def _times_one(op: ir.Operation) -> ir.Value | None:
-    """What an op multiplies or divides by one; None if it does something else."""
+def _forwards(op: ir.Operation) -> ir.Value | None:
+    """The operand that an op gives unchanged: what it converts to its own type, or multiplies or
+    divides by one; None if it does something else."""
+    if op.name == "stablehlo.convert":
+        return op.operands[0] if op.operands[0].type == op.results[0].type else None
     if op.name not in ("stablehlo.multiply", "stablehlo.divide") or SHARDING in op.attributes:
         return None
     first, second = op.operands
@@ -99,10 +98,6 @@ def _start_from_neutral(op: ir.Operation) -> None:
             f"stablehlo.{name}", results=[result.type], operands=[everywhere, result]
         )
     result.replace_all_uses_except(whole.results[0], whole)
-
-
-def _converts_nothing(op: ir.Operation) -> bool:
-    return op.name == "stablehlo.convert" and op.operands[0].type == op.results[0].type
 
 
 def _has_empty(op: ir.Operation) -> bool:

@@ -16,15 +16,12 @@ from shardc.analysis.program.arguments import ALIASING, STATE_RESULT
 from shardc.ir.attributes import (
     BATCH_AXIS,
     BATCH_DIM,
-    CAST_ONCE,
-    CASTS,
     NUM_MICROBATCHES,
     PHASE,
     RUNS,
     SHARDING,
     arg_attrs,
     int_attr,
-    phase_of,
     set_arg_attrs,
     str_attr,
 )
@@ -93,10 +90,6 @@ class SplitMicrobatches(Pass):
         _rewrite(function, step.flow, self.count)
         drop_unused(function)  # a loop that runs before the microbatches makes fewer results there
         fit_calls(module)
-        if CASTS in module.attributes:
-            once = [op for op in ops(function) if CAST_ONCE in op.attributes]
-            count = sum(phase_of(op) is Phase.BEFORE for op in once)
-            module.attributes[CASTS] = int_attr(count)
         attrs = arg_attrs(function)
         for each in attrs:
             each.pop(BATCH_AXIS, None)

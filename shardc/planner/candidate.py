@@ -31,7 +31,7 @@ from shardc.plan.predicted import Predicted, Replicated, StageReport
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StageSpec
 from shardc.planner.proposal import Proposal
-from shardc.planner.record.residency import kept_notes, kept_values, residency_notes
+from shardc.planner.record.residency import cast_notes, kept_notes, kept_values, residency_notes
 from shardc.planner.step_time import StepTime, step_time
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import print_lanes
@@ -228,6 +228,7 @@ class Candidate:
                 *run_notes(split_module),
                 *call_notes(split_module),
                 *rewriting_notes(split_module),
+                *cast_notes(split_module),
                 *residency_notes(shape),
                 *rate_notes(reports, cluster),
                 *kept_notes(kept),
@@ -271,10 +272,8 @@ def call_notes(module: Module) -> list[Note]:
 
 
 def rewriting_notes(module: Module) -> list[Note]:
-    """Casts lifted out of loops, products that became lookups, loops that were split, stacks read
-    along two dims, if any."""
+    """Products that became lookups, loops that were split, stacks read along two dims, if any."""
     counted = {
-        NoteCode.CASTS: CASTS,
         NoteCode.LOOKUPS: LOOKUPS,
         NoteCode.FISSIONS: FISSIONS,
         NoteCode.ROW_CONFLICTS: ROW_CONFLICTS,

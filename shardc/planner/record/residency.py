@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
-from shardc.ir.attributes import KEPT, data_of
+from shardc.ir.attributes import CAST_ONCE, KEPT, data_of, phase_of
 from shardc.ir.context import Module
+from shardc.ir.walk import main_function, ops
 from shardc.plan.decisions import ValuePlan
+from shardc.plan.function_kind import Phase
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.shape import PipelineShape
 
@@ -18,6 +20,16 @@ def kept_values(module: Module) -> tuple[tuple[ValuePlan, ...], ...]:
             if KEPT in attributes
             else ()
         )
+
+
+def cast_notes(split_module: Module) -> list[Note]:
+    """The casts of parameters that are made before the microbatches, if any."""
+    with split_module.context:
+        marked = [
+            op for op in ops(main_function(split_module.operation)) if CAST_ONCE in op.attributes
+        ]
+        count = sum(phase_of(op) is Phase.BEFORE for op in marked)
+    return [Note(NoteCode.CASTS, {"count": count})] if count else []
 
 
 def residency_notes(shape: PipelineShape) -> list[Note]:

@@ -43,19 +43,14 @@ def checked_array(argument: ArgumentSpec, value: Any) -> Any:
     return value
 
 
-_KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
-
-
 def _as_number(argument: ArgumentSpec, value: Any, wanted: np.dtype[Any]) -> Any:
     """A Python value as an array of the wanted type: no fraction or imaginary part is cut off."""
 
-    def kind(dtype: Any) -> int:
-        return next((k for k, each in enumerate(_KINDS) if jax.numpy.issubdtype(dtype, each)), 9)
-
     try:
-        own = np.asarray(value)
-        if kind(own.dtype) > kind(wanted):
-            raise TypeError(f"{own.dtype} is no {wanted}")
+        own = np.asarray(value).dtype
+        is_integer = own.kind == "i" and jax.numpy.issubdtype(wanted, np.integer)
+        if not is_integer and not np.can_cast(own, wanted, "same_kind"):
+            raise TypeError(f"{own} is no {wanted}")
         return np.array(value, dtype=wanted)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
@@ -136,10 +131,10 @@ class ArgumentPlacer:
                 f"the step takes {len(self._arguments)} arrays, {len(values)} were passed",
                 code="SHARDC-263",
             )
+        checked = map(checked_array, self._arguments, values)
         placed: list[jax.Array | None] = []
         waiting: list[tuple[int, Any, NamedSharding]] = []
-        for i, value in enumerate(values):
-            own = checked_array(self._arguments[i], value)
+        for i, own in enumerate(self._agreed([*checked])):
             target = self._shardings[i]
             if target is None:
                 placed.append(None)
@@ -160,6 +155,10 @@ class ArgumentPlacer:
             for (i, _, _), copy in zip(waiting, copies, strict=True):
                 placed[i] = copy
         return placed
+
+    def _agreed(self, values: list[Any]) -> list[Any]:
+        """The checked values of a step that begins."""
+        return values
 
     def _put(self, values: list[Any], targets: list[NamedSharding]) -> Sequence[jax.Array]:
         copies: Sequence[jax.Array] = jax.device_put(values, targets)

@@ -44,7 +44,7 @@ class Steps:
         return self._begin()
 
     def end(self) -> None:
-        """The step has run to its end, or is refused in all processes alike."""
+        """The step has run to its end."""
         self._is_open = False
 
 

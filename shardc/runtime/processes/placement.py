@@ -7,7 +7,6 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 
-from shardc.errors import InputError
 from shardc.plan.executable import ArgumentSpec
 from shardc.runtime.arguments.placement import ArgumentPlacer
 from shardc.runtime.messages.between import Between
@@ -37,19 +36,15 @@ class JobPlacer(ArgumentPlacer):
         self._between = between
         self._agreement = agreement
 
-    def place(self, values: Sequence[Any]) -> list[jax.Array | None]:
-        """Like `ArgumentPlacer.place`.
+    def _agreed(self, values: list[Any]) -> list[Any]:
+        """Like `ArgumentPlacer`; what one process refuses by itself is no step of it yet.
 
         Raises:
             InputError: SHARDC-282, another process passes other numbers, or other layouts.
         """
         own = [np.asarray(value) if _is_own(value) else value for value in values]
         self._agreement.check_step([argument.name for argument in self._arguments], own)
-        try:
-            return super().place(own)
-        except InputError:  # of a type or shape that all processes have passed
-            self.completed()
-            raise
+        return own
 
     def completed(self) -> None:
         self._agreement.steps.end()

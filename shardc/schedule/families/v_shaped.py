@@ -96,7 +96,7 @@ def repeating(offsets_of: Callable[[int], Iterator[Offsets]], most: Callable[[in
         many = work.split_backward and not costs.is_rough
         fillings = (*FILLINGS, *BETWEEN) if many else FILLINGS[:1]
         filler = Filler(work, zigzag(work), costs, limit)
-        found = [*_filled(filler, tight, fillings)]
+        found = _filled(filler, tight, fillings)
         found += _filled(filler, loose, OVERTAKING[:1] if few else OVERTAKING)
         if not found:  # what ran early took the room of others: keep more free
             found = _filled(filler, loose, OVERTAKING)
