@@ -270,6 +270,8 @@ class Planner:
                 self.wanted,
             )
             if isinstance(found, StageRefusal):
+                if self.options.stages == found.most:
+                    return None  # one stage, as requested, of a program without work
                 if self.options.stages == "auto":
                     self._note_fewer("stages", found.most, found)
                     return None

@@ -378,10 +378,13 @@ def test_without_jit_the_function_itself_runs() -> None:
         assert sharded(lambda x: x + 1)(1) == 2
 
 
-def test_programs_that_compute_nothing() -> None:
+@pytest.mark.parametrize("stages", [1, "auto"])
+def test_programs_that_compute_nothing(stages: Any) -> None:
     x = np.arange(4, dtype=np.int32)
     for f in (lambda a: a, lambda a: (a, ()), lambda a: {}):
-        assert_same(shardc.jit(f, devices=DEVICES)(x), jax.jit(f)(x))
+        assert_same(shardc.jit(f, devices=DEVICES, stages=stages)(x), jax.jit(f)(x))
+    for taken in (None, {}):
+        assert shardc.jit(lambda a: a, devices=DEVICES, stages=stages)(taken) == taken
 
 
 def test_prints_come_after_the_step_with_the_values_of_the_whole_batch(capsys: Any) -> None:
