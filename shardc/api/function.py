@@ -25,6 +25,7 @@ from shardc.errors import InputError, RequestWarning
 from shardc.importer.from_jax import import_function, is_importing
 from shardc.importer.static_arguments import CallArguments, split_static, static_parameters
 from shardc.importer.user_shardings import (
+    constrain_as_planned,
     constrain_by_patterns,
     constrain_to_placements,
     write_arrivals,
@@ -144,7 +145,7 @@ class ShardedFunction:
                 " transformation of JAX (jax.jit, jax.grad, jax.vmap, ...) and becomes a part of"
                 " it, without a plan: give the outermost function to shardc.jit",
                 RequestWarning,
-                skip_file_prefixes=(str(Path(__file__).parent),),
+                skip_file_prefixes=(str(Path(__file__).parent), str(Path(jax.__file__).parent)),
             )
         return self._part(*args, **kwargs)
 
@@ -221,9 +222,14 @@ class ShardedFunction:
         options = self._options
         mesh = None if options.mesh == "auto" else options.mesh
         with bugs_while("reading shardings", imported.module):
-            constrain_by_patterns(imported, self._shardings, self._axes)
             placed = [None if is_fed(leaf) else leaf for leaf in leaves]
-            constrain_to_placements(imported, placed, mesh)
+            if isinstance(running, Plan):
+                axes = self._axes or running.stages[0].mesh.axes
+                constrain_by_patterns(imported, self._shardings, axes)
+                constrain_as_planned(imported, running)
+            else:
+                constrain_by_patterns(imported, self._shardings, self._axes)
+                constrain_to_placements(imported, placed, mesh)
             write_arrivals(imported, placed, devices)
         if self._batch_argnums is not None:
             positions = batch_positions(self._name, self._batch_argnums, len(args), call)

@@ -14,6 +14,7 @@ from shardc.cli.output import format_option, print_json
 from shardc.errors import InputError, writing
 from shardc.files import write_whole
 from shardc.importer.from_file import import_file
+from shardc.importer.user_shardings import constrain_as_planned
 from shardc.plan.decisions import Plan
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def command(
     dumps = _Dumps(_directory(dump_dir) if dump_dir else None)
     imported = import_file(file)
     check_plan_is_for(plan, len(imported.arguments))
+    constrain_as_planned(imported, plan)
     dumps.write("import", imported.module)
     compiler.prepare(imported.module)
     dumps.write("prepare", imported.module)

@@ -54,10 +54,12 @@ def _explained(plan: Plan, pattern: str, program: str | None) -> list[str]:
         from shardc.api.request import check_plan_is_for
         from shardc.cluster import Cluster
         from shardc.importer.from_file import import_file
+        from shardc.importer.user_shardings import constrain_as_planned
         from shardc.report.counterfactuals import explained_choices
 
         imported = import_file(program)
         check_plan_is_for(plan, len(imported.arguments))
+        constrain_as_planned(imported, plan)
         compiler.prepare(imported.module)
         cluster = plan.cluster or Cluster.load("cpu8")
         lines += explained_choices(imported.module, plan, cluster, pattern).splitlines()

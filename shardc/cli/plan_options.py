@@ -11,8 +11,10 @@ from shardc.api import request
 from shardc.cli.summary import check_batch_args
 from shardc.errors import InputError
 from shardc.importer.program import Imported
-from shardc.importer.user_shardings import constrain_by_patterns
+from shardc.importer.user_shardings import constrain_as_planned, constrain_by_patterns
 from shardc.options import EqualLayers, PlanOptions
+from shardc.plan.decisions import Plan
+from shardc.plan.stages_spec import StagesSpec
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -53,15 +55,25 @@ def plan_options[Command: Callable[..., Any]](command: Command) -> Command:
     return command
 
 
-def ask_as_flagged(imported: Imported, options: PlanOptions, flags: dict[str, Any]) -> None:
-    """Checks the requested batch arguments, and writes the requested shardings into the program.
+def ask_as_flagged(
+    imported: Imported,
+    options: PlanOptions,
+    flags: dict[str, Any],
+    given: Plan | StagesSpec | None = None,
+) -> None:
+    """Checks the requested batch arguments, and writes the requested shardings into the program:
+    those of the flags, and those that a given plan was made with.
 
     Raises:
-        InputError: SHARDC-180, 186, they name no argument, or no axis of the mesh.
+        InputError: SHARDC-180, 186, they name no argument, or no axis of the mesh; 204, the plan
+            was made with others.
     """
     check_batch_args(options.batch_args, imported)
     shardings = argument_shardings(flags["sharding"])
-    constrain_by_patterns(imported, shardings, mesh_axes(flags["mesh"]))
+    axes = given.stages[0].mesh.axes if isinstance(given, Plan) else mesh_axes(flags["mesh"])
+    constrain_by_patterns(imported, shardings, axes)
+    if isinstance(given, Plan):
+        constrain_as_planned(imported, given)
 
 
 def from_flags(flags: dict[str, Any]) -> PlanOptions:

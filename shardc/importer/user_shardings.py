@@ -1,4 +1,4 @@
-"""User shardings from outside the program: by patterns, or by the placement of arrays.
+"""User shardings from outside the program: by patterns, by the placement of arrays, or by a plan.
 
 They are written into the module, as JAX writes `in_shardings`. `shardc-adopt-shardings` brings all
 of them onto one mesh; the sharding problem then offers the solver only what `UserSharding.only`
@@ -17,19 +17,22 @@ from jax.extend.mlir import ir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardc.cost.arrivals import Arrival
-from shardc.errors import InputError
+from shardc.errors import InputError, PlanError
 from shardc.importer.program import Imported
 from shardc.ir.attributes import ARRIVAL, SHARDING, arg_attrs, set_arg_attrs, str_attr
+from shardc.ir.context import Module
 from shardc.ir.shardings import add_mesh, meshes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import (
     ASKED_BY,
     UserSharding,
+    parse_user_sharding,
     print_user_sharding,
     read_user_sharding,
     user_sharding_attr,
 )
 from shardc.ir.walk import body, main_function
+from shardc.plan.decisions import Plan, RequestedSharding
 from shardc.plan.layout import OWN_AXIS, Mesh
 
 MESH = "asked"  # symbol of the mesh that these shardings refer to
@@ -138,6 +141,43 @@ def constrain_to_placements(
     _write(imported, wanted, tuple(sizes.items()))
 
 
+def requested_shardings(module: Module) -> tuple[RequestedSharding, ...]:
+    """What this file has written into a module, for its plan."""
+    with module.context:
+        return tuple(
+            RequestedSharding(
+                n,
+                print_user_sharding(read_user_sharding(attrs[SHARDING])).strip("[]"),
+                str(ir.StringAttr(attrs[ASKED_BY]).value),
+            )
+            for n, attrs in enumerate(arg_attrs(main_function(module.operation)))
+            if ASKED_BY in attrs
+        )
+
+
+def constrain_as_planned(imported: Imported, plan: Plan) -> None:
+    """Writes `sdy.sharding` on every argument for which it was requested when the plan was made.
+
+    Raises:
+        InputError: SHARDC-204, this call requests another sharding of such an argument.
+        PlanError: SHARDC-200, the program has no such argument.
+    """
+    wanted: dict[int, tuple[UserSharding, str]] = {}
+    for each in plan.requested:
+        n = each.argument
+        known = 0 <= n < len(imported.arguments)
+        shape = imported.arguments[n].shape if known else ()
+        asked = parse_user_sharding(each.words, len(shape)) if known else None
+        if asked is None:
+            raise PlanError(
+                f"the plan was made with a sharding of argument {n} ({each.origin}) that this"
+                " program does not have",
+                help="plan again: this plan was made for another program",
+            )
+        wanted[n] = asked, each.origin
+    _write(imported, wanted, plan.stages[0].mesh.axes, "the plan")
+
+
 def write_arrivals(
     imported: Imported, leaves: Sequence[Any], devices: Sequence[jax.Device]
 ) -> None:
@@ -214,7 +254,10 @@ def _own_axes(imported: Imported) -> Axes:
     return tuple(jax.sharding.get_abstract_mesh().shape.items())
 
 
-def _write(imported: Imported, wanted: dict[int, tuple[UserSharding, str]], axes: Axes) -> None:
+def _write(
+    imported: Imported, wanted: dict[int, tuple[UserSharding, str]], axes: Axes, by: str = ""
+) -> None:
+    """Writes shardings and where they come from: from `by`, in an error, if that is given."""
     if not wanted:
         return
     module = imported.module
@@ -223,14 +266,16 @@ def _write(imported: Imported, wanted: dict[int, tuple[UserSharding, str]], axes
         attrs = arg_attrs(main)
         for n, (asked, who) in wanted.items():
             if SHARDING in attrs[n] and read_user_sharding(attrs[n][SHARDING]) != asked:
-                other = read_user_sharding(attrs[n][SHARDING])
-                raise _contradiction(
-                    imported.arguments[n].name, (other, "in_shardings"), (asked, who)
-                )
+                other, its = read_user_sharding(attrs[n][SHARDING]), "in_shardings"
+                if by and ASKED_BY in attrs[n]:
+                    its = str(ir.StringAttr(attrs[n][ASKED_BY]).value)
+                raise _contradiction(imported.arguments[n].name, (other, its), (asked, by or who))
             if shape_of(body(main).arguments[n]) == imported.arguments[n].shape:
                 attrs[n][SHARDING] = user_sharding_attr(asked, MESH)
                 attrs[n][ASKED_BY] = str_attr(who)
-        add_mesh(module.operation, MESH, Mesh(axes, tuple(range(math.prod(n for _, n in axes)))))
+        if MESH not in meshes(module.operation):
+            devices = tuple(range(math.prod(n for _, n in axes)))
+            add_mesh(module.operation, MESH, Mesh(axes, devices))
         set_arg_attrs(main, attrs)
 
 

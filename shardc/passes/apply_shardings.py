@@ -1,20 +1,40 @@
 """Write the shardings of a saved plan into the module."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 from jax.extend.mlir import ir
 
+from shardc.analysis.program.stage_table import (
+    NamedUserSharding,
+    argument_rows,
+    named_user_shardings,
+)
 from shardc.cluster import Cluster
 from shardc.errors import PlanError
-from shardc.ir.attributes import CLUSTER, STAGE, data_attr, get_int
+from shardc.ir.attributes import (
+    CLUSTER,
+    STAGE,
+    VALUE,
+    arg_attrs,
+    data_attr,
+    get_int,
+    result_attrs,
+)
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import meshes
 from shardc.ir.tensor_types import shape_of
-from shardc.ir.walk import body, functions, planned_ops, symbol, terminator
+from shardc.ir.user_shardings import (
+    CONSTRAINT,
+    UserSharding,
+    print_user_sharding,
+    read_user_sharding,
+)
+from shardc.ir.walk import body, functions, planned_ops, symbol, terminator, where
 from shardc.plan.decisions import FunctionSharding
 from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.value_id import argument_id
 from shardc.rewrite.local.planned_shardings import write_shardings
 
 
@@ -22,7 +42,8 @@ from shardc.rewrite.local.planned_shardings import write_shardings
 class ApplyShardings(Pass):
     """Writes the same attributes as shardc-plan-shardings, from earlier decisions.
 
-    Plan files are edited by hand: a sharding that does not fit the value or the mesh is refused.
+    Plan files are edited by hand: a sharding that does not fit the value or the mesh is refused,
+    and so is one that is not what the user requests of the value.
 
     Options:
         shardings: JSON of `Plan.shardings`: function name -> its FunctionSharding.
@@ -43,7 +64,8 @@ class ApplyShardings(Pass):
             ) from error
         if self.cluster:
             module.attributes[CLUSTER] = data_attr(Cluster.parse(self.cluster))
-        known = meshes(module)
+        known, asked = meshes(module), named_user_shardings(module)
+        counting = {argument_id(n): row.batch_dim for n, row in enumerate(argument_rows(module))}
         for function in functions(module):
             name = symbol(function)
             if name not in planned:
@@ -53,6 +75,7 @@ class ApplyShardings(Pass):
                 )
             write_shardings(function, planned[name])
             _check_fit(function, planned[name], known[f"stage{get_int(function, STAGE) or 0}"])
+            _check_requests(function, planned[name], asked, counting)
 
 
 def _check_fit(function: ir.Operation, planned: FunctionSharding, mesh: Mesh) -> None:
@@ -65,6 +88,51 @@ def _check_fit(function: ir.Operation, planned: FunctionSharding, mesh: Mesh) ->
         _check_values(op.operands, chosen.operands, mesh, f"operand {{}} of {name}")
         _check_values(op.results, chosen.results, mesh, f"result {{}} of {name}")
         _check_axes(chosen.reduce_axes, mesh, name)
+
+
+def _check_requests(
+    function: ir.Operation,
+    planned: FunctionSharding,
+    asked: Mapping[str, NamedUserSharding],
+    counting: Mapping[str, int | None],
+) -> None:
+    """Raises PlanError (SHARDC-204) if a value would lie otherwise than the user requests.
+
+    Args:
+        counting: value id of an argument -> the dim that counts its microbatches.
+    """
+    for attrs, shardings in (
+        (arg_attrs(function), planned.arguments),
+        (result_attrs(function), planned.results),
+    ):
+        for each, lies in zip(attrs, shardings, strict=True):
+            if VALUE in each and (name := str(ir.StringAttr(each[VALUE]).value)) in asked:
+                _check_request(asked[name].asked, lies, asked[name].name, None, counting.get(name))
+    for op, chosen in zip(planned_ops(function), planned.ops, strict=True):
+        if op.name == CONSTRAINT:
+            wish = read_user_sharding(op.attributes["sharding"])
+            _check_request(wish, chosen.results[0], "a constraint", where(op))
+
+
+def _check_request(
+    wish: UserSharding,
+    lies: TensorSharding,
+    whose: str,
+    place: str | None,
+    counting: int | None = None,
+) -> None:
+    if not (wish.asks_nothing or wish.allows(lies)):
+        own = [n for n in range(len(lies.dims)) if n != counting]
+        has = UserSharding(tuple(lies.dims[n] for n in own), (False,) * len(own))
+        wants = UserSharding(tuple(wish.dims[n] for n in own), tuple(wish.is_open[n] for n in own))
+        sums = f" unreduced over {', '.join(lies.unreduced)}" if lies.unreduced else ""
+        raise PlanError(
+            f"{whose} requests the sharding {print_user_sharding(wants)}, and the plan was made"
+            f" with {print_user_sharding(has)}{sums}",
+            where=place,
+            help="leave out the request, or plan again with it",
+            code="SHARDC-204",
+        )
 
 
 def _check_values(

@@ -58,6 +58,20 @@ class ValuePlan(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class RequestedSharding(msgspec.Struct, frozen=True):
+    """A sharding of an argument that was requested from outside the program.
+
+    Attributes:
+        argument: its flat position.
+        words: the request, as in `shardc plan --sharding`: `-,x*y,?`.
+        origin: the pattern or the argument that it comes from.
+    """
+
+    argument: int
+    words: str
+    origin: str
+
+
 class StagePlan(msgspec.Struct, frozen=True):
     """One stage: its mesh, its part of the program, and the prediction of the cost model.
 
@@ -126,6 +140,8 @@ class Plan(msgspec.Struct, frozen=True):
         gather: axis over which parameters lie sharded and are gathered by actions of their own (G);
             "": none are.
         cast_once: whether parameters are cast to narrower types once per step, into copies.
+        requested: shardings that the program does not say itself; to cut it for this plan takes
+            them (a stack of layers that is split along the layers stays whole).
         cluster: the plan's cluster; its links determine the sequences of collectives.
         from_cache: whether the plan was loaded from the plan cache.
         account: what the plan does and when, for explanations; None in plans of older versions,
@@ -156,6 +172,7 @@ class Plan(msgspec.Struct, frozen=True):
     num_slices: int = 1
     gather: str = ""
     cast_once: bool = False
+    requested: tuple[RequestedSharding, ...] = ()
     lanes: tuple[tuple[str, ...], ...] = ()
     account: Account | None = None
     schedules: tuple[JudgedSchedule, ...] = ()

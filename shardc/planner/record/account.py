@@ -6,6 +6,7 @@ import msgspec
 
 from shardc.analysis.roles.account import account_of
 from shardc.cost.model import CostModel
+from shardc.importer.user_shardings import requested_shardings
 from shardc.plan.account import Account, Sent, Timed
 from shardc.plan.alternatives import Alternative, rank
 from shardc.plan.decisions import Plan
@@ -21,8 +22,8 @@ def recorded(
     asked_bytes: int | None,
     judged: Sequence[Alternative] = (),
 ) -> Plan:
-    """The plan with an account of what it does; without one, if planning was interrupted and the
-    account takes too long.
+    """The plan with the shardings requested for it and an account of what it does; without an
+    account, if planning was interrupted and it takes too long.
 
     Args:
         made_of: the candidate behind the plan.
@@ -30,9 +31,11 @@ def recorded(
         judged: pipelines considered besides it.
     """
     module, step = made_of.module, made_of.step
-    assert plan.cluster is not None, "a plan that was just made has a cluster"
+    cluster = plan.cluster
+    assert cluster is not None, "a plan that was just made has a cluster"
+    plan = msgspec.structs.replace(plan, requested=requested_shardings(splits.module))
     with module.context:
-        model = CostModel(plan.cluster)
+        model = CostModel(cluster)
         try:
             facts = account_of(module.operation, model, splits.examples, made_of.reports)
         except OutOfGraceError:

@@ -237,8 +237,9 @@ def test_inside_a_transformation_it_is_a_part_of_it(transform: Any) -> None:
         return jnp.sum(x**n)
 
     x, own = np.arange(3, dtype=np.float32), sharded(f, static_argnums=1)
-    with pytest.warns(shardc.RequestWarning, match="'f' is called inside another"):
+    with pytest.warns(shardc.RequestWarning, match="'f' is called inside another") as caught:
         got = transform(lambda x: own(x, 3))(x)
+    assert caught[0].filename == __file__
     assert_same(got, transform(lambda x: f(x, 3))(x))
 
 

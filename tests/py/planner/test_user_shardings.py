@@ -145,6 +145,18 @@ def test_patterns_and_arrays_that_arrive_in_parts() -> None:
     assert arguments["arg1"].dims == (("model", "data"), ())
 
 
+def test_patterns_ask_besides_arrays_in_parts() -> None:
+    """Each of the two declared the mesh, which MLIR refuses."""
+    params, x, y = data()
+    step = step_on(None)
+    sharded = shardc.jit(
+        step, mesh={"data": 2, "model": 4}, shardings={"in.kernel": P(None, "model")}
+    )
+    got = sharded(params, *jax.device_put((x, y), on(MESH, "data")))
+    assert lies_as(got[0]["in"]["kernel"], None, "model")
+    assert_equal(got, jax.jit(step)(params, x, y))
+
+
 def test_a_mesh_in_context_does_not_disturb() -> None:
     """Its axes are explicit by default, so where arrays lie is part of their types."""
     mesh = jax.make_mesh((2, 4), ("rows", "columns"))
