@@ -2,11 +2,11 @@
 
 XLA for CPUs schedules a program breadth first, for parallelism: it gathers all sharded weights
 before it uses the first. A program that needs much more memory than planned, or more than
-available, is therefore compiled again in the order that XLA finds to need the least memory.
+available, is therefore compiled again in the order that XLA finds to need the least memory,
+unless memory is plentiful: to compile takes as long as the first time.
 That order is not better for all programs, so the smaller of the two is used.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +20,7 @@ from shardc.plan.executable import Executable
 from shardc.runtime.memory import program_peaks
 
 MUCH_MORE = 1.1  # times the planned peak of the stage
+PLENTY = 0.25  # share of the memory of a device below which it does not matter how much is held
 LEAST_MEMORY = {"cpu": {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}}
 
 
@@ -37,7 +38,7 @@ def compile_as_planned(
     not planned.
 
     Args:
-        limits_bytes: memory of a device of each stage.
+        limits_bytes: memory of a device of each stage; (): it is scarce.
     """
     programs = compile_programs(executable, devices, compiler_options, callbacks)
     options = LEAST_MEMORY.get(devices[0].platform)
@@ -46,11 +47,12 @@ def compile_as_planned(
     needs = {each.program.name: needed_bytes(each) for each in programs}
     peaks = program_peaks(executable, programs, needs)
     planned = [stage.peak_bytes for stage in plan.stages]
-    limits = list(limits_bytes) or [math.inf] * len(planned)
+    most = [MUCH_MORE * peak for peak in planned]
+    if limits_bytes:
+        pairs = zip(most, limits_bytes, strict=True)
+        most = [min(max(much, PLENTY * limit), limit) for much, limit in pairs]
     large = tuple(
-        program
-        for program in executable.programs
-        if peaks[program.name] > min(MUCH_MORE * planned[program.stage], limits[program.stage])
+        program for program in executable.programs if peaks[program.name] > most[program.stage]
     )
     if not large:
         return programs

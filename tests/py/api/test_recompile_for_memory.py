@@ -82,6 +82,13 @@ def test_what_needs_more_than_there_is_is_compiled_again(calls):
     assert [names for names, _ in calls.seen][1] == ["stage0_update"]
 
 
+@pytest.mark.parametrize(("limit", "times"), [(20_000, 1), (11_000, 2)])
+def test_where_memory_is_plentiful_programs_are_compiled_once(calls, limit, times):
+    calls.temporaries = {"stage0_before": (1000, 1), "stage0_update": (3000, 900)}
+    assert needed(limits_bytes=[limit]) == [1000, 3000 if times == 1 else 900]
+    assert len(calls.seen) == times
+
+
 def test_the_first_program_stays_where_the_second_needs_more(calls):
     calls.temporaries = {"stage0_before": (2000, 4000), "stage0_update": (10, 1)}
     assert needed() == [2000, 10]
