@@ -17,6 +17,7 @@ from shardc.api.recompile_for_memory import compile_as_planned
 from shardc.api.request import check_pattern, check_plan_fits, check_stage, given_compiler_options
 from shardc.api.signature import Signature
 from shardc.api.state.abstract import PlacedSignature, Places, places_of
+from shardc.api.telling.host_time import host_note
 from shardc.api.telling.told import Predicts
 from shardc.api.telling.warned import warn_of_placements, warn_of_silent_calls, warn_of_unmet
 from shardc.backend.stage_text import program_text
@@ -111,8 +112,9 @@ class Lowered(Signature):
         Raises:
             ShardcError: the planner refuses; SHARDC-200 a given plan is for another program.
         """
-        prepared = copy_module(self.imported.module)
-        compiler.prepare(prepared)
+        with bugs_while("preparing the program", self.imported.module):
+            prepared = copy_module(self.imported.module)
+            compiler.prepare(prepared)
         made: list[Module] = []
         find = functools.partial(
             plan_as_given,
@@ -215,7 +217,8 @@ class Planned(PlacedSignature, Predicts):
         with self._bugs_while("explaining a plan"):
             if pattern is None:
                 words = in_words(read_plan(self.plan))
-                return f"{words}{explain(self.plan, self.executable)}"
+                host = host_note(self.plan, self.executable, self._devices)
+                return f"{words}{explain(self.plan, self.executable)}{host}"
             return explained_choices(self._prepared, self.plan, self._cluster, pattern)
 
     def beside(self) -> Ranked:

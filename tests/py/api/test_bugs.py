@@ -74,6 +74,7 @@ def test_every_door_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, call in {
         "shardc.importer.from_jax.describe": lowered,
         "shardc.api.function.constrain_to_placements": lowered,
+        "shardc.api.stages.copy_module": lambda: lowered().plan(),
         "shardc.api.planning.find.plan_program": lambda: lowered().plan(),
         "shardc.compiler.lower": lambda: lowered().plan().explain(),
         "shardc.compiler.replay": lambda: lowered().plan().explain(),  # a plan from the cache
