@@ -16,6 +16,7 @@ from shardc.errors import CheckError, RequestWarning
 from shardc.importer.program import Imported
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges
+from shardc.progress import say
 from shardc.runtime.messages.moves import in_each_process
 
 Array = npt.NDArray[Any]
@@ -64,12 +65,14 @@ def check_first_step(
     results = step()
     if not reason:
         with jax.enable_x64(True):
+            say("compiling the step for one device, to compare the first step with it")
             steps = reference_steps(imported, device)
             reason = _too_large(max(each.num_bytes for each in steps), memory_bytes)
             if not reason:
                 names = result_names(imported)
                 whole = in_each_process(results)
                 got = dict(zip(names, map(np.asarray, whole), strict=False))
+                say("comparing the first step with one device")
                 _refuse(_failures(steps, names, inputs, got), plan)
     if reason:
         warnings.warn(

@@ -39,7 +39,8 @@ HOUR_S = 3600.0
     "--cluster",
     "clusters",
     required=True,
-    help="Names or files, such as a100-8,h100-8.",
+    multiple=True,
+    help="Names or files, such as a100-8,h100-8; may be repeated.",
 )
 @click.option("--devices", help="Devices of each cluster, such as 8,16,64; by default all.")
 @click.option("--memory-limits", help="Per device, such as 40GiB,80GiB; default: the cluster's.")
@@ -55,7 +56,7 @@ HOUR_S = 3600.0
 def command(
     file: str,
     arguments: str | None,
-    clusters: str,
+    clusters: tuple[str, ...],
     devices: str | None,
     memory_limits: str | None,
     batches: str | None,
@@ -73,7 +74,8 @@ def command(
     cheapest row is the one that costs least per example; without, there is one for each kind of
     device: the one with the fewest device-seconds per example.
     """
-    per_hour = _prices(prices, clusters)
+    names = ",".join(clusters)
+    per_hour = _prices(prices, names)
     options = from_flags(flags)
     sizes = _numbers("--batches", batches) or [None]
     if sizes != [None] and arguments is None:
@@ -83,7 +85,7 @@ def command(
         imported = program(file, arguments, donate, size_of_batch)
         ask_as_flagged(imported, options, flags)
         compiler.prepare(imported.module)
-        for name, machine in _machines(clusters, devices, memory_limits):
+        for name, machine in _machines(names, devices, memory_limits):
             cases.append(_case(imported, machine, options, size_of_batch, per_hour.get(name)))
     if csv_file is not None:
         _write_csv(csv_file, cases)

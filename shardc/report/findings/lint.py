@@ -47,12 +47,18 @@ def _of_value(each: ReplicatedValue, plan: Plan) -> Finding:
         "replicated-result",
         f"{each.op.removeprefix('stablehlo.')} of {stage} makes {times}{shape}"
         f" {each.dtype} ({size(each.num_bytes)}) whole on each of {devices} devices",
-        "give it a dim that divides by the mesh, such as a larger batch, or request a sharding with"
-        " with_sharding_constraint",
+        f"{_help_of_whole(each, plan)}, or request a sharding with with_sharding_constraint",
         price_s,
         int(each.num_bytes * each.count * share),
         each.place,
     )
+
+
+def _help_of_whole(each: ReplicatedValue, plan: Plan) -> str:
+    axes = [size for _, size in plan.stages[each.stage].mesh.axes if size > 1]
+    if any(length % count == 0 for length in each.shape for count in axes):
+        return "splitting costs more than it saves here: use fewer devices, or a larger batch"
+    return "give it a dim that divides by the mesh, such as a larger batch"
 
 
 def _finding(each: CostlyCollective, plan: Plan) -> Finding:

@@ -137,6 +137,16 @@ def test_what_if_writes_a_page_and_counts_prices(cluster: Path, tmp_path: Path) 
     assert "does not fit" in html
 
 
+@pytest.mark.slow
+def test_clusters_may_be_listed_or_repeated(cluster: Path) -> None:
+    """The last one replaced the others."""
+    clusters = ("--cluster", cluster, "--cluster", "a100-8,h100-8")
+    found = shardc("what-if", *FUNCTION, *SHAPE, *clusters, "--devices", "1", "--format", "json")
+    assert found.exit_code == 0, found.output
+    rows = json.loads(found.stdout)["rows"]
+    assert [row["cluster"] for row in rows][1:] == ["a100-8", "h100-8"] and len(rows) == 3
+
+
 @pytest.mark.parametrize("prices", ["h100", "nothing=1", "CLUSTER=0", "CLUSTER=x"])
 def test_prices_are_of_the_clusters_asked_for(prices: str, cluster: Path) -> None:
     prices = prices.replace("CLUSTER", str(cluster))

@@ -1,5 +1,6 @@
 """Avoidable costs: what is found, and for what price."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -8,9 +9,12 @@ import msgspec
 import pytest
 
 import shardc
+from shardc.analysis.roles.replicated_values import ReplicatedValue
 from shardc.cluster import Cluster, Device, Level
 from shardc.plan.alternatives import terms_of
 from shardc.plan.notes import Note, NoteCode
+from shardc.plan.work import Work
+from shardc.report.findings.lint import _of_value
 from shardc.report.findings.of_plan import findings
 from shardc.report.findings.padding import _most_shards
 from shardc.report.model import Finding
@@ -131,6 +135,16 @@ def test_lint_in_python_has_all_findings_and_results_that_every_device_computes(
     assert scores.seconds is not None and flops_s * 7 / 8 <= scores.seconds
     assert scores.seconds < terms_of(made.plan).step_time_s
     assert "test_findings.py:" in scores.place
+
+
+def test_what_would_divide_is_not_said_to_lack_a_dim() -> None:
+    plan = planned(512, 60, (), SLOW).plan
+    value = ReplicatedValue(
+        "stablehlo.add", 0, "", (3, 8), "float32", 1, 96, Work("float32", 24, 288, 1), 1
+    )
+    odd = replace(value, shape=(3, 7))
+    assert _of_value(value, plan).help.startswith("splitting costs more than it saves here")
+    assert _of_value(odd, plan).help.startswith("give it a dim that divides by the mesh")
 
 
 def test_results_that_are_split_are_not_found() -> None:
