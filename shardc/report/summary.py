@@ -28,6 +28,7 @@ _SHORT = {
     "collective_permute": "CP",
 }
 WIDTH = 110
+MOST_SCHEDULES = 10  # in the table; the plan has all
 
 
 def explain(plan: Plan, executable: Executable | None = None, width: int = WIDTH) -> str:
@@ -67,7 +68,10 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
         yield Text(
             "schedules considered for this pipeline; ~: estimated from the programs of the first"
         )
-        yield _schedule_table(plan.schedules)
+        shown = _fastest(plan)
+        yield _schedule_table(shown)
+        if len(shown) < len(plan.schedules):
+            yield Text(f"... and {len(plan.schedules) - len(shown)} more in `plan.schedules`")
     alike: dict[str, list[int]] = {}
     for number, stage in enumerate(plan.stages):
         alike.setdefault(memory_text(stage.memory), []).append(number)
@@ -128,6 +132,16 @@ def _stage_table(plan: Plan, executable: Executable | None) -> Table:
             row.append(_collectives(executable, number))
         table.add_row(*row)
     return table
+
+
+def _fastest(plan: Plan) -> list[JudgedSchedule]:
+    """The first schedules of the list, and the one that was chosen."""
+    own = plan.schedule, plan.num_chunks, plan.num_slices
+    return [
+        each
+        for n, each in enumerate(plan.schedules)
+        if n < MOST_SCHEDULES or (each.name, each.chunks, each.slices) == own
+    ]
 
 
 def _schedule_table(schedules: Sequence[JudgedSchedule]) -> Table:

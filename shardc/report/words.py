@@ -86,6 +86,7 @@ def _layers(layers: Sequence[Layers], num_own: int) -> Iterator[str]:
         return [(each.products, each.count) for each in layers if each.stage == stage]
 
     stages = sorted({each.stage for each in layers})
+    inside = "  " * (len(stages) > 1)
     for _, own in groupby(stages, same):
         alike = list(own)
         if len(stages) > 1:
@@ -93,17 +94,19 @@ def _layers(layers: Sequence[Layers], num_own: int) -> Iterator[str]:
         runs = [[each for each in layers if each.stage == stage] for stage in alike]
         repeated = False
         for at, run in enumerate(runs[0]):
+            under = False
             name = ", ".join(dict.fromkeys(each[at].name for each in runs if each[at].name))
             if run.count > 1 and not name and len(run.products) == 1:
                 lines = [f"{run.count} x {run.products[0]}"]
             else:
                 lines = list(run.products)
                 if run.count > 1:
-                    yield f"  {name or 'layers'}: {run.count} equal ones"
+                    yield f"  {inside}{name or 'layers'}: {run.count} equal ones"
                 elif repeated:
-                    yield "  then"
+                    yield f"  {inside}then"
+                under = run.count > 1 or repeated
                 repeated = run.count > 1
-            yield from _cut([f"    {line}" for line in lines])
+            yield from _cut([f"    {inside * under}{line}" for line in lines])
 
 
 _NEIGHBOURS = {1: "the next one", -1: "the one before"}

@@ -358,3 +358,23 @@ def test_equal_transfers_of_a_pipeline_share_a_line() -> None:
         "crosses from device group 0 to 3: 1 message of 4 B per step",
         "crosses from device group 3 to each of 0-1: 1 message of 5 B per step",
     ]
+
+
+def test_layers_of_a_stage_stand_under_it() -> None:
+    def product(stage: int, name: str) -> Product:
+        return Product(stage, (4, 8), "[-, x]", "[-]", name)
+
+    plan = planned("", 2, 4)
+    assert plan.account is not None
+    names = (0, "l[0]['w']"), (0, "l[1]['w']"), (0, "out"), (1, "l[2]['w']")
+    account = msgspec.structs.replace(plan.account, products=[product(*each) for each in names])
+    lines = in_words(read_plan(msgspec.structs.replace(plan, account=account))).splitlines()
+    at = lines.index("  stage 0:")
+    assert lines[at + 1 : at + 7] == [
+        "    l 0-1: 2 equal ones",
+        "      w 4x8 [-, x] -> [-]",
+        "    then",
+        "      out 4x8 [-, x] -> [-]",
+        "  stage 1:",
+        "    2.w 4x8 [-, x] -> [-]",
+    ]

@@ -5,8 +5,15 @@ from msgspec import structs
 from shardc.plan.decisions import Plan, StagePlan
 from shardc.plan.layout import Mesh
 from shardc.plan.notes import Note, NoteCode
-from shardc.plan.predicted import Predicted
-from shardc.report.summary import collectives_per_step, explain, mesh_text, seconds, size
+from shardc.plan.predicted import JudgedSchedule, Predicted
+from shardc.report.summary import (
+    MOST_SCHEDULES,
+    collectives_per_step,
+    explain,
+    mesh_text,
+    seconds,
+    size,
+)
 from tests.py.runtime.toy_step import toy_executable
 
 PLAN = Plan(
@@ -44,6 +51,16 @@ def test_table_says_what_was_decided_and_what_it_costs() -> None:
         "note: 3 products with one-hot matrices",
     ):
         assert part in text, f"{part!r} is missing in\n{text}"
+
+
+def test_of_many_schedules_the_first_are_shown_and_the_chosen_one() -> None:
+    many = tuple(JudgedSchedule(f"s{n}", 1, 1e-3 * n) for n in range(1, 21))
+    own = JudgedSchedule("1f1b", 1, 0.1, is_planned=True)
+    text = explain(structs.replace(PLAN, schedules=(*many, own)))
+    rows = [line.split()[0] for line in text.splitlines() if line.startswith((" s", " 1f1b"))]
+    assert rows[-MOST_SCHEDULES - 1 :] == [*(f"s{n}" for n in range(1, 11)), "1f1b"]
+    assert "... and 10 more in `plan.schedules`" in text
+    assert "more in `plan.schedules`" not in explain(structs.replace(PLAN, schedules=many[:3]))
 
 
 def test_stages_of_one_group_are_not_more_devices() -> None:
