@@ -208,8 +208,8 @@ class Planned(PlacedSignature, Predicts):
         """The plan in words and as a table; with a pattern, an explanation of matching shardings.
 
         Args:
-            pattern: of an argument's name (`params.*.kernel`), or of an op's name or source
-                position (`dot_general`, `train.py:41`).
+            pattern: of an argument's name (`params.*.kernel`), of an op's name or source position
+                (`dot_general`, `train.py:41`), or of a part of the model (`blocks.3.*`).
         Raises:
             InputError: SHARDC-180, the pattern has no match.
         """

@@ -48,8 +48,9 @@ def command(
 
 
 def _explained(plan: Plan, pattern: str, program: str | None) -> list[str]:
-    lines = about(plan, pattern)
-    if program is not None:
+    if program is None:
+        lines = about(plan, pattern)
+    else:
         from shardc import compiler
         from shardc.api.request import check_plan_is_for
         from shardc.cluster import Cluster
@@ -62,7 +63,7 @@ def _explained(plan: Plan, pattern: str, program: str | None) -> list[str]:
         constrain_as_planned(imported, plan)
         compiler.prepare(imported.module)
         cluster = plan.cluster or Cluster.load("cpu8")
-        lines += explained_choices(imported.module, plan, cluster, pattern).splitlines()
+        lines = explained_choices(imported.module, plan, cluster, pattern).splitlines()
     if not lines:
         raise InputError(
             f"'{pattern}' matches no argument and no part of the model in the plan",

@@ -19,6 +19,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.layout import stage_names
 from shardc.plan.shape import PipelineShape
 from shardc.report.summary import seconds, size
+from shardc.report.words import about
 from shardc.schedule.registry import schedule_named
 
 
@@ -36,7 +37,8 @@ def choices(module: Module, plan: Plan, cluster: Cluster, matches: Matches) -> l
 
 
 def explained_choices(module: Module, plan: Plan, cluster: Cluster, pattern: str) -> str:
-    """Text about the arguments and ops of a prepared module that match `pattern`.
+    """Text about the arguments and ops of a prepared module that match `pattern`: what other
+    choices would cost; then what the plan itself says about `pattern`, parts of the model included.
 
     Raises:
         InputError: SHARDC-180, there is no match.
@@ -48,19 +50,20 @@ def explained_choices(module: Module, plan: Plan, cluster: Cluster, pattern: str
         words = f"{subject.op} at {subject.place}"  # `*up*` does not mean all of stage0_update
         return pattern in words or fnmatchcase(words, pattern) or subject.function == pattern
 
-    found = choices(module, plan, cluster, fits)
-    if not found:
+    found, said_of_it = choices(module, plan, cluster, fits), about(plan, pattern)
+    if not (found or said_of_it):
         raise InputError(
-            f"'{pattern}' matches no argument and no op of the plan",
-            help="name an argument (params.*.kernel), an op (dot_general) or a source position"
-            " (train.py:41)",
+            f"'{pattern}' matches no argument and no op of the plan, and no part of the model",
+            help="name an argument (params.*.kernel), an op (dot_general), a source position"
+            " (train.py:41) or a part of the model (blocks.3.*)",
         )
     alike: dict[tuple[str, ...], list[str]] = {}  # by what there is to say of them
     for choice in found:
         stage = stage_names([choice.stage], len(plan.own_stages))
         heading = f"{choice.name}, {stage}: {choice.sharding}"
         alike.setdefault((str(choice.stage), *_lines(choice)), []).append(heading)
-    return "".join(f"{line}\n" for said, own in alike.items() for line in (*own, *said[1:]))
+    lines = [line for said, own in alike.items() for line in (*own, *said[1:])]
+    return "".join(f"{line}\n" for line in (*lines, *said_of_it))
 
 
 def _lines(choice: Choice) -> Iterator[str]:

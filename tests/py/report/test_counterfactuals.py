@@ -1,19 +1,24 @@
 """Why things are sharded as they are: chosen strategy, its cost, and why the alternatives lose."""
 
+import functools
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import shardc
 from shardc.api.stages import Planned
+from shardc.cli import main
 from shardc.cluster import Cluster, Device, Level
 from shardc.errors import InputError
 from shardc.plan.notes import NoteCode
 from shardc.report.counterfactuals import choices
 from shardc.report.findings.of_plan import findings
+from shardc.report.words import about
 
 CLUSTER = Cluster(
     "test", Device("test", 1 << 30, {"default": 1e9}, 1e30), (Level("link", 4, 1e9, 0.0),)
@@ -54,7 +59,8 @@ def test_one_device_replicates_nothing_and_has_no_other_choice() -> None:
     lines = found.explain("params.*").splitlines()
     names = [f"params['{name}'], stage 0: [-, -]" for name in "ab"]
     assert lines[:2] == names  # what is said of both stands once
-    assert len(lines) == 3
+    assert lines[2].startswith("    0 ns per step")
+    assert lines[3:] == about(found.plan, "params.*")
     assert NoteCode.REPLICATED not in {note.code for note in found.plan.notes}
     assert "uneven-dim" not in {each.kind for each in findings(found.plan)}
 
@@ -83,6 +89,27 @@ def test_a_pattern_is_not_looked_for_inside_the_names_of_stage_functions() -> No
     with pytest.raises(InputError, match="matches no argument and no op"):
         found.explain("*_update*")
     assert "in stage0_forward, stage 0" in found.explain("stage0_forward")
+
+
+def test_parts_of_the_model_are_explained_as_from_a_plan_file(tmp_path: Path) -> None:
+    """Python knew nothing of them, and neither did `shardc explain --program`."""
+
+    @functools.partial(jax.named_call, name="first")
+    def block(w: Any, x: Any) -> Any:
+        return jnp.tanh(x @ w)
+
+    def step(w: Any, x: Any) -> Any:
+        return jax.grad(lambda w: jnp.mean(block(w, x) ** 2))(w)
+
+    arguments = np.eye(8, dtype=np.float32), np.ones((8, 8), np.float32)
+    found = shardc.jit(step, cluster=CLUSTER, stages=1, mesh=(4,)).lower(*arguments).plan()
+    lines = found.explain("first").splitlines()
+    assert lines == about(found.plan, "first") and lines[0].startswith("forward of first")
+    program, plan = str(tmp_path / "step.mlir"), str(tmp_path / "plan.json")
+    shardc.export(step, *arguments, path=program)
+    found.plan.save(plan)
+    done = CliRunner().invoke(main, ["explain", plan, "first", "--program", program])
+    assert done.output.splitlines() == lines
 
 
 def test_a_pattern_that_fits_nothing_is_refused() -> None:
