@@ -103,7 +103,7 @@ def microbatch_counts(
         with module.context:
             arguments = body(main_function(module.operation)).arguments
             rows = math.gcd(*(shape_of(arguments[a])[dim] for a, dim in dims.items()))
-            return [n for n in divisors(rows) if n <= MOST]
+            return [n for n in divisors(rows) if n <= MOST] or [1]  # a batch without rows
     assert refusal is not None
     return refusal
 

@@ -45,6 +45,12 @@ def layer_positions(
             "return the loss from the step, or use stages=1",
         )
     order = sorted(forward - cloneable_ops(flow, facts, set(aliases)))
+    if not order and count_heavy_ops(flow, range(len(flow.ops))):
+        return nothing_to_cut(
+            "the step computes gradients and no value of the forward pass, so there is nothing to"
+            " cut into stages",
+            "return the loss, too (jax.value_and_grad), or use stages=1",
+        )
     if not order:
         return nothing_to_cut(
             "the program computes nothing that could be cut into stages", "use stages=1"

@@ -110,6 +110,18 @@ def test_nans_name_the_op_and_its_line() -> None:
         made(-np.ones((8, 8), np.float32))
 
 
+def test_a_batch_without_rows_is_planned() -> None:
+    assert jnp.isnan(shardc.jit(step, cluster=CLUSTER)(WEIGHTS, ROWS[:0])[1])
+
+
+def test_gradients_without_a_loss_say_why_there_are_no_stages() -> None:
+    """`jax.checkpoint` leaves nothing of the forward pass where the loss is not returned."""
+    only = jax.grad(jax.checkpoint(loss))
+    made = shardc.jit(only, cluster=CLUSTER, stages=2, microbatches=2)
+    with pytest.warns(shardc.RequestWarning, match="no value of the forward pass"):
+        made.lower(WEIGHTS, ROWS).plan()
+
+
 def test_state_of_a_pipeline_moves_without_paragraphs_of_xla(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
