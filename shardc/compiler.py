@@ -38,7 +38,7 @@ from shardc.plan.program_graph import program_graph
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StageSpec
 from shardc.progress import shown_progress
-from shardc.schedule.check import check
+from shardc.schedule.check import check, check_complete
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import Schedule, parse_lanes, print_lanes
 
@@ -154,10 +154,12 @@ def lower(
     family = schedule_named(plan.schedule)
     work = family.work(work_of(sharded, PipelineShape.of(plan)), plan.num_chunks, plan.num_slices)
     lanes = Schedule(parse_lanes(plan.lanes)) if plan.lanes else family.generate(work)
+    tasks = family.graph(work, lanes)
+    check_complete(lanes, tasks)
     graph = program_graph(
         function_values(sharded.operation),
         lanes,
-        family.graph(work, lanes),
+        tasks,
         [stage.mesh for stage in plan.stages],
         result_values(sharded.operation),
     )

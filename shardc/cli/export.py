@@ -77,7 +77,7 @@ def example(arguments: str, size: int | None = None) -> tuple[Any, ...]:
         args = of_the_user(arguments, args, *(() if size is None else (size,)))
     if not isinstance(args, tuple):
         raise InputError(
-            f"'{arguments}' is not a tuple of arguments but a {type(args).__name__}",
+            f"'{arguments}' is not a tuple of arguments, but of type {type(args).__name__}",
             help="write (state, batch), or (x,) for a single argument",
         )
     return args

@@ -119,6 +119,8 @@ def _numbers(option: str, text: str | None) -> list[int | None]:
         found: list[int | None] = [int(part) for part in text.split(",")]
     except ValueError as error:
         raise InputError(f"{option} {text} is not a list of numbers", help="write 8,16") from error
+    if any(each is not None and each < 1 for each in found):
+        raise InputError(f"{option} {text} has numbers below 1", help="write 8,16")
     return found
 
 

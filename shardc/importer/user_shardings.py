@@ -163,19 +163,21 @@ def constrain_as_planned(imported: Imported, plan: Plan) -> None:
         PlanError: SHARDC-200, the program has no such argument.
     """
     wanted: dict[int, tuple[UserSharding, str]] = {}
+    mesh = plan.stages[0].mesh
     for each in plan.requested:
         n = each.argument
         known = 0 <= n < len(imported.arguments)
         shape = imported.arguments[n].shape if known else ()
         asked = parse_user_sharding(each.words, len(shape)) if known else None
-        if asked is None:
+        used = [] if asked is None else [axis for axes in asked.dims for axis in axes]
+        if asked is None or len(set(used)) < len(used) or not set(used) <= dict(mesh.axes).keys():
             raise PlanError(
-                f"the plan was made with a sharding of argument {n} ({each.origin}) that this"
-                " program does not have",
+                f"the plan was made with the sharding [{each.words}] of argument {n}"
+                f" ({each.origin}), which this program or the plan's mesh does not have",
                 help="plan again: this plan was made for another program",
             )
         wanted[n] = asked, each.origin
-    _write(imported, wanted, plan.stages[0].mesh.axes, "the plan")
+    _write(imported, wanted, mesh.axes, "the plan")
 
 
 def write_arrivals(

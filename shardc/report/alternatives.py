@@ -123,7 +123,7 @@ def loses_by(each: Alternative, first: Alternative) -> str:
         return each.refusal
     if each.missing_bytes:
         return f"{size(each.missing_bytes)} too much for a device"
-    if each is first or first.step_time_s == math.inf:
+    if each is first or first.step_time_s in (0.0, math.inf):
         return ""
     lost = each.step_time_s / first.step_time_s - 1
     if 0 <= lost < AS_FAST:

@@ -33,7 +33,7 @@ def check(
             SHARDC-244 the tasks wait for each other; SHARDC-245 a group holds more than
             `max_activations`; SHARDC-246 and SHARDC-247 as in `check_instructions`.
     """
-    _check_complete(schedule, graph)
+    check_complete(schedule, graph)
     order = run_order(schedule, graph)
     check_instructions(instructions_of(schedule, graph, order), graph)
     if max_activations is None:
@@ -161,7 +161,7 @@ def _peak_cell(schedule: Schedule, graph: TaskGraph, group: int, limit: Amount) 
     return schedule.where(row, cell)
 
 
-def _check_complete(schedule: Schedule, graph: TaskGraph) -> None:
+def check_complete(schedule: Schedule, graph: TaskGraph) -> None:
     """ScheduleError (SHARDC-243) unless every task occurs once, in the lane of its group."""
     found = Counter(task for lane in schedule.lanes for task in lane)
     missing = [task for task in graph.tasks if task not in found]

@@ -155,6 +155,12 @@ def test_prices_are_of_the_clusters_asked_for(prices: str, cluster: Path) -> Non
     assert "SHARDC-180" in found.stderr
 
 
+def test_no_machine_has_no_devices(cluster: Path) -> None:
+    found = shardc("what-if", *FUNCTION, "--cluster", cluster, "--devices", "8,0")
+    assert found.exit_code == 2
+    assert "--devices 8,0 has numbers below 1" in found.stderr
+
+
 def test_batches_need_a_function(cluster: Path) -> None:
     found = shardc("what-if", "step.mlir", "--cluster", cluster, "--batches", "1")
     assert found.exit_code == 2

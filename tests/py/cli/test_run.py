@@ -115,6 +115,19 @@ def test_a_plan_for_another_program_is_refused(tmp_path: Path) -> None:
     assert "error[SHARDC-200]" in result.stderr
 
 
+def test_a_plan_with_edited_lanes_is_refused(tmp_path: Path) -> None:
+    path, plan = write_mlp(tmp_path), tmp_path / "plan.json"
+    shape = ("--stages", "2", "--microbatches", "2", "--schedule", "gpipe")
+    done = shardc("plan", path, "--cluster", "cpu8", *shape, "-o", plan)
+    assert done.exit_code == 0, done.output
+    edited = json.loads(plan.read_text())
+    edited["lanes"] = [["0F0"], ["1F0"]]
+    plan.write_text(json.dumps(edited))
+    found = shardc("run", path, "--devices", "8", "--plan", plan)
+    assert found.exit_code == 2
+    assert "error[SHARDC-243]: the schedule does not contain" in found.output
+
+
 def test_too_few_gpus() -> None:
     result = shardc("run", "none.mlir", "--devices", 4096, "--platform", "gpu")
     assert result.exit_code == 2

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -124,9 +125,19 @@ def test_other_requests_than_those_of_the_plan_contradict_it() -> None:
     with pytest.raises(ShardcError, match=r"shardings\['w'\] wants .* and the plan as") as caught:
         shardc.jit(scanned, plan=plan, shardings={"w": P(None, "x")})(STACK, X)
     assert caught.value.code == "SHARDC-204"
-    with pytest.raises(ShardcError, match=r"argument 0 \(shardings\['w'\]\)") as caught:
+    with pytest.raises(ShardcError, match=r"\[x, -, -\] of argument 0 \(shard") as caught:
         shardc.jit(lambda w, x: x * w, plan=plan)(1.0, X)
     assert caught.value.code == "SHARDC-200"
+
+
+@pytest.mark.parametrize("words", ["q,-,-", "x*x,-,-", "x,-,-,x"])
+def test_a_request_that_was_edited_is_refused(words: str) -> None:
+    made = shardc.jit(scanned, shardings={"w": P("x")}, **PIPELINE)
+    plan = made.lower(STACK, X).plan().plan
+    edited = (msgspec.structs.replace(plan.requested[0], words=words),)
+    given = msgspec.structs.replace(plan, requested=edited)
+    with pytest.raises(ShardcError, match="which this program or the plan's mesh does not have"):
+        shardc.jit(scanned, plan=given)(STACK, X)
 
 
 def test_where_arrays_lie_is_no_matter_for_a_plan() -> None:
