@@ -4,7 +4,7 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,12 +116,14 @@ def compile_programs(
     if platform == "cpu":
         check_room_for(len(jobs))
     compile_one = functools.partial(_compile, compiler_options)
-    calls = []
+    say(f"{doing}: 0 of {len(jobs)} programs")
     pool = ThreadPoolExecutor(max_workers=os.cpu_count())
     try:
-        for number, call in enumerate(pool.map(compile_one, jobs), 1):
-            calls.append(call)
+        compiling = [pool.submit(compile_one, job) for job in jobs]
+        for number, done in enumerate(as_completed(compiling), 1):
+            done.result()  # an error is not held back until all are done
             say(f"{doing}: {number} of {len(jobs)} programs")
+        calls = [each.result() for each in compiling]
     finally:  # Ctrl-C does not wait for the programs that XLA is compiling
         pool.shutdown(wait=False, cancel_futures=True)
     return tuple(
