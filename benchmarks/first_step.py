@@ -32,7 +32,8 @@ IMPORTING = ("shardc.compiler:prepare",)
 SOLVING = (
     "shardc.planner.prices.layer_costs:solve",
     "shardc.passes.plan_shardings:solve_once",
-    "shardc.planner.shapes:plan_stages",
+    "shardc.planner.pipelines.lines:plan_stages",
+    "shardc.planner.pipelines.unequal:plan_stages",
     "shardc.planner.islands:plan_stages",
     "shardc.passes.plan_residency:kept_cuts",
     "shardc.analysis.stages.stage_cuts:cluster_layers",

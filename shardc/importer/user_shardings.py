@@ -241,7 +241,7 @@ def _check_axes(spec: PartitionSpec, axes: Axes, who: str) -> None:
             known = ", ".join(name for name, _ in axes) or "none"
             raise InputError(
                 f"{who} names the axis '{axis}', and the mesh has {known}",
-                help="give the sizes of the axes, as in mesh={'data': 2, 'model': 4}",
+                help="name axes of that mesh, or give one: mesh={'data': 2, 'model': 4}",
                 code="SHARDC-110",
             )
 

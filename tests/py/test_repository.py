@@ -1,6 +1,7 @@
 """The laws of the house that no other tool checks."""
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -425,3 +426,12 @@ def test_nothing_is_unpickled_or_run_that_came_as_data() -> None:
         for hit in re.finditer(forbidden, path.read_text(), re.MULTILINE)
     }
     assert found == {}
+
+
+def test_what_first_step_measures_exists() -> None:
+    """It names functions as text, and was broken by a move of one of them."""
+    from benchmarks.first_step import IMPORTING, SOLVING
+
+    for name in (*IMPORTING, *SOLVING):
+        module, _, function = name.partition(":")
+        assert callable(getattr(importlib.import_module(module), function)), name
