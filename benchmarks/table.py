@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import tests.py.conftest  # noqa: F401  8 virtual devices, before JAX starts
 from shardc.errors import ShardcError
-from tests.py.table import CI_CELLS, NEARBY_RUNS, STEPS, Cell, all_cells, verdict
+from tests.py.end_to_end.test_table import CI_CELLS
+from tests.py.table import NEARBY_RUNS, STEPS, Cell, all_cells, verdict
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs" / "table.md"
