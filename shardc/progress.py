@@ -21,6 +21,12 @@ Sink = Callable[[str], None]
 _SINK: contextvars.ContextVar[Sink | None] = contextvars.ContextVar("shardc_progress", default=None)
 
 
+def tell(text: str) -> None:
+    """Logs what the user must know of an operation that goes on, once and whatever is shown."""
+    if os.environ.get("SHARDC_PROGRESS") != "0":
+        LOGGER.warning(text)
+
+
 def say(text: str) -> None:
     """Reports the current activity; has no effect outside `shown_progress`."""
     sink = _SINK.get()

@@ -21,7 +21,7 @@ from shardc.planner.hand.beside import with_usual_plans
 from shardc.planner.hand.plan import hand_plan
 from shardc.planner.program import plan_program
 from shardc.planner.request import print_request
-from shardc.progress import say, shown_progress
+from shardc.progress import say, shown_progress, tell
 from shardc.solver.interrupt import stoppable
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ def find_plan(
     with _planning(prepared, cluster, options, signals), remembered():
         plan = plan_program(prepared, cluster, options, say, take)
     plan = msgspec.structs.replace(plan, fingerprint=digest)
-    if use_cache and not _was_interrupted(plan):
+    if _was_interrupted(plan):
+        tell("planning was interrupted; going on with the best plan so far")
+    elif use_cache:
         plan_cache.store(plan)
     return plan
 

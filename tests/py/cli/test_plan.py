@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from shardc.api.planning import find
 from shardc.plan.decisions import Plan
+from shardc.plan.notes import Note, NoteCode
 from tests.py.cli.programs import shardc, write_mlp
 
 
@@ -86,6 +89,23 @@ def test_ctrl_c_before_there_is_a_plan_exits_cleanly(
     result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", "--no-cache")
     assert result.exit_code == 130
     assert result.stderr.strip() == "interrupted"
+
+
+def test_ctrl_c_leaves_the_best_plan_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = find.plan_program
+
+    def interrupted(*args: Any) -> Plan:
+        return msgspec.structs.replace(right(*args), notes=(Note(NoteCode.INTERRUPTED),))
+
+    monkeypatch.setattr(find, "plan_program", interrupted)
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setenv("SHARDC_PROGRESS", "1")
+    found = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", "--stages", "1")
+    assert found.exit_code == 0, found.output
+    assert "planning was interrupted; going on with the best plan so far" in caplog.text
+    assert not (tmp_path / "kept").exists()
 
 
 @pytest.mark.slow
