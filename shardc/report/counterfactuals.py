@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from shardc import compiler, cutting
+from shardc.analysis.program.arguments import argument_names
 from shardc.analysis.shardings.counterfactuals import (
     Choice,
     Cost,
@@ -15,6 +16,7 @@ from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.user_shardings import matches
 from shardc.ir.context import Module
+from shardc.ir.walk import main_function
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import stage_names
 from shardc.plan.shape import PipelineShape
@@ -40,15 +42,22 @@ def explained_choices(module: Module, plan: Plan, cluster: Cluster, pattern: str
     """Text about the arguments and ops of a prepared module that match `pattern`: what other
     choices would cost; then what the plan itself says about `pattern`, parts of the model included.
 
+    A pattern that matches an argument is not looked for inside the words of ops: `x` is in `max`.
+
     Raises:
         InputError: SHARDC-180, there is no match.
     """
+
+    with module.context:
+        names = argument_names(main_function(module.operation))
+    is_argument = any(matches(pattern, name) for name in names)
 
     def fits(subject: Subject) -> bool:
         if subject.argument is not None:
             return matches(pattern, subject.argument)
         words = f"{subject.op} at {subject.place}"  # `*up*` does not mean all of stage0_update
-        return pattern in words or fnmatchcase(words, pattern) or subject.function == pattern
+        inside = pattern in words and not is_argument
+        return inside or fnmatchcase(words, pattern) or subject.function == pattern
 
     found, said_of_it = choices(module, plan, cluster, fits), about(plan, pattern)
     if not (found or said_of_it):

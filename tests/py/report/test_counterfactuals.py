@@ -112,6 +112,13 @@ def test_parts_of_the_model_are_explained_as_from_a_plan_file(tmp_path: Path) ->
     assert done.output.splitlines() == lines
 
 
+def test_the_name_of_an_argument_is_not_looked_for_in_the_words_of_ops() -> None:
+    """`x` is in `maximum`, and in the slice that takes a microbatch of it."""
+    lines = planned().explain("x").splitlines()
+    assert lines[0].startswith("x, stage 0: [")
+    assert not any("stablehlo." in line for line in lines)
+
+
 def test_a_pattern_that_fits_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="matches no argument and no op") as caught:
         planned().explain("no.such.thing")
