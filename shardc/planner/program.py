@@ -61,8 +61,11 @@ def search_program(
         ShardcError, KeyboardInterrupt: as `plan_program`, but for InfeasibleError.
     """
     planner = Planner(module, cluster, options, progress, wanted)
+    too_large = planner.check_request()
+    if too_large is not None:
+        return planner, too_large
     found = _run(planner)
-    if not (_is_short(found) and planner.began and planner.splits.cast_once):
+    if not (_is_short(found) and planner.splits.cast_once):
         return planner, found
     left_s = max(options.time_limit_s - planner.tried.seconds_spent(), 1.0)
     less = msgspec.structs.replace(options, time_limit_s=left_s)

@@ -39,36 +39,26 @@ def print_request(cluster: Cluster, options: PlanOptions) -> str:
     return "\n".join(msgspec.json.encode(each).decode() for each in (cluster, options))
 
 
-def check_request(
-    module: Module,
-    cluster: Cluster,
-    options: PlanOptions,
-    limit_bytes: int,
-    *,
-    of_program: bool = False,
-) -> None:
-    """Refuses what no plan can meet: see `_check_stages`, and a state that is larger than all
-    devices together.
+def state_too_large(module: Module, cluster: Cluster, limit_bytes: int) -> LimitError | None:
+    """Why no plan fits, if the state is larger than all devices together.
 
     Args:
         module: prepared.
         limit_bytes: of a device.
-    Raises:
-        LimitError: SHARDC-220, the state does not fit.
     """
-    _check_stages(cluster, options, of_program)
     with module.context:
         main = main_function(module.operation)
         arguments = [body(main).arguments[a] for a in state_arguments(main)]
         read = [a for a in arguments if any(use.owner.name != RETURN for use in a.uses)]
         least = -(-sum(map(num_bytes, read)) // cluster.num_devices)
-    if least > limit_bytes and not cluster.islands:
-        error = LimitError(limit_bytes, None, least)
-        error.help = ways_out(module, error.missing_bytes, limit_bytes, cluster.num_devices)
-        raise error
+    if least <= limit_bytes or cluster.islands:
+        return None
+    error = LimitError(limit_bytes, None, least)
+    error.help = ways_out(module, error.missing_bytes, limit_bytes, cluster.num_devices)
+    return error
 
 
-def _check_stages(cluster: Cluster, options: PlanOptions, of_program: bool) -> None:
+def check_stages(cluster: Cluster, options: PlanOptions, of_program: bool) -> None:
     """Refuses more stages, or larger meshes of stages, than there are devices for.
 
     Args:

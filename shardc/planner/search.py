@@ -43,11 +43,12 @@ from shardc.planner.record.account import recorded
 from shardc.planner.request import (
     RANKED_OPS,
     UNRANKED_OPS,
-    check_request,
+    check_stages,
     most_microbatches,
     most_stages,
     no_pipeline,
     state_bytes,
+    state_too_large,
 )
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import FAR, WANTED
@@ -67,7 +68,6 @@ class Planner:
         tried: the shapes that were planned exactly.
         promising: the result of the search; None: it did not run.
         weighed: the schedules considered for the winning pipeline.
-        began: whether the request was found possible at first sight, and shapes were considered.
     """
 
     def __init__(
@@ -86,7 +86,6 @@ class Planner:
         self.wanted = wanted
         self.promising: Promising | None = None
         self.weighed: tuple[JudgedSchedule, ...] = ()
-        self.began = False
         self.unmet: list[Note] = []
         pipelines = options.stages != 1
         self.splits = Splits(module, options.batch_args, pipelines=pipelines, cast_once=cast_once)
@@ -102,11 +101,14 @@ class Planner:
         self.base = self.schedule if is_plain(self.schedule, self.options) else "1f1b"
         self.schedules = list(AUTO) if self.chooses else [self.base]
 
+    def check_request(self) -> LimitError | None:
+        """Why nothing fits, if the state alone is too large; raises if the request contradicts the
+        cluster, like `check_stages`."""
+        check_stages(self.cluster, self.options, self.mesh_of_program)
+        return state_too_large(self.module, self.cluster, self.limit)
+
     def run(self) -> Plan:
-        """The best plan; raises like `plan_program`."""
-        given = self.module, self.cluster, self.options, self.limit
-        check_request(*given, of_program=self.mesh_of_program)
-        self.began = True
+        """The best plan, for a request that `check_request` allows; raises like `plan_program`."""
         self._settle_microbatches()
         views = whole_views(self.cluster, self.options)
         try:

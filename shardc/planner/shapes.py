@@ -19,9 +19,10 @@ from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.shape import PipelineShape
 from shardc.planner.pipelines.found_stages import FoundStages
-from shardc.planner.pipelines.lines import Lines
+from shardc.planner.pipelines.lines import KnownLines, Lines
 from shardc.planner.pipelines.unequal import UnequalStages
-from shardc.planner.prices.stage_prices import CLEARLY, StagePrices
+from shardc.planner.prices.known_prices import CLEARLY
+from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.proposal import Found, Key, Proposal, by_use, proposal_of
 from shardc.planner.split_cache import Splits
 from shardc.solver.interrupt import poll_between
@@ -240,7 +241,7 @@ class ShapeSearch:
         limit = int(self.prices.limit * min(known / needed, 1.0))
         if each.limit_bytes is not None:
             limit = min(limit, int(CLOSER * each.limit_bytes))
-        lines = Lines(self.prices.within(limit), self.cluster, self._may_ask)
+        lines = KnownLines(self.prices.within(limit), self.cluster)
         pipeline = lines.equal(each.key) if each.key.size else lines.unequal(each.key)
         return None if pipeline is None else Found(each.key, pipeline, limit)
 

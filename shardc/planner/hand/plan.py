@@ -26,28 +26,10 @@ from shardc.solver.solve import LimitError
 GAP, EFFORT_S = 0.01, 5.0  # of solving a stage: requested shardings leave less to solve than usual
 
 
-def plan_by_hand(
-    module: Module,
-    cluster: Cluster,
-    options: PlanOptions,
-    spec: StagesSpec,
-    splits: Splits | None = None,
+def _planned(
+    module: Module, cluster: Cluster, options: PlanOptions, spec: StagesSpec, splits: Splits
 ) -> Candidate:
-    """The pipeline of a spec with its requested shardings, and the cheapest ones elsewhere.
-
-    Where it leaves the mesh of all stages open, each view of an equal share of the devices is
-    planned, and the fastest kept.
-
-    Args:
-        module: prepared; not changed.
-        splits: of `module`, if several specs are planned.
-    Raises:
-        InputError: SHARDC-206 to 209, the spec does not fit itself, the devices or the program; 203
-            and 110, a sharding does not fit its value.
-        MicrobatchError: the batch does not divide into its microbatches.
-        InfeasibleError: SHARDC-220, it does not fit into memory.
-    """
-    splits = _splits(module, options, spec, splits)
+    """The fastest on the meshes that the spec allows; raises like `hand_plan`."""
     schedule_to_run(spec.schedule, gathers=bool(spec.gather))
     best: Candidate | None = None
     refusal: InfeasibleError | None = None
@@ -100,14 +82,6 @@ def _gathering(axis: str, views: Iterable[tuple[Mesh, ...]]) -> list[tuple[Mesh,
     return fit
 
 
-def _splits(
-    module: Module, options: PlanOptions, spec: StagesSpec, splits: Splits | None
-) -> Splits:
-    """The splits to plan a spec with: gathers gather parameters, so no copies are made of them."""
-    splits = splits or Splits(module, options.batch_args)
-    return splits.casting_again if spec.gather and splits.cast_once else splits
-
-
 def _held(spec: StagesSpec) -> tuple[int, ...]:
     """Per stage, the microbatches in flight; not asked of the schedule where nobody needs it."""
     if not any(stage.recompute == "full" for stage in spec.stages):
@@ -124,16 +98,32 @@ def hand_plan(
     spec: StagesSpec,
     splits: Splits | None = None,
 ) -> Plan:
-    """`plan_by_hand` as a plan; raises the same errors."""
+    """The plan of a spec: its requested shardings, and the cheapest ones elsewhere.
+
+    Where it leaves the mesh of all stages open, each view of an equal share of the devices is
+    planned, and the fastest kept. Parameters are cast once per step, unless the copies do not fit
+    or the schedule gathers the parameters.
+
+    Args:
+        module: prepared; not changed.
+        splits: of `module`, if several specs are planned.
+    Raises:
+        InputError: SHARDC-206 to 209, the spec does not fit itself, the devices or the program; 203
+            and 110, a sharding does not fit its value.
+        MicrobatchError: the batch does not divide into its microbatches.
+        InfeasibleError: SHARDC-220, it does not fit into memory.
+    """
     start_s = time.monotonic()
-    splits = _splits(module, options, spec, splits)
+    splits = splits or Splits(module, options.batch_args)
+    if spec.gather and splits.cast_once:
+        splits = splits.casting_again
     try:
-        found = plan_by_hand(module, cluster, options, spec, splits)
+        found = _planned(module, cluster, options, spec, splits)
     except LimitError:
         if not splits.cast_once:
             raise
-        splits = splits.casting_again  # without the copies of cast parameters
-        found = plan_by_hand(module, cluster, options, spec, splits)
+        splits = splits.casting_again
+        found = _planned(module, cluster, options, spec, splits)
     notes = [Note(NoteCode.BY_HAND, {"name": spec.name})]
     plan = found.plan(splits.of(found.shape), cluster, notes, time.monotonic() - start_s)
     return recorded(plan, found, splits, options.memory_limit_bytes)

@@ -36,7 +36,7 @@ def ranked_plans(
         module: prepared; not changed.
     Raises:
         ShardcError: as in `shardc.planner.program.plan_program` if nothing fits, and as in
-            `plan_by_hand` for an invalid spec.
+            `hand_plan` for an invalid spec.
     """
     planner, searched = search_program(module, cluster, options, progress, max(most, 1))
     plan = searched if isinstance(searched, Plan) else None

@@ -117,6 +117,7 @@ class UnequalStages:
         prices = self._lines.prices
         sizes = prices.sizes if hoped else prices.open_sizes()
         self._entries += self._num_entries(sizes)
-        line = self._lines.of(sizes, self._lines.cluster.num_devices, key, hoped=hoped)
+        line_of = self._lines.of_hopes if hoped else self._lines.of
+        line = line_of(sizes, self._lines.cluster.num_devices, key)
         close = HOPED_CLOSE if hoped else CLOSE
         return plan_stages(line, num_stages=self._num_stages, below_s=below_s, close=close)
