@@ -34,7 +34,7 @@ from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import StagesSpec
 from shardc.progress import shown_progress
-from shardc.runtime.arguments.placement import check_usable
+from shardc.runtime.arguments.place import check_usable
 
 MOST_COMPILED = 128  # programs per function; the least recently used one is evicted first
 

@@ -16,7 +16,6 @@ from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.from_file import import_file
 from shardc.options import PlanOptions
-from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import Note, NoteCode
 from shardc.plan.stages_spec import StagesSpec
@@ -149,7 +148,7 @@ def _specs(
 
 
 def _compare(files: tuple[str, str], output_format: str) -> None:
-    one, other = (judged_plan(Plan.load(path), path) for path in files)
+    one, other = (Plan.load(path).judged(path) for path in files)
     if output_format == "json":
         print_json(comparison_json(one, other))
     else:

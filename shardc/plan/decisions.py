@@ -10,6 +10,7 @@ from shardc.cluster import Cluster
 from shardc.errors import PlanError, writing
 from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.account import Account
+from shardc.plan.alternatives import Alternative, Terms, split_step
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.notes import Note
 from shardc.plan.predicted import Collective, JudgedSchedule, Memory, Predicted
@@ -182,6 +183,23 @@ class Plan(msgspec.Struct, frozen=True):
     def own_stages(self) -> tuple[StagePlan, ...]:
         """The stages without second copies."""
         return self.stages[: len(self.stages) // self.num_replicas]
+
+    @property
+    def terms(self) -> Terms:
+        """Breakdown of the predicted step time."""
+        meshes = [stage.mesh for stage in self.stages]
+        return split_step(self.predicted.step_time_s, meshes, self.stages)
+
+    def judged(self, name: str) -> Alternative:
+        """The plan among alternatives; `name` is its proposer."""
+        return Alternative(
+            name,
+            self.num_microbatches,
+            self.schedule,
+            tuple(stage.mesh.shape for stage in self.own_stages),
+            tuple(len(stage.layers) for stage in self.own_stages),
+            exact=self.terms,
+        )
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON, atomically; InputError (SHARDC-180) if that fails."""

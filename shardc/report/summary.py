@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from shardc.backend.stage_text import program_text
-from shardc.plan.alternatives import terms_of
 from shardc.plan.decisions import Plan, stage_words
 from shardc.plan.executable import Executable
 from shardc.plan.layout import Mesh, ranges, stage_names
@@ -58,7 +57,7 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
         f" {size(predicted.peak_bytes_per_device)} per device,"
         f" {size(predicted.communication_bytes)} sent per step"
     )
-    terms = terms_of(plan)
+    terms = plan.terms
     yield Text(
         f"of the step: {seconds(terms.compute_s)} compute and {seconds(terms.communication_s)}"
         f" communication of the busiest stage, {seconds(terms.waiting_s)} waiting"

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from shardc.errors import InputError
 from shardc.plan.executable import ArgumentSpec, ResultSpec
 from shardc.plan.layout import STAGE_AXIS
-from shardc.runtime.arguments.placement import checked_array
+from shardc.runtime.arguments.place import checked_array
 from shardc.runtime.processes.arrays import assembled, is_here, pieces_of
 from shardc.runtime.transfers import Transfers
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,24 @@ def test_only_the_rooms_of_the_compiler_know_mlir() -> None:
     assert trespassers == {}
 
 
+def test_no_module_imports_itself_in_a_circle() -> None:
+    """Whether at its top, inside a function or under TYPE_CHECKING."""
+    paths = (ROOT / "shardc").rglob("*.py")
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
+    graph = {
+        name: {
+            found if found in modules else found.rpartition(".")[0]
+            for found in imports(path)
+            if found.startswith("shardc")
+        }
+        for name, path in modules.items()
+    }
+    list(TopologicalSorter(graph).static_order())  # raises CycleError, with the circle
+
+
 def test_every_error_code_is_provoked_by_a_test() -> None:
     tests = [*(ROOT / "tests").rglob("*.py"), *LIT.rglob("*.mlir")]
     text = "\n".join(path.read_text() for path in tests)
@@ -279,7 +298,9 @@ def test_the_answers_in_contributing_are_there() -> None:
 
 
 ERRORS = {"error", "bug", "refusal", "refused", "raised", "exception", "warning", "note"}
-NAMES = {"name", "names", "symbol", "kind", "value", "function", "note", "stage", "label"}
+NAMES = {
+    "name", "names", "symbol", "kind", "value", "function", "note", "stage", "label", "state"
+}  # fmt: skip
 READERS = {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition"}
 OF_MLIR = ("stablehlo.", "chlo.", "sdy.", "shardc.")  # of ops and attributes
 # Names that others give, and the only way to know what they say.

@@ -8,7 +8,7 @@ from shardc.cluster import Cluster
 from shardc.errors import InfeasibleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
-from shardc.plan.alternatives import Alternative, Alternatives, judged_plan, rank
+from shardc.plan.alternatives import Alternative, Alternatives, rank
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import NoteCode
 from shardc.plan.stages_spec import StagesSpec
@@ -54,7 +54,7 @@ def ranked_plans(
             found.append(_too_large(spec, error.missing_bytes))
             refusal = refusal or error
             continue
-        found.append(judged_plan(by_hand, spec.name))
+        found.append(by_hand.judged(spec.name))
         if plan is None or by_hand.predicted.step_time_s < plan.predicted.step_time_s:
             plan = by_hand
     if plan is None:

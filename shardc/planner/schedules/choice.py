@@ -24,8 +24,9 @@ from shardc.planner.request import RANKED_OPS
 from shardc.planner.schedules.estimates import Estimates
 from shardc.planner.shapes import ShapeSearch
 from shardc.planner.split_cache import Splits
+from shardc.schedule.families import built_in
 from shardc.schedule.family import ScheduleFamily
-from shardc.schedule.registry import best_orders, built_in
+from shardc.schedule.registry import best_orders
 
 MOST_PLANNED = 4  # schedules to plan exactly, of those estimated to be faster
 NEAR, MOST_NEAR = 1.1, 12  # for `optimal`: all estimated to take at most so much longer are planned

@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import folded_names, stage_names
 from shardc.report.alternatives import comparison
@@ -86,7 +85,7 @@ class Report:
     def _comparison(self) -> str:
         if len(self.plans) < 2:
             return ""
-        one, other = (judged_plan(plan, name) for name, plan in self.plans)
+        one, other = (plan.judged(name) for name, plan in self.plans)
         return "\n".join(comparison(one, other))
 
 

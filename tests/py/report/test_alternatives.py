@@ -10,7 +10,6 @@ from shardc.plan.alternatives import (
     Alternative,
     Alternatives,
     Terms,
-    judged_plan,
     mesh_words,
     rank,
     split_step,
@@ -95,7 +94,7 @@ def test_the_terms_of_a_step_add_up(
 
 
 def test_a_plan_is_judged_by_what_it_predicts() -> None:
-    judged = judged_plan(PLAN, "mine")
+    judged = PLAN.judged("mine")
     assert judged.meshes == ((2, 2), ())
     assert judged.layers == (3, 2)
     assert judged.step_time_s == PLAN.predicted.step_time_s

@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 
 from shardc.plan.executable import ArgumentSpec
-from shardc.runtime.arguments.placement import ArgumentPlacer
+from shardc.runtime.arguments.place import ArgumentPlacer
 from shardc.runtime.messages.between import Between
 from shardc.runtime.processes.agreement import Agreement
 from shardc.runtime.processes.arrays import assembled, is_here, nowhere_here, pieces_of, put
