@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from shardc.analysis.program.equal_stages import equal_stages
 from shardc.analysis.program.op_work import op_seconds
 from shardc.analysis.slices.needed_rows import hindrance, token_slices
@@ -154,8 +152,7 @@ def cut_of(module: Module, model: CostModel, sizes: Sequence[int]) -> Cut:
     with apart.context:  # only amounts matter, and ops with shardings are never split
         _drop_shardings(apart)
         alike = equal_stages(apart.operation, get_int(apart.operation, NUM_STAGES) or 1)
-    text = msgspec.json.encode(model.cluster).decode()
-    run_passes(apart, [SplitBackwardLoops(text, tuple(sorted(set(alike))))])
+    run_passes(apart, [SplitBackwardLoops(model.cluster, tuple(sorted(set(alike))))])
     with module.context:
         seconds: dict[tuple[int, str], float] = {}
         every = list(functions(apart.operation))
