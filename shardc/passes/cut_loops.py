@@ -35,6 +35,7 @@ from shardc.ir.attributes import (
 from shardc.ir.clone import captures
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, main_function, ops, ops_of, terminator
+from shardc.plan.layout import name_of_rows
 from shardc.rewrite.calls.signature import return_values, update_type
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.local.local_ops import make_local
@@ -241,7 +242,7 @@ class _Signature:
                 block.add_argument(part_type(whole, dim, last - first), self.main.location)
             )
             attrs = {**own, PIECE: _pair(a, dim)}
-            attrs[NAME] = str_attr(f"{self.names[a]}, rows {first}:{last}")
+            attrs[NAME] = str_attr(name_of_rows(self.names[a], first, last))
             if a in self.state:
                 old, new = self.state[a], len(self.result_attrs)
                 attrs[STATE_RESULT] = int_attr(new)
