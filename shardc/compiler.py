@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from shardc.analysis.program.stage_table import result_values
-from shardc.analysis.roles.planned_shardings import function_sharding
+from shardc.analysis.roles.read_shardings import function_sharding
 from shardc.backend.extract import argument_specs, function_values, result_specs, stage_programs
 from shardc.cluster import Cluster
 from shardc.cutting import cut, split, work_of

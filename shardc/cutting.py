@@ -12,7 +12,7 @@ Each works on a copy of its module; the planner asks for many shapes of one prog
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason, uneven_parts
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal, RefusalReason, uneven_parts
 from shardc.analysis.stages.stage_cuts import Origin, origins_at, positions_of
 from shardc.cluster import Cluster
 from shardc.ir.attributes import FISSIONS, ROUND, function_kind, get_int

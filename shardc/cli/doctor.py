@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from shardc.cli.devices import platform_option, start_devices
 from shardc.cli.output import format_option, print_json
+from shardc.cli.run_devices import platform_option, start_devices
 from shardc.version import VERSION
 
 PACKAGES = ("jax", "jaxlib", "numpy", "ortools", "msgspec", "rich", "bokeh", "jinja2", "perfetto")

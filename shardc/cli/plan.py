@@ -10,8 +10,8 @@ from shardc.api.planning.ranking import rank_plans
 from shardc.api.request import given_plan
 from shardc.cli import SIGNALS
 from shardc.cli.output import format_option, print_json
+from shardc.cli.plan_json import plan_summary
 from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
-from shardc.cli.summary import plan_summary
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.from_file import import_file
@@ -19,8 +19,8 @@ from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import Note, NoteCode
 from shardc.plan.stages_spec import StagesSpec
-from shardc.planner.user_shardings import asked_prices
-from shardc.report.alternatives import comparison, comparison_json, ranking_json, ranking_table
+from shardc.planner.sharding_conflicts import asked_prices
+from shardc.report.compare import comparison, comparison_json, ranking_json, ranking_table
 from shardc.report.counterfactuals import explained_choices
 from shardc.report.reading import read_plan
 from shardc.report.summary import explain, printed

@@ -3,7 +3,7 @@
 import re
 
 from shardc.cluster import Device
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 ALIGNED_BITS = 128  # width of a tensor core load
 

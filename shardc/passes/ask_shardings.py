@@ -9,7 +9,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import argument_rows
 from shardc.errors import InputError, PlanError
-from shardc.importer.user_shardings import matches
+from shardc.importer.requested_shardings import matches
 from shardc.ir.attributes import ASKED, STAGE, VALUE, arg_attrs, get_int, set_arg_attrs
 from shardc.ir.pass_manager import Pass, in_text
 from shardc.ir.shardings import meshes

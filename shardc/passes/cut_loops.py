@@ -36,7 +36,7 @@ from shardc.ir.clone import captures
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, main_function, ops, ops_of, terminator
 from shardc.plan.layout import name_of_rows
-from shardc.rewrite.calls.signature import return_values, update_type
+from shardc.rewrite.calls.function_signature import return_values, update_type
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.local.local_ops import make_local
 from shardc.rewrite.loops.pieces import Piece, make_piece

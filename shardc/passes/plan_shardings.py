@@ -32,9 +32,9 @@ from shardc.ir.walk import functions, symbol
 from shardc.plan.layout import Mesh, ranges
 from shardc.plan.predicted import StageReport
 from shardc.rewrite.local.planned_shardings import write_shardings
-from shardc.solver.known import solve_once
 from shardc.solver.problem.problem import Ints, Problem, Solution, least_peak
 from shardc.solver.solve import LimitError
+from shardc.solver.solve_once import solve_once
 
 MOST_ROUNDS = 8  # of solving a stage again because of what reshards hold
 

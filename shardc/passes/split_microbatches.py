@@ -9,9 +9,9 @@ from shardc.analysis.batch.batch_split import StepSplit, split_step, why_several
 from shardc.analysis.batch.batch_state import INVARIANT, Cut
 from shardc.analysis.batch.control_flow import RegionFlow, inner_cut
 from shardc.analysis.batch.microbatch import BatchFlow
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal, uneven_parts
 from shardc.analysis.batch.phase_plan import Copy, Form, Materialization, Method, PhasePlan
 from shardc.analysis.batch.phases import plan_phases, plan_sweep
-from shardc.analysis.batch.refusal import MicrobatchRefusal, uneven_parts
 from shardc.analysis.program.arguments import ALIASING, STATE_RESULT
 from shardc.ir.attributes import (
     BATCH_AXIS,
@@ -31,7 +31,7 @@ from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import read_user_sharding, user_sharding_attr
 from shardc.ir.walk import body, main_function, ops, ops_of, terminator
 from shardc.plan.function_kind import Phase
-from shardc.rewrite.calls.signature import update_type
+from shardc.rewrite.calls.function_signature import update_type
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.local.local_ops import make_local
 from shardc.rewrite.loops.carried_values import drop_unused

@@ -21,12 +21,12 @@ from shardc.plan.decisions import stage_words
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.shape import PRICES, PipelineShape
 from shardc.plan.stages_spec import Recompute
+from shardc.planner.allowed_request import print_request, ways_out
 from shardc.planner.candidate import Candidate, plan_exactly, says_more
 from shardc.planner.proposal import Found, Proposal
-from shardc.planner.request import print_request, ways_out
 from shardc.planner.shapes import FAR, NEAR
+from shardc.planner.sharding_conflicts import in_conflict
 from shardc.planner.split_cache import Splits
-from shardc.planner.user_shardings import in_conflict
 from shardc.schedule.registry import schedule_named
 from shardc.solver.interrupt import poll, poll_between
 from shardc.solver.solve import LimitError

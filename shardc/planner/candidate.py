@@ -31,7 +31,12 @@ from shardc.plan.predicted import Predicted, Replicated, StageReport
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StageSpec
 from shardc.planner.proposal import Proposal
-from shardc.planner.record.residency import cast_notes, kept_notes, kept_values, residency_notes
+from shardc.planner.record.residency_notes import (
+    cast_notes,
+    kept_notes,
+    kept_values,
+    residency_notes,
+)
 from shardc.planner.step_time import StepTime, step_time
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import print_lanes

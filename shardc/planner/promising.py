@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shardc.analysis.batch.batch_state import divisors
-from shardc.analysis.batch.refusal import MicrobatchRefusal
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import cut_dims
-from shardc.analysis.stages.refusal import StageRefusal
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.ir.attributes import RUNS, function_kind
 from shardc.ir.context import Module
@@ -16,8 +16,8 @@ from shardc.ir.walk import body, functions, main_function
 from shardc.options import PlanOptions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.shape import PipelineShape
-from shardc.planner.islands import IslandSearch
-from shardc.planner.layers import find_layers, layer_loops
+from shardc.planner.island_search import IslandSearch
+from shardc.planner.layer_samples import find_layers, layer_loops
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.prices.views import stage_views

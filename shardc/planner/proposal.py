@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_cuts import Origin
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
 from shardc.cutting import origins

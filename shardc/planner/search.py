@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shardc.analysis.batch.refusal import MicrobatchRefusal
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal
 from shardc.analysis.shardings.mesh_fit import check_mesh_divides, with_user_mesh
-from shardc.analysis.stages.refusal import StageRefusal
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.cost.submeshes import place
 from shardc.ir.context import Module
@@ -25,6 +25,16 @@ from shardc.plan.layout import Mesh
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import PipelineShape
+from shardc.planner.allowed_request import (
+    RANKED_OPS,
+    UNRANKED_OPS,
+    check_stages,
+    most_microbatches,
+    most_stages,
+    no_pipeline,
+    state_bytes,
+    state_too_large,
+)
 from shardc.planner.attempts import FINAL, Attempts, Progress, gap_and_effort
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising, promising_shapes
@@ -39,17 +49,7 @@ from shardc.planner.proposal import (
     whole_views,
     with_schedule,
 )
-from shardc.planner.record.account import recorded
-from shardc.planner.request import (
-    RANKED_OPS,
-    UNRANKED_OPS,
-    check_stages,
-    most_microbatches,
-    most_stages,
-    no_pipeline,
-    state_bytes,
-    state_too_large,
-)
+from shardc.planner.record.recorded_plan import recorded
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import FAR, WANTED
 from shardc.planner.split_cache import Splits

@@ -11,10 +11,10 @@ from shardc.plan.alternatives import Alternative, rank
 from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import ranges
-from shardc.report.axes import axis_words, headline
+from shardc.report.axis_words import axis_words, headline
 from shardc.report.findings.of_plan import WARN, findings
 from shardc.report.folding import fold_alive, fold_arguments, fold_layers
-from shardc.report.memory import group_of_action, stages_of_groups, worst_microbatch
+from shardc.report.memory_curve import group_of_action, stages_of_groups, worst_microbatch
 from shardc.report.model import (
     AxisWords,
     Communication,

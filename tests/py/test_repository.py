@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -24,6 +25,16 @@ ROOMS_THAT_KNOW_MLIR = {
 MOST_FILES = 14  # in a folder of shardc/
 FULL_ROOMS = {"passes", "schedule/families", "cli"}  # one file per pass, mechanism, command
 MLIR_MODULES = ("jax.extend.mlir", "jax.interpreters.mlir", "jaxlib.mlir")
+# Names of two modules: one concept, of which one room does this and the other that.
+PAIRS = {
+    "collectives": "priced; inserted",
+    "control_flow": "read; rewritten",
+    "counterfactuals": "priced; put into words",
+    "join_pieces": "the pass; its rewrite",
+    "model": "of time; of what a report says",
+    "stages": "those of jax.stages; those of a pipeline",
+    "strip_mining": "found; done",
+}
 NOT_PASSES = {"__init__.py", "pipeline.py", "registry.py"}
 
 
@@ -133,6 +144,15 @@ def test_no_folder_holds_more_files_than_a_reader_can_survey() -> None:
 def test_no_file_has_a_name_that_everything_moves_into() -> None:
     vague = {"utils", "util", "core", "common", "helpers", "helper", "misc"}
     assert [relative(path) for path in source_files() if path.stem in vague] == []
+
+
+def test_a_module_has_its_name_alone() -> None:
+    """Except commands, which are called what they do, and pairs."""
+    shardc = ROOT / "shardc"
+    commands = shardc / "cli"
+    stems = [path.stem for path in shardc.rglob("*.py") if path.parent != commands]
+    several = {stem for stem, count in Counter(stems).items() if count > 1} - {"__init__"}
+    assert several == set(PAIRS)
 
 
 def test_nothing_uses_the_private_modules_of_jax() -> None:

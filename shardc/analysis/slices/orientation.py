@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from jax.extend.mlir import ir
 
 from shardc.analysis.slices.factors import Mapping as Factors
-from shardc.analysis.slices.roles import Role, State
+from shardc.analysis.slices.held_parts import Role, State
 from shardc.rules.op_rule import OpRule
 
 Pair = tuple[int, int]

@@ -20,10 +20,10 @@ from shardc.analysis.slices.factors import (
     passes,
     with_roles,
 )
+from shardc.analysis.slices.held_parts import SUM, TOTAL, WHOLE, Kind, Role, Roles, State, so_far
 from shardc.analysis.slices.op_rows import LooksAhead, OpRows
 from shardc.analysis.slices.orientation import queries_and_keys
 from shardc.analysis.slices.recipes import whole
-from shardc.analysis.slices.roles import SUM, TOTAL, WHOLE, Kind, Role, Roles, State, so_far
 from shardc.analysis.slices.squares.above_diagonal import Low, Square
 from shardc.analysis.slices.squares.moved_dims import Dims
 from shardc.analysis.slices.squares.premises import Premise

@@ -19,7 +19,7 @@ from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import dtype_of, num_bytes
 from shardc.ir.walk import body, defining_op, ops, terminator
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 from shardc.solver.pipeline.kept_values import Maker, kept_values
 
 PER_SECOND = 1e12  # costs are counted in picoseconds

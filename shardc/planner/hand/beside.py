@@ -10,7 +10,7 @@ from shardc.plan.alternatives import Alternative, rank
 from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.attempts import Progress
-from shardc.planner.hand.plan import hand_plan
+from shardc.planner.hand.hand_plan import hand_plan
 from shardc.planner.hand.usual import usual_plans
 from shardc.planner.split_cache import Splits
 from shardc.solver.interrupt import finish, poll

@@ -13,7 +13,7 @@ from shardc.cost.model import CostModel
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Collective
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 
 class FixedSeconds(NamedTuple):

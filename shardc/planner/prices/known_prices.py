@@ -17,7 +17,7 @@ from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.points import derived_from
 from shardc.planner.prices.ranges import mixed_s, seconds_and_peaks
-from shardc.planner.prices.transfers import Transfers
+from shardc.planner.prices.transfer_prices import Transfers
 from shardc.planner.prices.views import Views
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work

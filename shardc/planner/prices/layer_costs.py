@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shardc.analysis.batch.refusal import MicrobatchRefusal
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal
 from shardc.analysis.program.stage_table import (
     batch_arguments,
     donated_arguments,
@@ -32,7 +32,7 @@ from shardc.ir.walk import functions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
-from shardc.planner.layers import Layers, outlined_samples
+from shardc.planner.layer_samples import Layers, outlined_samples
 from shardc.planner.prices.derived import Amounts, More, amounts
 from shardc.planner.prices.fixed_costs import FixedCosts
 from shardc.planner.prices.layer_cost import LayerCost

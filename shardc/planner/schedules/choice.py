@@ -16,11 +16,11 @@ from shardc.options import Auto
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import PipelineShape
+from shardc.planner.allowed_request import RANKED_OPS
 from shardc.planner.attempts import FINAL_EFFORT_S, FINAL_GAP, Attempts
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
 from shardc.planner.proposal import Found, Key, Proposal
-from shardc.planner.request import RANKED_OPS
 from shardc.planner.schedules.estimates import Estimates
 from shardc.planner.shapes import ShapeSearch
 from shardc.planner.split_cache import Splits

@@ -16,7 +16,7 @@ from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
 from shardc.planner.proposal import Proposal
 from shardc.planner.schedules.cuts import Cut, no_slices
-from shardc.planner.schedules.memory import GroupMemory
+from shardc.planner.schedules.group_memory import GroupMemory
 from shardc.planner.schedules.ports import ports
 from shardc.planner.schedules.recut import Recut, Rule
 from shardc.planner.split_cache import Splits

@@ -6,7 +6,7 @@ from typing import get_args
 
 import msgspec
 
-from shardc.analysis.stages.refusal import StageRefusal
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cost.model import CostModel
 from shardc.cutting import outline_shape
 from shardc.options import PlanOptions

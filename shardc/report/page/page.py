@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import folded_names, stage_names
-from shardc.report.alternatives import comparison
+from shardc.report.compare import comparison
 from shardc.report.model import Reading
 from shardc.report.page.html import render, save
 from shardc.report.page.tree import Node, tree_of
@@ -107,7 +107,7 @@ class _Part:
     def charts(self) -> "list[Chart]":
         """Drawn once: a Bokeh figure is in one document."""
         from shardc.report.page import charts
-        from shardc.report.page.devices import mesh
+        from shardc.report.page.device_chart import mesh
 
         found = [mesh(self.plan), charts.at_peak(self.reading.stages, self.reading.num_own_stages)]
         if self.plan.account is not None:

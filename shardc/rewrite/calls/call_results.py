@@ -8,7 +8,7 @@ from shardc.ir.attributes import result_attrs, set_result_attrs
 from shardc.ir.calls import CALL
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.walk import ops, terminator
-from shardc.rewrite.calls.signature import return_values, update_type
+from shardc.rewrite.calls.function_signature import return_values, update_type
 
 _MOST_OPS = 16  # to make a result beside each call instead
 

@@ -34,7 +34,7 @@ from shardc.ir.constants import zeros
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, defining_op, functions, terminator, where
 from shardc.plan.function_kind import FunctionKind
-from shardc.rewrite.calls.signature import return_values, update_type
+from shardc.rewrite.calls.function_signature import return_values, update_type
 
 
 def broken(premises: Sequence[Premise], parts: Sequence[ir.Value]) -> ir.Value:

@@ -42,7 +42,7 @@ from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.unroll_layers import UnrollLayers
 from shardc.passes.widen_floats import WidenFloats
 from shardc.plan.layout import Mesh
-from shardc.planner.layers import even_loop_cuts
+from shardc.planner.layer_samples import even_loop_cuts
 from tests.py.fuzz.random_solver import random_solver
 from tests.py.table import CLUSTER
 

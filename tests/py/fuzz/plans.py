@@ -40,7 +40,7 @@ from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.unroll_layers import UnrollLayers
 from shardc.plan.layout import Mesh
-from shardc.planner.layers import even_loop_cuts
+from shardc.planner.layer_samples import even_loop_cuts
 from tests.py.fuzz.kinds import KINDS, step_of
 from tests.py.fuzz.layers import Step
 from tests.py.fuzz.random_solver import random_solver

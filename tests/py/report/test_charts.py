@@ -6,7 +6,7 @@ from bokeh.models import Span
 from shardc.plan.alternatives import Alternative
 from shardc.report.model import Communication
 from shardc.report.page import charts
-from shardc.report.page.devices import mesh
+from shardc.report.page.device_chart import mesh
 from shardc.report.page.figures import LABELLED_ROW, ROW, Chart
 from shardc.report.reading import read_plan
 from shardc.schedule.tasks import KINDS

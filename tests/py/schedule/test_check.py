@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shardc.errors import ScheduleError
 from shardc.schedule.check import check, run_order
 from shardc.schedule.family import Costs, Planned
-from shardc.schedule.instructions import (
+from shardc.schedule.group_instructions import (
     Free,
     Instruction,
     Receive,

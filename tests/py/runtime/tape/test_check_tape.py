@@ -11,7 +11,7 @@ from shardc.plan.program_graph import executable_graph
 from shardc.runtime import interpreter
 from shardc.runtime.interpreter import Interpreter
 from shardc.runtime.tape.build import build_tape
-from shardc.runtime.tape.check import check_tape
+from shardc.runtime.tape.check_tape import check_tape
 from shardc.runtime.tape.instructions import Free, Receive, Run, Send
 from shardc.schedule.check import check
 from tests.py.runtime.toy_step import toy_inputs

@@ -14,10 +14,10 @@ from shardc.analysis.program.op_classes import PRODUCTS, WITHOUT_COST
 from shardc.analysis.program.op_work import op_works
 from shardc.analysis.program.stage_table import argument_names, argument_rows
 from shardc.analysis.roles.alive import AliveValues
-from shardc.analysis.roles.arguments import gradients, placed_arguments
+from shardc.analysis.roles.axis_role import role_of
 from shardc.analysis.roles.dims import Dims
 from shardc.analysis.roles.parts import Parts, Place
-from shardc.analysis.roles.roles import role_of
+from shardc.analysis.roles.placed_arguments import gradients, placed_arguments
 from shardc.analysis.roles.taint import Taint
 from shardc.analysis.roles.weights import Weights
 from shardc.cost.model import CostModel

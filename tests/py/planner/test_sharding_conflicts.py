@@ -171,7 +171,7 @@ def test_what_does_not_divide_is_refused_and_not_dropped() -> None:
     with pytest.raises(ShardcError, match="6 does not divide into 4 parts") as caught:
         shardc.jit(halve).lower(np.ones(6, np.float32)).plan()
     assert caught.value.code == "SHARDC-203"
-    assert "test_user_shardings.py" in str(caught.value.where)
+    assert "test_sharding_conflicts.py" in str(caught.value.where)
 
 
 def test_microbatches_must_leave_something_to_split() -> None:
@@ -199,7 +199,7 @@ def test_a_constraint_has_its_price() -> None:
     )
     w, x = np.ones((64, 128), np.float32), np.ones((32, 64), np.float32)
     prices = step.lower(w, x).plan().sharding_prices()
-    (gather_s,) = [price for name, price in prices.items() if "test_user_shardings.py" in name]
+    (gather_s,) = [price for name, price in prices.items() if "test_sharding_conflicts.py" in name]
     assert gather_s == pytest.approx(7 / 8 * 32 * 128 * 4 / 1e8, rel=0.05)
     assert prices["argument 'x'"] == pytest.approx(0.0, abs=gather_s / 30)
 

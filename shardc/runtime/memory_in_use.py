@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from shardc.plan.executable import Executable
-from shardc.runtime.programs import Program
+from shardc.runtime.compiled_program import Program
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Slot, Tape, Zero
 

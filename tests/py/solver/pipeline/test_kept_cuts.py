@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.solver.pipeline.residency import kept_cuts
+from shardc.solver.pipeline.kept_cuts import kept_cuts
 
 Bytes = st.integers(0, 12)
 

@@ -6,7 +6,7 @@ import pytest
 
 from shardc.plan.executable import ArgumentSpec, ResultSpec
 from shardc.runtime.interpreter import Interpreter
-from shardc.runtime.memory import live_bytes, program_peaks
+from shardc.runtime.memory_in_use import live_bytes, program_peaks
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.instructions import Send
 from tests.py.runtime.tape.test_build import STATE, Fake, executable, program

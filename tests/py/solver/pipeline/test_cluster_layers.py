@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardc.errors import StageError
-from shardc.solver.pipeline.layers import Value, cluster_layers
+from shardc.solver.pipeline.cluster_layers import Value, cluster_layers
 
 Layers = list[tuple[int, int]]
 

@@ -4,11 +4,11 @@ import math
 
 import msgspec
 
-from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal, RefusalReason
 from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.program.flops import op_cost
-from shardc.analysis.stages.layers import layer_positions
-from shardc.analysis.stages.refusal import StageRefusal
+from shardc.analysis.stages.layer_positions import layer_positions
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.errors import InfeasibleError, PlanError, StageError
 from shardc.ir.attributes import RUNS, get_str, phase_of

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 from shardc.errors import InputError
 from shardc.importer.from_jax import import_function
 from shardc.importer.program import Imported
-from shardc.importer.user_shardings import (
+from shardc.importer.requested_shardings import (
     constrain_by_patterns,
     constrain_to_placements,
     dotted,

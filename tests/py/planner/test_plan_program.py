@@ -14,8 +14,8 @@ from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import NoteCode
 from shardc.plan.stages_spec import StageSpec, StagesSpec
-from shardc.planner.hand.plan import hand_plan
-from shardc.planner.program import plan_program, search_program
+from shardc.planner.hand.hand_plan import hand_plan
+from shardc.planner.plan_program import plan_program, search_program
 from tests.py.table import CLUSTER
 
 LAYERS, WIDTH = 16, 256

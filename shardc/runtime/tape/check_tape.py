@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shardc.errors import ShardcError
 from shardc.plan.value_id import INDEX
-from shardc.runtime.programs import Program
+from shardc.runtime.compiled_program import Program
 from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Send, Slot, Tape, Zero
 
 

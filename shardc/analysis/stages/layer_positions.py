@@ -8,13 +8,13 @@ from shardc.analysis.program.arguments import state_aliases
 from shardc.analysis.program.def_use import dataflow, step_facts
 from shardc.analysis.stages.cloned_ops import cloneable_ops
 from shardc.analysis.stages.forward_backward import forward_ops
-from shardc.analysis.stages.refusal import StageRefusal, nothing_to_cut, too_few_layers
 from shardc.analysis.stages.stage_cuts import (
     balanced_cuts,
     count_heavy_ops,
     crossing_values,
     layer_starts,
 )
+from shardc.analysis.stages.stage_refusal import StageRefusal, nothing_to_cut, too_few_layers
 from shardc.analysis.stages.stage_work import work_of_forward_ops
 from shardc.ir.attributes import NUM_MICROBATCHES, get_int
 from shardc.ir.walk import main_function

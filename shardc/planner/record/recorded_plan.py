@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shardc.analysis.roles.account import account_of
+from shardc.analysis.roles.read_account import account_of
 from shardc.cost.model import CostModel
 from shardc.plan.account import Account, Sent, Timed
 from shardc.plan.alternatives import Alternative, rank

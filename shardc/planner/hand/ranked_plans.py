@@ -13,8 +13,8 @@ from shardc.plan.decisions import Plan
 from shardc.plan.notes import NoteCode
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.attempts import SEARCH, Progress
-from shardc.planner.hand.plan import hand_plan
-from shardc.planner.program import search_program
+from shardc.planner.hand.hand_plan import hand_plan
+from shardc.planner.plan_program import search_program
 from shardc.planner.split_cache import Splits
 from shardc.solver.solve import LimitError
 
@@ -35,7 +35,7 @@ def ranked_plans(
     Args:
         module: prepared; not changed.
     Raises:
-        ShardcError: as in `shardc.planner.program.plan_program` if nothing fits, and as in
+        ShardcError: as in `shardc.planner.plan_program.plan_program` if nothing fits, and as in
             `hand_plan` for an invalid spec.
     """
     planner, searched = search_program(module, cluster, options, progress, max(most, 1))

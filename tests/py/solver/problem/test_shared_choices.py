@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.solver.problem.folding import fold
 from shardc.solver.problem.problem import Problem, evaluate, least_peak
+from shardc.solver.problem.shared_choices import fold
 from shardc.solver.solve import solve
 from tests.py.solver.random_problems import brute_force, problems
 

@@ -14,10 +14,10 @@ from shardc.plan.notes import Note, NoteCode
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.candidate import Candidate, plan_exactly
-from shardc.planner.hand.layers import cut_shape, stages_of
-from shardc.planner.hand.meshes import meshes_of
+from shardc.planner.hand.stage_begins import cut_shape, stages_of
+from shardc.planner.hand.stage_meshes import meshes_of
 from shardc.planner.proposal import Proposal, with_copies
-from shardc.planner.record.account import recorded
+from shardc.planner.record.recorded_plan import recorded
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import schedule_named, schedule_to_run
 from shardc.schedule.work import Work

@@ -16,7 +16,7 @@ from shardc.plan.alternatives import (
 )
 from shardc.plan.decisions import StagePlan
 from shardc.plan.layout import Mesh
-from shardc.report.alternatives import (
+from shardc.report.compare import (
     comparison,
     comparison_json,
     layer_words,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from shardc.analysis.loops.stacked_layers import even_cuts, stacked_layers
 from shardc.analysis.program.arguments import state_arguments
 from shardc.analysis.program.equal_stages import equal_stages
-from shardc.analysis.stages.layers import layer_positions
-from shardc.analysis.stages.refusal import StageRefusal, too_few_layers
+from shardc.analysis.stages.layer_positions import layer_positions
 from shardc.analysis.stages.stage_cuts import Origin
+from shardc.analysis.stages.stage_refusal import StageRefusal, too_few_layers
 from shardc.backend.extract import function_values
 from shardc.cluster import Cluster
 from shardc.cutting import find, origins, outline

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from shardc.analysis.stages.layers import layer_positions
-from shardc.analysis.stages.refusal import StageRefusal
+from shardc.analysis.stages.layer_positions import layer_positions
 from shardc.analysis.stages.stage_cuts import Origin
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cutting import origins
 from shardc.errors import InputError
 from shardc.ir.context import Module
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StagesSpec, first_layers
-from shardc.planner.layers import find_layers, layer_loops
+from shardc.planner.layer_samples import find_layers, layer_loops
 from shardc.planner.promising import LEAST_SHARE
 from shardc.planner.split_cache import Splits
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shardc.runtime.stacks import Stack
+from shardc.runtime.split_stacks import Stack
 from shardc.runtime.transfers import Transfers
 
 VALUES = np.arange(4 * 6 * 8, dtype=np.float32).reshape(4, 6, 8)
