@@ -59,7 +59,7 @@ def state_too_large(module: Module, cluster: Cluster, limit_bytes: int) -> Limit
 
 
 def check_stages(cluster: Cluster, options: PlanOptions, of_program: bool) -> None:
-    """Refuses more stages, or larger meshes of stages, than there are devices for.
+    """Refuses more stages, or larger stage meshes, than the cluster has devices for.
 
     Args:
         of_program: the mesh is that of the program's own shardings.
@@ -131,8 +131,8 @@ def _earlier_runs(splits: Splits, count: int, options: PlanOptions) -> Microbatc
 def most_stages(
     splits: Splits, options: PlanOptions, refusal: StageRefusal
 ) -> tuple[str, int, MicrobatchRefusal | StageRefusal]:
-    """What to take less of, how much, and why, if the program has fewer stages than requested: one
-    microbatch if it has more stages without more of them, otherwise only these stages."""
+    """What to reduce, to how many, and why, if the program has fewer stages than requested:
+    microbatches to one if that allows more stages, otherwise the stages."""
     too_few = _too_few_layers(splits, options, refusal.most)
     if too_few is not None:
         return "microbatches", 1, too_few
@@ -140,8 +140,8 @@ def most_stages(
 
 
 def _too_few_layers(splits: Splits, options: PlanOptions, most: int) -> MicrobatchRefusal | None:
-    """Why to use one microbatch if that allows more than `most` stages: sums over the batch leave
-    few layers to the pipeline of the microbatches."""
+    """Why a single microbatch allows more than `most` stages; None if it does not. With several,
+    sums over the batch leave few layers in the pipeline."""
     asked = options.microbatches
     count = min(splits.counts - {1}, default=1) if asked == "auto" else asked
     if count == 1:
@@ -174,7 +174,7 @@ def no_pipeline(stages: int, limit_bytes: int, cluster: Cluster) -> InfeasibleEr
 
 
 def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: int) -> str:
-    """Advice for a program of which no plan fits, by what fills the devices, cheapest first.
+    """Advice if no plan of a program fits, by what fills the devices; the cheapest first.
 
     Args:
         module: prepared; its state is the part that no split over the devices reduces further.

@@ -116,7 +116,8 @@ class Candidate:
 
     @property
     def least_seconds(self) -> float:
-        """No order of the stages takes less, as `StepTime.lower_bound_s`; 0.0 if not known."""
+        """A lower bound for any order of the stages, as `StepTime.lower_bound_s`; 0.0 if none is
+        known."""
         least_s = self.step.least_seconds
         return least_s and least_s + self.host_s
 
@@ -145,7 +146,7 @@ class Candidate:
         return seconds * (1.0 - self.hidden)
 
     def judged(self, name: str) -> Alternative:
-        """It as an alternative; `name` is its proposer."""
+        """The candidate among alternatives; `name` is its proposer."""
         terms = split_step(self.seconds, self.shape.meshes, self.reports)
         return structs.replace(self.proposal.judged(name), exact=terms)
 

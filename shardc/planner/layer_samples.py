@@ -105,7 +105,7 @@ def find_layers(
         samples.append(alike[sample - 1 if loop else sample])
         reads.append(arguments[sample])
         if loop:
-            # Of what an iteration reads, the others read all but the rows that are its own.
+            # Iterations read the same arguments, except for rows that belong to one of them.
             theirs = set(arguments[sample])
             reads[-1] = [name if name in theirs else None for name in arguments[sample - 1]]
             for later in range(row + 1, ends[row]):

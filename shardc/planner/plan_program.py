@@ -91,7 +91,7 @@ def _run(planner: Planner) -> Plan | InfeasibleError:
 
 
 def _is_short(found: Plan | InfeasibleError) -> bool:
-    """Whether the copies of cast parameters may be what there is no memory for."""
+    """Whether memory may be short because of the copies of cast parameters."""
     if isinstance(found, InfeasibleError):
         return True
     interrupted = NoteCode.INTERRUPTED in {note.code for note in found.notes}

@@ -46,9 +46,9 @@ class Promising:
     across: Sequence[Proposal] = ()
 
     def with_smaller(self, waiting: Sequence[Found], full: Found, error: LimitError) -> list[Found]:
-        """`waiting`, with a shape that may take the place of `full`, which does not fit after all:
-        its stages, chosen for less memory; or a single stage in the next number of microbatches
-        that may fit, because the search leaves these out where it seems to fit."""
+        """`waiting`, with a replacement for `full`, which turned out not to fit: stages chosen
+        again for less memory, or a single stage in the next number of microbatches that may fit.
+        The search skips these numbers once a single stage seems to fit."""
         needed = self.search.prices.limit + error.missing_bytes
         if full.key.num_stages == 1:
             first = self._finer(full, needed / self.search.prices.limit)
@@ -74,8 +74,8 @@ class Promising:
         return min(finer, key=lambda each: each.key.num_microbatches, default=None)
 
     def stretch(self, shape: PipelineShape, parts: int) -> float:
-        """How much longer a microbatch takes in equal parts, by the prices of layers in that many
-        more microbatches; 1.0 if none are known."""
+        """The factor by which cutting a microbatch into equal parts slows it down, by the prices of
+        layers in that many more microbatches; 1.0 if none are known."""
         prices, size = self.search.prices, len(shape.meshes[0].device_ids)
         if size not in prices.open_sizes():
             return 1.0

@@ -105,10 +105,11 @@ class Splits:
 
     @property
     def batch_parts(self) -> int:
-        """What every possible number of microbatches divides; 1 without a batch.
+        """A number that every possible number of microbatches divides; 1 without a batch.
 
-        Fewer than there are rows if a loop takes the batch in pieces that cannot be joined. All
-        rows if the step cannot be split as it is written: the fission of loops may mend that.
+        Less than the number of rows if a loop takes the batch in pieces that cannot be joined; the
+        number of rows if the step cannot be split as written, because loop fission may make it
+        possible.
         """
         rows = self.rows
         with self.module.context:

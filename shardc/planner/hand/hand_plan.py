@@ -83,7 +83,8 @@ def _gathering(axis: str, views: Iterable[tuple[Mesh, ...]]) -> list[tuple[Mesh,
 
 
 def _held(spec: StagesSpec) -> tuple[int, ...]:
-    """Per stage, the microbatches in flight; not asked of the schedule where nobody needs it."""
+    """Per stage, the microbatches in flight; zeros if no stage recomputes all, which alone needs
+    them."""
     if not any(stage.recompute == "full" for stage in spec.stages):
         return (0,) * len(spec.stages)
     family = schedule_named(spec.schedule)

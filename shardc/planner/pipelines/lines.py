@@ -1,5 +1,4 @@
-"""The layers and devices of a program in a row, as the dynamic program takes them, by the prices of
-its layers."""
+"""The input of the dynamic program: a line of layers and one of devices, with prices."""
 
 from collections.abc import Callable, Sequence
 
@@ -55,7 +54,7 @@ class KnownLines:
         return plan_stages(line, num_stages=key.num_stages)
 
     def held(self, key: Key, behind: int) -> int:
-        """Microbatches that a stage holds that `behind` others follow."""
+        """Microbatches that a stage with `behind` later stages holds."""
         return self.prices.in_flight(key.schedule, behind, key.num_microbatches)
 
     def asked(self, key: Key, pipeline: Pipeline) -> list[tuple[int, int, int, int, int]]:
@@ -80,7 +79,7 @@ class Lines(KnownLines):
 
     Args:
         may_ask: whether less than a share of the search's budget is spent.
-        hopes_of_doubtful: whether more is hoped for of open views in doubt.
+        hopes_of_doubtful: whether open views in doubt get optimistic prices, too.
     """
 
     prices: StagePrices
@@ -97,13 +96,12 @@ class Lines(KnownLines):
         self._may_ask = may_ask
 
     def of_hopes(self, sizes: Sequence[int], devices: int, key: Key) -> Line:
-        """`of`, where what is not priced yet is as fast as it may be."""
+        """`of`, by the most optimistic prices of what is not priced yet."""
         count, hopes = key.num_microbatches, self.hopes
         return self._line(sizes, devices, key, lambda m, held: hopes.stage_s(sizes[m], count, held))
 
     def hoped(self, key: Key, below_s: float) -> Pipeline | None:
-        """The best stages of a shape if what is not priced yet is as fast as it may be, where that
-        is faster than `below_s`."""
+        """The best stages of a shape by `of_hopes`, if they are faster than `below_s`."""
         line = self.of_hopes((key.size,), key.num_stages * key.size, key)
         return plan_stages(line, num_stages=key.num_stages, below_s=below_s)
 

@@ -135,8 +135,8 @@ class KnownPrices:
         return all(self._is_sure(view, count, each) for each in self._rested_on(point))
 
     def cost(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
-        """The cost of a layer: exact, or inter- or extrapolated. If none is known, as on another
-        view of as many devices, or split evenly."""
+        """The cost of a layer: exact, inter- or extrapolated. If none is known, that on another
+        view of as many devices, or of an even split."""
         counts = self._priced[view, point].get(sample)
         base = derived_from(self.points, point)
         if not counts and base is not None:
@@ -168,7 +168,7 @@ class KnownPrices:
         return cost.ideal_in(known, count) / count / size
 
     def at_least_s(self, view: Mesh, count: int, kind: int) -> float:
-        """Seconds of a layer and microbatch on an open view, at least."""
+        """A lower bound on the seconds of a layer and microbatch on an open view."""
         if not self._priced[view, 0].get(kind):
             return self.even_s(len(view.device_ids), count, kind)
         cost = self.cost(view, count, 0, kind)
@@ -220,7 +220,7 @@ class KnownPrices:
         return float(self.stage_s(size, count, held)[first, last]) <= best_s * (1.0 + 1e-9)
 
     def in_doubt(self, view: Mesh) -> float:
-        """By which factor a view must be faster than others to count."""
+        """The factor by which a view must be faster than others to count."""
         return CLEARLY if view in self._views.doubtful else 1.0
 
     def _choice(

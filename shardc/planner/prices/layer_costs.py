@@ -245,7 +245,7 @@ class LayerCosts:
         )
 
     def _fixed_values(self, cut: Cut, built: StageProblem) -> dict[str, FixedValues]:
-        """Of each function of a sample."""
+        """The fixed values of each function of a sample."""
         found, module = self._fixed.setdefault(cut, {}), self.samples(*cut)
         assert module is not None
         missing = built.op_nodes.keys() - found.keys()
@@ -266,7 +266,7 @@ class LayerCosts:
         )
 
     def _received(self, cut: Cut) -> list[set[str]]:
-        """For each sample, the values that it stashes and an earlier one stashes, too."""
+        """For each sample, those of its stashed values that an earlier sample stashes, too."""
         if cut not in self._stashed_twice:
             module = self.samples(*cut)
             assert module is not None

@@ -11,7 +11,7 @@ from shardc.solver.problem.problem import Floats
 
 
 class Transfers:
-    """Times of what crosses after each layer, there and back."""
+    """Times to send what crosses after each layer, and its gradient back."""
 
     def __init__(self, costs: LayerCosts, cluster: Cluster) -> None:
         self._costs, self._cluster = costs, cluster

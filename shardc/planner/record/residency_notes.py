@@ -1,4 +1,4 @@
-"""What a plan says of the forward values that its stages keep or compute again."""
+"""Notes on the forward values that the stages of a plan keep or recompute."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,8 @@ from shardc.plan.shape import PipelineShape
 
 
 def kept_values(module: Module) -> tuple[tuple[ValuePlan, ...], ...]:
-    """Per stage, what it keeps of what the program computes again; () if no stage does."""
+    """Per stage, the values that it keeps though the program recomputes them; () if no stage
+    does."""
     attributes = module.operation.attributes
     with module.context:
         return (
@@ -39,7 +40,7 @@ def residency_notes(shape: PipelineShape) -> list[Note]:
 
 
 def kept_notes(kept: Sequence[Sequence[ValuePlan]]) -> list[Note]:
-    """What stages keep of what the program computes again, if any do."""
+    """The values that stages keep though the program recomputes them, if any."""
     stages = {
         number: own
         for number, own in enumerate(kept)

@@ -12,7 +12,7 @@ from shardc.schedule.work import Work
 
 
 class GroupMemory:
-    """A group holds what it does in the planned pipeline, with other stashes."""
+    """The memory of a group: that of the planned pipeline, with other stashes."""
 
     def __init__(self, base: Candidate, work: Work, recut: Recut) -> None:
         self._base, self._recut = base, recut
@@ -40,7 +40,8 @@ class GroupMemory:
         )
 
     def _remade_bytes(self, rule: Rule) -> list[float]:
-        """By group, what a stage holds of the layer that it computes again beyond the plan."""
+        """By group, the bytes of the layer that a stage recomputes beyond what the plan
+        recomputes."""
         planned, cut = self._recut.planned, self._recut.whole(rule)
         layers = self._base.proposal.layers
         less = (planned.stashed.get(g, 0) - cut.stashed.get(g, 0) for g in range(len(layers)))

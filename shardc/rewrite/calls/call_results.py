@@ -1,4 +1,4 @@
-"""Functions that return only what their calls alone can know."""
+"""Drops results of functions that a call can compute by itself."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ _MOST_OPS = 16  # to make a result beside each call instead
 
 
 def drop_results(function: ir.Operation, calls: Sequence[ir.Operation]) -> None:
-    """Takes from a function the results that no call uses, that are arguments, or that depend on
-    none and are made by a few ops; these stand before each call. A call of nothing disappears.
+    """Drops the results of a function that no call uses, that are arguments, or that depend on no
+    argument and take few ops, which then stand before each call. A call without results disappears.
 
     Args:
         calls: all calls of the function; they are replaced.

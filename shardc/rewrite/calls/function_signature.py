@@ -1,4 +1,4 @@
-"""What a function takes and gives, kept in step with its body."""
+"""Keeps the type of a function in step with its body."""
 
 from collections.abc import Sequence
 

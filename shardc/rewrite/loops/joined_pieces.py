@@ -173,13 +173,13 @@ def _step(found: JoinedPieces, op: ir.Operation) -> bool:
 
 
 def _rounds(op: ir.Operation) -> bool:
-    """Whether a conversion only rounds, to a type with the range of the other: so that more rows
-    or fewer are added up before it is a question of rounding."""
+    """Whether a conversion only rounds, to a type of the same range. The number of rows added up
+    before it then affects only the rounding."""
     return (element_type(op.operands[0]), element_type(op.results[0])) == ("f32", "bf16")
 
 
 def _ends_agree(found: JoinedPieces, behind: int) -> bool:
-    """Whether what the loop hands on can be made from the results of one run."""
+    """Whether the results of the loop can be computed from those of one run."""
     for value in found.sums.values():
         if value in found.counted or found.state(value).varies:
             return False
@@ -190,7 +190,7 @@ def _ends_agree(found: JoinedPieces, behind: int) -> bool:
 
 
 def _is_joined(found: JoinedPieces, position: int, value: ir.Value, behind: int) -> bool:
-    """Whether a stack is made of the rows, or only its sum is wanted."""
+    """Whether a stack is made of the rows, or only its sum is used."""
     dim, state = found.mining.writes[position], found.state(value)
     unit = shape_of(value)[dim] == 1
     if state.varies:

@@ -30,8 +30,8 @@ def known_orders(
     """Lanes of F, B and W, or of F without a backward: the orders of `families`, which have this
     placement, with W where the family puts it and in gaps.
 
-    A backward that is split can only start what waits for it sooner, so the first of them takes no
-    longer and holds no more than the family.
+    Splitting the backward can only let what waits for it start sooner, so the first of them takes
+    no longer and holds no more than the family.
     """
     full = replace(work, backward=True, split_backward=True, prologue=False, update_rounds=0)
     for family in families:
