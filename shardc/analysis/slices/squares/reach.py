@@ -14,6 +14,7 @@ from jax.extend.mlir.dialects import stablehlo
 
 from shardc.analysis.slices.squares.moved_dims import MOVED, Dims
 from shardc.analysis.slices.squares.premises import Answers, Premise
+from shardc.ir.constants import MADE_OF_NOTHING
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import defining_op
 from shardc.rules.bounds import bounds, is_integer, largest_of
@@ -87,7 +88,7 @@ class Reach:
         number, op = self._number(value, dims), defining_op(value)
         if number is not None:
             return abs(number)
-        if is_integer(value) or (op is not None and op.name in _KNOWN):
+        if is_integer(value) or (op is not None and op.name in MADE_OF_NOTHING):
             return max(map(abs, bounds(value, self._sources)))
         if not largest_of(value):
             return math.inf
@@ -276,7 +277,6 @@ def _times(left: float, right: float) -> float:
     return math.inf if math.inf in (left, right) else left * right
 
 
-_KNOWN = {"stablehlo.constant", "stablehlo.iota"}
 _SAME = {"negate", "abs", "convert"}
 # Finite for any finite operand, and bounded if `bounds` says so.
 _BOUNDED = {"tanh", "logistic", "sine", "cosine", "sign", "exponential"}
