@@ -11,7 +11,7 @@ from shardc.ir.walk import functions, walk, where
 
 _GROUPED = """stablehlo.all_gather stablehlo.all_reduce stablehlo.all_to_all
     stablehlo.collective_broadcast stablehlo.reduce_scatter""".split()
-_POSITIONS = ("stablehlo.partition_id", "stablehlo.replica_id")
+POSITIONS = ("stablehlo.partition_id", "stablehlo.replica_id")
 _PERMUTE = "stablehlo.collective_permute"
 _COUNTS = ("mhlo.num_partitions", "mhlo.num_replicas")
 
@@ -33,11 +33,11 @@ class DropCollectives(Pass):
             for name in _COUNTS
         )
         for function in functions(module):
-            named = (*_GROUPED, *_POSITIONS, _PERMUTE)
+            named = (*_GROUPED, *POSITIONS, _PERMUTE)
             for op in [op for op in walk(function) if op.name in named]:
                 if _is_manual(op):
                     continue
-                if not (alone if op.name in _POSITIONS else _is_of_one(op)):
+                if not (alone if op.name in POSITIONS else _is_of_one(op)):
                     raise ImportFileError(
                         f"the program communicates between devices ('{op.name}')",
                         where=where(op),
@@ -49,7 +49,7 @@ class DropCollectives(Pass):
 
 
 def _drop(op: ir.Operation) -> None:
-    if op.name in _POSITIONS:
+    if op.name in POSITIONS:
         (result,) = op.results
         number = ir.IntegerAttr.get(ir.RankedTensorType(result.type).element_type, 0)
         with ir.InsertionPoint(op), op.location:

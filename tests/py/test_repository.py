@@ -443,6 +443,22 @@ def test_no_block_of_six_lines_stands_twice() -> None:
     assert [found for found in places.values() if len(found) > 1] == []
 
 
+def test_no_class_of_ops_is_listed_twice() -> None:
+    """A question with the same answer has the same table."""
+    tables: dict[frozenset[str], set[str]] = {}
+    for path in (ROOT / "shardc").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, ast.Assign):
+                continue
+            constants = (each for each in ast.walk(node.value) if isinstance(each, ast.Constant))
+            words = [word for each in constants for word in str(each.value).split()]
+            of_ops = len(words) > 1 and all(word.startswith(OF_MLIR[:3]) for word in words)
+            if of_ops and not isinstance(node.value, ast.Dict):
+                tables.setdefault(frozenset(words), set()).add(f"{relative(path)}: {node.lineno}")
+    assert tables
+    assert [found for found in tables.values() if len(found) > 1] == []
+
+
 def test_files_are_written_by_renaming() -> None:
     """The others write to a pipe, and to new files that only they know."""
     writes = r"\.write_(?:text|bytes)\(|open\([^)\n]*[\"'][wax]b?\+?[\"']"

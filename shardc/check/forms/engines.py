@@ -27,6 +27,7 @@ from shardc.ir.copy import bytecode, module_digest
 from shardc.ir.effects import is_host_call
 from shardc.ir.tensor_types import dtype_of, shape_of
 from shardc.ir.walk import body, main_function, terminator, walk
+from shardc.passes.drop_collectives import POSITIONS
 from shardc.rules.libraries import called_computations
 
 Array = npt.NDArray[Any]
@@ -48,7 +49,6 @@ _LACKING = (
     "stablehlo.rng",
     "sdy.manual_computation",
 )
-_POSITIONS = ("stablehlo.partition_id", "stablehlo.replica_id")
 
 
 def lacks(module: ir.Operation, function: ir.Operation, num_devices: int = 1) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def lacks(module: ir.Operation, function: ir.Operation, num_devices: int = 1) ->
         for op in walk(each):
             if op.name in _LACKING:
                 found[f"{op.name} {call_target(op) or ''}".strip()] = None
-            elif num_devices == 1 and (op.name in COLLECTIVES or op.name in _POSITIONS):
+            elif num_devices == 1 and (op.name in COLLECTIVES or op.name in POSITIONS):
                 found["a collective of one device"] = None
         called = each != function and any(op.name in COLLECTIVES for op in walk(each))
         if num_devices > 1 and (called or repeats_unknown(each)):

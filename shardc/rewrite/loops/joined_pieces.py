@@ -10,7 +10,7 @@ from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
 from shardc.analysis.batch.control_flow import RegionFlow, Rules, transfer
 from shardc.analysis.batch.strip_mining import StripMining
 from shardc.analysis.loops.row_loop import block_dim
-from shardc.analysis.program.op_classes import IDENTITIES
+from shardc.analysis.program.op_classes import ADDITIONS, IDENTITIES
 from shardc.ir.attributes import SHARDING
 from shardc.ir.clone import captures, inputs
 from shardc.ir.constants import is_zero
@@ -21,7 +21,6 @@ from shardc.rules.partial_sums import element_type
 from shardc.rules.reducers import reducer
 
 PARTIAL = State(Kind.PARTIAL)
-_ADDITIONS = ("stablehlo.add", "stablehlo.subtract")
 
 
 @dataclass
@@ -159,7 +158,7 @@ def _step(found: JoinedPieces, op: ir.Operation) -> bool:
     if op.name == "stablehlo.convert" and states == [PARTIAL] and _rounds(op):
         found.flow.states[op.results[0]] = PARTIAL
         return True
-    if op.name in _ADDITIONS and set(states) == {PARTIAL, INVARIANT}:
+    if op.name in ADDITIONS and set(states) == {PARTIAL, INVARIANT}:
         whole = states.index(INVARIANT)
         if not is_zero(op.operands[whole]):
             found.repeated.add((op.results[0], whole))
