@@ -25,6 +25,11 @@ ADDITIONS = frozenset(COUNTED_ONCE)
 RANDOM = _stablehlo("rng rng_bit_generator")
 # Their effect on parts of their operands is unknown.
 OPAQUE = _stablehlo("while case if custom_call fft cholesky triangular_solve")
+COLLECTIVES = _stablehlo(
+    "all_gather all_reduce all_to_all collective_broadcast collective_permute reduce_scatter"
+)
+# They ask for the position of the device.
+POSITIONS = _stablehlo("partition_id replica_id")
 # Result n is operand n.
 IDENTITIES = frozenset((BARRIER,))
 

@@ -18,16 +18,16 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.sharding import PartitionSpec
 
+from shardc.analysis.program.op_classes import COLLECTIVES, POSITIONS
 from shardc.backend.mergeable_module import mergeable_module
 from shardc.backend.primitive import ProgramModule, run_program
 from shardc.check.forms.plain_main import PROGRAM, alone, plain_main
-from shardc.check.forms.unrolled import COLLECTIVES, repeats_unknown
+from shardc.check.forms.unrolled import repeats_unknown
 from shardc.ir.attributes import call_target
 from shardc.ir.copy import bytecode, module_digest
 from shardc.ir.effects import is_host_call
 from shardc.ir.tensor_types import dtype_of, shape_of
 from shardc.ir.walk import body, main_function, terminator, walk
-from shardc.passes.drop_collectives import POSITIONS
 from shardc.rules.libraries import called_computations
 
 Array = npt.NDArray[Any]
