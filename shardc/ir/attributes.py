@@ -8,7 +8,7 @@ from jax.extend.mlir import ir
 from shardc.plan.function_kind import FunctionKind, Phase
 
 NUM_MICROBATCHES = "shardc.num_microbatches"  # module: int
-RUNS = "shardc.runs"  # module: why its microbatches need several sweeps
+SWEEPS = "shardc.sweeps"  # module: why its microbatches need several sweeps
 NUM_STAGES = "shardc.num_stages"  # module: int, copies included
 NUM_REPLICAS = "shardc.num_replicas"  # module: int, copies of each stage; absent: 1
 NUM_SLICES = "shardc.num_slices"  # module: int, token slices of each microbatch; absent: 1

@@ -18,8 +18,8 @@ from shardc.ir.attributes import (
     BATCH_DIM,
     NUM_MICROBATCHES,
     PHASE,
-    RUNS,
     SHARDING,
+    SWEEPS,
     arg_attrs,
     int_attr,
     set_arg_attrs,
@@ -86,7 +86,7 @@ class SplitMicrobatches(Pass):
         module.attributes[NUM_MICROBATCHES] = int_attr(self.count)
         why = why_several_sweeps(step.flow)
         if why is not None:
-            module.attributes[RUNS] = str_attr(why)
+            module.attributes[SWEEPS] = str_attr(why)
         _rewrite(function, step.flow, self.count)
         drop_unused(function)  # a loop that runs before the microbatches makes fewer results there
         fit_calls(module)

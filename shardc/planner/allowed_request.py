@@ -11,7 +11,7 @@ from shardc.analysis.stages.layer_positions import layer_positions
 from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.errors import InfeasibleError, PlanError, StageError
-from shardc.ir.attributes import RUNS, get_str, phase_of
+from shardc.ir.attributes import SWEEPS, get_str, phase_of
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import RETURN, body, main_function, ops
@@ -101,7 +101,7 @@ def most_microbatches(splits: Splits, options: PlanOptions) -> tuple[int, Microb
     assert options.microbatches != "auto"
     count, first = options.microbatches, None
     while count > 1:
-        refusal = splits.refusal(count) or _earlier_runs(splits, count, options)
+        refusal = splits.refusal(count) or _earlier_sweeps(splits, count, options)
         if refusal is None:
             break
         if refusal.hindrance is RefusalReason.NO_BATCH and options.batch_args is not None:
@@ -111,11 +111,11 @@ def most_microbatches(splits: Splits, options: PlanOptions) -> tuple[int, Microb
     return count, first
 
 
-def _earlier_runs(splits: Splits, count: int, options: PlanOptions) -> MicrobatchRefusal | None:
+def _earlier_sweeps(splits: Splits, count: int, options: PlanOptions) -> MicrobatchRefusal | None:
     """Refuses requested microbatches in stages if earlier sweeps are most of the work: each
     stage runs its part of them alone, before the pipeline begins."""
     module = splits.whole(count)
-    why = get_str(module.operation, RUNS)
+    why = get_str(module.operation, SWEEPS)
     if why is None or options.stages in (1, "auto"):
         return None
     share = 1 - step_flops(splits.whole(1), 1) / max(step_flops(module, count), 1)
@@ -150,7 +150,7 @@ def _too_few_layers(splits: Splits, options: PlanOptions, most: int) -> Microbat
     with alone.context:
         if isinstance(layer_positions(alone.operation, exactly=most + 1), StageRefusal):
             return None
-    why = get_str(splits.whole(count).operation, RUNS)
+    why = get_str(splits.whole(count).operation, SWEEPS)
     return MicrobatchRefusal(
         RefusalReason.WHOLE_BATCH,
         f"with {count} the forward pass has too few layers for {options.stages} stages:"

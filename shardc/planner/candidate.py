@@ -16,7 +16,7 @@ from shardc.ir.attributes import (
     FISSIONS,
     LOOKUPS,
     ROW_CONFLICTS,
-    RUNS,
+    SWEEPS,
     get_int,
     get_str,
 )
@@ -231,7 +231,7 @@ class Candidate:
             planning_time_s=planning_time_s,
             notes=(
                 *notes,
-                *run_notes(split_module),
+                *sweep_notes(split_module),
                 *call_notes(split_module),
                 *rewriting_notes(split_module),
                 *cast_notes(split_module),
@@ -264,9 +264,9 @@ def _of_groups(shape: PipelineShape, amounts: Sequence[float]) -> float:
     return max(found.values())
 
 
-def run_notes(module: Module) -> list[Note]:
+def sweep_notes(module: Module) -> list[Note]:
     """Why there are several sweeps over the microbatches, if there are."""
-    why = get_str(module.operation, RUNS)
+    why = get_str(module.operation, SWEEPS)
     return [] if why is None else [Note(NoteCode.SEVERAL_RUNS, {"why": why})]
 
 

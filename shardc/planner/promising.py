@@ -9,7 +9,7 @@ from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import cut_dims
 from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.ir.attributes import RUNS, function_kind
+from shardc.ir.attributes import SWEEPS, function_kind
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, functions, main_function
@@ -153,8 +153,8 @@ def promising_shapes(
     if isinstance(found_layers, StageRefusal):
         return found_layers
     layers, outlined = found_layers
-    runs = RUNS in split_module.operation.attributes
-    if runs and options.microbatches == "auto" and options.stages not in (1, "auto"):
+    several_sweeps = SWEEPS in split_module.operation.attributes
+    if several_sweeps and options.microbatches == "auto" and options.stages not in (1, "auto"):
         return None
     kinds = {function_kind(f) for f in functions(outlined.operation)}
 
@@ -166,7 +166,9 @@ def promising_shapes(
 
     # Without microbatches a pipeline saves no time; with several sweeps, its first stage would run
     # all but the last of them alone before the others begin.
-    piped = [c for c in counts if c > 1 and not runs] if options.stages == "auto" else counts
+    piped = (
+        [c for c in counts if c > 1 and not several_sweeps] if options.stages == "auto" else counts
+    )
 
     def search_on(equal: Cluster) -> ShapeSearch:
         prices = prices_on(equal)
