@@ -117,7 +117,7 @@ class _Needed:
         return found
 
     def _give(self) -> LooksAhead | None:
-        """What the function returns to others and adds to accumulators."""
+        """The values that the function returns to others or adds to accumulators."""
         found = None
         for position, (value, name) in enumerate(self._values.results(self._function)):
             op = defining_op(value)

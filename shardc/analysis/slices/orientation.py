@@ -20,8 +20,8 @@ def queries_and_keys(
 ) -> bool:
     """Whether the first of two factors of an op is that of the queries.
 
-    Decided by the first op behind it that tells them apart: one that also uses another square whose
-    dims are known, or one that reduces one of the two dims, which then is that of the keys. The
+    The first op behind it that tells them apart decides: one that also uses another square whose
+    dims are known, or one that reduces one of the two dims, which is then that of the keys. The
     proof of the order of tokens detects a wrong answer.
     """
     squares: dict[ir.Value, Pair] = {}
