@@ -37,14 +37,14 @@ class FunctionSharding(msgspec.Struct, frozen=True):
 
 
 class ValuePlan(msgspec.Struct, frozen=True):
-    """How the backward pass of a stage comes by a forward value that the program computes again.
+    """Where the backward pass of a stage gets a forward value from that the program recomputes.
 
     Attributes:
         value: identifies it: the position of its op in the prepared @main, `12`; in a loop over
             layers also which of its kind the op is there, `12.tanh1`; `:1` if it is not the op's
             first result; `#2` where the stage computes it again a second time.
         residency: "keep": it is kept from the forward pass; "recompute": it is computed again, as
-            the program says, though to keep it would save time.
+            the program says, though keeping it would save time.
         op: its name.
         where: its position in the source; "" if unknown.
         num_bytes: of one microbatch, over all devices and layers of the stage.

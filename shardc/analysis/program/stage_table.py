@@ -35,8 +35,8 @@ def result_values(module: ir.Operation) -> list[str]:
 
 
 def assumptions(module: ir.Operation) -> list[tuple[str, ...]]:
-    """Of each of the last results, which say whether what the step takes for granted holds: what
-    it means that an element is true."""
+    """For each of the last results, which say whether the step's premises hold: the meaning of a
+    true element."""
     if ASSUMED not in module.attributes:
         return []
     rows = map(ir.ArrayAttr, ir.ArrayAttr(module.attributes[ASSUMED]))
