@@ -19,11 +19,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardc.cost.arrivals import Arrival
 from shardc.errors import InputError
 from shardc.importer.program import Imported
-from shardc.ir.attributes import ARRIVAL, SHARDING, arg_attrs, set_arg_attrs, str_attr
+from shardc.ir.attributes import ARRIVAL, ASKED_BY, SHARDING, arg_attrs, set_arg_attrs, str_attr
 from shardc.ir.shardings import add_mesh, meshes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import (
-    ASKED_BY,
     UserSharding,
     print_user_sharding,
     read_user_sharding,

@@ -14,17 +14,13 @@ from shardc.analysis.loops.stacked_layers import (
     boundaries,
     stacked_layers,
 )
-from shardc.analysis.program.arguments import (
-    ALIASING,
-    STATE_RESULT,
-    argument_names,
-    state_arguments,
-)
+from shardc.analysis.program.arguments import ALIASING, argument_names, state_arguments
 from shardc.ir.attributes import (
     NAME,
     ORIGIN,
     PIECE,
     ROW_CONFLICTS,
+    STATE_RESULT,
     arg_attrs,
     int_attr,
     result_attrs,

@@ -12,13 +12,14 @@ from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal, uneven_parts
 from shardc.analysis.batch.phase_plan import Copy, Form, Materialization, Method, PhasePlan
 from shardc.analysis.batch.phases import plan_phases, plan_sweep
-from shardc.analysis.program.arguments import ALIASING, STATE_RESULT
+from shardc.analysis.program.arguments import ALIASING
 from shardc.ir.attributes import (
     BATCH_AXIS,
     BATCH_DIM,
     NUM_MICROBATCHES,
     PHASE,
     SHARDING,
+    STATE_RESULT,
     SWEEPS,
     arg_attrs,
     int_attr,

@@ -403,6 +403,19 @@ def test_nothing_reads_a_fact_out_of_a_name() -> None:
     assert found == set(READ_NAMES)
 
 
+def test_attributes_are_declared_in_one_file() -> None:
+    home = ROOT / "shardc" / "ir" / "attributes.py"
+    found = {
+        (relative(path), node.value)
+        for path in (ROOT / "shardc").rglob("*.py")
+        if path not in (home, ROOT / "shardc" / "__init__.py")  # which names modules
+        for node in expressions(path)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if re.fullmatch(r"shardc\.[a-z_]+", node.value)
+    }
+    assert found == set()
+
+
 def test_kinds_of_functions_are_compared_as_such() -> None:
     words = {kind.value for kind in FunctionKind} - {"before", "reduce"}  # a phase, and an op, too
     found = {

@@ -5,7 +5,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.calls.call_graph import CallGraph, refused
 from shardc.analysis.program.flops import is_heavy
 from shardc.analysis.program.op_classes import COLLECTIVES, POSITIONS
-from shardc.ir.attributes import SHARDING, call_target
+from shardc.ir.attributes import SHARDING, STAYS, call_target
 from shardc.ir.calls import CALL
 from shardc.ir.effects import has_side_effect, is_host_call
 from shardc.ir.walk import walk
@@ -13,7 +13,6 @@ from shardc.rules.libraries import names_functions
 
 _DIALECTS = ("stablehlo.", "chlo.", "func.")
 MOST_OPS = 5_000_000  # refused above
-STAYS = "shardc.stays"  # function: it stays a function
 
 
 def repeated_functions(graph: CallGraph, most_ops: int) -> set[str]:

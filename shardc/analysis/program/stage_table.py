@@ -7,9 +7,13 @@ from jax.extend.mlir import ir
 
 from shardc.cost.arrivals import Arrival
 from shardc.ir.attributes import (
+    ARGUMENTS,
+    ASSUMED,
     NUM_MICROBATCHES,
     NUM_REPLICAS,
     NUM_STAGES,
+    RESULT_SHARDINGS,
+    RESULTS,
     VALUE,
     data_of,
     get_int,
@@ -19,14 +23,6 @@ from shardc.ir.user_shardings import CONSTRAINT, UserSharding, read_user_shardin
 from shardc.ir.walk import functions, symbol, terminator, walk, where
 from shardc.plan.value_id import argument_id, is_computed, value_id
 from shardc.schedule.work import Work
-
-ARGUMENTS = "shardc.arguments"  # module: one dict per argument of the user's function
-RESULTS = "shardc.results"  # module: value id of each result
-RESULT_TYPES = "shardc.result_types"  # module: type of each result
-RESULT_SHARDINGS = "shardc.result_shardings"  # module: what the user asks of each result, or unit
-RESULT_STAGES = "shardc.result_stages"  # module: stage that returns it
-RESULT_PIECES = "shardc.result_pieces"  # module: [result, dim] whose rows it goes on with, or []
-ASSUMED = "shardc.assumed"  # module: of each of the last results what its true elements mean
 
 
 def result_values(module: ir.Operation) -> list[str]:

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
-from shardc.analysis.program.stage_table import (
+from shardc.analysis.slices.squares.premises import Premise
+from shardc.ir.attributes import (
     ASSUMED,
+    KIND,
     RESULT_PIECES,
     RESULT_SHARDINGS,
     RESULT_STAGES,
     RESULT_TYPES,
     RESULTS,
-)
-from shardc.analysis.slices.squares.premises import Premise
-from shardc.ir.attributes import (
-    KIND,
     ROUND,
     STAGE,
     VALUE,
