@@ -33,7 +33,7 @@ SOLVING = (
     "shardc.planner.prices.layer_costs:solve",
     "shardc.passes.plan_shardings:solve_once",
     "shardc.planner.shapes:plan_stages",
-    "shardc.planner.islands:plan_stages",
+    "shardc.planner.island_search:plan_stages",
     "shardc.passes.plan_residency:kept_cuts",
     "shardc.analysis.stages.stage_cuts:cluster_layers",
     "shardc.analysis.stages.backward_split:kept_values",

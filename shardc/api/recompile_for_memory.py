@@ -17,7 +17,7 @@ from shardc.backend.primitive import Callback
 from shardc.backend.programs import CompiledProgram, compile_programs
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
-from shardc.runtime.memory import program_peaks
+from shardc.runtime.memory_in_use import program_peaks
 
 MUCH_MORE = 1.1  # times the planned peak of the stage
 LEAST_MEMORY = {"cpu": {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}}

@@ -8,10 +8,10 @@ import click
 from jax.sharding import PartitionSpec
 
 from shardc.api import request
-from shardc.cli.summary import check_batch_args
+from shardc.cli.plan_json import check_batch_args
 from shardc.errors import InputError
 from shardc.importer.program import Imported
-from shardc.importer.user_shardings import constrain_by_patterns
+from shardc.importer.requested_shardings import constrain_by_patterns
 from shardc.options import EqualLayers, PlanOptions
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

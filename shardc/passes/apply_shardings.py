@@ -1,7 +1,7 @@
 """Write the shardings of a saved plan into the module."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 from jax.extend.mlir import ir
@@ -9,13 +9,22 @@ from jax.extend.mlir import ir
 from shardc.cluster import Cluster
 from shardc.errors import PlanError
 from shardc.ir.attributes import CLUSTER, STAGE, data_attr, get_int
-from shardc.ir.pass_manager import Pass
+from shardc.ir.pass_manager import Pass, in_text
 from shardc.ir.shardings import meshes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, functions, planned_ops, symbol, terminator
 from shardc.plan.decisions import FunctionSharding
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.rewrite.local.planned_shardings import write_shardings
+
+
+def _read_shardings(text: str) -> dict[str, FunctionSharding]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, FunctionSharding])
+    except msgspec.MsgspecError as error:
+        raise PlanError(
+            f"the shardings are not those of a plan: {error}", help="plan again"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -25,24 +34,21 @@ class ApplyShardings(Pass):
     Plan files are edited by hand: a sharding that does not fit the value or the mesh is refused.
 
     Options:
-        shardings: JSON of `Plan.shardings`: function name -> its FunctionSharding.
-        cluster: JSON of the cluster whose links priced the plan's reshards.
+        shardings: `Plan.shardings`: function name -> its FunctionSharding; in text as JSON.
+        cluster: the one whose links priced the plan's reshards; in text as JSON.
     """
 
     name = "shardc-apply-shardings"
 
-    shardings: str = "{}"
-    cluster: str = ""
+    shardings: Mapping[str, FunctionSharding] | None = field(
+        default=None, metadata=in_text(_read_shardings)
+    )
+    cluster: Cluster | None = field(default=None, metadata=in_text(Cluster.parse))
 
     def apply(self, module: ir.Operation) -> None:
-        try:
-            planned = msgspec.json.decode(self.shardings, type=dict[str, FunctionSharding])
-        except msgspec.MsgspecError as error:
-            raise PlanError(
-                f"the shardings are not those of a plan: {error}", help="plan again"
-            ) from error
-        if self.cluster:
-            module.attributes[CLUSTER] = data_attr(Cluster.parse(self.cluster))
+        planned = self.shardings or {}
+        if self.cluster is not None:
+            module.attributes[CLUSTER] = data_attr(self.cluster)
         known = meshes(module)
         for function in functions(module):
             name = symbol(function)

@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 from shardc.plan.function_kind import FunctionKind
+from shardc.plan.priced_work import Work
 from shardc.plan.stages_spec import Recompute
-from shardc.plan.work import Work
 
 
 class Predicted(msgspec.Struct, frozen=True):
