@@ -251,7 +251,7 @@ def main() -> int:
     if asked.table is not None:
         print(table(read(asked.table)))
         return 0
-    from shardc.schedule.registry import built_in
+    from shardc.schedule.families import built_in
 
     families = asked.family or [name for name, each in built_in().items() if not each.moves]
     known = {(each["layout"], each["schedule"]) for each in read([asked.out] if asked.out else [])}

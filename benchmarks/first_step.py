@@ -34,7 +34,7 @@ SOLVING = (
     "shardc.passes.plan_shardings:solve_once",
     "shardc.planner.pipelines.lines:plan_stages",
     "shardc.planner.pipelines.unequal:plan_stages",
-    "shardc.planner.islands:plan_stages",
+    "shardc.planner.island_search:plan_stages",
     "shardc.passes.plan_residency:kept_cuts",
     "shardc.analysis.stages.stage_cuts:cluster_layers",
     "shardc.analysis.stages.backward_split:kept_values",

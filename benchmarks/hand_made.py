@@ -50,7 +50,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardc
 from shardc.errors import InfeasibleError
-from shardc.importer.user_shardings import matches
+from shardc.importer.requested_shardings import matches
 from tests.py.hlo_text import hlo_collectives
 
 MESHES = ((8,), (2, 4), (4, 2), (2, 2, 2), (4,), (2, 2))

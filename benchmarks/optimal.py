@@ -13,8 +13,9 @@ import time
 from fractions import Fraction
 
 from shardc.schedule.check import peaks
+from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs, Planned
-from shardc.schedule.registry import built_in, plan_schedule
+from shardc.schedule.registry import plan_schedule
 from shardc.schedule.simulate import simulate
 from shardc.schedule.tasks import Amount
 from shardc.schedule.times import Times, durations

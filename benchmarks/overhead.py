@@ -52,14 +52,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 import shardc
 from shardc.analysis.program.flops import op_cost
 from shardc.analysis.program.liveness import Liveness
-from shardc.analysis.stages.layers import layer_positions
+from shardc.analysis.stages.layer_positions import layer_positions
 from shardc.api.stages import Compiled
 from shardc.compiler import prepare
 from shardc.cutting import split
 from shardc.importer.from_file import import_file
 from shardc.ir.walk import main_function, ops
 from shardc.plan.executable import ArgumentSpec
-from shardc.planner.program import plan_program
+from shardc.planner.plan_program import plan_program
 from shardc.rules.program_rules import rules_of
 from shardc.runtime.interpreter import Interpreter
 from shardc.runtime.tape.build import build_tape

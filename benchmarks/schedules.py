@@ -34,7 +34,7 @@ from shardc.errors import ShardcError
 from shardc.plan.program_graph import executable_graph
 from shardc.plan.stages_spec import StageSpec, StagesSpec
 from shardc.schedule.check import check, peaks
-from shardc.schedule.registry import built_in
+from shardc.schedule.families import built_in
 from shardc.schedule.simulate import simulate
 from tests.py import programs
 from tests.py.live_bytes import measured_peaks

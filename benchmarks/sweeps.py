@@ -14,7 +14,7 @@ from shardc.compiler import prepare
 from shardc.cutting import split
 from shardc.errors import MicrobatchError
 from shardc.importer.from_file import import_file
-from shardc.ir.attributes import ACCUMULATE, RUNS, call_target, get_str
+from shardc.ir.attributes import ACCUMULATE, SWEEPS, call_target, get_str
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import main_function, walk
 
@@ -37,7 +37,7 @@ def line(path: Path) -> str:
                 op for op in walk(main_function(found.operation)) if call_target(op) == ACCUMULATE
             ]
             total = sum(num_bytes(value) for op in sums for value in op.results)
-        why = get_str(found.operation, RUNS) or ""
+        why = get_str(found.operation, SWEEPS) or ""
         said = re.search(r"through (twice|\d+ times)", why)
         sweeps = 1 if said is None else 2 if said[1] == "twice" else int(said[1].split()[0])
         return f"{sweeps} sweep{'s' * (sweeps > 1)}, {len(sums)} sums, {total:,} bytes"

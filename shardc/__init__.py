@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from shardc.runtime.processes import roll_call
+from shardc.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 if TYPE_CHECKING:
     from shardc.api.export import export as export

@@ -11,10 +11,8 @@ The planner calls cut and shard for the shapes it considers; a saved plan is rep
 import math
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from shardc.analysis.program.stage_table import result_values
-from shardc.analysis.roles.planned_shardings import function_sharding
+from shardc.analysis.roles.read_shardings import function_sharding
 from shardc.backend.extract import argument_specs, function_values, result_specs, stage_programs
 from shardc.cluster import Cluster
 from shardc.cutting import cut, split, work_of
@@ -27,7 +25,7 @@ from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, symbol
 from shardc.passes.apply_shardings import ApplyShardings
 from shardc.passes.ask_shardings import AskShardings
-from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE, XLA_LOWERING
 from shardc.passes.plan_shardings import PlanShardings
 from shardc.plan.decisions import FunctionSharding, Plan
@@ -80,10 +78,10 @@ def shard(
     planned = run_on_copy(
         outlined,
         [
-            AssignMeshes(print_meshes(tuple(wanted))),
-            AskShardings(msgspec.json.encode(asked).decode()),
+            AssignMeshes(tuple(wanted)),
+            AskShardings(tuple(asked)),
             PlanShardings(
-                cluster=msgspec.json.encode(cluster).decode(),
+                cluster=cluster,
                 memory_limit=memory_limit_bytes or 0,
                 stashes=tuple(stashes),
                 time_limit=time_limit_s,
@@ -127,9 +125,7 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
             where=error.where,
             help="plan again for this program",
         ) from error
-    text = msgspec.json.encode(plan.shardings).decode()
-    cluster = "" if plan.cluster is None else msgspec.json.encode(plan.cluster).decode()
-    sharded = run_on_copy(cut_module, [ApplyShardings(text, cluster)])
+    sharded = run_on_copy(cut_module, [ApplyShardings(plan.shardings, plan.cluster)])
     if dump is not None:
         dump("split-microbatches", split_module)
         dump("outline-stages", cut_module)

@@ -12,9 +12,7 @@ Each works on a copy of its module; the planner asks for many shapes of one prog
 from collections.abc import Sequence
 from dataclasses import replace
 
-import msgspec
-
-from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason, uneven_parts
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal, RefusalReason, uneven_parts
 from shardc.analysis.stages.stage_cuts import Origin, origins_at, positions_of
 from shardc.cluster import Cluster
 from shardc.ir.attributes import FISSIONS, ROUND, function_kind, get_int
@@ -23,7 +21,7 @@ from shardc.ir.copy import run_on_copy
 from shardc.ir.pass_manager import Pass, run_passes
 from shardc.ir.walk import functions, main_function
 from shardc.passes.accumulate_in_loops import AccumulateInLoops
-from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.cast_parameters_once import CastParametersOnce
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.find_batch import FindBatch
@@ -46,6 +44,8 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.shape import PipelineShape
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
+
+DEFAULT = SplitBackward.cluster  # prices what passes weigh if the module has no cluster
 
 _SHARED: tuple[Pass, ...] = (AccumulateInLoops(), ShareReshards())
 
@@ -168,7 +168,7 @@ def outline(
     Args:
         keep_price: of every stage.
     """
-    keep = KeepForwardValues((keep_price,) * (len(cuts) + 1), (), _text(cluster))
+    keep = KeepForwardValues((keep_price,) * (len(cuts) + 1), (), cluster or DEFAULT)
     passes = [_planned(cuts), keep, PlanResidency(tuple(recompute)), OutlineStages(), *_SHARED]
     return run_on_copy(split_module, passes)
 
@@ -192,7 +192,7 @@ def outline_shape(staged_module: Module, shape: PipelineShape, cluster: Cluster 
     if sliced:
         passes += [UnrollLayers(), SliceTokens(shape.num_slices)]
     if schedule_named(shape.schedule).split_backward:
-        passes += [SplitBackwardLoops(_text(cluster)), SplitBackward(_text(cluster))]
+        passes += [SplitBackwardLoops(cluster or DEFAULT), SplitBackward(cluster or DEFAULT)]
     if shape.num_replicas > 1:
         passes.append(ReplicateStages())
     if shape.gather:
@@ -203,18 +203,13 @@ def outline_shape(staged_module: Module, shape: PipelineShape, cluster: Cluster 
 
 def stage_passes(shape: PipelineShape, cluster: Cluster | None, accumulate: bool) -> list[Pass]:
     """The passes that make one function per stage and kind of the result of `with_stages`."""
-    values = [f"{stage}:{value}" for stage, own in enumerate(shape.values) for value in own]
-    keep = KeepForwardValues(shape.keep_prices, tuple(values), _text(cluster))
+    values = [(stage, value) for stage, own in enumerate(shape.values) for value in own]
+    keep = KeepForwardValues(shape.keep_prices, tuple(values), cluster or DEFAULT)
     return [keep, PlanResidency(shape.recompute), OutlineStages(accumulate)]
 
 
 def _planned(cuts: Sequence[int]) -> PlanStages:
     return PlanStages(stages=len(cuts) + 1, cuts=tuple(cuts))
-
-
-def _text(cluster: Cluster | None) -> str:
-    """A cluster as an option of a pass; None: the default."""
-    return SplitBackward.cluster if cluster is None else msgspec.json.encode(cluster).decode()
 
 
 def work_of(module: Module, shape: PipelineShape) -> Work:
@@ -238,4 +233,4 @@ def work_of(module: Module, shape: PipelineShape) -> Work:
 def cut(split_module: Module, shape: PipelineShape, cluster: Cluster | None = None) -> Module:
     """The functions of `outline_shape` on their meshes, from the result of `split`."""
     outlined = outline_shape(with_stages(split_module, shape.cuts), shape, cluster)
-    return run_on_copy(outlined, [AssignMeshes(print_meshes(shape.meshes))])
+    return run_on_copy(outlined, [AssignMeshes(shape.meshes)])

@@ -8,9 +8,9 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
+from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs, ScheduleFamily
 from shardc.schedule.grid import grid
-from shardc.schedule.registry import built_in
 from shardc.schedule.simulate import simulate
 from shardc.schedule.times import Times, durations
 from shardc.schedule.work import Work

@@ -26,7 +26,7 @@ from shardc.runtime.interrupts import deferred_interrupt
 from shardc.runtime.nan_checks import NotFiniteError
 from shardc.runtime.processes.arrays import is_here
 from shardc.runtime.processes.job import is_several
-from shardc.runtime.user_shardings import UserShardings
+from shardc.runtime.user_places import UserShardings
 
 
 class Compiled(PlacedSignature, Told):

@@ -23,19 +23,19 @@ from shardc.backend.programs import lowering_platform
 from shardc.cluster import Cluster
 from shardc.errors import InputError, RequestWarning
 from shardc.importer.from_jax import import_function, is_importing
-from shardc.importer.static_arguments import CallArguments, split_static, static_parameters
-from shardc.importer.user_shardings import (
+from shardc.importer.requested_shardings import (
     constrain_as_planned,
     constrain_by_patterns,
     constrain_to_placements,
     write_arrivals,
 )
+from shardc.importer.static_arguments import CallArguments, split_static, static_parameters
 from shardc.ir.bugs import bugs_while
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import StagesSpec
 from shardc.progress import shown_progress
-from shardc.runtime.arguments.placement import check_usable
+from shardc.runtime.arguments.place import check_usable
 
 MOST_COMPILED = 128  # programs per function; the least recently used one is evicted first
 

@@ -17,7 +17,7 @@ from shardc.backend.primitive import Callback
 from shardc.backend.programs import CompiledProgram, compile_programs
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
-from shardc.runtime.memory import program_peaks
+from shardc.runtime.memory_in_use import program_peaks
 
 MUCH_MORE = 1.1  # times the planned peak of the stage
 PLENTY = 0.25  # share of the memory of a device below which it does not matter how much is held

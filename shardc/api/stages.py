@@ -30,10 +30,10 @@ from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.plan.stages_spec import StagesSpec
-from shardc.planner.request import print_request, step_flops
-from shardc.planner.user_shardings import asked_prices
+from shardc.planner.allowed_request import print_request, step_flops
+from shardc.planner.sharding_conflicts import asked_prices
 from shardc.progress import shown_progress
-from shardc.report.alternatives import Ranked
+from shardc.report.compare import Ranked
 from shardc.report.counterfactuals import explained_choices
 from shardc.report.findings.lint import lint
 from shardc.report.model import Finding

@@ -3,17 +3,15 @@
 import msgspec
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import (
+from shardc.analysis.program.stage_table import assumptions
+from shardc.ir.attributes import (
     ARGUMENTS,
+    GLOBAL_TYPE,
+    PER_MICROBATCH,
     RESULT_PIECES,
     RESULT_STAGES,
     RESULT_TYPES,
     RESULTS,
-    assumptions,
-)
-from shardc.ir.attributes import (
-    GLOBAL_TYPE,
-    PER_MICROBATCH,
     ROUND,
     SHARDING,
     STAGE,

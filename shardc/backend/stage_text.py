@@ -1,22 +1,27 @@
-"""Stage programs as MLIR text: one, or all of a stage in one module."""
+"""Stage programs as MLIR: their text, one by one or a stage in one module; their collectives."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from jax.extend.mlir import ir
 from jax.interpreters.mlir import make_ir_context
 
+from shardc.analysis.program.op_classes import COLLECTIVES
+from shardc.ir.walk import walk
 from shardc.plan.executable import StageProgram
 
 
-def program_text(program: StageProgram, large_elements_limit: int | None = None) -> str:
-    """MLIR text of a stage program.
+def program_text(program: StageProgram) -> str:
+    """MLIR text of a stage program."""
+    with make_ir_context(), ir.Location.unknown():
+        return str(ir.Module.parse(program.module))
 
-    Args:
-        large_elements_limit: constants with more elements are left out; None: all are printed.
-    """
+
+def collectives_of(program: StageProgram) -> Counter[str]:
+    """How many ops of each kind of collective a stage program has: name of the op -> number."""
     with make_ir_context(), ir.Location.unknown():
         module = ir.Module.parse(program.module)
-        return str(module.operation.get_asm(large_elements_limit=large_elements_limit))
+        return Counter(op.name for op in walk(module.operation) if op.name in COLLECTIVES)
 
 
 def stage_text(programs: Sequence[StageProgram]) -> str:

@@ -13,7 +13,7 @@ from shardc.cluster import Device, Timing
 from shardc.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s, reduce_scatter_s
 from shardc.cost.links import Link
 from shardc.cost.roofline import op_time_s
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 COLLECTIVES: Mapping[str, Callable[[int, Link, float], float]] = {
     "all_reduce": all_reduce_s,

@@ -17,7 +17,7 @@ from shardc.importer.program import Imported
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges
 from shardc.progress import say
-from shardc.runtime.messages.moves import in_each_process
+from shardc.runtime.messages.array_moves import in_each_process
 
 Array = npt.NDArray[Any]
 

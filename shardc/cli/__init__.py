@@ -8,9 +8,9 @@ import traceback
 
 import click
 
-from shardc import __version__
 from shardc.errors import BugError, ShardcError
 from shardc.solver.interrupt import remembered, was_signalled
+from shardc.version import VERSION
 
 COMMANDS = {
     "plan": "Plan a StableHLO file for a cluster.",
@@ -90,7 +90,7 @@ def _print_bug(error: Exception) -> None:
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="shardc")
+@click.version_option(VERSION, prog_name="shardc")
 def main() -> None:
     """Plans, compiles and runs StableHLO programs on many devices."""
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardc.cli.devices import platform_option, start_devices
 from shardc.cli.output import format_option, print_json
+from shardc.cli.run_devices import platform_option, start_devices
 
 if TYPE_CHECKING:
     from shardc.calibrate.measured_cluster import Calibration

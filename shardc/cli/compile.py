@@ -14,7 +14,7 @@ from shardc.cli.output import format_option, print_json
 from shardc.errors import InputError, writing
 from shardc.files import write_whole
 from shardc.importer.from_file import import_file
-from shardc.importer.user_shardings import constrain_as_planned
+from shardc.importer.requested_shardings import constrain_as_planned
 from shardc.plan.decisions import Plan
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from shardc import __version__
-from shardc.cli.devices import platform_option, start_devices
 from shardc.cli.output import format_option, print_json
+from shardc.cli.run_devices import platform_option, start_devices
+from shardc.version import VERSION
 
 PACKAGES = ("jax", "jaxlib", "numpy", "ortools", "msgspec", "rich", "bokeh", "jinja2", "perfetto")
 FAILED = 1
@@ -40,7 +40,7 @@ def command(
     if straggler is not None:
         context.exit(_stragglers(straggler, output_format))
     facts: dict[str, Any] = {
-        "shardc": __version__,
+        "shardc": VERSION,
         "python": sys.version.split()[0],
         "machine": f"{machine.system()} {machine.machine()}",
         **{name: _version(name) for name in PACKAGES},

@@ -55,7 +55,7 @@ def _explained(plan: Plan, pattern: str, program: str | None) -> list[str]:
         from shardc.api.request import check_plan_is_for
         from shardc.cluster import Cluster
         from shardc.importer.from_file import import_file
-        from shardc.importer.user_shardings import constrain_as_planned
+        from shardc.importer.requested_shardings import constrain_as_planned
         from shardc.report.counterfactuals import explained_choices
 
         imported = import_file(program)

@@ -12,7 +12,8 @@ import click
 
 from shardc.cli.output import format_option, print_json
 from shardc.runtime.processes import xla_threads
-from shardc.runtime.processes.roll_call import FOLDER_VARIABLE, LIMIT_VARIABLE
+from shardc.runtime.processes.roll_call import FOLDER_VARIABLE
+from shardc.runtime.processes.waiting import LIMIT_VARIABLE
 
 POLL_S = 0.05
 STANDARD_ERROR = 2

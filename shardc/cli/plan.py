@@ -10,18 +10,17 @@ from shardc.api.planning.ranking import rank_plans
 from shardc.api.request import given_plan
 from shardc.cli import SIGNALS
 from shardc.cli.output import format_option, print_json
+from shardc.cli.plan_json import plan_summary
 from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
-from shardc.cli.summary import plan_summary
 from shardc.cluster import Cluster
 from shardc.errors import InputError
 from shardc.importer.from_file import import_file
 from shardc.options import PlanOptions
-from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import Note, NoteCode
 from shardc.plan.stages_spec import StagesSpec
-from shardc.planner.user_shardings import asked_prices
-from shardc.report.alternatives import comparison, comparison_json, ranking_json, ranking_table
+from shardc.planner.sharding_conflicts import asked_prices
+from shardc.report.compare import comparison, comparison_json, ranking_json, ranking_table
 from shardc.report.counterfactuals import explained_choices
 from shardc.report.reading import read_plan
 from shardc.report.summary import explain, printed
@@ -149,7 +148,7 @@ def _specs(
 
 
 def _compare(files: tuple[str, str], output_format: str) -> None:
-    one, other = (judged_plan(Plan.load(path), path) for path in files)
+    one, other = (Plan.load(path).judged(path) for path in files)
     if output_format == "json":
         print_json(comparison_json(one, other))
     else:

@@ -8,10 +8,10 @@ import click
 from jax.sharding import PartitionSpec
 
 from shardc.api import request
-from shardc.cli.summary import check_batch_args
+from shardc.cli.plan_json import check_batch_args
 from shardc.errors import InputError
 from shardc.importer.program import Imported
-from shardc.importer.user_shardings import constrain_as_planned, constrain_by_patterns
+from shardc.importer.requested_shardings import constrain_as_planned, constrain_by_patterns
 from shardc.options import EqualLayers, PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import StagesSpec

@@ -14,10 +14,10 @@ from shardc.api.request import check_plan_fits, given_file
 from shardc.check import verify
 from shardc.check.inputs import Array, load_inputs, seeded_inputs
 from shardc.cli import SIGNALS
-from shardc.cli.devices import machine_here, platform_option
 from shardc.cli.output import format_option, print_json
+from shardc.cli.plan_json import requested
 from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
-from shardc.cli.summary import requested
+from shardc.cli.run_devices import machine_here, platform_option
 from shardc.importer.from_file import import_file
 from shardc.importer.program import Imported
 from shardc.ir.copy import copy_module

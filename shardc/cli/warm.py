@@ -11,10 +11,10 @@ from shardc.api.planning import plan_cache
 from shardc.api.planning.find import plan_as_given
 from shardc.backend.programs import compile_programs
 from shardc.cli import SIGNALS
-from shardc.cli.devices import machine_here, platform_option, start_devices
 from shardc.cli.export import example, named
 from shardc.cli.output import format_option, print_json
 from shardc.cli.plan_options import ask_as_flagged, from_flags, plan_options
+from shardc.cli.run_devices import machine_here, platform_option, start_devices
 from shardc.errors import InputError
 from shardc.importer.from_file import import_file
 from shardc.plan.decisions import Plan

@@ -1,6 +1,8 @@
 """The devices of a cluster: their peaks, and how far they fall short of them."""
 
 import difflib
+import functools
+import re
 import sys
 
 import msgspec
@@ -15,6 +17,13 @@ DTYPES = frozenset(
     | {f"float8_{kind}" for kind in ("e5m2", "e5m2fnuz", "e8m0fnu")}
     | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
 )
+
+
+@functools.cache
+def bits_of(dtype: str) -> int:
+    """Bits of an element: the first number in the name of its type, 8 for bool."""
+    digits = re.search(r"\d+", dtype)
+    return int(digits[0]) if digits else 8
 
 
 def _require(owner: str, low: float, high: float, wanted: str, numbers: dict[str, float]) -> None:

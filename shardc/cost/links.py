@@ -121,8 +121,8 @@ def _crossings(units: np.ndarray) -> int:
 
 
 class _Counts(NamedTuple):
-    """[group, unit]: devices that a group has in a unit, in the outer unit around it, and units
-    that it uses in that."""
+    """[group, unit]: devices that a group has in a unit, in the outer unit around it, and the units
+    that it uses there."""
 
     inside: np.ndarray
     in_outer: np.ndarray
@@ -130,7 +130,7 @@ class _Counts(NamedTuple):
 
 
 def _counts(units: np.ndarray, size: int) -> _Counts:
-    """Of groups whose devices lie in `units`, of which `size` make an outer unit."""
+    """The counts of groups whose devices lie in `units`; `size` of these make an outer unit."""
     names, column = np.unique(units, return_inverse=True)
     column = column.reshape(units.shape)
     inside = np.zeros((len(units), len(names)), np.int64)

@@ -16,7 +16,7 @@ from shardc.cost.links import Link, Links, axis_links, transfer_link
 from shardc.cost.roofline import op_time_s
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.predicted import Asked, Collective
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 
 class CostModel:

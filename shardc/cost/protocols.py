@@ -1,4 +1,4 @@
-"""What a collective takes under each protocol of the links, as lines over its bytes.
+"""The time of a collective under each protocol of the links, as lines over its bytes.
 
 A library that has several algorithms and wire protocols runs each collective in the fastest way
 for its size: rings pass a share of the data along in many steps, trees all of it in few; a protocol
@@ -114,5 +114,5 @@ def _lowest(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 
 def _from_bytes(one: Line, other: Line) -> float:
-    """From how many bytes on `other` is the faster one."""
+    """The number of bytes from which on `other` is faster."""
     return (other.fixed_s - one.fixed_s) / (one.byte_s - other.byte_s)

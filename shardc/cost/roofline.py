@@ -1,9 +1,8 @@
 """The time of an op on one device."""
 
-import re
-
 from shardc.cluster import Device
-from shardc.plan.work import Work
+from shardc.cluster.devices import bits_of
+from shardc.plan.priced_work import Work
 
 ALIGNED_BITS = 128  # width of a tensor core load
 
@@ -33,13 +32,7 @@ def product_share(product: tuple[int, ...], dtype: str, device: Device) -> float
     share = depth / (depth + timing.half_depth) if timing.half_depth else 1.0
     for side in sizes:
         share *= side / (side + timing.half_side) if timing.half_side else 1.0
-    unit = max(ALIGNED_BITS // _bits(dtype), 1)
+    unit = max(ALIGNED_BITS // bits_of(dtype), 1)
     if any(size % unit for size in (*sizes, depth)):
         share *= timing.unaligned
     return max(share, 1e-6)
-
-
-def _bits(dtype: str) -> int:
-    """Bits of an element, from the digits in its type's name (bfloat16); 8 for float8_e4m3fn."""
-    digits = re.search(r"\d+", dtype)
-    return int(digits[0]) if digits else 8

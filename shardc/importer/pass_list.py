@@ -105,7 +105,8 @@ def _options(entry: str, each: type[Pass], text: str) -> Pass:
                 help=f"its options are: {known}",
             )
         try:
-            values[name] = _value(value, kinds[name])
+            read = fields[name].metadata.get("read")
+            values[name] = _value(value, kinds[name]) if read is None else read(value)
         except ValueError as error:
             raise InputError(
                 f"'{value}' is not a value of option '{option}' of the pass '{each.name}'",
@@ -147,10 +148,12 @@ def parse_passes(text: str, known: Mapping[str, type[Pass]]) -> tuple[Pass, ...]
     """The passes that `text` names, in order: from `known`, or registered with MLIR.
 
     Options become fields by their type: `count=4`, `name=x`, `flag=true`, `sizes=1;2`, `n=none`;
-    a `-` in an option is a `_` in the field, and quotes protect spaces.
+    a `-` in an option is a `_` in the field, and quotes protect spaces. A field with
+    `in_text` reads its text itself.
 
     Raises:
         InputError: SHARDC-181, no such pass or option, or a value of the wrong type.
+        ShardcError: the text of a field with `in_text` is no such data.
     """
     found = []
     for entry in split_list(text):

@@ -8,7 +8,7 @@ from jax.extend.mlir import ir
 from shardc.plan.function_kind import FunctionKind, Phase
 
 NUM_MICROBATCHES = "shardc.num_microbatches"  # module: int
-RUNS = "shardc.runs"  # module: why its microbatches need several sweeps
+SWEEPS = "shardc.sweeps"  # module: why its microbatches need several sweeps
 NUM_STAGES = "shardc.num_stages"  # module: int, copies included
 NUM_REPLICAS = "shardc.num_replicas"  # module: int, copies of each stage; absent: 1
 NUM_SLICES = "shardc.num_slices"  # module: int, token slices of each microbatch; absent: 1
@@ -45,8 +45,29 @@ REDUCE_AXES = "shardc.reduce_axes"  # reduce op: axes over which it all-reduces 
 ASKED = (
     "shardc.asked"  # argument and op of a stage function: its required sharding, or its result's
 )
+ASKED_BY = "shardc.asked_by"  # argument: the pattern or jit argument that its sharding comes from
+STATE_RESULT = "shardc.state_result"  # argument: the result that is its next value
+MESH_DEVICES = "shardc.mesh_devices"  # module: mesh name -> device ids, row-major
 GLOBAL_TYPE = "shardc.global_type"  # argument, result of a local program: type over the mesh
 SHARDING = "sdy.sharding"  # op, argument, result: Shardy's own
+
+# Of the step, once it is cut into stage functions: see `shardc.analysis.program.stage_table`.
+ARGUMENTS = "shardc.arguments"  # module: one dict per argument of the user's function
+RESULTS = "shardc.results"  # module: value id of each result
+RESULT_TYPES = "shardc.result_types"  # module: type of each result
+RESULT_SHARDINGS = "shardc.result_shardings"  # module: what the user asks of each result, or unit
+RESULT_STAGES = "shardc.result_stages"  # module: stage that returns it
+RESULT_PIECES = "shardc.result_pieces"  # module: [result, dim] whose rows it goes on with, or []
+ASSUMED = "shardc.assumed"  # module: of each of the last results what its true elements mean
+
+# Of functions that stay calls: see `shardc.ir.calls`.
+STAYS = "shardc.stays"  # function: unit; it stays a function
+PART_OF = "shardc.part_of"  # function: the one it is a specialisation of
+FACTORS = "shardc.factors"  # function, call: the factors of its arguments, then of its results
+FACTOR_SIZES = "shardc.factor_sizes"  # function, call: how finely each factor can be cut
+SUMMED = "shardc.summed"  # function, call: the factors over which each result is summed up
+COST = "shardc.cost"  # function, call: its CallCost
+CALLED_FACTORS = "shardc.called_factors"  # op inside: the factors of each result
 
 ACCUMULATE = "shardc.accumulate"  # custom call: sum or concatenation over the microbatches
 MICROBATCH_INDEX = "shardc.microbatch_index"  # custom call: the index of the current microbatch

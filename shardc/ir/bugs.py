@@ -1,6 +1,5 @@
 """Internal errors: reported with a code, a place, and a reproducer to attach to a report."""
 
-import importlib
 import os
 import tempfile
 import traceback
@@ -14,6 +13,7 @@ from jax.extend.mlir import ir
 
 from shardc.errors import BugError, ShardcError
 from shardc.ir.walk import walk, where
+from shardc.version import VERSION
 
 _HOME = str(Path(__file__).parents[1])
 
@@ -64,8 +64,7 @@ def bug_of(
     frame = (own or frames)[-1]
     place = f"{Path(frame.filename).name}:{frame.lineno} ({frame.name})"
     what = f"{type(error).__name__}: {error}".strip().rstrip(":")
-    version = importlib.import_module("shardc").__version__
-    lines = [f"shardc {version}, jax {jax.__version__}, while {doing}: {what} at {place}"]
+    lines = [f"shardc {VERSION}, jax {jax.__version__}, while {doing}: {what} at {place}"]
     path = None if before is None else _write([*lines, *recipe.splitlines()], before)
     trace = "" if os.environ.get("SHARDC_TRACEBACK") else " and, with SHARDC_TRACEBACK=1, its trace"
     bug = BugError(

@@ -20,16 +20,11 @@ from typing import NamedTuple
 
 from jax.extend.mlir import ir
 
-from shardc.ir.attributes import call_target
+from shardc.ir.attributes import COST, FACTOR_SIZES, FACTORS, SUMMED, call_target
 from shardc.ir.walk import all_functions, symbol, walk
 
 CALL = "func.call"
-CALLED_FACTORS = "shardc.called_factors"
 _CALLEE = {CALL: "callee", "stablehlo.composite": "decomposition"}
-_FACTORS = "shardc.factors"
-_FACTOR_SIZES = "shardc.factor_sizes"
-_SUMMED = "shardc.summed"
-_COST = "shardc.cost"
 _MOST = 2**63 - 1  # functions that call twice what calls twice ... may cost more
 
 Factors = tuple[tuple[int, ...], ...]  # of each value, of each dim: the factor, or -1
@@ -104,21 +99,21 @@ def functions_by_name(module: ir.Operation) -> dict[str, ir.Operation]:
 
 def write_facts(op: ir.Operation, facts: CallFacts) -> None:
     """Writes the summary of a function or a call on it."""
-    op.attributes[_FACTORS] = factors_attr(facts.factors)
-    op.attributes[_FACTOR_SIZES] = ir.DenseI64ArrayAttr.get(facts.sizes)
-    op.attributes[_SUMMED] = factors_attr(facts.summed)
-    op.attributes[_COST] = ir.DenseI64ArrayAttr.get([min(each, _MOST) for each in facts.cost])
+    op.attributes[FACTORS] = factors_attr(facts.factors)
+    op.attributes[FACTOR_SIZES] = ir.DenseI64ArrayAttr.get(facts.sizes)
+    op.attributes[SUMMED] = factors_attr(facts.summed)
+    op.attributes[COST] = ir.DenseI64ArrayAttr.get([min(each, _MOST) for each in facts.cost])
 
 
 def facts_of(op: ir.Operation) -> CallFacts | None:
     """The summary of a function or call; None before `shardc-summarize-calls` and for other ops."""
-    if op.name not in (CALL, "func.func") or _FACTORS not in op.attributes:
+    if op.name not in (CALL, "func.func") or FACTORS not in op.attributes:
         return None
     return CallFacts(
-        read_factors(op.attributes[_FACTORS]),
-        tuple(ir.DenseI64ArrayAttr(op.attributes[_FACTOR_SIZES])),
-        read_factors(op.attributes[_SUMMED]),
-        CallCost(*ir.DenseI64ArrayAttr(op.attributes[_COST])),
+        read_factors(op.attributes[FACTORS]),
+        tuple(ir.DenseI64ArrayAttr(op.attributes[FACTOR_SIZES])),
+        read_factors(op.attributes[SUMMED]),
+        CallCost(*ir.DenseI64ArrayAttr(op.attributes[COST])),
     )
 
 

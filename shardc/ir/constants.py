@@ -6,6 +6,8 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 # Ops whose result is a splat of the same element if their operand is a splat.
+# Ops without operands: every device, and every reader, can make any part of their results.
+MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
 _KEEP = """stablehlo.broadcast_in_dim stablehlo.convert stablehlo.reshape stablehlo.transpose
     sdy.all_gather sdy.all_slice sdy.all_to_all sdy.reshard""".split()
 _SUM = ("sdy.all_reduce", "sdy.reduce_scatter")  # these preserve only splats of zero

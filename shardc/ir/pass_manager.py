@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
 from jax.extend.mlir import ir, passmanager
 
 from shardc.errors import ShardcError
@@ -18,6 +19,21 @@ def options(each: "Pass | type[Pass]") -> tuple[dataclasses.Field[Any], ...]:
     """The fields of a pass that text can set. The others have `repr=False`: analysis results for
     the same module that the caller already has."""
     return tuple(field for field in dataclasses.fields(each) if field.repr)
+
+
+def as_json(data: object) -> str:
+    return msgspec.json.encode(data).decode()
+
+
+def in_text[Data](
+    read: Callable[[str], Data], write: Callable[[Data], str] = as_json
+) -> dict[str, Any]:
+    """The metadata of a field that is data: how text gives it.
+
+    Args:
+        read: raises a ShardcError for text that is no such data.
+    """
+    return {"read": read, "write": write}
 
 
 @dataclass(frozen=True)
@@ -37,7 +53,7 @@ class Pass:
     def __str__(self) -> str:
         """The pass in the syntax of `shardc-opt --passes`, without options at their defaults."""
         changed = [
-            f"{option.name.replace('_', '-')}={_print_value(getattr(self, option.name))}"
+            f"{option.name.replace('_', '-')}={_print_option(option, getattr(self, option.name))}"
             for option in options(self)
             if getattr(self, option.name) != option.default
         ]
@@ -90,6 +106,11 @@ def run_passes(module: ir.Module, passes: Sequence[Pass], *, verify: bool = True
 def print_passes(passes: Sequence[Pass]) -> str:
     """The passes in the syntax of `shardc-opt --passes`, the inverse of `parse_passes`."""
     return ",".join(map(str, passes))
+
+
+def _print_option(option: dataclasses.Field[Any], value: object) -> str:
+    write = option.metadata.get("write")
+    return _print_value(value) if write is None else shlex.quote(write(value))
 
 
 def _print_value(value: object) -> str:

@@ -6,7 +6,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardc.errors import PlanError
-from shardc.ir.attributes import IN_SHARDINGS, SHARDING, arg_attrs, named_attributes
+from shardc.ir.attributes import IN_SHARDINGS, MESH_DEVICES, SHARDING, arg_attrs, named_attributes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, nested_ops
 from shardc.plan.layout import Mesh, TensorSharding
@@ -70,9 +70,6 @@ def operand_shardings(op: ir.Operation) -> list[TensorSharding] | None:
 def set_operand_shardings(op: ir.Operation, shardings: Sequence[TensorSharding], mesh: str) -> None:
     """Writes `shardc.in_shardings` of an op, one per operand."""
     op.attributes[IN_SHARDINGS] = ir.ArrayAttr.get([to_attr(s, mesh) for s in shardings])
-
-
-MESH_DEVICES = "shardc.mesh_devices"  # module: mesh name -> device ids, row-major
 
 
 def meshes(module: ir.Operation) -> dict[str, Mesh]:

@@ -1,10 +1,11 @@
 """Shape, dtype and bytes of MLIR values."""
 
-import functools
 import math
 import re
 
 from jax.extend.mlir import ir
+
+from shardc.cluster.devices import bits_of
 
 _FLOATS: dict[type[ir.Type], str] = {  # the frequent ones, to avoid printing the type
     ir.F16Type: "float16",
@@ -58,13 +59,9 @@ def is_float(value: ir.Value) -> bool:
     return isinstance(type_.element_type, (ir.FloatType, ir.ComplexType))
 
 
-@functools.cache
 def itemsize(dtype: str) -> int:
     """Bytes of one element; sub-byte and unknown types count as one byte."""
-    if dtype == "bool":
-        return 1
-    match = re.match(r"[a-z]+(\d+)", dtype)
-    return max(1, int(match[1]) // 8) if match else 1
+    return max(1, bits_of(dtype) // 8)
 
 
 def sum_type(whole: ir.Type) -> ir.Type:

@@ -9,7 +9,6 @@ from shardc.plan.layout import Mesh, TensorSharding
 
 USER_MESH = "user"  # symbol of the one mesh that all such shardings refer to
 CONSTRAINT = "sdy.sharding_constraint"
-ASKED_BY = "shardc.asked_by"  # argument: the pattern or jit argument that its sharding comes from
 
 
 class UserSharding(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ from shardc.rules.reducers import reducer, splits_into_partial_results, sums_num
 NOT_ANNOTATED = {"ApproxTopK"}  # XLA: "mhlo.sharding is not a supported attribute" (jaxlib 0.12.0)
 # Ops that XLA may split along windows and then sum wrongly (a convolution's gradient with strides,
 # a window reduction with an initial value other than zero; jaxlib 0.12.0).
-WINDOWS = ("stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select_and_scatter")
+SLIDING = ("stablehlo.convolution", "stablehlo.reduce_window", "stablehlo.select_and_scatter")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class AnnotateForXla(Pass):
 def _needs_planned_operands(op: ir.Operation) -> bool:
     if op.name == "stablehlo.reduce":
         return not splits_into_partial_results(op)
-    return op.name in WINDOWS or (op.name == "stablehlo.scatter" and not sums_numbers(op))
+    return op.name in SLIDING or (op.name == "stablehlo.scatter" and not sums_numbers(op))
 
 
 def _place_operands(op: ir.Operation, written: Mapping[ir.Value, ir.Attribute], mesh: str) -> None:

@@ -1,7 +1,7 @@
 """Write the shardings of a saved plan into the module."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 from jax.extend.mlir import ir
@@ -22,7 +22,7 @@ from shardc.ir.attributes import (
     get_int,
     result_attrs,
 )
-from shardc.ir.pass_manager import Pass
+from shardc.ir.pass_manager import Pass, in_text
 from shardc.ir.shardings import meshes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import (
@@ -38,6 +38,15 @@ from shardc.plan.value_id import argument_id
 from shardc.rewrite.local.planned_shardings import write_shardings
 
 
+def _read_shardings(text: str) -> dict[str, FunctionSharding]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, FunctionSharding])
+    except msgspec.MsgspecError as error:
+        raise PlanError(
+            f"the shardings are not those of a plan: {error}", help="plan again"
+        ) from error
+
+
 @dataclass(frozen=True)
 class ApplyShardings(Pass):
     """Writes the same attributes as shardc-plan-shardings, from earlier decisions.
@@ -46,24 +55,21 @@ class ApplyShardings(Pass):
     and so is one that is not what the user requests of the value.
 
     Options:
-        shardings: JSON of `Plan.shardings`: function name -> its FunctionSharding.
-        cluster: JSON of the cluster whose links priced the plan's reshards.
+        shardings: `Plan.shardings`: function name -> its FunctionSharding; in text as JSON.
+        cluster: the one whose links priced the plan's reshards; in text as JSON.
     """
 
     name = "shardc-apply-shardings"
 
-    shardings: str = "{}"
-    cluster: str = ""
+    shardings: Mapping[str, FunctionSharding] | None = field(
+        default=None, metadata=in_text(_read_shardings)
+    )
+    cluster: Cluster | None = field(default=None, metadata=in_text(Cluster.parse))
 
     def apply(self, module: ir.Operation) -> None:
-        try:
-            planned = msgspec.json.decode(self.shardings, type=dict[str, FunctionSharding])
-        except msgspec.MsgspecError as error:
-            raise PlanError(
-                f"the shardings are not those of a plan: {error}", help="plan again"
-            ) from error
-        if self.cluster:
-            module.attributes[CLUSTER] = data_attr(Cluster.parse(self.cluster))
+        planned = self.shardings or {}
+        if self.cluster is not None:
+            module.attributes[CLUSTER] = data_attr(self.cluster)
         known, asked = meshes(module), named_user_shardings(module)
         counting = {argument_id(n): row.batch_dim for n, row in enumerate(argument_rows(module))}
         for function in functions(module):

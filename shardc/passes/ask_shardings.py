@@ -1,7 +1,7 @@
 """Write the shardings of a hand-written plan on arguments and ops of stage functions."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -9,9 +9,9 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.stage_table import argument_rows
 from shardc.errors import InputError, PlanError
-from shardc.importer.user_shardings import matches
+from shardc.importer.requested_shardings import matches
 from shardc.ir.attributes import ASKED, STAGE, VALUE, arg_attrs, get_int, set_arg_attrs
-from shardc.ir.pass_manager import Pass
+from shardc.ir.pass_manager import Pass, in_text
 from shardc.ir.shardings import meshes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import (
@@ -27,6 +27,17 @@ from shardc.plan.stages_spec import StageSpec
 from shardc.plan.value_id import is_argument, value_id
 
 
+def _read_stages(text: str) -> tuple[StageSpec, ...]:
+    try:
+        return msgspec.json.decode(text, type=tuple[StageSpec, ...])
+    except msgspec.MsgspecError as error:
+        raise InputError(
+            f"the stages are not those of a hand-written plan: {error}",
+            help='write [{"shardings": {"params.*": "-,x"}}, ...], one for each stage',
+            code="SHARDC-206",
+        ) from error
+
+
 @dataclass(frozen=True)
 class AskShardings(Pass):
     """Adds `shardc.asked` to arguments and ops of stage functions that match a stage's pattern.
@@ -37,22 +48,15 @@ class AskShardings(Pass):
     run changes nothing.
 
     Options:
-        stages: JSON of one `shardc.plan.stages_spec.StageSpec` per stage.
+        stages: one `shardc.plan.stages_spec.StageSpec` per stage; in text as JSON.
     """
 
     name = "shardc-ask-shardings"
 
-    stages: str = "[]"
+    stages: tuple[StageSpec, ...] = field(default=(), metadata=in_text(_read_stages))
 
     def apply(self, module: ir.Operation) -> None:
-        try:
-            stages = msgspec.json.decode(self.stages, type=tuple[StageSpec, ...])
-        except msgspec.MsgspecError as error:
-            raise InputError(
-                f"the stages are not those of a hand-written plan: {error}",
-                help='write [{"shardings": {"params.*": "-,x"}}, ...], one for each stage',
-                code="SHARDC-206",
-            ) from error
+        stages = self.stages
         placed, rows = meshes(module), argument_rows(module)
         fitted: set[str] = set()
         for function in functions(module):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.analysis.program.op_classes import PRODUCTS
 from shardc.ir.attributes import SHARDING, get_int
 from shardc.ir.constants import filled, is_complex, splat, zeros
 from shardc.ir.pass_manager import Pass, run_registered
@@ -22,7 +23,6 @@ KEPT = {  # constants, and ops that may have side effects
     "stablehlo.infeed",
     "stablehlo.recv",
 }
-PRODUCTS = {"stablehlo.dot_general", "stablehlo.convolution"}
 FILLED = {"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.pad"}
 """If the first half of their operands is empty, the second half fills the results."""
 NEUTRAL = {"add": 0, "multiply": 1, "xor": 0}

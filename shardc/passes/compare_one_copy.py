@@ -13,6 +13,7 @@ from shardc.analysis.loops.carried_extremes import (
 )
 from shardc.analysis.loops.value_numbering import ValueNumbering, is_identity
 from shardc.analysis.program.op_classes import chooses
+from shardc.analysis.stages.compared_values import MEETING
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import is_float
@@ -20,8 +21,6 @@ from shardc.ir.walk import CONTROL_FLOW, body, defining_op, functions, ops, ops_
 from shardc.rewrite.loops.carried_values import drop_unused
 from shardc.rules.allowed_factors import BARRIER
 
-# Where two values meet so that it matters whether they are equal to the last bit.
-_MEETING = ("stablehlo.compare", "stablehlo.subtract", "stablehlo.divide")
 MOST_OPS = 100  # between a selected value and the value it is selected from
 
 
@@ -96,7 +95,7 @@ def _use_first(function: ir.Operation, values: ValueNumbering) -> None:
 def _meeting(block: ir.Block) -> Iterator[ir.Operation]:
     """The ops of a block, and of loops and branches in it, where floats meet."""
     for op in ops_of(block):
-        if op.name in _MEETING and is_float(op.operands[0]):
+        if op.name in MEETING and is_float(op.operands[0]):
             yield op
         for region in op.regions if op.name in CONTROL_FLOW else ():
             yield from _meeting(region.blocks[0])

@@ -14,17 +14,13 @@ from shardc.analysis.loops.stacked_layers import (
     boundaries,
     stacked_layers,
 )
-from shardc.analysis.program.arguments import (
-    ALIASING,
-    STATE_RESULT,
-    argument_names,
-    state_arguments,
-)
+from shardc.analysis.program.arguments import ALIASING, argument_names, state_arguments
 from shardc.ir.attributes import (
     NAME,
     ORIGIN,
     PIECE,
     ROW_CONFLICTS,
+    STATE_RESULT,
     arg_attrs,
     int_attr,
     result_attrs,
@@ -35,7 +31,8 @@ from shardc.ir.attributes import (
 from shardc.ir.clone import captures
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, main_function, ops, ops_of, terminator
-from shardc.rewrite.calls.signature import return_values, update_type
+from shardc.plan.layout import name_of_rows
+from shardc.rewrite.calls.function_signature import return_values, update_type
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.local.local_ops import make_local
 from shardc.rewrite.loops.pieces import Piece, make_piece
@@ -241,7 +238,7 @@ class _Signature:
                 block.add_argument(part_type(whole, dim, last - first), self.main.location)
             )
             attrs = {**own, PIECE: _pair(a, dim)}
-            attrs[NAME] = str_attr(f"{self.names[a]}, rows {first}:{last}")
+            attrs[NAME] = str_attr(name_of_rows(self.names[a], first, last))
             if a in self.state:
                 old, new = self.state[a], len(self.result_attrs)
                 attrs[STATE_RESULT] = int_attr(new)

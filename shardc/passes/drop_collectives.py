@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.analysis.program.op_classes import COLLECTIVES, POSITIONS
 from shardc.errors import ImportFileError
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import functions, walk, where
 
-_GROUPED = """stablehlo.all_gather stablehlo.all_reduce stablehlo.all_to_all
-    stablehlo.collective_broadcast stablehlo.reduce_scatter""".split()
-_POSITIONS = ("stablehlo.partition_id", "stablehlo.replica_id")
 _PERMUTE = "stablehlo.collective_permute"
 _COUNTS = ("mhlo.num_partitions", "mhlo.num_replicas")
 
@@ -33,11 +31,10 @@ class DropCollectives(Pass):
             for name in _COUNTS
         )
         for function in functions(module):
-            named = (*_GROUPED, *_POSITIONS, _PERMUTE)
-            for op in [op for op in walk(function) if op.name in named]:
+            for op in [op for op in walk(function) if op.name in COLLECTIVES | POSITIONS]:
                 if _is_manual(op):
                     continue
-                if not (alone if op.name in _POSITIONS else _is_of_one(op)):
+                if not (alone if op.name in POSITIONS else _is_of_one(op)):
                     raise ImportFileError(
                         f"the program communicates between devices ('{op.name}')",
                         where=where(op),
@@ -49,7 +46,7 @@ class DropCollectives(Pass):
 
 
 def _drop(op: ir.Operation) -> None:
-    if op.name in _POSITIONS:
+    if op.name in POSITIONS:
         (result,) = op.results
         number = ir.IntegerAttr.get(ir.RankedTensorType(result.type).element_type, 0)
         with ir.InsertionPoint(op), op.location:

@@ -14,7 +14,7 @@ from shardc.ir.attributes import (
 from shardc.ir.effects import callback_number, is_host_call
 from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, main_function, terminator, walk, where
-from shardc.rewrite.calls.signature import return_values, update_type
+from shardc.rewrite.calls.function_signature import return_values, update_type
 
 
 @dataclass(frozen=True)

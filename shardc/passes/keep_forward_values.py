@@ -1,7 +1,7 @@
 """Have backward passes use forward values that the program computes again."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from jax.extend.mlir import ir
@@ -21,12 +21,32 @@ from shardc.ir.attributes import (
     data_attr,
     get_int,
 )
-from shardc.ir.pass_manager import Pass
+from shardc.ir.pass_manager import Pass, in_text
 from shardc.ir.walk import defining_op, main_function, where
 from shardc.plan.decisions import ValuePlan
 from shardc.plan.shape import PRICES
 from shardc.rewrite.loops.carried_values import drop_unused
 from shardc.rewrite.loops.stacks import read_stacks, with_stacks
+
+type StageValue = tuple[int, str]
+"""A stage, and a value in it as in `ValuePlan.value`."""
+
+
+def _read_values(text: str) -> tuple[StageValue, ...]:
+    found = []
+    for each in text.split(";"):
+        stage, _, value = each.partition(":")
+        if not stage.isdecimal() or not value:
+            raise PlanError(
+                f"'{each}' is not a value of a stage",
+                help="write `stage:value`, such as 0:12.tanh1",
+            )
+        found.append((int(stage), value))
+    return tuple(found)
+
+
+def _print_values(values: Sequence[StageValue]) -> str:
+    return ";".join(f"{stage}:{value}" for stage, value in values)
 
 
 @dataclass(frozen=True)
@@ -53,16 +73,19 @@ class KeepForwardValues(Pass):
         prices: for each stage the price of keeping a value, relative to the time in which the
             device writes and reads it: what takes longer to compute again is kept, by the exact
             minimum. 0: the stage does as the program says. Empty: every stage does.
-        values: instead, the values that are kept: `stage:value`, as in a `ValuePlan`.
-        cluster: built-in name, path of a cluster file, or its JSON; its device says what computing
-            again takes.
+        values: instead, the values that are kept: the stage of each, and its `ValuePlan.value`; in
+            text `0:12.tanh1;1:14`.
+        cluster: its device says what computing again takes; in text a built-in name, the path of a
+            cluster file, or its JSON.
     """
 
     name = "shardc-keep-forward-values"
 
     prices: tuple[float, ...] = ()
-    values: tuple[str, ...] = ()
-    cluster: str = "cpu8"
+    values: tuple[StageValue, ...] = field(
+        default=(), metadata=in_text(_read_values, _print_values)
+    )
+    cluster: Cluster = field(default=Cluster.parse("cpu8"), metadata=in_text(Cluster.parse))
 
     def apply(self, module: ir.Operation) -> None:
         stages = get_int(module, NUM_STAGES) or 1
@@ -71,11 +94,13 @@ class KeepForwardValues(Pass):
                 f"there are {len(self.prices)} prices, but {stages} stages",
                 help="give one price for each stage, 0 for one that does as the program says",
             )
-        asked = _by_stage(self.values)
+        asked: dict[int, set[str]] = {}
+        for stage, value in self.values:
+            asked.setdefault(stage, set()).add(value)
         if not (any(self.prices) or asked):
             return
         main = main_function(module)
-        model = CostModel(Cluster.parse(self.cluster))
+        model = CostModel(self.cluster)
         plans: list[list[ValuePlan]] = [[] for _ in range(stages)]
         chosen: list[tuple[Recomputation, set[ir.Value]]] = []
         for found in recomputations(main):
@@ -92,20 +117,6 @@ class KeepForwardValues(Pass):
             _keep(chosen)
             drop_unused(main)
             module.attributes[KEPT] = data_attr(plans)
-
-
-def _by_stage(values: Sequence[str]) -> dict[int, set[str]]:
-    """`stage:value` texts as values of stages."""
-    asked: dict[int, set[str]] = {}
-    for each in values:
-        stage, _, value = each.partition(":")
-        if not stage.isdecimal() or not value:
-            raise PlanError(
-                f"'{each}' is not a value of a stage",
-                help="write `stage:value`, such as 0:12.tanh1",
-            )
-        asked.setdefault(int(stage), set()).add(value)
-    return asked
 
 
 def _asked_of(found: Recomputation, names: Collection[str]) -> set[ir.Value]:

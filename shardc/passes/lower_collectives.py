@@ -1,7 +1,7 @@
 """Lower every reshard to the cheapest sequence of collectives."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
@@ -12,7 +12,7 @@ from shardc.cost.reshard import reshard_steps
 from shardc.cost.reshard_moves import ReshardStep
 from shardc.errors import PlanError
 from shardc.ir.attributes import CLUSTER, data_of
-from shardc.ir.pass_manager import Pass
+from shardc.ir.pass_manager import Pass, in_text
 from shardc.ir.shardings import (
     from_attr,
     mesh_name,
@@ -40,17 +40,17 @@ class LowerCollectives(Pass):
         %1 = sdy.reduce_scatter [{}, {"x"}] %0 out_sharding=<@mesh, [{}, {"x"}]>
 
     Options:
-        cluster: built-in name, path of a cluster file, or its JSON: its links price the sequences.
-            Empty = module attribute `shardc.cluster`, the JSON of the cluster that the module was
-            planned for; without it, all links count as equal.
+        cluster: its links price the sequences; in text a built-in name, the path of a cluster
+            file, or its JSON. None = that of the plan, module attribute `shardc.cluster`; without
+            it, all links count as equal.
     """
 
     name = "shardc-lower-collectives"
 
-    cluster: str = ""
+    cluster: Cluster | None = field(default=None, metadata=in_text(Cluster.parse))
 
     def apply(self, module: ir.Operation) -> None:
-        cluster = Cluster.parse(self.cluster) if self.cluster else None
+        cluster = self.cluster
         if cluster is None and CLUSTER in module.attributes:
             cluster = data_of(module.attributes[CLUSTER], Cluster)
         placed = meshes(module)

@@ -6,19 +6,13 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
 from shardc.analysis.program.arguments import argument_names, donated_args, state_aliases
-from shardc.analysis.program.stage_table import (
-    ARGUMENTS,
-    RESULT_PIECES,
-    RESULT_SHARDINGS,
-    RESULT_STAGES,
-    RESULT_TYPES,
-    RESULTS,
-)
 from shardc.analysis.stages.stage_functions import StageFunction, is_per_microbatch, stage_functions
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
     ACCUMULATE,
+    ARGUMENTS,
     ARRIVAL,
+    ASKED_BY,
     BATCH_DIM,
     CAST_ONCE,
     DIRECTION,
@@ -30,6 +24,11 @@ from shardc.ir.attributes import (
     PHASE,
     PIECE,
     RECOMPUTED,
+    RESULT_PIECES,
+    RESULT_SHARDINGS,
+    RESULT_STAGES,
+    RESULT_TYPES,
+    RESULTS,
     ROUND,
     SHARDING,
     STAGE,
@@ -47,7 +46,6 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.clone import clone_op
 from shardc.ir.pass_manager import Pass
-from shardc.ir.user_shardings import ASKED_BY
 from shardc.ir.walk import body, main_function, ops, terminator, where
 from shardc.plan.function_kind import Phase
 from shardc.plan.value_id import INDEX

@@ -28,7 +28,7 @@ from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import main_function, ops, walk
 from shardc.plan.function_kind import FunctionKind, Phase
-from shardc.solver.pipeline.residency import kept_cuts
+from shardc.solver.pipeline.kept_cuts import kept_cuts
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PlanResidency(Pass):
 
     Works on a staged @main, before shardc-outline-stages, which acts on the marks. The forward ops
     of a stage form a chain, cut into segments to minimize the stash: values that cross the cuts are
-    stashed, all others recomputed (`shardc.solver.pipeline.residency`). Recomputation by the user's
+    stashed, all others recomputed (`shardc.solver.pipeline.kept_cuts`). Recomputation by the user's
     own `jax.checkpoint` already belongs to the backward pass. Floats that are compared with
     others of the way there are kept, as both must have the same last bits. Marks of an earlier run
     go.

@@ -5,7 +5,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jax.extend.mlir import ir
@@ -26,15 +26,15 @@ from shardc.ir.attributes import (
     data_attr,
     get_int,
 )
-from shardc.ir.pass_manager import Pass
+from shardc.ir.pass_manager import Pass, in_text
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, symbol
 from shardc.plan.layout import Mesh, ranges
 from shardc.plan.predicted import StageReport
 from shardc.rewrite.local.planned_shardings import write_shardings
-from shardc.solver.known import solve_once
 from shardc.solver.problem.problem import Ints, Problem, Solution, least_peak
 from shardc.solver.solve import LimitError
+from shardc.solver.solve_once import solve_once
 
 MOST_ROUNDS = 8  # of solving a stage again because of what reshards hold
 
@@ -49,7 +49,7 @@ class PlanShardings(Pass):
     `shardc.stage_reports` says what to expect.
 
     Options:
-        cluster: built-in name, path of a cluster file, or its JSON.
+        cluster: in text a built-in name, the path of a cluster file, or its JSON.
         memory_limit: bytes per device; 0 = the cluster's.
         stashes: for each stage the microbatches in flight; empty = all.
         time_limit: seconds for all stages together, by the clock; each gets its share of the rest.
@@ -64,7 +64,7 @@ class PlanShardings(Pass):
 
     name = "shardc-plan-shardings"
 
-    cluster: str = "cpu8"
+    cluster: Cluster = field(default=Cluster.parse("cpu8"), metadata=in_text(Cluster.parse))
     memory_limit: int = 0
     stashes: tuple[int, ...] = ()
     time_limit: float = 60.0
@@ -77,7 +77,7 @@ class PlanShardings(Pass):
     late_sums: tuple[str, ...] = ()
 
     def apply(self, module: ir.Operation) -> None:
-        cluster = Cluster.parse(self.cluster)
+        cluster = self.cluster
         placed = meshes(module)
         by_stage = _functions_by_stage(module)
         problems, limits = self._problems(module, by_stage, placed, cluster)

@@ -10,9 +10,9 @@ from shardc.analysis.program.def_use import Dataflow, StepFacts, dataflow, step_
 from shardc.analysis.program.op_classes import NEVER_TWICE
 from shardc.analysis.stages.cloned_ops import cloneable_ops
 from shardc.analysis.stages.forward_backward import forward_ops
-from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_assignment import StageAssignment, assign_stages
 from shardc.analysis.stages.stage_cuts import balanced_cuts
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.analysis.stages.stage_work import work_of_forward_ops
 from shardc.errors import StageError
 from shardc.ir.attributes import (

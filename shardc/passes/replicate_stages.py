@@ -30,7 +30,7 @@ from shardc.ir.pass_manager import Pass
 from shardc.ir.walk import body, functions, terminator
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.value_id import accumulator_id, computed_id, is_accumulator
-from shardc.rewrite.calls.signature import update_type
+from shardc.rewrite.calls.function_signature import update_type
 
 
 @dataclass(frozen=True)

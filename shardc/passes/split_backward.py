@@ -1,7 +1,7 @@
 """Split the backward of each stage: results that other stages wait for, and the rest."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
@@ -31,7 +31,7 @@ from shardc.ir.attributes import (
     str_attr,
 )
 from shardc.ir.clone import clone_op, inputs
-from shardc.ir.pass_manager import Pass
+from shardc.ir.pass_manager import Pass, in_text
 from shardc.ir.walk import body, functions, terminator, where
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.value_id import computed_id
@@ -49,18 +49,19 @@ class SplitBackward(Pass):
     a `backward` alone. A second run changes nothing.
 
     Options:
-        cluster: built-in name, path of a cluster file, or its JSON; its device prices the choice.
+        cluster: its device prices the choice; in text a built-in name, the path of a cluster
+            file, or its JSON.
     """
 
     name = "shardc-split-backward"
 
-    cluster: str = "cpu8"
+    cluster: Cluster = field(default=Cluster.parse("cpu8"), metadata=in_text(Cluster.parse))
 
     def apply(self, module: ir.Operation) -> None:
         found = list(functions(module))
         if any(function_kind(f) is FunctionKind.WEIGHT for f in found):
             return
-        parts = backward_splits(found, found, CostModel(Cluster.parse(self.cluster)))
+        parts = backward_splits(found, found, CostModel(self.cluster))
         _check_gains(parts)
         number = free_number(found)
         for function, split in parts.items():

@@ -1,6 +1,6 @@
 """Split loops that compute the gradients of both a stage's input and its weights."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jax.extend.mlir import ir
 
@@ -8,7 +8,7 @@ from shardc.analysis.stages.backward_loops import next_loop_split
 from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import STAGE, function_kind, get_int
-from shardc.ir.pass_manager import Pass
+from shardc.ir.pass_manager import Pass, in_text
 from shardc.ir.walk import functions, ops
 from shardc.plan.function_kind import FunctionKind
 from shardc.rewrite.loops.carried_values import drop_unused
@@ -27,18 +27,19 @@ class SplitBackwardLoops(Pass):
     have shardings already. A second run changes nothing.
 
     Options:
-        cluster: built-in name, path of a cluster file, or its JSON; its device prices the choice.
+        cluster: its device prices the choice; in text a built-in name, the path of a cluster
+            file, or its JSON.
         stages: whose loops are taken apart; empty = all.
     """
 
     name = "shardc-split-backward-loops"
     never_refuses = "a loop that cannot be taken apart is left alone"
 
-    cluster: str = "cpu8"
+    cluster: Cluster = field(default=Cluster.parse("cpu8"), metadata=in_text(Cluster.parse))
     stages: tuple[int, ...] = ()
 
     def apply(self, module: ir.Operation) -> None:
-        model = CostModel(Cluster.parse(self.cluster))
+        model = CostModel(self.cluster)
         every = list(functions(module))
         for function in every:
             if function_kind(function) is not FunctionKind.BACKWARD:

@@ -9,17 +9,18 @@ from shardc.analysis.batch.batch_split import StepSplit, split_step, why_several
 from shardc.analysis.batch.batch_state import INVARIANT, Cut
 from shardc.analysis.batch.control_flow import RegionFlow, inner_cut
 from shardc.analysis.batch.microbatch import BatchFlow
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal, uneven_parts
 from shardc.analysis.batch.phase_plan import Copy, Form, Materialization, Method, PhasePlan
 from shardc.analysis.batch.phases import plan_phases, plan_sweep
-from shardc.analysis.batch.refusal import MicrobatchRefusal, uneven_parts
-from shardc.analysis.program.arguments import ALIASING, STATE_RESULT
+from shardc.analysis.program.arguments import ALIASING
 from shardc.ir.attributes import (
     BATCH_AXIS,
     BATCH_DIM,
     NUM_MICROBATCHES,
     PHASE,
-    RUNS,
     SHARDING,
+    STATE_RESULT,
+    SWEEPS,
     arg_attrs,
     int_attr,
     set_arg_attrs,
@@ -31,7 +32,7 @@ from shardc.ir.tensor_types import shape_of
 from shardc.ir.user_shardings import read_user_sharding, user_sharding_attr
 from shardc.ir.walk import body, main_function, ops, ops_of, terminator
 from shardc.plan.function_kind import Phase
-from shardc.rewrite.calls.signature import update_type
+from shardc.rewrite.calls.function_signature import update_type
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.local.local_ops import make_local
 from shardc.rewrite.loops.carried_values import drop_unused
@@ -86,7 +87,7 @@ class SplitMicrobatches(Pass):
         module.attributes[NUM_MICROBATCHES] = int_attr(self.count)
         why = why_several_sweeps(step.flow)
         if why is not None:
-            module.attributes[RUNS] = str_attr(why)
+            module.attributes[SWEEPS] = str_attr(why)
         _rewrite(function, step.flow, self.count)
         drop_unused(function)  # a loop that runs before the microbatches makes fewer results there
         fit_calls(module)

@@ -2,15 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from shardc.plan.layout import Mesh
-from shardc.plan.predicted import StageReport
-
-if TYPE_CHECKING:  # decisions.py imports this module: a plan records its alternatives
-    from shardc.plan.decisions import Plan, StagePlan
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -87,11 +83,20 @@ def rank(found: Sequence[Alternative]) -> tuple[Alternative, ...]:
     return tuple(sorted(found, key=key))
 
 
-def split_step(
-    step_s: float, meshes: Sequence[Mesh], stages: "Sequence[StagePlan | StageReport]"
-) -> Terms:
-    """Breakdown of a step's time from the reports of its stages, one per mesh."""
-    groups: dict[tuple[int, ...], list[StagePlan | StageReport]] = {}
+class StageCost(Protocol):
+    """What a step takes of the devices of a stage, as in `shardc.plan.predicted.StageReport`."""
+
+    @property
+    def objective(self) -> float: ...
+    @property
+    def communication_s(self) -> float: ...
+    @property
+    def peak_bytes(self) -> int: ...
+
+
+def split_step(step_s: float, meshes: Sequence[Mesh], stages: Sequence[StageCost]) -> Terms:
+    """Breakdown of a step's time by the costs of its stages, one per mesh."""
+    groups: dict[tuple[int, ...], list[StageCost]] = {}
     for mesh, stage in zip(meshes, stages, strict=True):
         groups.setdefault(mesh.device_ids, []).append(stage)
     busy_s, communication_s = max(
@@ -104,24 +109,6 @@ def split_step(
         communication_s=communication_s,
         waiting_s=step_s - busy_s if step_s > busy_s * (1.0 + 1e-9) else 0.0,  # rounding
         peak_bytes=max(stage.peak_bytes for stage in stages),
-    )
-
-
-def terms_of(plan: "Plan") -> Terms:
-    """Breakdown of the step time of a plan."""
-    meshes = [stage.mesh for stage in plan.stages]
-    return split_step(plan.predicted.step_time_s, meshes, plan.stages)
-
-
-def judged_plan(plan: "Plan", name: str) -> Alternative:
-    """The alternative that an exact plan represents; `name` is its proposer."""
-    return Alternative(
-        name,
-        plan.num_microbatches,
-        plan.schedule,
-        tuple(stage.mesh.shape for stage in plan.own_stages),
-        tuple(len(stage.layers) for stage in plan.own_stages),
-        exact=terms_of(plan),
     )
 
 

@@ -10,6 +10,7 @@ from shardc.cluster import Cluster
 from shardc.errors import PlanError, writing
 from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.account import Account
+from shardc.plan.alternatives import Alternative, Terms, split_step
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.notes import Note
 from shardc.plan.predicted import Collective, JudgedSchedule, Memory, Predicted
@@ -36,14 +37,14 @@ class FunctionSharding(msgspec.Struct, frozen=True):
 
 
 class ValuePlan(msgspec.Struct, frozen=True):
-    """How the backward pass of a stage comes by a forward value that the program computes again.
+    """Where the backward pass of a stage gets a forward value from that the program recomputes.
 
     Attributes:
         value: identifies it: the position of its op in the prepared @main, `12`; in a loop over
             layers also which of its kind the op is there, `12.tanh1`; `:1` if it is not the op's
             first result; `#2` where the stage computes it again a second time.
         residency: "keep": it is kept from the forward pass; "recompute": it is computed again, as
-            the program says, though to keep it would save time.
+            the program says, though keeping it would save time.
         op: its name.
         where: its position in the source; "" if unknown.
         num_bytes: of one microbatch, over all devices and layers of the stage.
@@ -199,6 +200,23 @@ class Plan(msgspec.Struct, frozen=True):
     def own_stages(self) -> tuple[StagePlan, ...]:
         """The stages without second copies."""
         return self.stages[: len(self.stages) // self.num_replicas]
+
+    @property
+    def terms(self) -> Terms:
+        """Breakdown of the predicted step time."""
+        meshes = [stage.mesh for stage in self.stages]
+        return split_step(self.predicted.step_time_s, meshes, self.stages)
+
+    def judged(self, name: str) -> Alternative:
+        """The plan among alternatives; `name` is its proposer."""
+        return Alternative(
+            name,
+            self.num_microbatches,
+            self.schedule,
+            tuple(stage.mesh.shape for stage in self.own_stages),
+            tuple(len(stage.layers) for stage in self.own_stages),
+            exact=self.terms,
+        )
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON, atomically; InputError (SHARDC-180) if that fails."""

@@ -1,12 +1,12 @@
 """The input of the runtime: the programs of all stages, their values and their order."""
 
 import math
-import re
 from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
 
+from shardc.cluster.devices import bits_of
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.schedule.tasks import GATHER, REDUCE
@@ -33,10 +33,7 @@ class ValueSpec(msgspec.Struct, frozen=True):
     @property
     def num_bytes(self) -> int:
         """Bytes of the global value, rounded up."""
-        bits = (
-            8 if self.dtype == "bool" else int(re.sub(r"\D.*", "", re.sub(r"^\D+", "", self.dtype)))
-        )
-        return math.prod(self.shape) * max(bits // 8, 1)
+        return math.prod(self.shape) * max(bits_of(self.dtype) // 8, 1)
 
 
 class StageProgram(msgspec.Struct, frozen=True):

@@ -13,6 +13,8 @@ OWN_AXIS = "shardc"
 STAGE_AXIS = "stage"  # of the mesh of an array whose rows belong to several stages
 MOST_RANGES = 6  # of numbers in a folded name
 _NUMBER = re.compile(r"\d+")
+_ROWS = re.compile(r", rows [\d:]+$")
+_KEYS = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
 
 
 class TensorSharding(msgspec.Struct, frozen=True):
@@ -87,6 +89,21 @@ def stage_names(numbers: Sequence[int], num_own: int) -> str:
     own = ranges(tuple(n for n in numbers if n < num_own))
     copies = [f"{n - num_own}'" for n in sorted(numbers) if n >= num_own]
     return f"stage{'s' * (len(numbers) > 1)} {', '.join([*filter(None, [own]), *copies])}"
+
+
+def name_of_rows(name: str, first: int, last: int) -> str:
+    """The name of some rows of an argument; `whole_name` drops the rows again."""
+    return f"{name}, rows {first}:{last}"
+
+
+def whole_name(name: str) -> str:
+    """A name without its rows."""
+    return _ROWS.sub("", name)
+
+
+def keys_of(name: str) -> list[str]:
+    """The argument and the keys in `state['params'][0], rows 2:4`."""
+    return [next(filter(None, found), "") for found in _KEYS.findall(whole_name(name))]
 
 
 def pattern_of(name: str) -> str:

@@ -21,12 +21,12 @@ from shardc.plan.decisions import stage_words
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.shape import PRICES, PipelineShape
 from shardc.plan.stages_spec import Recompute
+from shardc.planner.allowed_request import print_request, ways_out
 from shardc.planner.candidate import Candidate, plan_exactly, says_more
 from shardc.planner.proposal import Found, Proposal
-from shardc.planner.request import print_request, ways_out
 from shardc.planner.shapes import FAR, NEAR
+from shardc.planner.sharding_conflicts import in_conflict
 from shardc.planner.split_cache import Splits
-from shardc.planner.user_shardings import in_conflict
 from shardc.schedule.registry import schedule_named
 from shardc.solver.interrupt import poll, poll_between
 from shardc.solver.solve import LimitError
@@ -110,9 +110,9 @@ class Attempts:
         return self._ops + self._most_ops <= most_ops and self.has_time()
 
     def is_beaten(self, found: Found) -> bool:
-        """Whether the best plan is probably faster than a shape: it is faster than its estimate,
-        and its own estimate is, too. A pipeline may still become faster than a single stage by
-        other schedules."""
+        """Whether the best plan is probably faster than a shape: both its time and its own estimate
+        beat the shape's estimate. Another schedule may still make a pipeline faster than a single
+        stage."""
         assert self.best is not None
         estimate_s, own_s = found.pipeline.step_time_s, self.best.proposal.step_time_s
         if not own_s or self.best.shape.num_stages == 1 < len(found.pipeline.stages):
@@ -159,8 +159,8 @@ class Attempts:
         )
 
     def keep_more(self) -> None:
-        """Plans the best shape again with less recomputation, if the program has some that can be
-        left out and the search did not weigh that: it does for shapes that it found."""
+        """Plans the best shape again with less recomputation, if the program has some to leave out.
+        The search has already weighed that for the shapes that it found."""
         for rule in LESS if self.splits.compute_twice else ():
             if self.best is None or any(self.best.shape.recompute) or not self.has_time():
                 return

@@ -16,7 +16,7 @@ from shardc.ir.attributes import (
     FISSIONS,
     LOOKUPS,
     ROW_CONFLICTS,
-    RUNS,
+    SWEEPS,
     get_int,
     get_str,
 )
@@ -31,7 +31,12 @@ from shardc.plan.predicted import Predicted, Replicated, StageReport
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StageSpec
 from shardc.planner.proposal import Proposal
-from shardc.planner.record.residency import cast_notes, kept_notes, kept_values, residency_notes
+from shardc.planner.record.residency_notes import (
+    cast_notes,
+    kept_notes,
+    kept_values,
+    residency_notes,
+)
 from shardc.planner.step_time import StepTime, step_time
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import print_lanes
@@ -111,7 +116,8 @@ class Candidate:
 
     @property
     def least_seconds(self) -> float:
-        """No order of the stages takes less, as `StepTime.lower_bound_s`; 0.0 if not known."""
+        """A lower bound for any order of the stages, as `StepTime.lower_bound_s`; 0.0 if none is
+        known."""
         least_s = self.step.least_seconds
         return least_s and least_s + self.host_s
 
@@ -140,7 +146,7 @@ class Candidate:
         return seconds * (1.0 - self.hidden)
 
     def judged(self, name: str) -> Alternative:
-        """It as an alternative; `name` is its proposer."""
+        """The candidate among alternatives; `name` is its proposer."""
         terms = split_step(self.seconds, self.shape.meshes, self.reports)
         return structs.replace(self.proposal.judged(name), exact=terms)
 
@@ -225,7 +231,7 @@ class Candidate:
             planning_time_s=planning_time_s,
             notes=(
                 *notes,
-                *run_notes(split_module),
+                *sweep_notes(split_module),
                 *call_notes(split_module),
                 *rewriting_notes(split_module),
                 *cast_notes(split_module),
@@ -258,9 +264,9 @@ def _of_groups(shape: PipelineShape, amounts: Sequence[float]) -> float:
     return max(found.values())
 
 
-def run_notes(module: Module) -> list[Note]:
+def sweep_notes(module: Module) -> list[Note]:
     """Why there are several sweeps over the microbatches, if there are."""
-    why = get_str(module.operation, RUNS)
+    why = get_str(module.operation, SWEEPS)
     return [] if why is None else [Note(NoteCode.SEVERAL_RUNS, {"why": why})]
 
 

@@ -5,19 +5,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shardc.analysis.batch.batch_state import divisors
-from shardc.analysis.batch.refusal import MicrobatchRefusal
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import cut_dims
-from shardc.analysis.stages.refusal import StageRefusal
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.ir.attributes import RUNS, function_kind
+from shardc.ir.attributes import SWEEPS, function_kind
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, functions, main_function
 from shardc.options import PlanOptions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.shape import PipelineShape
-from shardc.planner.islands import IslandSearch
-from shardc.planner.layers import find_layers, layer_loops
+from shardc.planner.island_search import IslandSearch
+from shardc.planner.layer_samples import find_layers, layer_loops
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.prices.views import stage_views
@@ -46,9 +46,9 @@ class Promising:
     across: Sequence[Proposal] = ()
 
     def with_smaller(self, waiting: Sequence[Found], full: Found, error: LimitError) -> list[Found]:
-        """`waiting`, with a shape that may take the place of `full`, which does not fit after all:
-        its stages, chosen for less memory; or a single stage in the next number of microbatches
-        that may fit, because the search leaves these out where it seems to fit."""
+        """`waiting`, with a replacement for `full`, which turned out not to fit: stages chosen
+        again for less memory, or a single stage in the next number of microbatches that may fit.
+        The search skips these numbers once a single stage seems to fit."""
         needed = self.search.prices.limit + error.missing_bytes
         if full.key.num_stages == 1:
             first = self._finer(full, needed / self.search.prices.limit)
@@ -74,8 +74,8 @@ class Promising:
         return min(finer, key=lambda each: each.key.num_microbatches, default=None)
 
     def stretch(self, shape: PipelineShape, parts: int) -> float:
-        """How much longer a microbatch takes in equal parts, by the prices of layers in that many
-        more microbatches; 1.0 if none are known."""
+        """The factor by which cutting a microbatch into equal parts slows it down, by the prices of
+        layers in that many more microbatches; 1.0 if none are known."""
         prices, size = self.search.prices, len(shape.meshes[0].device_ids)
         if size not in prices.open_sizes():
             return 1.0
@@ -153,8 +153,8 @@ def promising_shapes(
     if isinstance(found_layers, StageRefusal):
         return found_layers
     layers, outlined = found_layers
-    runs = RUNS in split_module.operation.attributes
-    if runs and options.microbatches == "auto" and options.stages not in (1, "auto"):
+    several_sweeps = SWEEPS in split_module.operation.attributes
+    if several_sweeps and options.microbatches == "auto" and options.stages not in (1, "auto"):
         return None
     kinds = {function_kind(f) for f in functions(outlined.operation)}
 
@@ -166,7 +166,9 @@ def promising_shapes(
 
     # Without microbatches a pipeline saves no time; with several sweeps, its first stage would run
     # all but the last of them alone before the others begin.
-    piped = [c for c in counts if c > 1 and not runs] if options.stages == "auto" else counts
+    piped = (
+        [c for c in counts if c > 1 and not several_sweeps] if options.stages == "auto" else counts
+    )
 
     def search_on(equal: Cluster) -> ShapeSearch:
         prices = prices_on(equal)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_cuts import Origin
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
 from shardc.cutting import origins
@@ -168,8 +168,8 @@ def meshes_of_stages(groups: Sequence[Mesh], schedule: str, chunks: int) -> tupl
 
 
 def with_copies(shape: PipelineShape) -> PipelineShape:
-    """Adds the second copies that a schedule has to a shape without them: each on the
-    mesh of the first stage of its device group."""
+    """Adds a schedule's second copies to a shape without them: each on the mesh of the first stage
+    of its device group."""
     family = schedule_named(shape.schedule)
     work = Work(
         len(shape.meshes) // shape.num_chunks,
@@ -282,8 +282,8 @@ def proposal_of(
 
 
 def by_use(counts: Sequence[int], cluster: Cluster, rows: int) -> list[int]:
-    """Numbers of microbatches, starting with those usual for pipelines on this many devices; first
-    those in which every device of a stage can have rows of its own.
+    """Numbers of microbatches, best first: those that give rows to the most devices of a stage;
+    among these, the usual ones for pipelines on this many devices.
 
     Args:
         rows: of the batch.
@@ -312,7 +312,7 @@ def distinct(found: Sequence[Found], most: int) -> list[Found]:
 def counts_to_fit(
     count: int, least_bytes: float, state_bytes: float, limit_bytes: int
 ) -> Iterator[int]:
-    """Numbers of microbatches that may fit where `count` of them take `least_bytes`, rising."""
+    """Rising numbers of microbatches that may fit, if `count` of them take `least_bytes`."""
     if state_bytes >= limit_bytes:
         return
     # At best, everything but the state shrinks with the microbatches.

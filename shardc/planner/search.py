@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shardc.analysis.batch.refusal import MicrobatchRefusal
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal
 from shardc.analysis.shardings.mesh_fit import check_mesh_divides, with_user_mesh
-from shardc.analysis.stages.refusal import StageRefusal
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
 from shardc.cost.submeshes import place
 from shardc.ir.context import Module
@@ -25,6 +25,16 @@ from shardc.plan.layout import Mesh
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import PipelineShape
+from shardc.planner.allowed_request import (
+    RANKED_OPS,
+    UNRANKED_OPS,
+    check_stages,
+    most_microbatches,
+    most_stages,
+    no_pipeline,
+    state_bytes,
+    state_too_large,
+)
 from shardc.planner.attempts import FINAL, Attempts, Progress, gap_and_effort
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising, promising_shapes
@@ -39,16 +49,7 @@ from shardc.planner.proposal import (
     whole_views,
     with_schedule,
 )
-from shardc.planner.record.account import recorded
-from shardc.planner.request import (
-    RANKED_OPS,
-    UNRANKED_OPS,
-    check_request,
-    most_microbatches,
-    most_stages,
-    no_pipeline,
-    state_bytes,
-)
+from shardc.planner.record.recorded_plan import recorded
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import FAR, WANTED
 from shardc.planner.split_cache import Splits
@@ -67,7 +68,6 @@ class Planner:
         tried: the shapes that were planned exactly.
         promising: the result of the search; None: it did not run.
         weighed: the schedules considered for the winning pipeline.
-        began: whether the request was found possible at first sight, and shapes were considered.
     """
 
     def __init__(
@@ -86,7 +86,6 @@ class Planner:
         self.wanted = wanted
         self.promising: Promising | None = None
         self.weighed: tuple[JudgedSchedule, ...] = ()
-        self.began = False
         self.unmet: list[Note] = []
         pipelines = options.stages != 1
         self.splits = Splits(module, options.batch_args, pipelines=pipelines, cast_once=cast_once)
@@ -102,11 +101,14 @@ class Planner:
         self.base = self.schedule if is_plain(self.schedule, self.options) else "1f1b"
         self.schedules = list(AUTO) if self.chooses else [self.base]
 
+    def check_request(self) -> LimitError | None:
+        """Why nothing fits, if the state alone is too large; raises if the request contradicts the
+        cluster, like `check_stages`."""
+        check_stages(self.cluster, self.options, self.mesh_of_program)
+        return state_too_large(self.module, self.cluster, self.limit)
+
     def run(self) -> Plan:
-        """The best plan; raises like `plan_program`."""
-        given = self.module, self.cluster, self.options, self.limit
-        check_request(*given, of_program=self.mesh_of_program)
-        self.began = True
+        """The best plan, for a request that `check_request` allows; raises like `plan_program`."""
         self._settle_microbatches()
         views = whole_views(self.cluster, self.options)
         try:

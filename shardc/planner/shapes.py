@@ -19,9 +19,10 @@ from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.shape import PipelineShape
 from shardc.planner.pipelines.found_stages import FoundStages
-from shardc.planner.pipelines.lines import Lines
+from shardc.planner.pipelines.lines import KnownLines, Lines
 from shardc.planner.pipelines.unequal import UnequalStages
-from shardc.planner.prices.stage_prices import CLEARLY, StagePrices
+from shardc.planner.prices.known_prices import CLEARLY
+from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.proposal import Found, Key, Proposal, by_use, proposal_of
 from shardc.planner.split_cache import Splits
 from shardc.solver.interrupt import poll_between
@@ -168,7 +169,7 @@ class ShapeSearch:
                 if not exact and (asked == "auto" or not self._is_largest(size, stages)):
                     continue
                 for count in self.counts if stages > 1 else self.whole_counts:
-                    # Of equally fast ones, the later schedules hold less; a single stage runs them
+                    # Among equally fast schedules, later ones hold less; a single stage runs them
                     # all alike.
                     names = self.schedules[::-1] if stages > 1 else self.schedules[-1:]
                     for name in names:
@@ -208,8 +209,8 @@ class ShapeSearch:
         return sorted(found, key=lambda each: each.pipeline.step_time_s)
 
     def _hope(self, key: Key, pipeline: Pipeline | None) -> Pipeline | None:
-        """The best stages if what is not priced yet is as fast as it may be; None if that is hardly
-        faster than the best by current prices."""
+        """The best stages by the most optimistic prices of what is not priced yet; None if they are
+        hardly faster than the best by current prices."""
         most_s = math.inf if pipeline is None else pipeline.step_time_s / NEAR
         return self._lines.hoped(key, most_s)
 
@@ -234,19 +235,19 @@ class ShapeSearch:
         return found
 
     def tighter(self, each: Found, stage: int, needed: int) -> Found | None:
-        """The best stages of a shape by current prices, if all take as much more memory than
-        estimated as one of its stages, which needs `needed` bytes; None if there are none."""
+        """The best stages of a shape by current prices, assuming that all exceed their estimated
+        memory by the same factor as `stage`, which needs `needed` bytes; None if there are none."""
         known = self._stages(each).estimated_bytes(min(stage, len(each.pipeline.stages) - 1))
         limit = int(self.prices.limit * min(known / needed, 1.0))
         if each.limit_bytes is not None:
             limit = min(limit, int(CLOSER * each.limit_bytes))
-        lines = Lines(self.prices.within(limit), self.cluster, self._may_ask)
+        lines = KnownLines(self.prices.within(limit), self.cluster)
         pipeline = lines.equal(each.key) if each.key.size else lines.unequal(each.key)
         return None if pipeline is None else Found(each.key, pipeline, limit)
 
     def _stages(self, each: Found) -> FoundStages:
-        """Its stages: all on one view, unless they are clearly faster on several. Equal stages are
-        solved once."""
+        """The stages of a shape: all on one view, unless they are clearly faster on several. Equal
+        stages are solved once."""
         key, size = each.key, each.key.size
         if each.limit_bytes is not None:
             return FoundStages(self.prices.within(each.limit_bytes), key, each.pipeline)
@@ -262,7 +263,7 @@ class ShapeSearch:
         return best
 
     def judged(self, each: Found, name: str) -> Alternative:
-        """It as an alternative, with its estimate; `name` is its proposer."""
+        """A found shape among alternatives, with its estimate; `name` is its proposer."""
         return Alternative(
             name,
             each.key.num_microbatches,
@@ -293,6 +294,6 @@ class ShapeSearch:
 def _entry(
     seconds: float, number: int, key: Key, rounds: int
 ) -> tuple[float, int, int, float, Key, int]:
-    """An entry of the queue: the fastest shape first, of equally fast ones the fewest microbatches,
-    because prices scaled to more microbatches often only tie."""
+    """An entry of the queue: the fastest shape first; ties go to the fewest microbatches, because
+    prices scaled to more microbatches often tie."""
     return float(f"{seconds:.9g}"), key.num_microbatches, number, seconds, key, rounds

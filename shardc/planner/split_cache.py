@@ -7,12 +7,12 @@ from functools import cached_property
 import msgspec
 
 from shardc.analysis.batch.batch_split import batch_analysis
-from shardc.analysis.batch.refusal import MicrobatchRefusal
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal
 from shardc.analysis.program.arguments import first_batch, first_batch_parts
 from shardc.analysis.residency.recomputed import computes_twice
-from shardc.analysis.stages.layers import layer_positions
-from shardc.analysis.stages.refusal import StageRefusal
+from shardc.analysis.stages.layer_positions import layer_positions
 from shardc.analysis.stages.stage_cuts import Origin
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cutting import find, find_batch, try_split, with_stages
 from shardc.ir.attributes import CASTS
 from shardc.ir.context import Module
@@ -22,7 +22,7 @@ from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function
 from shardc.passes.join_pieces import JoinPieces, has_joined
 from shardc.plan.shape import PipelineShape
-from shardc.planner.layers import even_loop_cuts
+from shardc.planner.layer_samples import even_loop_cuts
 
 MOST_STAGED = 3  # modules with stages that are cached
 MOST_FINER = 6  # doublings of the parts of loops, to find as many layers as there are stages
@@ -105,10 +105,11 @@ class Splits:
 
     @property
     def batch_parts(self) -> int:
-        """What every possible number of microbatches divides; 1 without a batch.
+        """A number that every possible number of microbatches divides; 1 without a batch.
 
-        Fewer than there are rows if a loop takes the batch in pieces that cannot be joined. All
-        rows if the step cannot be split as it is written: the fission of loops may mend that.
+        Less than the number of rows if a loop takes the batch in pieces that cannot be joined; the
+        number of rows if the step cannot be split as written, because loop fission may make it
+        possible.
         """
         rows = self.rows
         with self.module.context:

@@ -59,7 +59,7 @@ class StepTime:
 
     @property
     def least_seconds(self) -> float:
-        """No order takes less; 0.0 if nothing is known."""
+        """A lower bound for any order; 0.0 if none is known."""
         return self.lower_bound_s and self.copies.seconds + self.lower_bound_s
 
     @property
@@ -174,8 +174,8 @@ class _Programs:
         return Transfers(tuple(found.items()))
 
     def bound_s(self, costs: Costs) -> float:
-        """No order of these stages takes less, nor does any with P in front and U behind; 0.0 if
-        nothing is known."""
+        """A lower bound for any order of these stages, with or without P in front and U behind; 0.0
+        if none is known."""
         bound = self.family.bound(self.work, costs)
         if bound is None:
             return 0.0

@@ -14,7 +14,7 @@ from shardc.analysis.shardings.counterfactuals import (
 )
 from shardc.cluster import Cluster
 from shardc.errors import InputError
-from shardc.importer.user_shardings import matches
+from shardc.importer.requested_shardings import matches
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
 from shardc.plan.decisions import Plan

@@ -7,13 +7,11 @@ from typing import NamedTuple
 from shardc.cost.reshard import describe
 from shardc.plan import account
 from shardc.plan.account import PlacedArgument, Product
-from shardc.plan.layout import folded_name, pattern_of, ranges
+from shardc.plan.layout import folded_name, keys_of, pattern_of, ranges, whole_name
 from shardc.report.model import Alive, Group, Layers
 
 MOST_PERIOD = 48  # products in one layer
-_ROWS = re.compile(r", rows [\d:]+$")
 _NUMBER = re.compile(r"\d+")
-_PATH = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
 
 
 def fold_layers(products: Sequence[Product]) -> tuple[Layers, ...]:
@@ -77,13 +75,13 @@ class _Counter(NamedTuple):
 
 def _counter(names: Sequence[str]) -> _Counter | None:
     """`blocks`, 0 to 3 and `up.0` of `p['blocks'][0]['up'][0]` to `p['blocks'][3]['up'][0]`."""
-    paths = [_ROWS.sub("", name) for name in names]
+    paths = [whole_name(name) for name in names]
     numbers = list(zip(*(map(int, _NUMBER.findall(path)) for path in paths), strict=False))
     differ = [n for n, values in enumerate(numbers) if len(set(values)) > 1]
-    if len(differ) != 1 or len(_keys(paths[0])) < 2:
+    if len(differ) != 1 or len(keys_of(paths[0])) < 2:
         return None
     at = list(_NUMBER.finditer(paths[0]))[differ[0]]
-    before, behind = _keys(paths[0][: at.start()]), _keys(paths[0][at.end() :])
+    before, behind = keys_of(paths[0][: at.start()]), keys_of(paths[0][at.end() :])
     counts = before[-1].rstrip("_") if before else ""
     return _Counter(counts, numbers[differ[0]], ".".join(behind))
 
@@ -107,13 +105,8 @@ def _name(counters: Sequence[_Counter | None]) -> str:
 
 def short(name: str) -> str:
     """A name without its argument, `params.embedding`, or `argument 7`."""
-    keys = _keys(name)
-    return ".".join(keys[1:]) or _ROWS.sub("", name)
-
-
-def _keys(name: str) -> list[str]:
-    """Of a path such as `state['params'][0], rows 2:4`, without the rows."""
-    return [next(filter(None, found), "") for found in _PATH.findall(_ROWS.sub("", name))]
+    keys = keys_of(name)
+    return ".".join(keys[1:]) or whole_name(name)
 
 
 def fold_arguments(arguments: Sequence[PlacedArgument]) -> tuple[Group, ...]:

@@ -7,14 +7,14 @@ import msgspec
 from shardc.cost.collectives import collective_s
 from shardc.cost.model import CostModel
 from shardc.plan.account import Account, ArgumentKind, Worst
-from shardc.plan.alternatives import Alternative, judged_plan, rank, terms_of
+from shardc.plan.alternatives import Alternative, rank
 from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import ranges
-from shardc.report.axes import axis_words, headline
+from shardc.report.axis_words import axis_words, headline
 from shardc.report.findings.of_plan import WARN, findings
 from shardc.report.folding import fold_alive, fold_arguments, fold_layers
-from shardc.report.memory import group_of_action, stages_of_groups, worst_microbatch
+from shardc.report.memory_curve import group_of_action, stages_of_groups, worst_microbatch
 from shardc.report.model import (
     AxisWords,
     Communication,
@@ -45,7 +45,7 @@ def read_plan(plan: Plan) -> Reading:
         if not trains:
             groups_of_arguments = tuple(map(_carried, groups_of_arguments))
     groups = stages_of_groups(plan)
-    terms, fit, communication = terms_of(plan), _fit(plan), tuple(_communication(plan))
+    terms, fit, communication = plan.terms, _fit(plan), tuple(_communication(plan))
     # A vector of no argument is a constant of the program, such as a mask of ones.
     products = [p for p in account.products if p.name or len(p.weight) > 1] if account else []
     return Reading(
@@ -91,7 +91,7 @@ def _carried(group: Group) -> Group:
 
 def judged(plan: Plan) -> tuple[Alternative, ...]:
     """The plan itself, and the other pipelines considered, fastest first."""
-    own = judged_plan(plan, THIS)
+    own = plan.judged(THIS)
     others = () if plan.account is None else plan.account.judged
     return rank([own, *(each for each in others if not _is(each, own))])
 

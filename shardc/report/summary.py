@@ -1,7 +1,6 @@
 """The plan as a table: one row per stage, the cost of a step, and unmet requests."""
 
 import io
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -10,22 +9,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shardc.backend.stage_text import program_text
-from shardc.plan.alternatives import terms_of
+from shardc.backend.stage_text import collectives_of
 from shardc.plan.decisions import Plan, stage_words
 from shardc.plan.executable import Executable
 from shardc.plan.layout import Mesh, ranges, stage_names
 from shardc.plan.predicted import JudgedSchedule, Memory
 
-_COLLECTIVE = re.compile(
-    r"stablehlo\.(all_reduce|all_gather|all_to_all|reduce_scatter|collective_permute)\b"
-)
 _SHORT = {
-    "all_reduce": "AR",
-    "all_gather": "AG",
-    "all_to_all": "A2A",
-    "reduce_scatter": "RS",
-    "collective_permute": "CP",
+    "stablehlo.all_reduce": "AR",
+    "stablehlo.all_gather": "AG",
+    "stablehlo.all_to_all": "A2A",
+    "stablehlo.reduce_scatter": "RS",
+    "stablehlo.collective_permute": "CP",
 }
 WIDTH = 110
 MOST_SCHEDULES = 10  # in the table; the plan has all
@@ -59,7 +54,7 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
         f" {size(predicted.peak_bytes_per_device)} per device,"
         f" {size(predicted.communication_bytes)} sent per step"
     )
-    terms = terms_of(plan)
+    terms = plan.terms
     yield Text(
         f"of the step: {seconds(terms.compute_s)} compute and {seconds(terms.communication_s)}"
         f" communication of the busiest stage, {seconds(terms.waiting_s)} waiting"
@@ -185,8 +180,8 @@ def collectives_per_step(executable: Executable, stage: int) -> Counter[str]:
     for program in executable.programs:
         if program.stage == stage:
             times = executable.num_microbatches if program.kind.per_microbatch else 1
-            for kind in _COLLECTIVE.findall(program_text(program, large_elements_limit=1)):
-                counts[kind] += times
+            for kind, number in collectives_of(program).items():
+                counts[kind] += times * number
     return counts
 
 

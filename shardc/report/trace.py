@@ -16,11 +16,11 @@ from shardc.errors import InputError, writing
 from shardc.files import write_whole
 from shardc.plan.account import Account, Timed
 from shardc.plan.decisions import Plan
-from shardc.report.memory import group_of_action, memory_curve, stages_of_groups
+from shardc.report.memory_curve import group_of_action, memory_curve, stages_of_groups
 from shardc.runtime.tape.measured import MeasuredStep
+from shardc.schedule.chrome_trace import chrome_trace
 from shardc.schedule.simulate import Simulation
 from shardc.schedule.tasks import KINDS, Task
-from shardc.schedule.trace import chrome_trace
 
 Counter = tuple[str, tuple[tuple[int, float], ...]]
 NS = 1e9

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
 
-from shardc.importer.user_shardings import dotted, matches
+from shardc.importer.requested_shardings import dotted, matches
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges, stage_names
-from shardc.report.alternatives import Ranked
+from shardc.report.compare import Ranked
 from shardc.report.model import Crossing, Group, Layers, Reading
 from shardc.report.summary import seconds, size
 

@@ -7,7 +7,7 @@ from jax.sharding import NamedSharding
 
 from shardc.errors import InputError
 from shardc.runtime.context_mesh import no_context_mesh
-from shardc.runtime.messages.moves import in_each_process
+from shardc.runtime.messages.array_moves import in_each_process
 
 
 def gather(tree: Any, device: jax.Device | None = None) -> Any:

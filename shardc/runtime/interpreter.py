@@ -13,8 +13,10 @@ from jax.sharding import NamedSharding, Sharding
 from shardc.plan.executable import Executable
 from shardc.plan.value_id import is_argument, value_id
 from shardc.runtime.arguments.donated_once import DonatedOnce
-from shardc.runtime.arguments.placement import ArgumentPlacer
+from shardc.runtime.arguments.place import ArgumentPlacer
+from shardc.runtime.arguments.place_in_job import JobPlacer
 from shardc.runtime.assumptions import check_assumptions
+from shardc.runtime.compiled_program import Program
 from shardc.runtime.interrupts import deferred_interrupt
 from shardc.runtime.messages.between import Between
 from shardc.runtime.messages.shared import SharedResults
@@ -23,9 +25,7 @@ from shardc.runtime.operations import Checks, Environment, Trace, Zeros, operati
 from shardc.runtime.processes.arrays import is_here, nowhere_here, put
 from shardc.runtime.processes.job import is_several, this_job
 from shardc.runtime.processes.peers import can_fetch, job_offers
-from shardc.runtime.processes.placement import JobPlacer
-from shardc.runtime.programs import Program
-from shardc.runtime.stacks import Stacks
+from shardc.runtime.split_stacks import Stacks
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.instructions import Message, Slot
 from shardc.runtime.tape.measured import next_step
@@ -33,7 +33,7 @@ from shardc.runtime.tape.places import slot_places
 from shardc.runtime.tape.ranks import check_meetings
 from shardc.runtime.transfers import Transfers
 from shardc.runtime.transport import InProcess, Move, Route, Transport
-from shardc.runtime.user_shardings import (
+from shardc.runtime.user_places import (
     UserShardings,
     argument_places,
     result_places,

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 
 from shardc.errors import ShardcError
+from shardc.runtime.compiled_program import Program
 from shardc.runtime.nan_checks import check_values
-from shardc.runtime.programs import Program
-from shardc.runtime.tape.check import said
+from shardc.runtime.tape.check_tape import said
 from shardc.runtime.tape.instructions import Free, Instruction, Receive, Run, Send, Tape, Zero
 from shardc.runtime.tape.measured import Measurement
 from shardc.runtime.transport import Route

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from shardc.errors import ScheduleError
-from shardc.schedule.instructions import check_instructions, instructions_of
+from shardc.schedule.group_instructions import check_instructions, instructions_of
 from shardc.schedule.tasks import (
     Amount,
     Buffer,

@@ -1,7 +1,7 @@
 """The dependences and buffers of moves: of parameters, of gradients, and of activations.
 
-Moves run beside the computation of their device group. A lane goes on behind an O or an R when the
-one before it has ended, so at most two of them hold what they move, however slow the link is.
+Moves run beside the computation of their device group. A lane continues after an O or an R once the
+previous one has ended, so at most two of them hold what they move, however slow the link is.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ class Moments(NamedTuple):
     reduced: int = 0
 
     def number(self, move: str) -> int:
-        """Which of the values that Gs make, or that Rs take, a task has to do with."""
+        """The number of the value, made by a G or taken by an R, that a task uses."""
         return self.gathered if move == GATHER else self.reduced
 
 
@@ -167,7 +167,7 @@ class _Lane:
         self.waits.setdefault(task, []).extend(tasks)
 
     def _in_turn(self, task: Task) -> None:
-        """The lane goes on behind `task` when the one before it on the same way has ended."""
+        """The lane continues after `task` once the previous move of its kind has ended."""
         before = self._last.get(task.kind)
         if before is not None:
             self._wait(task, [before])
@@ -195,7 +195,7 @@ class _Lane:
             )
         self._wait(task, own)
         before = self._last.get(REDUCE)
-        if before is not None:  # its gradients are held until the lane goes on behind this one
+        if before is not None:  # its gradients are held until the lane continues after this one
             next(u for _, u in reversed(self.held) if u[:1] == [before]).append(task)
         self._in_turn(task)
         self._reduced.setdefault(place, []).append(task)

@@ -1,14 +1,13 @@
 """The schedules by name: the families of `shardc.schedule.families`, and user-defined ones."""
 
-import importlib
-import pkgutil
 import uuid
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
 from shardc.errors import ScheduleError
-from shardc.schedule import families
+from shardc.schedule.families import built_in
+from shardc.schedule.families.optimal import best_order_on
 from shardc.schedule.family import Costs, Order, Planned, ScheduleFamily
 from shardc.schedule.placement import both_ways, looped, zigzag
 from shardc.schedule.tasks import LOAD, OFFLOAD
@@ -23,22 +22,9 @@ _registered: dict[str, str] = {}  # name -> a number unique to the registration
 
 
 @cache
-def built_in() -> dict[str, ScheduleFamily]:
-    """The built-in families, by name."""
-    found: dict[str, ScheduleFamily] = {}
-    for module in pkgutil.iter_modules(families.__path__, families.__name__ + "."):
-        for family in importlib.import_module(module.name).FAMILIES:
-            assert family.name not in found, f"two families are called {family.name}"
-            found[family.name] = family
-    return found
-
-
-@cache
 def best_orders() -> dict[str, ScheduleFamily]:
     """For each built-in family that does not search itself, by its name: the best order on its
     placement, called `optimal:NAME`."""
-    from shardc.schedule.families.optimal import best_order_on
-
     return {
         name: best_order_on(family)
         for name, family in built_in().items()

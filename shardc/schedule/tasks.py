@@ -230,7 +230,7 @@ def scaled(amount: Amount, scale: int) -> Amount:
 
 def all_scaled(amounts: Sequence[Amount]) -> tuple[list[Amount], int]:
     """The amounts times their common scale, and the scale. An object that occurs often is scaled
-    once; it is told by its identity, because the hash of a fraction takes long."""
+    once; it is recognised by identity, because hashing a fraction is slow."""
     distinct = {id(amount): amount for amount in amounts}
     scale = common_scale(distinct.values())
     whole = {key: scaled(amount, scale) for key, amount in distinct.items()}

@@ -13,7 +13,7 @@ from shardc.errors import InfeasibleError
 from shardc.solver.exact.certify import certify
 from shardc.solver.exact.lagrangian import Oracle
 from shardc.solver.exact.prices import least_memory, price_memory, raise_until_it_fits
-from shardc.solver.exact.search import OutOfTimeError, Search
+from shardc.solver.exact.running_solve import OutOfTimeError, Search
 from shardc.solver.interrupt import finish, is_finishing
 from shardc.solver.problem.contraction import contract, contract_further
 from shardc.solver.problem.problem import Floats, Problem, Progress, Solution, evaluate

@@ -2,15 +2,13 @@
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import (
+from shardc.analysis.program.stage_table import result_values
+from shardc.ir.attributes import (
     ARGUMENTS,
+    KIND,
     RESULT_STAGES,
     RESULT_TYPES,
     RESULTS,
-    result_values,
-)
-from shardc.ir.attributes import (
-    KIND,
     ROUND,
     STAGE,
     VALUE,

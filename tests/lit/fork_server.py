@@ -38,14 +38,14 @@ def serve(path: str) -> None:
     from pathlib import Path
 
     sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests share
-    from shardc.runtime.processes import roll_call
+    from shardc.runtime.processes.waiting import is_alone
     from tests.py.erased_ops import refuse_erased_ops
 
     refuse_erased_ops()
     for module in ("shardc.cli", "shardc.cli.opt", "shardc.cli.plan", "shardc.cli.run"):
         importlib.import_module(module)
     importlib.import_module("filecheck.main")
-    roll_call.stop()
+    is_alone.set()
     for thread in set(threading.enumerate()) - {threading.current_thread()}:
         thread.join()  # a process of one thread forks safely
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that answer

@@ -98,7 +98,7 @@ func.func private @layer(%x: tensor<4x3xf32>, %w: tensor<3x3xf32>) -> (tensor<4x
 
 // A sum over what a product makes of the batch is needed by the next product: the microbatches are
 // run through twice, the first time in a loop that adds up this sum alone.
-// CHECK:       module attributes {{.*}}shardc.runs = "the microbatches are run through twice
+// CHECK:       module attributes {{.*}}shardc.sweeps = "the microbatches are run through twice
 // CHECK-LABEL: func.func public @heavy_sum_takes_a_run_of_its_own
 //       CHECK:   %[[FIRST:.*]]:2 = stablehlo.while(%[[T:.*]] = %{{.*}}, %[[SO_FAR:.*]] = %{{.*}})
 //  CHECK-SAME:     tensor<i32>, tensor<3xf32> attributes {shardc.phase = "before"}

@@ -15,7 +15,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Collective
 from shardc.rewrite.local.collectives import replica_groups
-from shardc.runtime.memory import program_peaks
+from shardc.runtime.memory_in_use import program_peaks
 from tests.py.hlo_text import Collectives, hlo_collectives, known_everywhere, wire_itemsize
 
 

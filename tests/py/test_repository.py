@@ -1,13 +1,14 @@
 """The laws of the house that no other tool checks."""
 
 import ast
-import importlib
 import os
 import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,16 @@ ROOMS_THAT_KNOW_MLIR = {
 MOST_FILES = 14  # in a folder of shardc/
 FULL_ROOMS = {"passes", "schedule/families", "cli"}  # one file per pass, mechanism, command
 MLIR_MODULES = ("jax.extend.mlir", "jax.interpreters.mlir", "jaxlib.mlir")
+# Names of two modules: one concept, of which one room does this and the other that.
+PAIRS = {
+    "collectives": "priced; inserted",
+    "control_flow": "read; rewritten",
+    "counterfactuals": "priced; put into words",
+    "join_pieces": "the pass; its rewrite",
+    "model": "of time; of what a report says",
+    "stages": "those of jax.stages; those of a pipeline",
+    "strip_mining": "found; done",
+}
 NOT_PASSES = {"__init__.py", "pipeline.py", "registry.py"}
 
 
@@ -135,6 +146,15 @@ def test_no_file_has_a_name_that_everything_moves_into() -> None:
     assert [relative(path) for path in source_files() if path.stem in vague] == []
 
 
+def test_a_module_has_its_name_alone() -> None:
+    """Except commands, which are called what they do, and pairs."""
+    shardc = ROOT / "shardc"
+    commands = shardc / "cli"
+    stems = [path.stem for path in shardc.rglob("*.py") if path.parent != commands]
+    several = {stem for stem, count in Counter(stems).items() if count > 1} - {"__init__"}
+    assert several == set(PAIRS)
+
+
 def test_nothing_uses_the_private_modules_of_jax() -> None:
     """Except one file: the key-value store of jax.distributed has no public name."""
     private = "jax." + "_src"
@@ -151,6 +171,24 @@ def test_only_the_rooms_of_the_compiler_know_mlir() -> None:
         if name.startswith(MLIR_MODULES)
     }
     assert trespassers == {}
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    """Whether at its top, inside a function or under TYPE_CHECKING."""
+    paths = (ROOT / "shardc").rglob("*.py")
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
+    graph = {
+        name: {
+            found if found in modules else found.rpartition(".")[0]
+            for found in imports(path)
+            if found.startswith("shardc")
+        }
+        for name, path in modules.items()
+    }
+    list(TopologicalSorter(graph).static_order())  # raises CycleError, with the circle
 
 
 def test_every_error_code_is_provoked_by_a_test() -> None:
@@ -280,7 +318,9 @@ def test_the_answers_in_contributing_are_there() -> None:
 
 
 ERRORS = {"error", "bug", "refusal", "refused", "raised", "exception", "warning", "note"}
-NAMES = {"name", "names", "symbol", "kind", "value", "function", "note", "stage", "label"}
+NAMES = {
+    "name", "names", "symbol", "kind", "value", "function", "note", "stage", "label", "state"
+}  # fmt: skip
 READERS = {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition"}
 OF_MLIR = ("stablehlo.", "chlo.", "sdy.", "shardc.")  # of ops and attributes
 # Names that others give, and the only way to know what they say.
@@ -363,6 +403,19 @@ def test_nothing_reads_a_fact_out_of_a_name() -> None:
     assert found == set(READ_NAMES)
 
 
+def test_attributes_are_declared_in_one_file() -> None:
+    home = ROOT / "shardc" / "ir" / "attributes.py"
+    found = {
+        (relative(path), node.value)
+        for path in (ROOT / "shardc").rglob("*.py")
+        if path not in (home, ROOT / "shardc" / "__init__.py")  # which names modules
+        for node in expressions(path)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if re.fullmatch(r"shardc\.[a-z_]+", node.value)
+    }
+    assert found == set()
+
+
 def test_kinds_of_functions_are_compared_as_such() -> None:
     words = {kind.value for kind in FunctionKind} - {"before", "reduce"}  # a phase, and an op, too
     found = {
@@ -403,6 +456,22 @@ def test_no_block_of_six_lines_stands_twice() -> None:
     assert [found for found in places.values() if len(found) > 1] == []
 
 
+def test_no_class_of_ops_is_listed_twice() -> None:
+    """A question with the same answer has the same table."""
+    tables: dict[frozenset[str], set[str]] = {}
+    for path in (ROOT / "shardc").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, ast.Assign):
+                continue
+            constants = (each for each in ast.walk(node.value) if isinstance(each, ast.Constant))
+            words = [word for each in constants for word in str(each.value).split()]
+            of_ops = len(words) > 1 and all(word.startswith(OF_MLIR[:3]) for word in words)
+            if of_ops and not isinstance(node.value, ast.Dict):
+                tables.setdefault(frozenset(words), set()).add(f"{relative(path)}: {node.lineno}")
+    assert tables
+    assert [found for found in tables.values() if len(found) > 1] == []
+
+
 def test_files_are_written_by_renaming() -> None:
     """The others write to a pipe, and to new files that only they know."""
     writes = r"\.write_(?:text|bytes)\(|open\([^)\n]*[\"'][wax]b?\+?[\"']"
@@ -426,44 +495,3 @@ def test_nothing_is_unpickled_or_run_that_came_as_data() -> None:
         for hit in re.finditer(forbidden, path.read_text(), re.MULTILINE)
     }
     assert found == {}
-
-
-def test_what_first_step_measures_exists() -> None:
-    """It names functions as text, and was broken by a move of one of them."""
-    from benchmarks.first_step import IMPORTING, SOLVING
-
-    for name in (*IMPORTING, *SOLVING):
-        module, _, function = name.partition(":")
-        assert callable(getattr(importlib.import_module(module), function)), name
-
-
-def defined_in(path: Path) -> set[str]:
-    """The names at the top of a file, and of the modules in its folder."""
-    found = {each.stem for each in path.parent.iterdir()} if path.name == "__init__.py" else set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom | ast.Import):
-            found |= {(each.asname or each.name) for each in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.TypeAlias):
-            found.add(node.name.id if isinstance(node.name, ast.Name) else node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return found
-
-
-def test_scripts_import_what_exists() -> None:
-    """Nothing else runs or checks most of them: `make test-table` had ended with an ImportError."""
-    missing = []
-    for path in source_files():
-        if not relative(path).startswith(("benchmarks/", "tools/", "examples/")):
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.ImportFrom) or not node.module:
-                continue
-            at = ROOT / node.module.replace(".", "/")
-            home = next(
-                (p for p in (at.with_suffix(".py"), at / "__init__.py") if p.exists()), None
-            )
-            if home is not None:
-                names = {each.name for each in node.names} - defined_in(home)
-                missing += [f"{relative(path)}: {node.module} has no {name}" for name in names]
-    assert missing == []

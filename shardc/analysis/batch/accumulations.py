@@ -28,11 +28,11 @@ def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
             _move_sums(flow)
             if not flow.blocked:  # the blocking values depend only on sums that exist already
                 break
-            run = replace(flow, obstacle=obstacle)
-            early = set(_frontier(run, run.blocked)) - run.early
-            flow = replace(run, early=run.early | early, earlier_sweep=run, obstacle=None)
-            if not early or not early <= run.sums or _too_much(flow):
-                return replace(run, obstacle=flow.earlier_sweeps[0].obstacle)
+            sweep = replace(flow, obstacle=obstacle)
+            early = set(_frontier(sweep, sweep.blocked)) - sweep.early
+            flow = replace(sweep, early=sweep.early | early, earlier_sweep=sweep, obstacle=None)
+            if not early or not early <= sweep.sums or _too_much(flow):
+                return replace(sweep, obstacle=flow.earlier_sweeps[0].obstacle)
         flow.early = flow.early | early
         flow.forced = {v: i for v, i in flow.forced.items() if v in flow.earlier_sums}
         _settle(flow)
@@ -57,9 +57,9 @@ def _repeated_flops(flow: BatchFlow) -> int:
     """FLOPs of matrix products in all sweeps but the last."""
     graph, flops = flow.program.graph, flow.program.heavy_flops
     total = 0
-    for run, after in itertools.pairwise([*flow.earlier_sweeps, flow]):
-        inside = graph.ancestors(sorted(after.early - run.early), run.early)
-        ops = {graph.producer[v] for v in inside - run.early} - {ARGUMENT}
+    for sweep, after in itertools.pairwise([*flow.earlier_sweeps, flow]):
+        inside = graph.ancestors(sorted(after.early - sweep.early), sweep.early)
+        ops = {graph.producer[v] for v in inside - sweep.early} - {ARGUMENT}
         total += sum(flops[i] for i in ops)
     return total
 

@@ -8,8 +8,8 @@ from jax.extend.mlir import ir
 from shardc.analysis.batch.accumulations import analyse, nothing_shared
 from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
 from shardc.analysis.batch.microbatch import BatchFlow
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal, RefusalReason
 from shardc.analysis.batch.partition import BatchPartition, find_partition, named_partition
-from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason
 from shardc.analysis.batch.step_program import Program, program_of
 from shardc.analysis.program.arguments import argument_names, donated_args, state_arguments
 from shardc.analysis.program.op_classes import IDENTITIES

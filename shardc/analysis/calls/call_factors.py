@@ -7,8 +7,8 @@ from math import gcd
 from jax.extend.mlir import ir
 
 from shardc.analysis.batch.batch_state import FactorCut, may_cut
-from shardc.ir.attributes import get_int
-from shardc.ir.calls import CALLED_FACTORS, Factors, factors_attr
+from shardc.ir.attributes import CALLED_FACTORS, get_int
+from shardc.ir.calls import Factors, factors_attr
 from shardc.ir.clone import captures
 from shardc.ir.constants import is_zero, splat_text
 from shardc.ir.tensor_types import shape_of

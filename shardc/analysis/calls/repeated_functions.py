@@ -4,17 +4,15 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.calls.call_graph import CallGraph, refused
 from shardc.analysis.program.flops import is_heavy
-from shardc.ir.attributes import SHARDING, call_target
+from shardc.analysis.program.op_classes import COLLECTIVES, POSITIONS
+from shardc.ir.attributes import SHARDING, STAYS, call_target
 from shardc.ir.calls import CALL
 from shardc.ir.effects import has_side_effect, is_host_call
 from shardc.ir.walk import walk
 from shardc.rules.libraries import names_functions
 
 _DIALECTS = ("stablehlo.", "chlo.", "func.")
-_COLLECTIVES = """all_gather all_reduce all_to_all collective_broadcast collective_permute
-    partition_id reduce_scatter replica_id""".split()
 MOST_OPS = 5_000_000  # refused above
-STAYS = "shardc.stays"  # function: it stays a function
 
 
 def repeated_functions(graph: CallGraph, most_ops: int) -> set[str]:
@@ -76,7 +74,7 @@ def _heavy(graph: CallGraph) -> set[str]:
 def _only_computes(function: ir.Operation) -> bool:
     return all(
         op.name.startswith(_DIALECTS)
-        and op.name.removeprefix("stablehlo.") not in _COLLECTIVES
+        and op.name not in COLLECTIVES | POSITIONS
         and not is_host_call(op)
         and not names_functions(op)
         and call_target(op) != "Sharding"

@@ -148,7 +148,8 @@ def _row_dim(
     wanted: np.ndarray,
     values: Values,
 ) -> int | None:
-    """The dim of which `op` accesses row `wanted[k]` in iteration k, with all other dims whole."""
+    """The dim along which `op` accesses row `wanted[k]` in iteration k; it takes all other dims
+    whole."""
     shape = shape_of(op.operands[0])
     if len(wanted) != 1:
         dim = block_dim(shape, starts, sizes, wanted, values)

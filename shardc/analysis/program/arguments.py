@@ -9,6 +9,7 @@ from shardc.ir.attributes import (
     BATCH_DIM,
     NAME,
     PIECE,
+    STATE_RESULT,
     UNNAMED,
     arg_attrs,
     result_attrs,
@@ -17,7 +18,6 @@ from shardc.ir.walk import body, main_function, terminator
 
 ALIASING = "tf.aliasing_output"
 DONOR = "jax.buffer_donor"
-STATE_RESULT = "shardc.state_result"  # argument: the result that is its next value
 
 
 def state_aliases(function: ir.Operation) -> dict[int, int]:

@@ -18,7 +18,7 @@ from shardc.analysis.program.flops import op_cost
 from shardc.analysis.program.liveness import is_in_place
 from shardc.analysis.program.op_classes import FUSED, ON_THE_FLY
 from shardc.ir.clone import inputs
-from shardc.ir.constants import splat_text
+from shardc.ir.constants import MADE_OF_NOTHING, splat_text
 from shardc.ir.tensor_types import num_bytes as bytes_of
 from shardc.ir.tensor_types import num_elements, shape_of
 from shardc.ir.walk import CONTROL_FLOW, RETURN, body, defining_op, ops_of
@@ -26,7 +26,6 @@ from shardc.rules.allowed_factors import BARRIER
 
 # Transparent ops: their users read their operands instead.
 THROUGH = (ON_THE_FLY - {"stablehlo.constant", "stablehlo.iota"}) | {"stablehlo.dynamic_slice"}
-MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
 MOVED = frozenset(("stablehlo.pad", "stablehlo.concatenate", "stablehlo.reverse"))
 CALLS_ALONE = frozenset(("stablehlo.tuple", "stablehlo.get_tuple_element", BARRIER))
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
+from shardc.analysis.program.op_classes import ADDITIONS
 from shardc.analysis.values.facts import counts_along
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body
@@ -17,7 +18,6 @@ _KEEPS_NUMBERS = frozenset(
         "reverse", "select", "clamp", "maximum", "minimum", "optimization_barrier", "sort",
     )
 )  # fmt: skip
-_SHIFTS = ("stablehlo.add", "stablehlo.subtract")
 _ROOTS = ("stablehlo.sqrt", "stablehlo.rsqrt", "stablehlo.log", "stablehlo.power")
 # These keep a constant constant.
 _SPREADS = ("stablehlo.broadcast_in_dim", "stablehlo.convert", "stablehlo.reshape")
@@ -72,7 +72,7 @@ def _last_uses(argument: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
             if op.name in _KEEPS_NUMBERS and not (op.name == "stablehlo.select" and position == 0):
                 for result in op.results:
                     follow(result)
-            elif op.name in _SHIFTS:
+            elif op.name in ADDITIONS:
                 if _is_constant(op.operands[1 - position]):
                     follow(op.results[0])
             elif op.name == "stablehlo.while":

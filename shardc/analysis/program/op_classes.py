@@ -8,7 +8,7 @@ from jax.extend.mlir import ir
 
 from shardc.ir.calls import CALL
 from shardc.ir.user_shardings import CONSTRAINT
-from shardc.rules.allowed_factors import BARRIER, ELEMENTWISE
+from shardc.rules.allowed_factors import BARRIER, COUNTED_ONCE, ELEMENTWISE
 from shardc.rules.reducers import reducer
 
 
@@ -21,9 +21,15 @@ def _stablehlo(names: str) -> frozenset[str]:
 # Arithmetic worth more than its traffic: layers are clustered around these.
 PRODUCTS = _stablehlo("dot_general dot convolution")
 WINDOWS = _stablehlo("scatter select_and_scatter reduce_window")
+ADDITIONS = frozenset(COUNTED_ONCE)
 RANDOM = _stablehlo("rng rng_bit_generator")
 # Their effect on parts of their operands is unknown.
 OPAQUE = _stablehlo("while case if custom_call fft cholesky triangular_solve")
+COLLECTIVES = _stablehlo(
+    "all_gather all_reduce all_to_all collective_broadcast collective_permute reduce_scatter"
+)
+# They ask for the position of the device.
+POSITIONS = _stablehlo("partition_id replica_id")
 # Result n is operand n.
 IDENTITIES = frozenset((BARRIER,))
 

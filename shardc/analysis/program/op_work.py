@@ -17,7 +17,7 @@ from shardc.ir.calls import CALL
 from shardc.ir.tensor_types import dtype_of, shape_of
 from shardc.ir.walk import CONTROL_FLOW, planned_ops
 from shardc.plan.layout import Mesh, TensorSharding
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 
 class Split(Protocol):

@@ -7,9 +7,13 @@ from jax.extend.mlir import ir
 
 from shardc.cost.arrivals import Arrival
 from shardc.ir.attributes import (
+    ARGUMENTS,
+    ASSUMED,
     NUM_MICROBATCHES,
     NUM_REPLICAS,
     NUM_STAGES,
+    RESULT_SHARDINGS,
+    RESULTS,
     VALUE,
     data_of,
     get_int,
@@ -20,14 +24,6 @@ from shardc.ir.walk import functions, symbol, terminator, walk, where
 from shardc.plan.value_id import argument_id, is_computed, value_id
 from shardc.schedule.work import Work
 
-ARGUMENTS = "shardc.arguments"  # module: one dict per argument of the user's function
-RESULTS = "shardc.results"  # module: value id of each result
-RESULT_TYPES = "shardc.result_types"  # module: type of each result
-RESULT_SHARDINGS = "shardc.result_shardings"  # module: what the user asks of each result, or unit
-RESULT_STAGES = "shardc.result_stages"  # module: stage that returns it
-RESULT_PIECES = "shardc.result_pieces"  # module: [result, dim] whose rows it goes on with, or []
-ASSUMED = "shardc.assumed"  # module: of each of the last results what its true elements mean
-
 
 def result_values(module: ir.Operation) -> list[str]:
     """Value id of each result of the user's function."""
@@ -35,8 +31,8 @@ def result_values(module: ir.Operation) -> list[str]:
 
 
 def assumptions(module: ir.Operation) -> list[tuple[str, ...]]:
-    """Of each of the last results, which say whether what the step takes for granted holds: what
-    it means that an element is true."""
+    """For each of the last results, which say whether the step's premises hold: the meaning of a
+    true element."""
     if ASSUMED not in module.attributes:
         return []
     rows = map(ir.ArrayAttr, ir.ArrayAttr(module.attributes[ASSUMED]))

@@ -49,7 +49,7 @@ class ValueGraph:
         return [static_shape(v.type) for v in self.values]
 
     def operand_at(self, v: int) -> int:
-        """The operand in the place of result `v`, which an identity hands on as that."""
+        """The operand that an identity op returns as result `v`."""
         i = self.producer[v]
         return self.uses[i][self.results[i].index(v)]
 

@@ -27,11 +27,9 @@ class FixedValues:
 
     At the boundary of the function these are all but the batch and what is `PER_MICROBATCH`.
     Inside, values of one op with equally many elements are alike, products aside, as are the values
-    that control flow hands on; a result that is no larger than the operands does not shrink if none
-    of these does, and neither do the parts of which one that does not is made. All others are taken
-    to shrink.
-
-    A mistake makes an estimate worse, never a plan wrong: exact plans do not use this.
+    that control flow hands on; a result that is no larger than its operands is fixed if all of them
+    are, and so are the parts from which a fixed value is assembled. All others are assumed to
+    shrink. A mistake makes an estimate worse, but never a plan wrong: exact plans do not use this.
 
     Args:
         batch: value ids of the arguments that hold the rows of all microbatches.
@@ -64,12 +62,12 @@ class FixedValues:
 
     @cached_property
     def shares(self) -> list[float]:
-        """Of the bytes that each planned op reads and writes, the share in fixed values."""
+        """The share of fixed values in the bytes that each planned op reads and writes."""
         return [self._share([*op.operands, *op.results]) for op in self._planned]
 
     @cached_property
     def results(self) -> list[tuple[bool, ...]]:
-        """Of each planned op, whether each result is fixed."""
+        """For each planned op, whether each of its results is fixed."""
         return [tuple(result in self for result in op.results) for op in self._planned]
 
     def _share(self, values: Sequence[ir.Value]) -> float:

@@ -11,7 +11,7 @@ from shardc.analysis.stages.backward_split import one_time
 from shardc.cost.model import CostModel
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import dtype_of, num_bytes
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 from shardc.solver.pipeline.kept_values import Maker, kept_values
 
 UNITS = 1 << 40  # the costs of all ops and values in sum, for the solver's integers

@@ -19,9 +19,8 @@ Made = tuple[str, int]  # a function, and the position of an op in it
 
 
 def makers(module: ir.Operation) -> dict[str, Made]:
-    """For each value that functions hand on, the op that makes it.
-
-    For a sum over microbatches it is the op whose results are added up.
+    """The op that makes each value that functions exchange; for a sum over microbatches, the op
+    whose results are added up.
     """
     found: dict[str, Made] = {}
     for function in functions(module):

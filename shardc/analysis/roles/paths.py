@@ -5,15 +5,14 @@ import re
 from jax.extend.mlir import ir
 
 from shardc.ir.walk import location_names
+from shardc.plan.layout import keys_of
 
 _WRAPPED = re.compile(r"^(?:\w+)\((.*)\)$")
 _STRUCTURE = frozenset(
     "while body cond branch closed_call checkpoint remat scan custom_jvp_call custom_vjp_call"
     " shard_map pjit rematted_computation core_call cond_body".split()
 )
-_ROWS = re.compile(r", rows [\d:]+$")
 _UNNAMED = re.compile(r"argument \d+")
-_KEYS = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
 
 
 def scope_of(op: ir.Operation) -> tuple[str, ...]:
@@ -58,5 +57,4 @@ def path_of_name(name: str) -> tuple[str, ...]:
     and without the rows; () for an argument that is not a tree, or has no name."""
     if _UNNAMED.match(name):
         return ()
-    found = tuple(next(filter(None, keys)) for keys in _KEYS.findall(_ROWS.sub("", name)))
-    return found[1:]
+    return tuple(keys_of(name)[1:])

@@ -11,7 +11,7 @@ from shardc.ir.shardings import meshes, result_shardings
 from shardc.ir.tensor_types import dtype_of, num_bytes, shape_of
 from shardc.ir.walk import CONTROL_FLOW, functions, planned_ops, terminator, where
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 _KINDS = (FunctionKind.FORWARD, FunctionKind.BACKWARD)
 

@@ -31,7 +31,7 @@ from shardc.ir.walk import (
     terminator,
     where,
 )
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 from shardc.rules.allowed_factors import BARRIER
 from shardc.rules.op_rule import OpRule
 from shardc.solver.interrupt import poll

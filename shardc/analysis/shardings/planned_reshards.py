@@ -85,7 +85,8 @@ class PlannedReshards:
         return _totals((each, repeats) for _, repeats, each in self._collectives())
 
     def collectives_of(self, function: str) -> dict[int, tuple[Collective, ...]]:
-        """Those of one function, by how often they run per step; the bytes are of one run."""
+        """The collectives of one function, by how often they run per step; the bytes are those of
+        one run."""
         by_repeats: dict[int, list[tuple[Collective, int]]] = {}
         for name, repeats, each in self._collectives():
             if name == function:
@@ -112,7 +113,7 @@ class PlannedReshards:
         return tuple(name for name, _ in self.mesh.axes if name in axes)
 
     def _sum_dtype(self, dtype: str) -> str:
-        """In which partial sums are sent."""
+        """The type in which partial sums are sent."""
         sizes = self.model.sent_itemsizes(itemsize(dtype), itemsize(sum_dtype(dtype)))
         return sum_dtype(dtype) if sizes[1] > sizes[0] else dtype
 

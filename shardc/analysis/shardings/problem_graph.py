@@ -22,7 +22,7 @@ from shardc.ir.tensor_types import dtype_of, itemsize, shape_of, sum_dtype
 from shardc.ir.user_shardings import CONSTRAINT
 from shardc.ir.walk import defining_op, functions, symbol, terminator
 from shardc.plan.layout import Mesh
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 from shardc.rules.op_rule import OpRule
 from shardc.rules.program_rules import rules_of
 from shardc.solver.problem.problem import Floats, Problem

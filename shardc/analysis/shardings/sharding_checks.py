@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 
 from shardc.cost.reshard import describe, is_valid
-from shardc.ir.constants import is_zero
+from shardc.ir.constants import MADE_OF_NOTHING, is_zero
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import CONTROL_FLOW
 from shardc.plan.layout import Mesh, TensorSharding
@@ -14,8 +14,6 @@ from shardc.rules.allowed_factors import BARRIER, COUNTED_ONCE, splittable_facto
 from shardc.rules.op_rule import OpRule
 from shardc.rules.partial_sums import keeps_partial
 from shardc.rules.reducers import reducer
-
-ANY_SHARDING = ("stablehlo.constant", "stablehlo.iota")  # every device creates its own part
 
 
 def disagreement(
@@ -32,7 +30,7 @@ def disagreement(
     dim that has it; the table of `shardc.rules.allowed_factors` allows it; partial sums arise only
     from reductions and propagate only through linear ops.
     """
-    if op.name in ANY_SHARDING:
+    if op.name in MADE_OF_NOTHING:
         return "its values are no partial sums" if results[0].unreduced else None
     if not any(s.axes or s.unreduced for s in (*operands, *results)) and not reduce_axes:
         return None

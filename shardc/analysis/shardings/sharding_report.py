@@ -11,7 +11,7 @@ from shardc.cost.model import CostModel
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Asked, Replicated, StageReport
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 from shardc.solver.problem.problem import Solution
 
 

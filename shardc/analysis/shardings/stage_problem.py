@@ -7,7 +7,7 @@ from shardc.analysis.shardings.strategies import Strategy
 from shardc.plan.decisions import FunctionSharding, OpSharding
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 from shardc.solver.problem.problem import Problem
 
 

@@ -20,7 +20,7 @@ from shardc.rules.reducers import reducer
 
 Axes = tuple[tuple[str, int], ...]
 
-# Linear ops, which propagate partial sums: which operands are unreduced together.
+# Which operands of a linear op may be unreduced together; `keeps_partial` decides about each.
 ALL_OPERANDS = "all"  # every operand
 ONE_OPERAND = "one"  # exactly one
 SOME_OPERANDS = "some"  # one or more; one device alone contributes each of the reduced ones

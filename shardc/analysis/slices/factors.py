@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 
 from shardc.analysis.batch.batch_state import FactorCut, Kind, may_cut
-from shardc.analysis.slices.roles import Role, Roles
+from shardc.analysis.slices.held_parts import Role, Roles
 from shardc.ir.calls import CALL
 from shardc.rules.op_rule import OpRule
 

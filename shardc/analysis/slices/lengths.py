@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import heavy_flops
+from shardc.analysis.slices.held_parts import Role, Roles
 from shardc.analysis.slices.recipes import Finish, Make, TokenSlices
-from shardc.analysis.slices.roles import Role, Roles
 from shardc.ir.attributes import STAGE, get_int
 from shardc.ir.walk import defining_op
 from shardc.solver.pipeline.slices import slice_lengths

@@ -6,6 +6,7 @@ from dataclasses import replace
 from jax.extend.mlir import ir
 
 from shardc.analysis.slices.factors import on_rows
+from shardc.analysis.slices.held_parts import Kind, Role, Roles, so_far
 from shardc.analysis.slices.op_rows import LooksAhead
 from shardc.analysis.slices.recipes import (
     Added,
@@ -24,7 +25,6 @@ from shardc.analysis.slices.recipes import (
     TokenSlices,
     whole,
 )
-from shardc.analysis.slices.roles import Kind, Role, Roles, so_far
 from shardc.analysis.slices.squares.premises import merged
 from shardc.analysis.slices.stage_values import StageValues
 from shardc.analysis.slices.token_dims import token_dims
@@ -117,7 +117,7 @@ class _Needed:
         return found
 
     def _give(self) -> LooksAhead | None:
-        """What the function returns to others and adds to accumulators."""
+        """The values that the function returns to others or adds to accumulators."""
         found = None
         for position, (value, name) in enumerate(self._values.results(self._function)):
             op = defining_op(value)

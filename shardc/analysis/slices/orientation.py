@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from jax.extend.mlir import ir
 
 from shardc.analysis.slices.factors import Mapping as Factors
-from shardc.analysis.slices.roles import Role, State
+from shardc.analysis.slices.held_parts import Role, State
 from shardc.rules.op_rule import OpRule
 
 Pair = tuple[int, int]
@@ -20,8 +20,8 @@ def queries_and_keys(
 ) -> bool:
     """Whether the first of two factors of an op is that of the queries.
 
-    Decided by the first op behind it that tells them apart: one that also uses another square whose
-    dims are known, or one that reduces one of the two dims, which then is that of the keys. The
+    The first op behind it that tells them apart decides: one that also uses another square whose
+    dims are known, or one that reduces one of the two dims, which is then that of the keys. The
     proof of the order of tokens detects a wrong answer.
     """
     squares: dict[ir.Value, Pair] = {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from jax.extend.mlir import ir
 
 from shardc.analysis.loops.token_loop import TokenLoop
-from shardc.analysis.slices.roles import Roles
+from shardc.analysis.slices.held_parts import Roles
 from shardc.analysis.slices.squares.premises import Premise
 from shardc.ir.tensor_types import shape_of
 from shardc.rules.running_sums import Running

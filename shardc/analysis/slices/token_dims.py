@@ -8,9 +8,9 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.loops.row_loop import row_read
 from shardc.analysis.loops.token_loop import TokenLoop, token_loop
-from shardc.analysis.program.stage_table import ARGUMENTS
 from shardc.analysis.slices.factors import adds_up, alone, passes
 from shardc.analysis.slices.stage_values import StageValues
+from shardc.ir.attributes import ARGUMENTS
 from shardc.ir.clone import inputs
 from shardc.ir.tensor_types import num_bytes, shape_of
 from shardc.ir.walk import body, defining_op, ops

@@ -20,10 +20,10 @@ from shardc.analysis.slices.factors import (
     passes,
     with_roles,
 )
+from shardc.analysis.slices.held_parts import SUM, TOTAL, WHOLE, Kind, Role, Roles, State, so_far
 from shardc.analysis.slices.op_rows import LooksAhead, OpRows
 from shardc.analysis.slices.orientation import queries_and_keys
 from shardc.analysis.slices.recipes import whole
-from shardc.analysis.slices.roles import SUM, TOTAL, WHOLE, Kind, Role, Roles, State, so_far
 from shardc.analysis.slices.squares.above_diagonal import Low, Square
 from shardc.analysis.slices.squares.moved_dims import Dims
 from shardc.analysis.slices.squares.premises import Premise
@@ -42,7 +42,7 @@ from shardc.rules.reducers import is_bitwise, reducer
 from shardc.rules.running_sums import Running, running
 
 INF = float("inf")
-# What a reducer does not notice.
+# The numbers that do not change a reduction.
 _NEUTRAL = {"add": 0.0, "or": 0.0, "and": 1.0, "multiply": 1.0, "maximum": -INF, "minimum": INF}
 # Of a recurrence that was written out, these read and write one token.
 _BY_NUMBER = {"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"}
@@ -113,7 +113,8 @@ class States:
         return square and self._square.fact(value, (query, key), Region.ABOVE) == 0.0
 
     def _vanishes(self, op: ir.Operation, rows: Sequence[Roles]) -> bool:
-        """Whether an op multiplies what a slice leaves out by zero, or adds only zeros of it."""
+        """Whether an op multiplies everything that a slice leaves out by zero, or adds only zeros
+        from it."""
 
         def by(position: int) -> bool:
             others = [p for p in range(len(rows)) if p != position]

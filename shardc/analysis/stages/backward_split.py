@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.flops import heavy_flops, op_cost
-from shardc.analysis.program.fusion import MADE_OF_NOTHING, is_fused
+from shardc.analysis.program.fusion import is_fused
 from shardc.analysis.program.op_work import op_seconds
 from shardc.analysis.stages.compared_values import (
     compared_makers,
@@ -16,10 +16,11 @@ from shardc.analysis.stages.compared_values import (
 from shardc.cost.model import CostModel
 from shardc.ir.attributes import STAGE, VALUE, arg_attrs, function_kind, get_int, result_attrs
 from shardc.ir.clone import inputs
+from shardc.ir.constants import MADE_OF_NOTHING
 from shardc.ir.tensor_types import dtype_of, num_bytes
 from shardc.ir.walk import body, defining_op, ops, terminator
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 from shardc.solver.pipeline.kept_values import Maker, kept_values
 
 PER_SECOND = 1e12  # costs are counted in picoseconds

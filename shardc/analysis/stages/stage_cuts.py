@@ -6,12 +6,12 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.program.def_use import Dataflow
 from shardc.analysis.program.flops import is_heavy, op_cost
-from shardc.analysis.stages.refusal import StageRefusal, too_few_layers
+from shardc.analysis.stages.stage_refusal import StageRefusal, too_few_layers
 from shardc.ir.attributes import ORIGIN, phase_of
 from shardc.ir.tensor_types import num_bytes
 from shardc.ir.walk import ops
 from shardc.plan.function_kind import Phase
-from shardc.solver.pipeline.layers import Value, cluster_layers
+from shardc.solver.pipeline.cluster_layers import Value, cluster_layers
 
 STAGE_DELTA = 0.2  # a stage may exceed the mean work by this share to reduce the crossing bytes
 LAYER_DELTA = 0.5  # the same for a layer; the stage planner merges layers

@@ -15,6 +15,7 @@ from jax.extend.mlir import ir
 from shardc.analysis.values import movement
 from shardc.analysis.values.arithmetic import ELEMENTWISE, computed, converted
 from shardc.analysis.values.element_types import as_float, kept_as
+from shardc.ir.constants import MADE_OF_NOTHING
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import defining_op
 
@@ -26,10 +27,9 @@ _MOVING = {
     "stablehlo.reverse": movement.reverse,
     "stablehlo.slice": movement.slice_,
 }
-_SOURCES = ("stablehlo.constant", "stablehlo.iota")
 # The results of these may be known even if some operands are not.
 _PARTLY = ("stablehlo.select", "stablehlo.dynamic_slice")
-_KNOWN = {*_IDENTITIES, *_MOVING, *_SOURCES, *_PARTLY, *ELEMENTWISE, "stablehlo.concatenate"}
+_KNOWN = {*_IDENTITIES, *_MOVING, *MADE_OF_NOTHING, *_PARTLY, *ELEMENTWISE, "stablehlo.concatenate"}
 
 
 class Values:
@@ -129,7 +129,7 @@ def _result(op: ir.Operation, operands: Sequence[np.ndarray | None]) -> np.ndarr
         return _select(*operands)
     if op.name == "stablehlo.dynamic_slice":
         return movement.dynamic_slice(op, operands)
-    if op.name in _SOURCES:
+    if op.name in MADE_OF_NOTHING:
         return _iota(op) if op.name == "stablehlo.iota" else _constant(op)
     given = [each for each in operands if each is not None]
     if op.name == "stablehlo.concatenate":

@@ -17,10 +17,10 @@ from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import NoteCode
 from shardc.plan.stages_spec import StagesSpec
+from shardc.planner.allowed_request import print_request
 from shardc.planner.hand.beside import with_usual_plans
-from shardc.planner.hand.plan import hand_plan
-from shardc.planner.program import plan_program
-from shardc.planner.request import print_request
+from shardc.planner.hand.hand_plan import hand_plan
+from shardc.planner.plan_program import plan_program
 from shardc.progress import say, shown_progress, tell
 from shardc.solver.interrupt import stoppable
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import jax
 import msgspec
 
-from shardc import __version__
 from shardc.cluster import Cluster
 from shardc.errors import PlanError, RequestWarning
 from shardc.files import private_folder, write_whole
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.schedule.registry import identity
+from shardc.version import VERSION
 
 
 def directory() -> Path:
@@ -38,7 +38,7 @@ def directory() -> Path:
 @functools.cache
 def _code_digest() -> bytes:
     """Digest of shardc's own source: a plan of one version may not fit the passes of another."""
-    digest = hashlib.sha256(f"{__version__} {jax.__version__}".encode())
+    digest = hashlib.sha256(f"{VERSION} {jax.__version__}".encode())
     for path in sorted(Path(__file__).parents[2].rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.digest()

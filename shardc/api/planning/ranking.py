@@ -10,8 +10,8 @@ from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternatives
 from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import StagesSpec
-from shardc.planner.hand.ranking import ranked_plans
-from shardc.planner.request import print_request
+from shardc.planner.allowed_request import print_request
+from shardc.planner.hand.ranked_plans import ranked_plans
 from shardc.progress import say, shown_progress
 from shardc.solver.interrupt import stoppable
 

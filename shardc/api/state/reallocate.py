@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding
 
 from shardc.errors import InputError
 from shardc.runtime.context_mesh import no_context_mesh
-from shardc.runtime.messages.moves import Mover
+from shardc.runtime.messages.array_moves import Mover
 
 
 class HasState(Protocol):

@@ -10,7 +10,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from shardc.plan.layout import STAGE_AXIS
 from shardc.runtime.context_mesh import no_context_mesh
-from shardc.runtime.messages.moves import Mover
+from shardc.runtime.messages.array_moves import Mover
 
 SMALL_BYTES = 1024  # arrays up to this size are not worth splitting
 Devices = tuple[jax.Device, ...]

@@ -18,10 +18,11 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.sharding import PartitionSpec
 
+from shardc.analysis.program.op_classes import COLLECTIVES, POSITIONS
 from shardc.backend.mergeable_module import mergeable_module
 from shardc.backend.primitive import ProgramModule, run_program
 from shardc.check.forms.plain_main import PROGRAM, alone, plain_main
-from shardc.check.forms.unrolled import COLLECTIVES, repeats_unknown
+from shardc.check.forms.unrolled import repeats_unknown
 from shardc.ir.attributes import call_target
 from shardc.ir.copy import bytecode, module_digest
 from shardc.ir.effects import is_host_call
@@ -48,7 +49,6 @@ _LACKING = (
     "stablehlo.rng",
     "sdy.manual_computation",
 )
-_POSITIONS = ("stablehlo.partition_id", "stablehlo.replica_id")
 
 
 def lacks(module: ir.Operation, function: ir.Operation, num_devices: int = 1) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def lacks(module: ir.Operation, function: ir.Operation, num_devices: int = 1) ->
         for op in walk(each):
             if op.name in _LACKING:
                 found[f"{op.name} {call_target(op) or ''}".strip()] = None
-            elif num_devices == 1 and (op.name in COLLECTIVES or op.name in _POSITIONS):
+            elif num_devices == 1 and (op.name in COLLECTIVES or op.name in POSITIONS):
                 found["a collective of one device"] = None
         called = each != function and any(op.name in COLLECTIVES for op in walk(each))
         if num_devices > 1 and (called or repeats_unknown(each)):

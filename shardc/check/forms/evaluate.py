@@ -15,22 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import (
-    ARGUMENTS,
-    RESULT_PIECES,
-    RESULT_TYPES,
-    assumptions,
-)
+from shardc.analysis.program.stage_table import assumptions
 from shardc.check.forms.engines import Arrays, Engine
 from shardc.check.forms.split_form import run_split
 from shardc.check.forms.stage_form import run_stages
 from shardc.check.forms.whole_form import run_function
 from shardc.ir.attributes import (
+    ARGUMENTS,
     BATCH_DIM,
     GLOBAL_TYPE,
     NUM_MICROBATCHES,
     PHASE,
     PIECE,
+    RESULT_PIECES,
+    RESULT_TYPES,
     arg_attrs,
     named_attributes,
     result_attrs,

@@ -9,16 +9,10 @@ from math import prod
 from jax.extend.mlir import ir
 
 from shardc.analysis.program.counted_loop import trip_count
+from shardc.analysis.program.op_classes import COLLECTIVES
 from shardc.ir.walk import walk
 from shardc.rewrite.loops.unroll import unroll
 
-COLLECTIVES = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute",
-        "reduce_scatter",
-    )
-)  # fmt: skip
 MOST_COPIES = 64  # of a collective
 _LOOP = "stablehlo.while"
 _CHANNEL = "channel_handle"

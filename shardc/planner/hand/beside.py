@@ -6,11 +6,11 @@ from shardc.cluster import Cluster
 from shardc.errors import InfeasibleError, InputError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
-from shardc.plan.alternatives import Alternative, judged_plan, rank
+from shardc.plan.alternatives import Alternative, rank
 from shardc.plan.decisions import Plan
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.attempts import Progress
-from shardc.planner.hand.plan import hand_plan
+from shardc.planner.hand.hand_plan import hand_plan
 from shardc.planner.hand.usual import usual_plans
 from shardc.planner.split_cache import Splits
 from shardc.solver.interrupt import finish, poll
@@ -62,7 +62,7 @@ def _judged(
     if refusal is not None:
         return _not_planned(spec, refusal=refusal.message)
     try:
-        found = judged_plan(hand_plan(module, cluster, options, spec, splits), spec.name)
+        found = hand_plan(module, cluster, options, spec, splits).judged(spec.name)
         return msgspec.structs.replace(found, by_hand=True)
     except LimitError as error:
         return _not_planned(spec, missing_bytes=error.missing_bytes)

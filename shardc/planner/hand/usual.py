@@ -48,8 +48,8 @@ def _specs(account: Account, plan: Plan, cluster: Cluster) -> Iterator[StagesSpe
 def _in_stages(
     own: Sequence[PlacedArgument], batch: dict[str, tuple[int, int]], count: int, node: int
 ) -> Iterator[StagesSpec]:
-    """Pipelines under 1F1B, each stage in data and tensor parallelism: powers of two, tensor
-    parallelism inside a node, and those that are nearest to a cube first."""
+    """1F1B pipelines whose stages combine data and tensor parallelism. All degrees are powers of
+    two, tensor parallelism stays inside a node, and shapes closest to a cube come first."""
     shapes = [
         (stages, data, count // (stages * data))
         for stages in _powers(count)

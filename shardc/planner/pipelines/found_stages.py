@@ -7,7 +7,7 @@ from shardc.cost.submeshes import mesh_of, place
 from shardc.errors import ClusterError
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import PipelineShape
-from shardc.planner.prices.stage_prices import StagePrices
+from shardc.planner.prices.known_prices import KnownPrices
 from shardc.planner.proposal import Key
 from shardc.solver.pipeline.stages import Pipeline
 
@@ -20,7 +20,7 @@ class FoundStages:
         only: the view of every stage; None: each has the one that is best for it.
     """
 
-    prices: StagePrices
+    prices: KnownPrices
     key: Key
     pipeline: Pipeline
     only: Mesh | None = None

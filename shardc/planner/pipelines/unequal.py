@@ -1,4 +1,4 @@
-"""Pipelines whose stages have any sizes."""
+"""Pipelines whose stages have unequal numbers of devices."""
 
 import itertools
 import math
@@ -10,8 +10,8 @@ from shardc.planner.proposal import Found, Key
 from shardc.solver.interrupt import poll_between
 from shardc.solver.pipeline.stages import CLOSE, Pipeline, plan_stages
 
-# Entries of the tables of the dynamic program, under one bound each: of all searches together. Two
-# are made whatever they cost, the second for the other schedule.
+# Table entries of the dynamic program under one bound, in all searches together. Two searches run
+# whatever they cost, the second for the other schedule.
 MOST_ENTRIES, LEAST_SEARCHES = 60_000_000, 2
 HOPED_CLOSE = 1e-3  # relative error of the step that is hoped for
 WORTH = 0.97  # unequal stages must be estimated faster by this factor: estimates are not closer
@@ -23,7 +23,7 @@ class UnequalStages:
     Args:
         num_stages: None: any.
         counts: numbers of microbatches to try.
-        may_open: whether the budget allows to price layers on more views, or at more points.
+        may_open: whether the budget allows pricing layers on more views, or at more points.
         near: shapes within this factor of each other count as equally fast.
 
     Attributes:
@@ -102,7 +102,7 @@ class UnequalStages:
         return self._lines.open_hoped(key, hope) or any(map(prices.is_open, closed))
 
     def _may_hope(self) -> bool:
-        """Whether the budgets allow to look at stages of all sizes, and to price them."""
+        """Whether the budgets allow searching stages of all sizes, and pricing them."""
         entries = self._num_entries(self._lines.prices.sizes)
         return self._may_open() and self._entries + entries <= MOST_ENTRIES
 
@@ -117,6 +117,7 @@ class UnequalStages:
         prices = self._lines.prices
         sizes = prices.sizes if hoped else prices.open_sizes()
         self._entries += self._num_entries(sizes)
-        line = self._lines.of(sizes, self._lines.cluster.num_devices, key, hoped=hoped)
+        line_of = self._lines.of_hopes if hoped else self._lines.of
+        line = line_of(sizes, self._lines.cluster.num_devices, key)
         close = HOPED_CLOSE if hoped else CLOSE
         return plan_stages(line, num_stages=self._num_stages, below_s=below_s, close=close)

@@ -1,5 +1,5 @@
-"""Prices that are derived from others, until a shape depends on them: of other numbers of
-microbatches, and of layers that compute more again."""
+"""Prices that are derived from others until a shape depends on them: for other numbers of
+microbatches, and for layers that recompute more."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from shardc.planner.prices.layer_cost import LayerCost
 
 @dataclass(frozen=True)
 class More:
-    """What more recomputation means for a layer, relative to less of it.
+    """The effect of more recomputation on a layer, relative to less.
 
     Attributes:
         backward: of the seconds of its backward pass.
@@ -29,8 +29,8 @@ class More:
     kept: float
 
     def of(self, cost: LayerCost) -> LayerCost:
-        """The cost of a layer with more recomputation, from that with less. What it computes again
-        it holds for a microbatch at a time."""
+        """The cost of a layer with more recomputation, from that with less. It holds what it
+        recomputes for one microbatch at a time."""
         memory = cost.memory
         stash = memory.stash_bytes * self.kept
         body = memory.body_bytes + memory.stash_bytes - stash
@@ -51,7 +51,7 @@ class Amounts:
     kept_bytes: int
 
     def beside(self, less: "Amounts") -> More:
-        """These relative to those of less recomputation."""
+        """These amounts relative to those with less recomputation."""
         return More(
             self.backward_s / less.backward_s if less.backward_s else 1.0,
             self.kept_bytes / less.kept_bytes if less.kept_bytes else 1.0,
@@ -78,11 +78,11 @@ def shares(rows: int, count: int, devices: int) -> int:
 
 
 def most_alike(known: Sequence[int], count: int, rows: int, devices: int) -> list[int]:
-    """Of known numbers of microbatches those that say most about the cost in `count`.
+    """The known numbers of microbatches that say most about the cost in `count`.
 
-    A layer whose microbatches leave devices without rows is split in other ways, and each takes as
-    long however few rows there are. So those are taken in which as many devices have rows of their
-    own; if there are none, those in which more do, which are faster; otherwise all.
+    If microbatches leave devices without rows, a layer is split in other ways, and takes as long
+    with fewer rows. So the numbers that count are those that give rows to as many devices; if there
+    are none, those that give rows to more devices, which are faster; otherwise all.
     """
     wanted = shares(rows, count, devices)
     of_each = {each: shares(rows, each, devices) for each in known}
@@ -92,7 +92,8 @@ def most_alike(known: Sequence[int], count: int, rows: int, devices: int) -> lis
 
 
 def interpolated(cost: Callable[[int], LayerCost], known: Sequence[int], count: int) -> LayerCost:
-    """The cost in `count` microbatches from that in the nearest known numbers of them."""
+    """The cost in `count` microbatches, interpolated from the nearest known numbers of
+    microbatches."""
     if count in known:
         return cost(count)
     near = sorted(known, key=lambda each: abs(math.log(each / count)))[:2]

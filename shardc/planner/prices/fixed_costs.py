@@ -1,4 +1,4 @@
-"""What a microbatch costs however few rows it has."""
+"""The cost of a microbatch that does not depend on its rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from shardc.cost.model import CostModel
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Collective
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 
 class FixedSeconds(NamedTuple):
-    """Seconds of each microbatch that do not depend on its rows, beside what starts kernels and
+    """Seconds of each microbatch that do not depend on its rows, without those to start kernels and
     collectives.
 
     Attributes:
@@ -76,9 +76,9 @@ class FixedCosts:
         return FixedSeconds(of_kind, ideal_s)
 
     def _op_s(self, work: Work, share: float) -> tuple[float, float]:
-        """Seconds of an op with this share of its bytes in fixed values, launches aside: those that
-        do not depend on the rows, and all. As many more as twice the rows would take depend on
-        them."""
+        """Seconds of an op with this share of its bytes in fixed values, without launches: those
+        that do not depend on the rows, and all. The difference to the seconds for twice the rows
+        depends on them."""
         if not share:
             return 0.0, 0.0
         once = msgspec.structs.replace(work, launches=0.0)
@@ -91,7 +91,7 @@ class FixedCosts:
         return max(2.0 * now_s - self.model.op_s(more), 0.0), now_s
 
     def _reshard_s(self, each: PlannedReshard) -> float:
-        """Seconds of a reshard, beside those to start its collectives."""
+        """Seconds of a reshard, without those to start its collectives."""
         started = [
             Collective(step.kind, step.axes, each.info.dtype, 0, 1)
             for step in each.found.steps

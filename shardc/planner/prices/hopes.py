@@ -11,20 +11,21 @@ from shardc.planner.prices.ranges import prefix_sums
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.solver.problem.problem import Floats, Ints
 
-# What full recomputation takes longer, at least: of a layer's forward time; of what its ops take
-# longer on one device, once that is known.
+# Lower bounds on the extra time of full recomputation: as a share of a layer's forward time; and of
+# what its ops take longer on one device, once that is known.
 AGAIN, SURE = 0.3, 0.8
 
 
 class Hopes:
     """Lower bounds on the prices of stages, where some prices of their layers are unknown.
 
-    A higher price takes no less time than a lower one, more recomputation no less than less of it,
-    the full one `AGAIN` more; an unpriced layer takes at least as long as if it were split evenly
-    and nothing were sent. Views in doubt that are not open are not hoped for.
+    A higher price takes no less time than a lower one, and more recomputation no less time than
+    less; full recomputation takes `AGAIN` more. An unpriced layer takes at least as long as if it
+    were split evenly and nothing were sent. Views in doubt get optimistic prices only once they are
+    open.
 
     Args:
-        of_doubtful: whether more is hoped for of open views in doubt.
+        of_doubtful: whether open views in doubt get optimistic prices, too.
     """
 
     def __init__(self, prices: StagePrices, of_doubtful: bool = True) -> None:
@@ -104,7 +105,7 @@ class Hopes:
                 yield point, own_s + prefix_sums([again[kind] for kind in prices.kinds])
 
     def _again_s(self, view: Mesh, count: int, level: Recompute, kind: int) -> float:
-        """Seconds that a layer with more recomputation takes longer, at least."""
+        """A lower bound on the extra seconds of a layer with more recomputation."""
         prices = self._prices
         own = prices.cost(view, count, 0, kind)
         if not self._worth.get(level):

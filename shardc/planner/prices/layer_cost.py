@@ -14,7 +14,7 @@ class LayerCost:
         once_s: per step, before and after the microbatches.
         ideal_s: per step, if all its ops were split evenly and nothing were sent.
         memory: its memory.
-        least_s: of forward_s and of backward_s, for microbatches however small.
+        least_s: the parts of forward_s and of backward_s that smaller microbatches take, too.
         least_ideal_s: the same of ideal_s, for each microbatch.
         argument_bytes: of each of `Layers.arguments`, 0 unless held throughout the step: a stage
             holds once what several of its layers read.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shardc.analysis.batch.refusal import MicrobatchRefusal
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal
 from shardc.analysis.program.stage_table import (
     batch_arguments,
     donated_arguments,
@@ -32,7 +32,7 @@ from shardc.ir.walk import functions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
-from shardc.planner.layers import Layers, outlined_samples
+from shardc.planner.layer_samples import Layers, outlined_samples
 from shardc.planner.prices.derived import Amounts, More, amounts
 from shardc.planner.prices.fixed_costs import FixedCosts
 from shardc.planner.prices.layer_cost import LayerCost
@@ -245,7 +245,7 @@ class LayerCosts:
         )
 
     def _fixed_values(self, cut: Cut, built: StageProblem) -> dict[str, FixedValues]:
-        """Of each function of a sample."""
+        """The fixed values of each function of a sample."""
         found, module = self._fixed.setdefault(cut, {}), self.samples(*cut)
         assert module is not None
         missing = built.op_nodes.keys() - found.keys()
@@ -266,7 +266,7 @@ class LayerCosts:
         )
 
     def _received(self, cut: Cut) -> list[set[str]]:
-        """For each sample, the values that it stashes and an earlier one stashes, too."""
+        """For each sample, those of its stashed values that an earlier sample stashes, too."""
         if cut not in self._stashed_twice:
             module = self.samples(*cut)
             assert module is not None

@@ -1,4 +1,4 @@
-"""The ways to run a layer between which prices choose: what it holds and computes again."""
+"""The ways to run a layer, among which prices choose: what it holds and what it recomputes."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ PRICED = (0.0, 0.1, 1.0)
 # Those with the same recomputation stand together, by rising price; all hold less and less.
 FULL = (Point(0.0, "full"), Point(1.0, "full"))
 POINTS: Points = (*(Point(price) for price in PRICED), *FULL)
-# Of a program that computes forward values again, which a stage may keep instead.
+# For programs that recompute forward values, which a stage may keep instead.
 KEEPING: Points = (
     *(Point(price, "none") for price in PRICED),
     *(Point(price, "selective") for price in PRICED),

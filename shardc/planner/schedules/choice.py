@@ -16,16 +16,17 @@ from shardc.options import Auto
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import PipelineShape
+from shardc.planner.allowed_request import RANKED_OPS
 from shardc.planner.attempts import FINAL_EFFORT_S, FINAL_GAP, Attempts
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
 from shardc.planner.proposal import Found, Key, Proposal
-from shardc.planner.request import RANKED_OPS
 from shardc.planner.schedules.estimates import Estimates
 from shardc.planner.shapes import ShapeSearch
 from shardc.planner.split_cache import Splits
+from shardc.schedule.families import built_in
 from shardc.schedule.family import ScheduleFamily
-from shardc.schedule.registry import best_orders, built_in
+from shardc.schedule.registry import best_orders
 
 MOST_PLANNED = 4  # schedules to plan exactly, of those estimated to be faster
 NEAR, MOST_NEAR = 1.1, 12  # for `optimal`: all estimated to take at most so much longer are planned
@@ -49,10 +50,10 @@ def choose_schedule(
     promising: Promising | None = None,
 ) -> tuple[JudgedSchedule, ...]:
     """Plans the best pipeline so far with the schedules that are best for it; `tried` keeps the
-    best plan. With a number of `chunks`, only schedules with that many stages per group count; with
-    one of `slices`, those that cut sequences into as many, or none that does for 1; a note is added
-    to `unmet` if none of these can. With `reorder` all that may be the best are planned, and then
-    the best order on the placement of the best.
+    best plan. If `chunks` is a number, only schedules with that many stages per group count; if
+    `slices` is one, only those that cut sequences into as many slices, or, for 1, into none.
+    `unmet` gets a note if no schedule can. With `reorder`, all schedules that may be the best are
+    planned, and then the best order on the placement of the best.
 
     Args:
         promising: the search that found it; None: none did.
@@ -211,8 +212,8 @@ def _counts(base: Candidate) -> tuple[int, ...]:
 
 
 def _is_enough(fewer: Sequence[JudgedSchedule], first_s: float, below_s: float) -> bool:
-    """Whether more chunks than these will not bring a family below a step time: twice as many gain
-    half as much again at most. What it cannot do, such as an odd number, says nothing.
+    """Whether more chunks cannot bring a family below a step time: they gain no more than the last
+    increase did. Numbers that the family does not support say nothing.
 
     Args:
         first_s: the step without chunks.

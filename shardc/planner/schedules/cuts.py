@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from shardc.analysis.program.equal_stages import equal_stages
 from shardc.analysis.program.op_work import op_seconds
 from shardc.analysis.slices.needed_rows import hindrance, token_slices
@@ -74,8 +72,8 @@ class Cut:
     splits: bool
 
     def without_empty(self, graph: TaskGraph) -> TaskGraph:
-        """`graph`, in which the B of a stage that has none waits for nothing, and its W for what
-        would have arrived for B."""
+        """`graph`, for stages without a B: there, B waits for nothing, and W for what B would have
+        received."""
         empty = {
             task: needs
             for task, needs in graph.needs.items()
@@ -92,7 +90,8 @@ class Cut:
 
     def in_chunks(self, chunks: int, groups: int) -> "Cut":
         """An approximation for `chunks` equal chunks on each of the groups. Only the first stage of
-        all sends nothing back; other chunks of its group split their backward as another group."""
+        all sends nothing back; other chunks of its group split their backward as those of another
+        group do."""
         of = range(groups * chunks)
         like = next((group for group in range(groups) if (group, BACKWARD) in self.seconds), 0)
 
@@ -130,7 +129,7 @@ def no_slices(
     """Why the sequences of a shape's stages cannot be cut into slices; "" if they can.
 
     Args:
-        proved: whether slices may take nothing for granted that each step has to check.
+        proved: whether slices must be proved correct, so that no step has to check anything.
     """
     module = copy_module(staged_module)
     run_passes(module, [*stage_passes(shape, cluster, accumulate=True), UnrollLayers()])
@@ -154,8 +153,7 @@ def cut_of(module: Module, model: CostModel, sizes: Sequence[int]) -> Cut:
     with apart.context:  # only amounts matter, and ops with shardings are never split
         _drop_shardings(apart)
         alike = equal_stages(apart.operation, get_int(apart.operation, NUM_STAGES) or 1)
-    text = msgspec.json.encode(model.cluster).decode()
-    run_passes(apart, [SplitBackwardLoops(text, tuple(sorted(set(alike))))])
+    run_passes(apart, [SplitBackwardLoops(model.cluster, tuple(sorted(set(alike))))])
     with module.context:
         seconds: dict[tuple[int, str], float] = {}
         every = list(functions(apart.operation))

@@ -16,7 +16,7 @@ from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
 from shardc.planner.proposal import Proposal
 from shardc.planner.schedules.cuts import Cut, no_slices
-from shardc.planner.schedules.memory import GroupMemory
+from shardc.planner.schedules.group_memory import GroupMemory
 from shardc.planner.schedules.ports import ports
 from shardc.planner.schedules.recut import Recut, Rule
 from shardc.planner.split_cache import Splits
@@ -47,8 +47,8 @@ SLOWER = "not faster, so it was not asked whether sequences can be cut"
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pauses Python's garbage collector. A simulation makes many objects and no cycles, and with
-    each full collection, a walk over all modules, it took half as long again."""
+    """Pauses Python's garbage collector. A simulation makes many objects and no cycles; full
+    collections, each a walk over all modules, made it half as long again."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -62,9 +62,9 @@ class Estimates:
     """Simulates schedules with the data of a planned pipeline.
 
     The stages of a schedule are cut as they would run, which gives their stashes, transfers and
-    the time of their ops if all were split evenly. A program takes the same multiple of that time
-    as the planned one of the same device group, a stashed byte as much memory as there, and the
-    host the same time per program. Updates send each other what they send in the planned pipeline.
+    the time of their ops if all were split evenly. A program is assumed to take the same multiple
+    of that time as the planned program of its device group, a stashed byte as much memory, and the
+    host the same time per program. Updates are assumed to send each other the same bytes.
 
     Args:
         promising: the search that found the pipeline; None: slices are taken to last together as
@@ -117,9 +117,9 @@ class Estimates:
         """The step and the memory of a schedule, or why it cannot be used.
 
         Args:
-            slices: token slices of each microbatch, where the family cuts them. They are taken to
-                be equal; what a slice reads again of earlier ones is not counted.
-            below_s, limit_bytes: a schedule with a longer step or more memory is useless: if even
+            slices: token slices of each microbatch, where the family cuts them. They count as
+            equally long; what a slice reads of earlier slices is not counted again. below_s,
+            limit_bytes: a schedule with a longer step or more memory is useless: if even
                 chunks of equal work exceed these, the program is not cut into chunks. Stages
                 recompute more if only that makes the schedule useful.
         """

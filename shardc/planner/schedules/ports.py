@@ -9,11 +9,12 @@ from shardc.schedule.simulate import Link
 
 
 def ports(cluster: Cluster, meshes: Mapping[int, Mesh]) -> Link:
-    """What a transfer between two groups takes: the way out of its sender, and into its receiver.
+    """What a transfer between two groups occupies: the way out of its sender, and the way into its
+    receiver.
 
-    A cluster gives the bandwidth of each device at each level; of what a network card carries, a
-    device has its share. So groups of one node do not slow each other, but two values that leave a
-    group by the same level take turns, as do two that come to it. A level is a full-duplex one.
+    A cluster gives the bandwidth of each device at each level, which includes its share of a
+    network card. So groups of one node do not slow each other down, but values that leave a group
+    through the same level take turns, as do values that enter it. Levels are full-duplex.
 
     Args:
         meshes: of each group.

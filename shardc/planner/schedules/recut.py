@@ -6,7 +6,7 @@ from typing import get_args
 
 import msgspec
 
-from shardc.analysis.stages.refusal import StageRefusal
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cost.model import CostModel
 from shardc.cutting import outline_shape
 from shardc.options import PlanOptions
@@ -53,7 +53,7 @@ class Recut:
 
     @cached_property
     def _rules(self) -> list[Recompute]:
-        """Of each planned stage."""
+        """The rule of each planned stage."""
         shape, of_price = self._base.shape, {price: rule for rule, price in PRICES.items()}
         full = shape.recompute or (0,) * shape.num_stages
         prices = shape.keep_prices or (0.0,) * shape.num_stages
@@ -63,7 +63,7 @@ class Recut:
         ]
 
     def has(self, chunks: int, rule: Rule) -> bool:
-        """Whether the program was cut like this, or is known not to be possible."""
+        """Whether the program was cut like this, or that is known to be impossible."""
         return (chunks, rule) in self._cuts
 
     def of(self, name: str, chunks: int, rule: Rule) -> Cut | str:
@@ -83,7 +83,7 @@ class Recut:
         return cut
 
     def roughly(self, chunks: int, rule: Rule) -> Cut:
-        """The program if all chunks of a group were equal; it is not cut into chunks for it."""
+        """An estimate for equal chunks, without cutting the program into chunks."""
         return self.whole(rule).in_chunks(chunks, len(self._sizes))
 
     def _cut(self, name: str, chunks: int, rule: Rule) -> Cut | str:

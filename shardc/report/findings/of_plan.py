@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from shardc.plan.account import Account, Role
-from shardc.plan.alternatives import terms_of
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import stage_names
 from shardc.plan.notes import NoteCode
@@ -37,7 +36,7 @@ def by_price(found: Finding) -> tuple[float, int]:
 
 
 def _of_time(plan: Plan) -> Iterator[Finding]:
-    terms = terms_of(plan)
+    terms = plan.terms
     step_s = max(terms.step_time_s, 1e-300)
     devices = len({d for stage in plan.stages for d in stage.mesh.device_ids})
     if terms.communication_s >= COMMUNICATION * step_s and devices > 1:

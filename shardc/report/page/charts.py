@@ -10,8 +10,8 @@ from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges, stage_names
 from shardc.plan.predicted import Memory
-from shardc.report.alternatives import loses_by, step_words
-from shardc.report.memory import memory_curve, stages_of_groups
+from shardc.report.compare import loses_by, step_words
+from shardc.report.memory_curve import memory_curve, stages_of_groups
 from shardc.report.model import Communication, StageWords
 from shardc.report.page.figures import (
     ON_BARS,

@@ -6,10 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardc.plan.alternatives import judged_plan
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import folded_names, stage_names
-from shardc.report.alternatives import comparison
+from shardc.report.compare import comparison
 from shardc.report.model import Reading
 from shardc.report.page.html import render, save
 from shardc.report.page.tree import Node, tree_of
@@ -86,7 +85,7 @@ class Report:
     def _comparison(self) -> str:
         if len(self.plans) < 2:
             return ""
-        one, other = (judged_plan(plan, name) for name, plan in self.plans)
+        one, other = (plan.judged(name) for name, plan in self.plans)
         return "\n".join(comparison(one, other))
 
 
@@ -108,7 +107,7 @@ class _Part:
     def charts(self) -> "list[Chart]":
         """Drawn once: a Bokeh figure is in one document."""
         from shardc.report.page import charts
-        from shardc.report.page.devices import mesh
+        from shardc.report.page.device_chart import mesh
 
         found = [mesh(self.plan), charts.at_peak(self.reading.stages, self.reading.num_own_stages)]
         if self.plan.account is not None:

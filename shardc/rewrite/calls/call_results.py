@@ -1,4 +1,4 @@
-"""Functions that return only what their calls alone can know."""
+"""Drops results of functions that a call can compute by itself."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from shardc.ir.attributes import result_attrs, set_result_attrs
 from shardc.ir.calls import CALL
 from shardc.ir.clone import clone_op, inputs
 from shardc.ir.walk import ops, terminator
-from shardc.rewrite.calls.signature import return_values, update_type
+from shardc.rewrite.calls.function_signature import return_values, update_type
 
 _MOST_OPS = 16  # to make a result beside each call instead
 
 
 def drop_results(function: ir.Operation, calls: Sequence[ir.Operation]) -> None:
-    """Takes from a function the results that no call uses, that are arguments, or that depend on
-    none and are made by a few ops; these stand before each call. A call of nothing disappears.
+    """Drops the results of a function that no call uses, that are arguments, or that depend on no
+    argument and take few ops, which then stand before each call. A call without results disappears.
 
     Args:
         calls: all calls of the function; they are replaced.

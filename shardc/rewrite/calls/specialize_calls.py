@@ -7,9 +7,8 @@ from fractions import Fraction
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
-from shardc.ir.attributes import get_str, str_attr
+from shardc.ir.attributes import CALLED_FACTORS, PART_OF, get_str, str_attr
 from shardc.ir.calls import (
-    CALLED_FACTORS,
     called,
     calls_in,
     facts_of,
@@ -22,8 +21,6 @@ from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, functions, ops_of, symbol
 from shardc.rewrite.microbatches.control_flow import fill_with_parts
 from shardc.rewrite.microbatches.ops import with_shape
-
-_WHOLE = "shardc.part_of"  # function: the one it is a specialisation of
 
 
 def fit_calls(module: ir.Operation) -> None:
@@ -48,7 +45,7 @@ class _Fitter:
         self.parts = {
             (whole, _type_of(f)): name
             for name, f in self.functions.items()
-            if (whole := get_str(f, _WHOLE)) is not None
+            if (whole := get_str(f, PART_OF)) is not None
         }
 
     def fit(self, function: ir.Operation) -> None:
@@ -78,7 +75,7 @@ class _Fitter:
             new = function.regions[0].blocks.append(*type_.inputs)
         function.attributes["sym_visibility"] = str_attr("private")
         write_facts(function, facts.cut(shares))
-        function.attributes[_WHOLE] = str_attr(symbol(whole))
+        function.attributes[PART_OF] = str_attr(symbol(whole))
         values: dict[ir.Value, ir.Value] = {}
         values.update(zip(body(whole).arguments, new.arguments, strict=True))
         fill_with_parts(ir.InsertionPoint(new), ops_of(body(whole)), values, _Parts(shares))

@@ -45,7 +45,7 @@ def gather_part(
     result_type: ir.Type,
 ) -> ir.Value:
     """The device's partial result of the gather `op`: its own entries, zeros for the others. `op`
-    is no longer said to have sorted indices; the same in `scatter_indices`.
+    loses its promise of sorted indices, as does the scatter in `scatter_indices`.
 
     Args:
         operands: the device's parts; the operand is split in the dims `found`.
@@ -100,8 +100,8 @@ def scatter_indices(
 
 
 def _forget_order(op: ir.Operation) -> None:
-    """Takes back that the indices are sorted: relative to the start of a part, those before it wrap
-    around to the largest numbers if they are unsigned, or the least of all."""
+    """Withdraws the promise that the indices are sorted: relative to the start of a part, those
+    before it wrap around to the largest numbers if they are unsigned, or the least of all."""
     if "indices_are_sorted" in op.attributes:
         op.attributes["indices_are_sorted"] = ir.BoolAttr.get(False)
 

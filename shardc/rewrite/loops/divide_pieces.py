@@ -22,7 +22,7 @@ from shardc.rewrite.microbatches.control_flow import fill_with_parts
 def most_parts(found: JoinedPieces) -> int:
     """The number of parts of a piece must divide this; 1 if pieces cannot be divided.
 
-    A part must read, write and add up what it shares of a piece: pieces that are rows of a stack
+    A part must read, write and add up its share of a piece, so pieces that are rows of a stack
     [pieces, rows, ..] cannot be divided, nor may an iteration add a term of its own.
     """
     counted, body = found.mining.counted, found.body
@@ -72,7 +72,7 @@ def divide_pieces(found: JoinedPieces, parts: int) -> None:
             number = stablehlo.subtract(integer(number.type, pieces - 1), number)
 
     def starts(op: ir.Operation, first: int, dim: int, size: int) -> list[ir.Value]:
-        """The starts of what an op reads or writes, those of its operands from `first` on."""
+        """The start indices of what an op reads or writes: its operands from `first` on."""
         new = [values.get(v, v) for v in list(op.operands)[first:]]
         type_ = new[dim].type
         row = number if number.type == type_ else stablehlo.convert(type_, number)

@@ -121,8 +121,8 @@ def _reshaped(value: ir.Value, shape: Sequence[int]) -> ir.Value:
 def _merged(value: ir.Value, dim: int) -> ir.Value:
     """`value` [.., pieces, rows, ..] as [.., 1, pieces * rows, ..], `dim` being that of the pieces.
 
-    The light ops that made it are made again at that shape, so that a batch [pieces * rows] which
-    was reshaped to pieces is not cut into pieces at all.
+    The light ops behind it are rebuilt at that shape, so that a batch [pieces * rows] that was
+    reshaped to pieces is not cut into pieces at all.
     """
     shape, op = list(shape_of(value)), defining_op(value)
     shape[dim : dim + 2] = 1, shape[dim] * shape[dim + 1]
@@ -145,7 +145,8 @@ def _merged(value: ir.Value, dim: int) -> ir.Value:
 
 
 def _dim_in(source: ir.Value, value: ir.Value, dim: int) -> int | None:
-    """The dim of `source` that is dim `dim` of its reshape `value`, if the next is the next one."""
+    """The dim of `source` that its reshape `value` has as dim `dim`, if the dims after both
+    agree."""
     old, new = shape_of(source), shape_of(value)
     for at in range(len(old) - 1):
         if old[at : at + 2] == new[dim : dim + 2] and prod(old[:at]) == prod(new[:dim]):

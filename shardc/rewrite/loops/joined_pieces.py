@@ -10,7 +10,7 @@ from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
 from shardc.analysis.batch.control_flow import RegionFlow, Rules, transfer
 from shardc.analysis.batch.strip_mining import StripMining
 from shardc.analysis.loops.row_loop import block_dim
-from shardc.analysis.program.op_classes import IDENTITIES
+from shardc.analysis.program.op_classes import ADDITIONS, IDENTITIES
 from shardc.ir.attributes import SHARDING
 from shardc.ir.clone import captures, inputs
 from shardc.ir.constants import is_zero
@@ -21,7 +21,6 @@ from shardc.rules.partial_sums import element_type
 from shardc.rules.reducers import reducer
 
 PARTIAL = State(Kind.PARTIAL)
-_ADDITIONS = ("stablehlo.add", "stablehlo.subtract")
 
 
 @dataclass
@@ -159,7 +158,7 @@ def _step(found: JoinedPieces, op: ir.Operation) -> bool:
     if op.name == "stablehlo.convert" and states == [PARTIAL] and _rounds(op):
         found.flow.states[op.results[0]] = PARTIAL
         return True
-    if op.name in _ADDITIONS and set(states) == {PARTIAL, INVARIANT}:
+    if op.name in ADDITIONS and set(states) == {PARTIAL, INVARIANT}:
         whole = states.index(INVARIANT)
         if not is_zero(op.operands[whole]):
             found.repeated.add((op.results[0], whole))
@@ -173,13 +172,13 @@ def _step(found: JoinedPieces, op: ir.Operation) -> bool:
 
 
 def _rounds(op: ir.Operation) -> bool:
-    """Whether a conversion only rounds, to a type with the range of the other: so that more rows
-    or fewer are added up before it is a question of rounding."""
+    """Whether a conversion only rounds, to a type of the same range. The number of rows added up
+    before it then affects only the rounding."""
     return (element_type(op.operands[0]), element_type(op.results[0])) == ("f32", "bf16")
 
 
 def _ends_agree(found: JoinedPieces, behind: int) -> bool:
-    """Whether what the loop hands on can be made from the results of one run."""
+    """Whether the results of the loop can be computed from those of one run."""
     for value in found.sums.values():
         if value in found.counted or found.state(value).varies:
             return False
@@ -190,7 +189,7 @@ def _ends_agree(found: JoinedPieces, behind: int) -> bool:
 
 
 def _is_joined(found: JoinedPieces, position: int, value: ir.Value, behind: int) -> bool:
-    """Whether a stack is made of the rows, or only its sum is wanted."""
+    """Whether a stack is made of the rows, or only its sum is used."""
     dim, state = found.mining.writes[position], found.state(value)
     unit = shape_of(value)[dim] == 1
     if state.varies:

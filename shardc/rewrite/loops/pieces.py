@@ -82,7 +82,8 @@ def count_to(condition: ir.Block, counter: int, step: int, bound: ir.Value) -> N
 
 
 def _shift(op: ir.Operation, position: int, first_row: int) -> None:
-    """Subtracts `first_row` from an index; zero, too, or the first piece would be unlike others."""
+    """Subtracts `first_row` from an index, even if it is 0: the first piece looks like the
+    others."""
     index = op.operands[position]
     with ir.InsertionPoint(op), op.location:
         shift = integer(index.type, first_row)

@@ -90,7 +90,7 @@ def joined(name: str, parts: Sequence[ir.Value]) -> ir.Value:
 
 
 def _filled(value: ir.Value) -> ir.Operation | None:
-    """The op that fills `value` with one number, so that fewer rows are made in the same way."""
+    """The op that fills `value` with one number, and can fill fewer rows in the same way."""
     op = defining_op(value)
     if op is None:
         return None

@@ -1,5 +1,4 @@
-"""Stacks of what a value of a loop's body is in each iteration: written by one loop, read by
-another."""
+"""Stacks of a body's values, one row per iteration: written by one loop, read by another."""
 
 from collections.abc import Sequence
 

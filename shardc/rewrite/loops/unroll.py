@@ -1,4 +1,4 @@
-"""Writes a counted loop out, one copy of its body after the other."""
+"""Unrolls a counted loop."""
 
 from jax.extend.mlir import ir
 
@@ -7,7 +7,7 @@ from shardc.ir.walk import block_terminator, ops_of
 
 
 def unroll(loop: ir.Operation, trips: int) -> None:
-    """Replaces a loop by `trips` copies of its body; 0: by what goes into it."""
+    """Replaces a loop by `trips` copies of its body; by its initial values if that is 0."""
     values = list(loop.operands)
     block = loop.regions[1].blocks[0]
     with ir.InsertionPoint(loop), loop.location:

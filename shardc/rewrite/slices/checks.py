@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
-from shardc.analysis.program.stage_table import (
+from shardc.analysis.slices.squares.premises import Premise
+from shardc.ir.attributes import (
     ASSUMED,
+    KIND,
     RESULT_PIECES,
     RESULT_SHARDINGS,
     RESULT_STAGES,
     RESULT_TYPES,
     RESULTS,
-)
-from shardc.analysis.slices.squares.premises import Premise
-from shardc.ir.attributes import (
-    KIND,
     ROUND,
     STAGE,
     VALUE,
@@ -34,7 +32,7 @@ from shardc.ir.constants import zeros
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, defining_op, functions, terminator, where
 from shardc.plan.function_kind import FunctionKind
-from shardc.rewrite.calls.signature import return_values, update_type
+from shardc.rewrite.calls.function_signature import return_values, update_type
 
 
 def broken(premises: Sequence[Premise], parts: Sequence[ir.Value]) -> ir.Value:

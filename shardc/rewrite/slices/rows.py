@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardc.analysis.slices.roles import Role, Roles
+from shardc.analysis.slices.held_parts import Role, Roles
 from shardc.ir.tensor_types import shape_of
 from shardc.rewrite.microbatches.ops import with_shape
 

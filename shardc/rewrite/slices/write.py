@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
+from shardc.analysis.slices.held_parts import Roles
 from shardc.analysis.slices.recipes import (
     Added,
     Carry,
@@ -19,7 +20,6 @@ from shardc.analysis.slices.recipes import (
     Take,
     whole,
 )
-from shardc.analysis.slices.roles import Roles
 from shardc.ir.attributes import (
     KIND,
     PER_MICROBATCH,
@@ -40,7 +40,7 @@ from shardc.ir.tensor_types import shape_of, sum_type
 from shardc.ir.walk import body, defining_op, ops, symbol
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.value_id import accumulator_id, computed_id
-from shardc.rewrite.calls.signature import update_type
+from shardc.rewrite.calls.function_signature import update_type
 from shardc.rewrite.local.local_ops import make_local
 from shardc.rewrite.microbatches.ops import with_shape
 from shardc.rewrite.slices.carries import added_to_rows, running_sum

@@ -8,8 +8,8 @@ import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
 from shardc.plan.executable import Executable
+from shardc.runtime.messages.array_moves import one_device_each
 from shardc.runtime.messages.between import Between
-from shardc.runtime.messages.moves import one_device_each
 from shardc.runtime.processes.arrays import is_here
 from shardc.runtime.transport import Move
 

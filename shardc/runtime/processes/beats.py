@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 ABSENT, RUNS, ENDED = "absent", "runs", "ended"
+"""States of a process; that of one that has failed is the text of its failure."""
 
 
 class Reached(NamedTuple):
@@ -38,7 +39,7 @@ class Seen:
     """What is known of a process.
 
     Attributes:
-        state: absent, runs, ended, or "failed: " and why.
+        state: absent, runs, ended, or how it failed.
         quiet_s: since its last heartbeat arrived at rank 0.
         lag_s: since when others are ahead of it and it makes no progress.
     """
@@ -47,6 +48,10 @@ class Seen:
     state: str = ABSENT
     quiet_s: float = 0.0
     lag_s: float = 0.0
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state not in (ABSENT, RUNS, ENDED)
 
 
 def beat(number: int, reached: Reached, state: str) -> bytes:

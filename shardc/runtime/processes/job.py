@@ -6,9 +6,9 @@ import threading
 import jax
 
 from shardc.errors import ClusterError
-from shardc.runtime.processes import roll_call
 from shardc.runtime.processes.agreement import Agreement, Steps
 from shardc.runtime.processes.coordination import Coordination, cache_in_every_process
+from shardc.runtime.processes.waiting import is_alone, limit_s
 from shardc.runtime.processes.watch import Watch
 
 POLL_S = 1.0  # between two checks whether the awaited process lives
@@ -20,7 +20,7 @@ class Job:
     def __init__(self) -> None:
         self.coordination = Coordination()
         self.rank, self.size = self.coordination.rank, self.coordination.size
-        self.watch = Watch(self.coordination, roll_call.limit_s())
+        self.watch = Watch(self.coordination, limit_s())
         self.watch.start()
         cache_in_every_process()
         self._names = 0
@@ -101,5 +101,5 @@ def is_several() -> bool:
     """Whether the job has other processes."""
     if jax.process_count() > 1:
         return True
-    roll_call.stop()
+    is_alone.set()
     return False

@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding
 from shardc.errors import ClusterError, InputError
 from shardc.runtime.processes.arrays import assembled, is_here, nowhere_here, pieces_of
 from shardc.runtime.processes.job import this_job
-from shardc.runtime.processes.reading import read_by_chunks
+from shardc.runtime.processes.read_chunks import read_by_chunks
 
 CHUNK_BYTES = 1 << 23  # of saved arrays; larger arrays are read one chunk at a time
 GROUP_BYTES = 1 << 25  # of smaller arrays, which are read together

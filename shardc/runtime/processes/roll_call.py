@@ -11,19 +11,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from shardc.errors import ClusterError
+from shardc.runtime.processes.waiting import POLL_S, end_process, is_alone, limit_s
 
-LIMIT_VARIABLE = "SHARDC_PROCESS_LIMIT_S"
-DEFAULT_LIMIT_S = 60.0
 FOLDER_VARIABLE = "SHARDC_LAUNCH_FOLDER"
 """Folder in which processes of one machine sign in; `shardc launch` creates it."""
 
-POLL_S = 0.1
 CLOSE_POLL_S = 0.01  # a program may end right after it
 CONNECT_S = 2.0
-EXIT_CODE = 1
-
-_is_alone = threading.Event()
 
 
 def begin() -> None:
@@ -31,41 +25,9 @@ def begin() -> None:
     threading.Thread(target=_watch_the_start, name="shardc-start", daemon=True).start()
 
 
-def stop() -> None:
-    """This process is the whole job: there is nothing to watch."""
-    _is_alone.set()
-
-
-def limit_s() -> float:
-    """How long another process may be silent, or lag behind.
-
-    Raises:
-        ClusterError: SHARDC-101, the environment variable is not a time.
-    """
-    text = os.environ.get(LIMIT_VARIABLE, str(DEFAULT_LIMIT_S))
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not found > 0:
-        raise ClusterError(
-            f"{LIMIT_VARIABLE}={text} is not a positive number of seconds",
-            help="unset it for the default of 60 seconds",
-            code="SHARDC-101",
-        )
-    return found
-
-
-def end_process(rank: int, fault: str, stays_s: float = 0.0) -> None:
-    """Prints why this process ends, and ends it, whatever its other threads wait for."""
-    os.write(2, f"shardc: rank {rank} ends: {fault}\n".encode())
-    time.sleep(stays_s)
-    os._exit(EXIT_CODE)
-
-
 def _watch_the_start() -> None:
     while not _has_begun():
-        if _is_alone.wait(POLL_S) or _has_devices():
+        if is_alone.wait(POLL_S) or _has_devices():
             return
     from shardc.runtime.processes import coordination
     from shardc.runtime.processes.job import this_job

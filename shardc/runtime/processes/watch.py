@@ -30,7 +30,7 @@ from shardc.runtime.processes.coordination import (
     is_in_shutdown,
     waits_for_devices,
 )
-from shardc.runtime.processes.roll_call import POLL_S, end_process
+from shardc.runtime.processes.waiting import POLL_S, end_process
 
 MOST_SAID = 500  # characters of a failure
 RANKS_PER_S = 256  # that send a heartbeat: larger jobs send them less often
@@ -190,7 +190,7 @@ class Watch:
                 missed_s = min(quiet_s, max(waited_s, needed_s))
                 if missed_s > silence_s:
                     return f"rank {rank} is missing: no sign of it for {missed_s:.0f} s"
-            elif seen.state.startswith("failed"):
+            elif seen.has_failed:
                 return f"rank {rank} {seen.state}"
             elif not seen.reached.devices and waited_s == 0:
                 continue

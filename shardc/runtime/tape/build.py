@@ -8,8 +8,8 @@ from shardc.plan.executable import Executable, ValueSpec
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
 from shardc.plan.value_id import INDEX, argument_id, is_accumulator, is_argument, value_id
-from shardc.runtime.programs import Program
-from shardc.runtime.tape.check import check_tape, said
+from shardc.runtime.compiled_program import Program
+from shardc.runtime.tape.check_tape import check_tape, said
 from shardc.runtime.tape.instructions import (
     Free,
     Instruction,

@@ -9,7 +9,7 @@ from shardc.plan.executable import Executable, ValueSpec, moved_values
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.program_graph import KINDS_OF_ACTION
 from shardc.plan.value_id import INDEX, is_accumulator, is_computed
-from shardc.runtime.programs import Program
+from shardc.runtime.compiled_program import Program
 from shardc.schedule.moves import START, Moments, moments
 from shardc.schedule.tasks import LINKS, ONCE_PER_STEP, UPDATE, Task, parse_lanes
 

@@ -6,12 +6,12 @@ from jax.sharding import NamedSharding, Sharding
 
 from shardc.plan.executable import Executable
 from shardc.plan.layout import TensorSharding
-from shardc.runtime.programs import Program
-from shardc.runtime.stacks import Stacks
+from shardc.runtime.compiled_program import Program
+from shardc.runtime.split_stacks import Stacks
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.instructions import Tape
 from shardc.runtime.transfers import Transfers
-from shardc.runtime.user_shardings import argument_places
+from shardc.runtime.user_places import argument_places
 
 
 def slot_places(tape: Tape, programs: Sequence[Program]) -> list[NamedSharding]:

@@ -12,11 +12,11 @@ from functools import lru_cache
 
 from shardc.errors import InfeasibleError
 from shardc.schedule.check import peaks
+from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs, Lanes, Planned, ScheduleFamily, framed, most_held, sliced
-from shardc.schedule.orders.known import known_orders
-from shardc.schedule.orders.search import Length, improved_order, length_of
+from shardc.schedule.orders.improve import Length, improved_order, length_of
+from shardc.schedule.orders.known_orders import known_orders
 from shardc.schedule.placement import looped, zigzag
-from shardc.schedule.registry import built_in
 from shardc.schedule.tasks import ONCE_PER_STEP, Amount, Schedule
 from shardc.schedule.work import Placement, Work
 

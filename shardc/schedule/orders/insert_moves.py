@@ -57,9 +57,8 @@ def _gathered(lane: Lane, work: Work) -> list[Task]:
 
 
 def _stays(lane: Lane, kinds: set[str]) -> list[tuple[Place, int, int]]:
-    """(place, position behind which there is room for it, position of its last use), for each time
-    that a place comes to be among the `RESIDENT` ones used by tasks of these kinds; by first
-    use."""
+    """For each stay of a place among the `RESIDENT` ones that tasks of these kinds use: the place,
+    the position after which there is room for it, that of its last use. Sorted by first use."""
     resident: dict[Place, tuple[int, int, int]] = {}  # by last use: (first use, free, last use)
     free = [-1] * RESIDENT
     found = []

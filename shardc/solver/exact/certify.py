@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from shardc.solver.exact.search import Search
+from shardc.solver.exact.running_solve import Search
 from shardc.solver.interrupt import solve_interruptibly
 from shardc.solver.problem.problem import Floats
 from shardc.solver.problem.reduced import Reduced

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardc.solver.exact.lagrangian import Oracle
-from shardc.solver.exact.search import Search
+from shardc.solver.exact.running_solve import Search
 from shardc.solver.problem.problem import Floats, Ints
 
 HIGHEST = 1e15  # price, relative to the first ones, at which costs vanish in rounding

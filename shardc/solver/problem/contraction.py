@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from shardc.errors import InfeasibleError
 from shardc.solver.interrupt import poll
-from shardc.solver.problem.memory import Live, Memory, Terms, drop_safe_times
+from shardc.solver.problem.memory_times import Live, Memory, Terms, drop_safe_times
 from shardc.solver.problem.problem import Floats, Ints, Problem
 from shardc.solver.problem.reduced import Follows, Picked, Reduced
 from shardc.solver.problem.tables import SharedTables

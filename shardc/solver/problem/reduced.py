@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shardc.solver.problem.memory import Memory, Terms
+from shardc.solver.problem.memory_times import Memory, Terms
 from shardc.solver.problem.problem import Floats, Ints
 
 

@@ -12,8 +12,8 @@ import random
 import numpy as np
 
 from shardc.solver.exact.prices import HIGHEST
-from shardc.solver.exact.search import EXACT, Search
-from shardc.solver.problem.memory import Memory
+from shardc.solver.exact.running_solve import EXACT, Search
+from shardc.solver.problem.memory_times import Memory
 from shardc.solver.problem.network import Network
 from shardc.solver.problem.problem import Floats, Ints
 from shardc.solver.wide.neighbourhood import improve

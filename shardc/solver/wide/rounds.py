@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from shardc.solver.exact.search import Search
+from shardc.solver.exact.running_solve import Search
 from shardc.solver.problem.contraction import contract, contract_further
 from shardc.solver.problem.network import Network
 from shardc.solver.problem.problem import Floats

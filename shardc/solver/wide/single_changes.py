@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shardc.solver.problem.memory import Live, Memory
+from shardc.solver.problem.memory_times import Live, Memory
 from shardc.solver.problem.problem import Floats, Ints, Problem
 
 

@@ -1,6 +1,6 @@
 """Solves equal layers as one first, then separately: an early choice, and the cost of sharing.
 
-The nodes of equal layers are folded into one set (`shardc.solver.problem.folding`), which is
+The nodes of equal layers are folded into one set (`shardc.solver.problem.shared_choices`), which is
 searched like any problem. Its answer, unfolded, is a choice of the whole problem. The bound is
 proven on the whole problem: its memory is limited only at the times that the folded search
 priced, which is a relaxation, and messages are passed at these prices.
@@ -12,12 +12,12 @@ from collections.abc import Callable
 import numpy as np
 
 from shardc.errors import InfeasibleError
-from shardc.solver.exact.search import OutOfTimeError, Search
+from shardc.solver.exact.running_solve import OutOfTimeError, Search
 from shardc.solver.problem.contraction import contract
-from shardc.solver.problem.folding import Folded, fold
 from shardc.solver.problem.network import Network
 from shardc.solver.problem.problem import Floats, Problem, evaluate
 from shardc.solver.problem.repeats import equal_layers
+from shardc.solver.problem.shared_choices import Folded, fold
 from shardc.solver.wide.descent import Descent
 from shardc.solver.wide.quotient import groups_of, warm_messages
 from shardc.solver.wide.trws import CELLS_PER_NODE

@@ -15,11 +15,21 @@ from shardc.errors import BugError
 from shardc.importer.pass_list import parse_passes
 from shardc.ir.pass_manager import print_passes
 from shardc.ir.walk import main_function, ops
+from shardc.passes.apply_shardings import ApplyShardings
+from shardc.passes.ask_shardings import AskShardings
+from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.cse import Cse
 from shardc.passes.insert_reshards import InsertReshards
+from shardc.passes.keep_forward_values import KeepForwardValues
 from shardc.passes.pipeline import PASSES
+from shardc.passes.plan_shardings import PlanShardings
 from shardc.passes.split_microbatches import SplitMicrobatches
+from shardc.plan.decisions import FunctionSharding, OpSharding
+from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.stages_spec import StageSpec
 from tests.py.table import CLUSTER
+
+ROWS = TensorSharding((("x",), ()))
 
 X = np.ones((8, 4), np.float32)
 
@@ -143,8 +153,15 @@ def test_what_jax_says_of_the_users_function_stays_as_it_is() -> None:
 def test_lists_of_passes_survive_being_printed() -> None:
     passes = (Cse(), SplitMicrobatches(4, (1, 2), (0,)), InsertReshards())
     assert parse_passes(print_passes(passes), PASSES) == passes
-    plan = PASSES["shardc-plan-shardings"](cluster='{"name": "a b", "levels": [1, 2]}', seed=3)
-    assert parse_passes(print_passes([plan]), PASSES) == (plan,)
+    sharded = FunctionSharding((ROWS,), (ROWS,), (OpSharding((ROWS, ROWS), (ROWS,)),))
+    of_data = (
+        PlanShardings(CLUSTER, seed=3),
+        AssignMeshes((Mesh((("x", 2), ("y", 1)), (3, 4)), Mesh((), (0,)))),
+        AskShardings((StageSpec(shardings={"params.*": "-,x"}),)),
+        ApplyShardings({"stage0_forward": sharded}, CLUSTER),
+        KeepForwardValues(values=((0, "12.tanh1"), (1, "14:1#2"))),
+    )
+    assert parse_passes(print_passes(of_data), PASSES) == of_data
     assert (
         print_passes(parse_passes("canonicalize,shardc-cse", PASSES)) == "canonicalize,shardc-cse"
     )

@@ -11,7 +11,7 @@ from shardc.calibrate.timer import Sample
 from shardc.cluster import Device, Timing
 from shardc.cost.links import Link
 from shardc.cost.roofline import op_time_s
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 TRUE = Device(
     "d",

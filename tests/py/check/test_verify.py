@@ -20,7 +20,7 @@ from shardc.ir.context import make_context
 from shardc.ir.copy import copy_module
 from shardc.ir.walk import functions, terminator, walk
 from shardc.plan.executable import Executable, StageProgram
-from shardc.planner.program import plan_program
+from shardc.planner.plan_program import plan_program
 from tests.py.programs import build
 
 STEPS = 2

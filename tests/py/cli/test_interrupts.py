@@ -21,7 +21,7 @@ from shardc.importer.from_file import import_file
 from shardc.ir.copy import copy_module
 from shardc.options import PlanOptions
 from shardc.plan.notes import NoteCode
-from shardc.planner.program import plan_program
+from shardc.planner.plan_program import plan_program
 from shardc.report.reading import read_plan
 from shardc.report.words import in_words
 from shardc.solver.interrupt import stoppable

@@ -9,7 +9,7 @@ from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
 from shardc.errors import ClusterError
 from shardc.plan.layout import Mesh
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 DEVICE = Device("d", 1 << 30, {"default": 1e12}, 1e11)
 TWO_NODES = Cluster("two", DEVICE, (Level("node", 4, 100.0, 1e-6), Level("network", 2, 2.0, 1e-3)))

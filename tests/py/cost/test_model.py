@@ -7,7 +7,7 @@ from shardc.cluster import Cluster, Device, Level, Software
 from shardc.cost.model import CostModel
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Asked, Collective
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 PAIR = Mesh((("x", 2),), (0, 1))
 SMALL = (Work("float32", 0, 0, 1.0), 10.0)

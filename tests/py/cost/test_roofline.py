@@ -4,7 +4,7 @@ import pytest
 
 from shardc.cluster import Device, Timing
 from shardc.cost.roofline import op_time_s
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 DEVICE = Device("d", 1, {"default": 10.0, "bfloat16": 100.0}, 5.0)
 

@@ -15,7 +15,7 @@ from shardc.compiler import prepare
 from shardc.importer.from_jax import import_function
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
-from shardc.planner.program import plan_program
+from shardc.planner.plan_program import plan_program
 
 CLUSTER = Path(__file__).parents[3] / "examples" / "two_nodes.json"
 SIZES = Sizes(vocabulary=512, length=64, width=256, heads=8, hidden=1024, layers=4)

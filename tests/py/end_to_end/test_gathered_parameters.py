@@ -18,9 +18,9 @@ from shardc.plan.program_graph import executable_graph
 from shardc.plan.stages_spec import StageSpec, StagesSpec
 from shardc.runtime.interpreter import Interpreter
 from shardc.runtime.tape.build import build_tape
-from shardc.runtime.tape.check import check_tape
+from shardc.runtime.tape.check_tape import check_tape
 from shardc.runtime.tape.instructions import Free, Run
-from shardc.schedule import instructions
+from shardc.schedule import group_instructions as of_groups
 from shardc.schedule.check import check, peaks, run_order
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import Schedule, Task, parse_lanes
@@ -252,12 +252,12 @@ def test_gathered_parameters_freed_too_early_are_refused(monkeypatch: pytest.Mon
     """By the checker of instructions, by that of the tape, and at last by the step itself."""
     _, compiled = looped()
     schedule, graph = executable_graph(compiled.executable)
-    found = instructions.instructions_of(schedule, graph, run_order(schedule, graph))
+    found = of_groups.instructions_of(schedule, graph, run_order(schedule, graph))
     (buffer, *_) = graph.made_by[Task(0, "G")]
-    lane = [each for each in found[0] if each != instructions.Free(buffer)]
-    lane.insert(lane.index(instructions.Run(Task(0, "G"))) + 1, instructions.Free(buffer))
+    lane = [each for each in found[0] if each != of_groups.Free(buffer)]
+    lane.insert(lane.index(of_groups.Run(Task(0, "G"))) + 1, of_groups.Free(buffer))
     with pytest.raises(ScheduleError, match="is freed before 0F0 reads it") as refused:
-        instructions.check_instructions({**found, 0: lane}, graph)
+        of_groups.check_instructions({**found, 0: lane}, graph)
     assert refused.value.code == "SHARDC-246"
     tape = build_tape(compiled.executable, compiled.programs)
     gather = next(each for each in tape.instructions if isinstance(each, Run))

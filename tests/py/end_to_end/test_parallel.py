@@ -20,7 +20,7 @@ from jax.extend.mlir import ir
 import shardc
 from shardc import compiler, cutting
 from shardc.analysis.program.flops import op_cost
-from shardc.analysis.stages.layers import layer_positions
+from shardc.analysis.stages.layer_positions import layer_positions
 from shardc.cost.submeshes import mesh_of
 from shardc.importer.from_jax import import_function
 from shardc.ir.attributes import KIND, STAGE, get_int, get_str
@@ -29,7 +29,7 @@ from shardc.passes import plan_shardings
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
 from shardc.plan.shape import PipelineShape
-from shardc.runtime.memory import slot_bytes
+from shardc.runtime.memory_in_use import slot_bytes
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.instructions import Free, Run
 from shardc.schedule.registry import schedule_named

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from shardc import compiler, cutting
-from shardc.analysis.stages.layers import layer_positions
+from shardc.analysis.stages.layer_positions import layer_positions
 from shardc.importer.from_jax import import_function
 from shardc.ir.context import Module
 from shardc.plan.layout import Mesh

@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import Any
 from unittest import mock
 
-import msgspec
 from jax.extend.mlir import ir
 
 from shardc import compiler
@@ -21,7 +20,7 @@ from shardc.passes.accumulate_in_loops import AccumulateInLoops
 from shardc.passes.annotate_for_xla import AnnotateForXla
 from shardc.passes.apply_shardings import ApplyShardings
 from shardc.passes.ask_shardings import AskShardings
-from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.cast_parameters_once import CastParametersOnce
 from shardc.passes.cut_loops import CutLoops
 from shardc.passes.find_batch import FindBatch
@@ -43,11 +42,10 @@ from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.unroll_layers import UnrollLayers
 from shardc.passes.widen_floats import WidenFloats
 from shardc.plan.layout import Mesh
-from shardc.planner.layers import even_loop_cuts
+from shardc.planner.layer_samples import even_loop_cuts
 from tests.py.fuzz.random_solver import random_solver
 from tests.py.table import CLUSTER
 
-CLUSTER_TEXT = msgspec.json.encode(CLUSTER).decode()
 KEEP_ALMOST_ALL = 1e-3  # price of keeping a value that is computed again
 Evaluate = Callable[[ir.Module, dict[str, list[Any]]], Outcome]
 
@@ -116,26 +114,26 @@ def check_every_pass(
     yield from run(module, [split])
     plans = PlanStages(stages=stages), PlanStages(stages=1)
     wanted = plans[1] if _refusal(module, plans[0]) else plans[0]
-    keep = KeepForwardValues((KEEP_ALMOST_ALL,) * wanted.stages, (), CLUSTER_TEXT)
+    keep = KeepForwardValues((KEEP_ALMOST_ALL,) * wanted.stages, (), CLUSTER)
     yield from run(module, [wanted, keep, PlanResidency((2,) * wanted.stages)])
     sliced = copy_module(module)
     run_passes(sliced, [OutlineStages(accumulate=True)])
     yield from run(sliced, [UnrollLayers()])
     yield from unless_refused(sliced, SliceTokens(2))
     yield from run(module, [OutlineStages()])
-    yield from run(module, [SplitBackwardLoops(CLUSTER_TEXT)])
-    yield from unless_refused(module, SplitBackward(CLUSTER_TEXT))
+    yield from run(module, [SplitBackwardLoops(CLUSTER)])
+    yield from unless_refused(module, SplitBackward(CLUSTER))
     yield from unless_refused(copy_module(module), ReplicateStages())
     yield from aside(GatherParameters("x", (2,) * wanted.stages))
     yield from run(module, [AccumulateInLoops(), ShareReshards()])
     meshes = tuple(
         Mesh((("x", 2), ("y", 2)), tuple(range(4 * s, 4 * s + 4))) for s in range(wanted.stages)
     )
-    yield from run(module, [AssignMeshes(print_meshes(meshes)), AskShardings()])
+    yield from run(module, [AssignMeshes(meshes), AskShardings()])
     unplanned = copy_module(module)
-    yield from run(module, [PlanShardings(cluster=CLUSTER_TEXT)])
-    text = msgspec.json.encode(compiler.shardings_of(module)).decode()
-    yield from run(unplanned, [ApplyShardings(text, CLUSTER_TEXT)])
+    yield from run(module, [PlanShardings(cluster=CLUSTER)])
+    planned = compiler.shardings_of(module)
+    yield from run(unplanned, [ApplyShardings(planned, CLUSTER)])
     yield from aside(AnnotateForXla())
     yield from run(module, LOCAL_LOWERING)
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import jax
-import msgspec
 import numpy as np
 from jax.extend.mlir import ir
 
@@ -27,7 +26,7 @@ from shardc.ir.pass_manager import Pass, run_passes
 from shardc.ir.walk import main_function
 from shardc.passes import plan_shardings
 from shardc.passes.accumulate_in_loops import AccumulateInLoops
-from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.keep_forward_values import KeepForwardValues
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, NORMALIZE
@@ -41,7 +40,7 @@ from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.unroll_layers import UnrollLayers
 from shardc.plan.layout import Mesh
-from shardc.planner.layers import even_loop_cuts
+from shardc.planner.layer_samples import even_loop_cuts
 from tests.py.fuzz.kinds import KINDS, step_of
 from tests.py.fuzz.layers import Step
 from tests.py.fuzz.random_solver import random_solver
@@ -49,7 +48,6 @@ from tests.py.table import CLUSTER
 
 Arrays = list[np.ndarray]
 NAME = "main"
-CLUSTER_TEXT = msgspec.json.encode(CLUSTER).decode()
 
 
 class Plan(NamedTuple):
@@ -239,13 +237,13 @@ class Checked:
         passes += [KeepForwardValues((plan.keep,) * plan.stages), PlanResidency(held), outline]
         passes += [UnrollLayers()] * sliced
         if plan.split_backward:
-            passes += [SplitBackwardLoops(CLUSTER_TEXT), SplitBackward(CLUSTER_TEXT)]
+            passes += [SplitBackwardLoops(CLUSTER), SplitBackward(CLUSTER)]
         passes += [ReplicateStages()] if plan.copies else []
         passes += [SliceTokens(plan.slices)] * sliced
         passes += [AccumulateInLoops(), ShareReshards()]
-        run_passes(module, [*passes, AssignMeshes(print_meshes(tuple(placed)))])
+        run_passes(module, [*passes, AssignMeshes(tuple(placed))])
         with mock.patch.object(plan_shardings, "solve_once", random_solver(plan.seed)):
-            run_passes(module, [PlanShardings(cluster=CLUSTER_TEXT)])
+            run_passes(module, [PlanShardings(cluster=CLUSTER)])
         return module
 
     def _run(self, module: ir.Module, engines: Engine, args: Arrays) -> Arrays:

@@ -140,7 +140,7 @@ def split_factors(text: str) -> set[tuple[str, str]]:
 def test_each_entry_of_the_table_is_proved() -> None:
     texts = [*OPS.values(), *SUMS.values(), *ONLY_XLA.values(), IDENTITY]
     handed_on = {
-        (CONSTRAINT, "pass_through"),  # tests/py/planner/test_user_shardings.py
+        (CONSTRAINT, "pass_through"),  # tests/py/planner/test_sharding_conflicts.py
         (CALL, "pass_through"),  # tests/py/end_to_end/test_calls.py
     }
     assert (

@@ -17,7 +17,7 @@ from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions
-from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import NORMALIZE
 from shardc.passes.plan_shardings import PlanShardings, _digest
@@ -45,7 +45,7 @@ def step(weights, x):
 
 
 def reported(module, limit):
-    machine = msgspec.json.encode(cluster(flops_per_s=1e9)).decode()
+    machine = cluster(flops_per_s=1e9)
     planned = copy_module(module)
     run_passes(planned, [PlanShardings(machine, memory_limit=limit)])
     with planned.context:
@@ -60,7 +60,7 @@ def module():
     """Weights that outweigh the activations: under a tight limit they are split, and gathered."""
     weights = [np.ones((64, 64), np.float32)] * 3
     found = outlined(step, weights, np.ones((64, 64), np.float32), donate=0)
-    run_passes(found, [AssignMeshes(print_meshes((LINE,)))])
+    run_passes(found, [AssignMeshes((LINE,))])
     return found
 
 
@@ -90,7 +90,7 @@ def test_a_result_takes_no_place_only_where_its_argument_is_given_away():
     peaks = []
     for donate in ((), 0):
         module = outlined(step, weights, np.ones((2, 64), np.float32), donate=donate)
-        run_passes(module, [AssignMeshes(print_meshes((Mesh((), (0,)),)))])
+        run_passes(module, [AssignMeshes((Mesh((), (0,)),))])
         peaks.append(reported(module, 1 << 30).peak_bytes)
     kept, given_away = peaks
     assert kept - given_away == pytest.approx(3 * 64 * 64 * 4, rel=0.15)
@@ -107,7 +107,7 @@ def eight_stages():
         [*NORMALIZE, SplitMicrobatches(8), PlanStages(stages=8), OutlineStages(), ShareReshards()],
     )
     pairs = tuple(Mesh((("x", 2),), (2 * s, 2 * s + 1)) for s in range(8))
-    run_passes(module, [AssignMeshes(print_meshes(pairs))])
+    run_passes(module, [AssignMeshes(pairs)])
     return module
 
 
@@ -137,7 +137,7 @@ def test_the_problem_of_an_equal_stage_is_the_one_that_would_be_built(eight_stag
 
 
 def test_equal_stages_under_a_limit_are_solved_twice_at_most(monkeypatch, eight_stages):
-    machine = msgspec.json.encode(cluster(flops_per_s=1e9, num_devices=16)).decode()
+    machine = cluster(flops_per_s=1e9, num_devices=16)
 
     def planned(limit):
         solved = []

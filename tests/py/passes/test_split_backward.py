@@ -6,7 +6,7 @@ import pytest
 
 from shardc import compiler, cutting
 from shardc.analysis.program.flops import heavy_flops, op_cost
-from shardc.analysis.stages.layers import layer_positions
+from shardc.analysis.stages.layer_positions import layer_positions
 from shardc.ir.attributes import STAGE, function_kind, get_int
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
@@ -14,7 +14,7 @@ from shardc.ir.walk import functions, ops
 from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.plan.function_kind import FunctionKind
-from shardc.planner.layers import even_loop_cuts
+from shardc.planner.layer_samples import even_loop_cuts
 from tests.py import programs
 from tests.py.passes.test_outline_stages import flat, outlined, relative_error
 from tests.py.pipeline_reference import run_pipeline

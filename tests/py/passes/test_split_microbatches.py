@@ -16,7 +16,7 @@ from shardc.ir.attributes import (
     BATCH_DIM,
     KIND,
     PHASE,
-    RUNS,
+    SWEEPS,
     arg_attrs,
     call_target,
     get_str,
@@ -146,7 +146,7 @@ def test_one_microbatch_of_a_checkpointed_step_that_needs_the_whole_batch() -> N
     result = check(step, PARAMETERS, random(8, 6), count=1)
     assert flops_of(result, "after") == 0
     several = check(step, PARAMETERS, random(8, 6), count=2)
-    assert "run through 5 times" in str(several.operation.attributes[RUNS])
+    assert "run through 5 times" in str(several.operation.attributes[SWEEPS])
 
 
 def test_each_gradient_is_accumulated_once() -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardc.ir.attributes import RUNS
+from shardc.ir.attributes import SWEEPS
 from shardc.ir.pass_manager import run_passes
 from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
@@ -336,7 +336,7 @@ def test_a_step_of_this_kind_is_run_through_several_times(kind: Callable[..., An
     module, flat = normalized(Program(kind, args, (0,)))
     cut = copy_of(module)
     run_passes(cut, [FissionLoops(), SplitMicrobatches(4)])
-    assert RUNS in cut.operation.attributes
+    assert SWEEPS in cut.operation.attributes
     rough = {"rtol": 1e-2} if kind is loss_in_bfloat16 else {"rtol": 1e-10, "atol": 1e-12}
     for got, want in zip(run_split(cut, flat), run_module(module, flat), strict=True):
         assert (got.dtype, got.shape) == (want.dtype, want.shape)
@@ -364,7 +364,7 @@ def test_a_sum_that_a_loop_makes_is_whole_in_later_products() -> None:
     module, flat = normalized(Program(sum_that_a_loop_makes, (W, X, Y), (0,)))
     cut = copy_of(module)
     run_passes(cut, [SplitMicrobatches(4, (3, 4), (0, 0))])
-    assert RUNS in cut.operation.attributes
+    assert SWEEPS in cut.operation.attributes
     for got, want in zip(run_split(cut, flat), run_module(module, flat), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 

@@ -15,7 +15,7 @@ from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of, mesh_views, submesh_sizes
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
-from shardc.planner.layers import Layers
+from shardc.planner.layer_samples import Layers
 from shardc.planner.prices.derived import More, shares
 from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.layer_costs import Sends

@@ -10,8 +10,8 @@ from shardc.ir.context import parse
 from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.predicted import Asked, Replicated, StageReport
+from shardc.plan.priced_work import Work
 from shardc.plan.shape import PipelineShape
-from shardc.plan.work import Work
 from shardc.planner.candidate import (
     Candidate,
     folding_notes,

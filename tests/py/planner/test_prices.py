@@ -11,7 +11,7 @@ from shardc.cluster import Cluster
 from shardc.compiler import prepare
 from shardc.cost.submeshes import mesh_of
 from shardc.importer.from_jax import import_function
-from shardc.planner.layers import find_layers
+from shardc.planner.layer_samples import find_layers
 from shardc.planner.prices.derived import most_alike, shares
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.proposal import by_use

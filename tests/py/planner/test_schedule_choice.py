@@ -32,8 +32,8 @@ from shardc.planner.schedules.recut import Recut, Rule
 from shardc.planner.search import Planner
 from shardc.planner.step_time import stage_times
 from shardc.report.summary import explain
+from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs, ScheduleFamily
-from shardc.schedule.registry import built_in
 from shardc.schedule.simulate import lengths, simulate
 from shardc.schedule.times import Times
 from shardc.schedule.work import Work

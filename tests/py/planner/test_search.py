@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc.analysis.stages.refusal import nothing_to_cut
+from shardc.analysis.stages.stage_refusal import nothing_to_cut
 from shardc.errors import RequestWarning
 from shardc.options import PlanOptions
 from shardc.planner import search

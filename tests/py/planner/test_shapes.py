@@ -16,7 +16,7 @@ from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
 from shardc.planner import shapes
-from shardc.planner.layers import Layers
+from shardc.planner.layer_samples import Layers
 from shardc.planner.prices.derived import More, shares
 from shardc.planner.prices.hopes import Hopes
 from shardc.planner.prices.layer_cost import LayerCost

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardc.analysis.batch.refusal import MicrobatchRefusal, RefusalReason
+from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal, RefusalReason
 from shardc.analysis.program.counted_loop import trip_count
 from shardc.compiler import prepare
 from shardc.cost.submeshes import mesh_of
@@ -17,7 +17,7 @@ from shardc.importer.from_jax import import_function
 from shardc.ir.attributes import STAGE, get_int
 from shardc.ir.walk import functions, main_function, ops
 from shardc.plan.shape import PipelineShape
-from shardc.planner.layers import find_layers, layer_loops
+from shardc.planner.layer_samples import find_layers, layer_loops
 from shardc.planner.split_cache import Splits
 
 

@@ -3,10 +3,10 @@
 import msgspec
 from bokeh.models import Span
 
-from shardc.plan.alternatives import Alternative, judged_plan
+from shardc.plan.alternatives import Alternative
 from shardc.report.model import Communication
 from shardc.report.page import charts
-from shardc.report.page.devices import mesh
+from shardc.report.page.device_chart import mesh
 from shardc.report.page.figures import LABELLED_ROW, ROW, Chart
 from shardc.report.reading import read_plan
 from shardc.schedule.tasks import KINDS
@@ -86,7 +86,7 @@ def test_equal_stages_share_a_bar_and_the_rest_is_counted() -> None:
 
 
 def test_pipelines_that_do_not_fit_are_ranked() -> None:
-    own = judged_plan(planned("megatron"), "this plan")
+    own = planned("megatron").judged("this plan")
     large = Alternative("by hand", 2, "gpipe", ((4,),), missing_bytes=1 << 30)
     first, second = labels(charts.ranked([own, large]))
     assert first.startswith("1. this plan: 1 x (4), 1 mb, ")

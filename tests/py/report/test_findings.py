@@ -11,9 +11,8 @@ import pytest
 import shardc
 from shardc.analysis.roles.replicated_values import ReplicatedValue
 from shardc.cluster import Cluster, Device, Level
-from shardc.plan.alternatives import terms_of
 from shardc.plan.notes import Note, NoteCode
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 from shardc.report.findings.lint import _of_value
 from shardc.report.findings.of_plan import findings
 from shardc.report.findings.padding import _most_shards
@@ -133,7 +132,7 @@ def test_lint_in_python_has_all_findings_and_results_that_every_device_computes(
     assert scores.num_bytes == num_bytes * 7 // 8
     flops_s = 2 * 60 * 16 * 512 * 256 / 1e12
     assert scores.seconds is not None and flops_s * 7 / 8 <= scores.seconds
-    assert scores.seconds < terms_of(made.plan).step_time_s
+    assert scores.seconds < made.plan.terms.step_time_s
     assert "test_findings.py:" in scores.place
 
 

@@ -18,9 +18,9 @@ from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
 from shardc.plan.predicted import Memory
-from shardc.report.axes import axis_words, headline
+from shardc.report.axis_words import axis_words, headline
 from shardc.report.folding import fold_arguments, fold_layers, short
-from shardc.report.memory import memory_curve, worst_microbatch
+from shardc.report.memory_curve import memory_curve, worst_microbatch
 from shardc.report.model import AxisWords, Crossing
 from shardc.report.reading import read_plan
 from shardc.report.words import about, in_words

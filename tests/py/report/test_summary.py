@@ -76,7 +76,7 @@ def test_stages_of_one_group_are_not_more_devices() -> None:
 def test_collectives_are_counted_per_step() -> None:
     executable = toy_executable()
     # Stage 1: two all-reduces in each of the two forwards, one in the update.
-    assert collectives_per_step(executable, 1) == {"all_reduce": 5}
+    assert collectives_per_step(executable, 1) == {"stablehlo.all_reduce": 5}
     assert "5 AR" in explain(PLAN, executable)
 
 

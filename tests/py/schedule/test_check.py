@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from shardc.errors import ScheduleError
 from shardc.schedule.check import check, run_order
+from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs, Planned
-from shardc.schedule.instructions import (
+from shardc.schedule.group_instructions import (
     Free,
     Instruction,
     Receive,
@@ -20,7 +21,7 @@ from shardc.schedule.instructions import (
     check_instructions,
     instructions_of,
 )
-from shardc.schedule.registry import built_in, plan_schedule
+from shardc.schedule.registry import plan_schedule
 from shardc.schedule.simulate import simulate
 from shardc.schedule.tasks import Schedule, Task, TaskGraph, parse_lanes, print_lanes
 from shardc.schedule.times import Times, durations

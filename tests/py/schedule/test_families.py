@@ -6,8 +6,9 @@ import pytest
 
 from shardc.errors import ScheduleError
 from shardc.schedule.check import check
+from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs, most_held
-from shardc.schedule.registry import built_in, schedule_named
+from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import Amount, Task
 from shardc.schedule.times import Times, durations
 from shardc.schedule.work import Work

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardc.errors import ScheduleError
+from shardc.schedule.chrome_trace import chrome_trace
+from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs
 from shardc.schedule.grid import grid, parse_grid, print_grid
-from shardc.schedule.registry import built_in, plan_schedule
+from shardc.schedule.registry import plan_schedule
 from shardc.schedule.simulate import Simulation, simulate
 from shardc.schedule.tasks import Amount
 from shardc.schedule.times import Times, durations
-from shardc.schedule.trace import chrome_trace
 from shardc.schedule.work import Work
 
 # Narayanan et al. 2021, figure 4 (top), its first half: 4 devices, here with 4 microbatches.

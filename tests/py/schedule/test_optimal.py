@@ -10,8 +10,9 @@ from click.testing import CliRunner
 from shardc.cli import main
 from shardc.errors import InfeasibleError
 from shardc.schedule.check import check
+from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs
-from shardc.schedule.registry import best_orders, built_in
+from shardc.schedule.registry import best_orders
 from shardc.schedule.simulate import lengths
 from shardc.schedule.times import Times, Transfers, durations
 from shardc.schedule.work import Work

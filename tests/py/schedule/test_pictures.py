@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from shardc.schedule.registry import built_in
+from shardc.schedule.families import built_in
 
 ROOT = Path(__file__).parents[3]
 

@@ -143,7 +143,7 @@ def test_time_limit_gives_the_best_so_far() -> None:
 
 
 def test_no_choice_in_time_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardc.solver.exact.search.FIRST_CHOICE_S", -1.0)
+    monkeypatch.setattr("shardc.solver.exact.running_solve.FIRST_CHOICE_S", -1.0)
     with pytest.raises(InfeasibleError, match="SHARDC-222"):
         solve(training_chain(6, 8, 0.3), time_limit_s=0.0)
 

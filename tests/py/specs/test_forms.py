@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import msgspec
 import pytest
 from jax.extend.mlir import ir
 
@@ -22,7 +21,7 @@ from shardc.ir.attributes import (
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.walk import functions, main_function, ops
-from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.outline_stages import OutlineStages
 from shardc.passes.pipeline import LOCAL_LOWERING, PASSES
 from shardc.passes.plan_shardings import PlanShardings
@@ -38,8 +37,8 @@ STEPS = (
     SplitMicrobatches(2),
     PlanStages(stages=2),
     OutlineStages(),
-    AssignMeshes(print_meshes(MESHES)),
-    PlanShardings(cluster=msgspec.json.encode(CLUSTER).decode()),
+    AssignMeshes(MESHES),
+    PlanShardings(cluster=CLUSTER),
     *LOCAL_LOWERING,
 )
 

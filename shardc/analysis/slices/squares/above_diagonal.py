@@ -1,7 +1,7 @@
 """What a square of queries and keys holds where a key comes after its query.
 
-A causal mask puts a number there that the softmax makes zero. Which number that is, and whether it
-becomes zero, is read off the ops between; see docs/proofs.md, "Token slices".
+A causal mask puts a number there that the softmax turns into zero. This analysis finds that number,
+and whether it becomes zero, from the ops in between; see docs/proofs.md, "Token slices".
 """
 
 import math
@@ -39,8 +39,8 @@ VANISHES = 1e4  # exp(-x) of larger numbers is zero in every float type
 
 @dataclass(frozen=True)
 class Low:
-    """Each element lies at least `by` below one of its row that is on or below the diagonal, and
-    is not above `top`, which is far below zero."""
+    """Each element is at least `by` less than some element of its row on or below the diagonal, and
+    at most `top`, which is far below zero."""
 
     by: float
     top: float
@@ -77,7 +77,7 @@ class Square:
         return self._answers.of(("fact", value, dims, region), None, find)
 
     def is_finite(self, value: ir.Value, dims: Dims) -> bool:
-        """Whether a value holds finite numbers alone above the diagonal."""
+        """Whether all numbers of a value above the diagonal are finite."""
         return self._reach.is_finite(value, dims)
 
     def resting_on(self, ask: Callable[[], Answer]) -> tuple[Answer, frozenset[Premise]]:
@@ -157,7 +157,7 @@ class Square:
         return Low(by, found) if by > 0 else None
 
     def _added(self, op: ir.Operation, dims: Dims, region: Region, depth: int) -> Fact:
-        """Of scores and a bias: -inf stays, and so does what is low enough."""
+        """The sum of scores and a bias: -inf stays, and low enough numbers stay low."""
         left, right = (self.fact(op.operands[p], dims, region, depth + 1) for p in (0, 1))
         sign = 1.0 if op.name == "stablehlo.add" else -1.0
         if isinstance(left, float) and isinstance(right, float):
@@ -191,8 +191,8 @@ class Square:
         return Low(low.by - apart, top) if apart <= min(MOST_OF_BIAS, low.by / 2) else None
 
     def _scaled(self, op: ir.Operation, dims: Dims, of: Callable[[int], Fact]) -> Fact:
-        """A product or quotient: of numbers where it is exact, and of what is low by what is the
-        same for all keys of a query."""
+        """A product or quotient: of known numbers if it is exact, and of low numbers with a factor
+        that is the same for all keys of a query."""
         left, right = of(0), of(1)
         if op.name == "stablehlo.divide":
             if left == 0.0:
@@ -207,14 +207,15 @@ class Square:
                 alike = self._is_of_row(op.operands[position], dims)
                 return Low(low.by * factor, low.top * factor) if alike else None
         if isinstance(left, float) and isinstance(right, float):
-            # Of a large product only that it is large is asked: it may be rounded.
+            # A large product only has to be large: it may be rounded.
             large = VANISHES <= abs(left * right) < math.inf
             exact = right in (1.0, -1.0) or (left in (1.0, -1.0) and op.name != "stablehlo.divide")
             return number(left * right) if large or exact else None
         return None
 
     def _is_of_row(self, value: ir.Value, dims: Dims) -> bool:
-        """Whether all keys of a query have the same, which leaves their differences as they are."""
+        """Whether a value is the same for all keys of a query, so that it preserves their
+        differences."""
         while dims[1] is not None:
             op = defining_op(value)
             name = "" if op is None else op.name.removeprefix("stablehlo.")
@@ -256,7 +257,8 @@ def _is_float(value: ir.Value) -> bool:
 
 
 def _converted(found: Fact, value: ir.Value) -> Fact:
-    """Zeros and ones stay what they are in every type, all numbers near enough in floats."""
+    """A converted number: zeros and ones are exact in every type, all numbers near enough in
+    floats."""
     return found if found in (0.0, 1.0) or _is_float(value) else None
 
 

@@ -1,4 +1,4 @@
-"""What is taken for granted of numbers that only a run knows; a step checks it."""
+"""Premises about numbers that only a run knows; each step checks them."""
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Premise:
 
 
 def merged(premises: Iterable[Premise]) -> dict[ir.Value, Premise]:
-    """Of each value one premise, which implies all of its own."""
+    """One premise per value, which implies all premises about it."""
     found: dict[ir.Value, Premise] = {}
     for each in premises:
         known = found.get(each.value, each)
@@ -40,8 +40,8 @@ class Answers:
         self._taken.add(premise)
 
     def of(self, key: Hashable, nothing: Answer, find: Callable[[], Answer]) -> Answer:
-        """The answer to `key`; `nothing` is what needs no premise, and what is said of a question
-        that is being asked already."""
+        """The answer to `key`. `nothing` is the answer that rests on no premise; a question that is
+        being answered already gets it, too."""
         if key not in self._known:
             self._known[key] = nothing, frozenset()
             outer, self._taken = self._taken, set()

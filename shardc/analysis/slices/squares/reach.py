@@ -1,8 +1,8 @@
-"""How far from zero the elements of a square may be, on premises about what it is made of.
+"""How far from zero the elements of a square may be, on premises about its inputs.
 
-What a slice leaves out is multiplied by zero, or hidden behind a finite mask: it vanishes if it is
-finite, or small enough. No slice ever has it; but slices have what it is made of, queries and keys,
-and the premises are about these. See docs/proofs.md, "Premises".
+Elements that a slice leaves out are multiplied by zero or hidden by a finite mask, so they vanish
+if they are finite, or small enough. No slice has them; but slices have the queries and keys behind
+them, and the premises are about these. See docs/proofs.md, "Premises".
 """
 
 import math
@@ -14,6 +14,7 @@ from jax.extend.mlir.dialects import stablehlo
 
 from shardc.analysis.slices.squares.moved_dims import MOVED, Dims
 from shardc.analysis.slices.squares.premises import Answers, Premise
+from shardc.ir.constants import MADE_OF_NOTHING
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import defining_op
 from shardc.rules.bounds import bounds, is_integer, largest_of
@@ -57,12 +58,12 @@ class Reach:
         self._number, self._answers = number, answers
 
     def is_finite(self, value: ir.Value, dims: Dims) -> bool:
-        """Whether a square holds finite numbers alone above the diagonal."""
+        """Whether all numbers of a square above the diagonal are finite."""
         return self.magnitude(value, dims) < math.inf
 
     def at_most(self, value: ir.Value, dims: Dims, most: float) -> float:
-        """The largest |x| above the diagonal, if it is known not to exceed `most`, or else `most`,
-        which a premise says of what is no square. inf where there is none."""
+        """The largest |x| above the diagonal if it is known not to exceed `most`; otherwise `most`,
+        on a premise about a value that is not a square; inf if neither holds."""
         known = self.magnitude(value, dims, given=False)
         found = None if self._number(value, dims) is not None else (value, dims)
         while known > most and found is not None and not self._at_hand(found[0]):
@@ -87,7 +88,7 @@ class Reach:
         number, op = self._number(value, dims), defining_op(value)
         if number is not None:
             return abs(number)
-        if is_integer(value) or (op is not None and op.name in _KNOWN):
+        if is_integer(value) or (op is not None and op.name in MADE_OF_NOTHING):
             return max(map(abs, bounds(value, self._sources)))
         if not largest_of(value):
             return math.inf
@@ -147,7 +148,7 @@ class Reach:
         return self._inverse(value, dims, 0, given=True) < math.inf
 
     def _inverse(self, divisor: ir.Value, dims: Dims, depth: int, given: bool) -> float:
-        """How far from zero 1 / x may be; of what is no square, premises say so."""
+        """How far from zero 1 / x may be; for values that are not squares, on premises."""
         number = self._number(divisor, dims)
         if number is not None:
             return 1 / abs(number) if number else math.inf
@@ -164,7 +165,7 @@ class Reach:
         return 1 / LEAST
 
     def _product(self, op: ir.Operation, dims: Dims, depth: int, given: bool) -> float:
-        """A product, whose operands at hand are asked to be so small that it does not overflow."""
+        """A product; premises keep its operands at hand so small that it does not overflow."""
         count = contracted(op)
         most = min(MODERATE, math.sqrt(largest_of(op.results[0]) / (4 * count)))
         found = float(count)
@@ -178,11 +179,11 @@ class Reach:
         return found
 
     def score(self, value: ir.Value, dims: Dims, largest: float) -> float:
-        """How far from zero a score may be, below or above the diagonal, if its products are not
-        larger than `largest` once they are scaled: a premise. inf for what is no score.
+        """How far from zero a score may be, below or above the diagonal, on the premise that its
+        scaled products are not larger than `largest`; inf if it is not a score.
 
-        A score is made of products and of what is bounded by itself: nothing that comes from
-        outside, such as a mask of padding, may have made it low.
+        A score consists of products and of values with bounds of their own: nothing from outside,
+        such as a padding mask, may have made it low.
         """
         found = self._score(value, dims, 0)
         if found is None:
@@ -244,7 +245,7 @@ def _before_move(value: ir.Value, dims: Dims) -> tuple[ir.Value, Dims] | None:
 
 
 def contracted(op: ir.Operation) -> int:
-    """How many numbers each element of a product adds up."""
+    """The number of terms that each element of a product adds up."""
     dims = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     shape = shape_of(op.operands[0])
     return math.prod(shape[dim] for dim in dims.lhs_contracting_dimensions)
@@ -268,7 +269,7 @@ def operand_dims(op: ir.Operation, dims: Dims) -> tuple[Dims, Dims]:
 
 
 def _grown(score: Score, by: float) -> Score:
-    """Multiplied by what is no further from zero than `by`."""
+    """The score multiplied by numbers that are at most `by` away from zero."""
     return Score(score.factor * by, score.added * by, score.products)
 
 
@@ -276,7 +277,6 @@ def _times(left: float, right: float) -> float:
     return math.inf if math.inf in (left, right) else left * right
 
 
-_KNOWN = {"stablehlo.constant", "stablehlo.iota"}
 _SAME = {"negate", "abs", "convert"}
 # Finite for any finite operand, and bounded if `bounds` says so.
 _BOUNDED = {"tanh", "logistic", "sine", "cosine", "sign", "exponential"}

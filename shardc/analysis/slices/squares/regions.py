@@ -21,7 +21,8 @@ class Region(Enum):
 
 
 def same(row: Callable[[int, slice], np.ndarray], size: int, region: Region) -> float | None:
-    """The number that all elements of a region are, asked row by row, as squares are large."""
+    """The number that all elements of a region have, found row by row, because squares are
+    large."""
     found: set[float] = set()
     for query in range(size):
         start = query + (region is Region.ABOVE)
@@ -33,7 +34,7 @@ def same(row: Callable[[int, slice], np.ndarray], size: int, region: Region) -> 
 
 
 def of_row(side: np.ndarray, query: int, keys: slice) -> np.ndarray:
-    """The elements of a row of a square in which an axis along which nothing varies has size 1."""
+    """The elements of a row of a square; axes along which nothing varies have size 1 there."""
     row = side[query if side.shape[0] > 1 else 0]
     return row[keys] if row.shape[0] > 1 else row
 
@@ -78,5 +79,5 @@ def filled(op: ir.Operation) -> float | None:
 
 
 def number(found: float) -> float | None:
-    """A number; None for what is none, which equals nothing."""
+    """A number; None if it is nan, which equals nothing."""
     return None if math.isnan(found) else found

@@ -1,4 +1,4 @@
-"""Which value a row of a stack is: what an iteration of a loop, written out, has put there."""
+"""Which value a row of a stack holds: the one that an iteration of an unrolled loop has written."""
 
 from collections.abc import Mapping
 
@@ -43,8 +43,8 @@ def row_written(
 
 
 def _box(op: ir.Operation, first: int, shape: tuple[int, ...], values: Values) -> _Box | None:
-    """From where to where the rows go along each dim; operands from `first` on say where they
-    begin. None where that is not known, or clamped."""
+    """The range of rows along each dim; operands from `first` on give the starts. None if a start
+    is unknown or clamped."""
     starts = [values.number(value) for value in list(op.operands)[first:]]
     found = []
     for start, rows, size in zip(starts, shape, shape_of(op.operands[0]), strict=True):

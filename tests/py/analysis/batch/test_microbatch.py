@@ -6,7 +6,7 @@ from shardc.analysis.batch.accumulations import analyse
 from shardc.analysis.batch.batch_split import batch_analysis
 from shardc.analysis.batch.batch_state import Cut, FactorCut, Kind, from_factor, to_factor
 from shardc.analysis.batch.microbatch import BatchFlow
-from shardc.analysis.batch.refusal import RefusalReason
+from shardc.analysis.batch.microbatch_refusal import RefusalReason
 from shardc.analysis.batch.step_program import program_of
 from shardc.errors import MicrobatchError
 from shardc.ir.context import Module, parse

@@ -11,7 +11,7 @@ from shardc.cutting import split
 from shardc.importer.from_jax import import_function
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function
-from shardc.planner.layers import even_loop_cuts
+from shardc.planner.layer_samples import even_loop_cuts
 
 LAYERS = HEADS = 4  # so that a gradient by layers and a parameter by heads have one shape
 

@@ -16,7 +16,7 @@ from shardc.ir.attributes import function_kind
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes, num_elements, shape_of
 from shardc.ir.walk import functions, planned_ops, symbol
-from shardc.planner.layers import find_layers, layer_loops
+from shardc.planner.layer_samples import find_layers, layer_loops
 from shardc.planner.split_cache import Splits
 from tests.py.programs import build
 

@@ -14,7 +14,7 @@ from shardc.ir.clone import inputs
 from shardc.ir.context import parse
 from shardc.ir.tensor_types import dtype_of, num_bytes
 from shardc.ir.walk import defining_op, main_function
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 
 MODEL = CostModel(Cluster.parse("h100-8"))
 SIZES = (8, 64, 512)

@@ -3,7 +3,6 @@
 from collections import Counter
 
 import jax
-import msgspec
 import numpy as np
 from jax.extend.mlir import ir
 
@@ -17,7 +16,7 @@ from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
 from shardc.ir.shardings import RESHARDING_OPS
 from shardc.ir.walk import functions, nested_ops, symbol
-from shardc.passes.assign_meshes import AssignMeshes, print_meshes
+from shardc.passes.assign_meshes import AssignMeshes
 from shardc.passes.insert_reshards import InsertReshards
 from shardc.passes.lower_collectives import LowerCollectives
 from shardc.passes.outline_stages import OutlineStages
@@ -91,12 +90,11 @@ def collectives(
 ) -> dict[str, Counter[str]]:
     """Kind of function -> how many collectives of each kind the lowering emits; slices are none."""
     chosen = built.shardings(solution.choice)
-    run_passes(module, [AssignMeshes(print_meshes((mesh,)))])
+    run_passes(module, [AssignMeshes((mesh,))])
     with module.context:
         for function in functions(module.operation):
             write_shardings(function, chosen[symbol(function)])
-    described = msgspec.json.encode(machine).decode()
-    run_passes(module, [InsertReshards(), LowerCollectives(described)])
+    run_passes(module, [InsertReshards(), LowerCollectives(machine)])
     with module.context:
         return {
             str(get_str(function, KIND)): Counter(

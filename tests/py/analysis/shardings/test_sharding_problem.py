@@ -22,7 +22,7 @@ from shardc.ir.attributes import KIND, get_str
 from shardc.ir.tensor_types import dtype_of, itemsize, num_bytes, shape_of
 from shardc.ir.walk import body, functions, ops, planned_ops, symbol, terminator
 from shardc.plan.layout import Mesh
-from shardc.plan.work import Work
+from shardc.plan.priced_work import Work
 from shardc.solver.problem.problem import evaluate
 from shardc.solver.solve import LimitError, solve
 from tests.py.analysis.shardings.planned_programs import cluster, outlined, problem, random_choice

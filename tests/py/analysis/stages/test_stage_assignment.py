@@ -8,9 +8,9 @@ from shardc.analysis.program.arguments import state_aliases
 from shardc.analysis.program.def_use import dataflow, step_facts
 from shardc.analysis.stages.cloned_ops import cloneable_ops
 from shardc.analysis.stages.forward_backward import forward_ops
-from shardc.analysis.stages.refusal import StageRefusal
 from shardc.analysis.stages.stage_assignment import assign_stages
 from shardc.analysis.stages.stage_cuts import balanced_cuts, count_heavy_ops, layer_starts
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.ir.attributes import (
     ACCUMULATE,
     DIRECTION,

@@ -15,7 +15,7 @@ from shardc.cluster import Level
 from shardc.plan.stages_spec import StageSpec
 from shardc.planner.hand import beside
 from shardc.planner.hand.usual import usual_plans
-from shardc.report.alternatives import step_words
+from shardc.report.compare import step_words
 from shardc.report.reading import read_plan
 from shardc.report.words import in_words
 from tests.py.report.test_reading import CLUSTER, planned, step

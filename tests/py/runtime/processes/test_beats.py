@@ -37,3 +37,8 @@ def test_a_heartbeat_counts_from_when_it_changed():
     assert found[0] == Seen(Reached(1, 1), "runs", 0.0, 0.0)
     assert found[1] == Seen(Reached(1), "runs", 3.0, 1.0)
     assert found[2] == Seen(quiet_s=4.0, lag_s=3.0)
+
+
+def test_a_process_has_failed_whatever_it_says_of_its_failure():
+    failed = {"absent": False, "runs": False, "ended": False, "failed: no memory": True}
+    assert {state: Seen(state=state).has_failed for state in failed} == failed

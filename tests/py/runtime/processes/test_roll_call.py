@@ -7,12 +7,8 @@ import sys
 import pytest
 
 from shardc.errors import ClusterError
-from shardc.runtime.processes.roll_call import (
-    FOLDER_VARIABLE,
-    LIMIT_VARIABLE,
-    limit_s,
-    missing,
-)
+from shardc.runtime.processes.roll_call import FOLDER_VARIABLE, missing
+from shardc.runtime.processes.waiting import LIMIT_VARIABLE, limit_s
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])

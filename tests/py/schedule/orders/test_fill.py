@@ -2,11 +2,11 @@
 
 import pytest
 
+from shardc.schedule.families import built_in
 from shardc.schedule.families.v_shaped import OVERTAKING
 from shardc.schedule.family import Costs
 from shardc.schedule.orders.fill import Filler, Filling, fill_weights
 from shardc.schedule.placement import looped
-from shardc.schedule.registry import built_in
 from shardc.schedule.tasks import WEIGHT
 from shardc.schedule.times import Times
 from shardc.schedule.work import Work

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from shardc.solver.exact.search import Search
+from shardc.solver.exact.running_solve import Search
 from shardc.solver.problem.contraction import contract
 from shardc.solver.problem.network import Network
 from shardc.solver.problem.problem import Problem, evaluate

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from shardc.errors import InfeasibleError
-from shardc.solver.exact.search import Search
+from shardc.solver.exact.running_solve import Search
 from shardc.solver.problem.contraction import contract
 from shardc.solver.problem.problem import Problem, Progress, evaluate
 from shardc.solver.solve import solve

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardc.errors import InfeasibleError
-from shardc.solver.exact.search import Search
-from shardc.solver.problem.memory import Live
+from shardc.solver.exact.running_solve import Search
+from shardc.solver.problem.memory_times import Live
 from shardc.solver.problem.problem import Problem, evaluate
 from shardc.solver.solve import solve
 from shardc.solver.wide.single_changes import change_single_nodes

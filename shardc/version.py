@@ -1,0 +1,3 @@
+"""The version of shardc."""
+
+VERSION = "0.1.0"
