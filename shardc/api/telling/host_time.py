@@ -10,9 +10,9 @@ from shardc.plan.executable import Executable
 from shardc.report.summary import seconds
 from shardc.runtime.processes.job import is_several
 
-# Of the driving thread, measured: a pipeline of 2 stages and 4 microbatches on 8 virtual devices of
-# 2 shared x86 cores (docs/measured.md, "Running").
-ACTION_S = 0.82e-3
+# Of the driving thread, at least, as measured: a pipeline of 2 stages and 4 microbatches on 8
+# virtual devices of 2 shared x86 cores (docs/measured.md, "Running").
+ACTION_S = 0.4e-3
 
 
 def host_note(plan: Plan, executable: Executable, devices: Sequence[jax.Device]) -> str:
