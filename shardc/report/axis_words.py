@@ -111,15 +111,19 @@ def headline(num_groups: int, chunks: int, axes: Sequence[AxisWords], num_own_st
 def _by_stage(axes: Sequence[AxisWords], num_own: int) -> list[str]:
     """What the axes of each stage do: in full if that is not too much, or the largest role."""
     full = {(each.stage, each.axis): f"({each.size}): {each.words}" for each in axes}
-    main = {
-        (each.stage, each.axis): f"({each.size}): mostly {each.words.split(',')[0]}"
-        for each in axes
-    }
+    main = {(each.stage, each.axis): f"({each.size}): {_main_role(each.words)}" for each in axes}
     return (
         _alike(full, MOST_KINDS, num_own)
         or _alike(main, MOST_MAINS, num_own)
         or ["stages split their work in many ways"]
     )
+
+
+def _main_role(words: str) -> str:
+    role = words.split(",")[0]
+    if (share := _NUMBER.search(role)) is None:
+        return role
+    return f"{'mostly' if int(share[0]) >= 50 else 'partly'} {role}"
 
 
 def _alike(words: Mapping[tuple[int, str], str], most: int, num_own: int) -> list[str]:

@@ -117,6 +117,13 @@ def test_stages_whose_axes_do_nearly_the_same_share_a_headline() -> None:
     assert headline(4, 1, [*many, axis(3, (data, 0.6), (expert, 0.4))], 4) == (
         "pipeline over 4 device groups; x (8): mostly data parallel 60-100%"
     )
+    idle = [axis(0, (tokens, 0.4), (rows, 0.6)), axis(1, (Role.WHOLE, 1.0))]
+    idle += [axis(2, (tokens, 0.4), (Role.WHOLE, 0.6))]
+    assert headline(3, 1, idle, 3) == (
+        "pipeline over 3 device groups; stage 0: x (8): mostly tensor parallel 60%;"
+        " stage 1: x (8): repeats all work on every device;"
+        " stage 2: x (8): partly sequence parallel 40%"
+    )
 
 
 def test_equal_layers_and_arguments_are_one_line() -> None:
