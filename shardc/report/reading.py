@@ -122,7 +122,7 @@ def _when(account: Account, worst: Worst, num_microbatches: int) -> str:
     """`backward of blocks.3.up, microbatch 2 (model.py:87)`"""
     where = ".".join(worst.path[-3:])
     kind = "weight gradient" if worst.kind is FunctionKind.WEIGHT else worst.kind.value
-    words = f"{kind} of {where}" if where else kind
+    words = kind if where in ("", kind) else f"{kind} of {where}"  # updates are a part of their own
     number = worst_microbatch(account, worst.stage, _LETTERS.get(worst.kind, ""))
     if num_microbatches > 1 and number is not None:
         words += f", microbatch {number}"

@@ -159,6 +159,18 @@ def test_the_account_survives_json(tmp_path: Any) -> None:
     assert Plan.load(tmp_path / "plan.json").account == plan.account
 
 
+def test_a_peak_in_the_update_is_named_once() -> None:
+    plan = planned("megatron")
+    assert plan.account is not None
+    worst = tuple(
+        msgspec.structs.replace(each, kind=FunctionKind.UPDATE, path=("update",), place="a.py:3")
+        for each in plan.account.worst
+    )
+    account = msgspec.structs.replace(plan.account, worst=worst)
+    fit = read_plan(msgspec.structs.replace(plan, account=account)).fit
+    assert fit.when == "update, a.py:3"
+
+
 def test_a_pipeline_says_what_crosses_and_when_it_is_tightest() -> None:
     plan = planned("", 2, 4)
     reading = read_plan(plan)
