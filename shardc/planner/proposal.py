@@ -36,6 +36,10 @@ class Proposal:
     step_time_s: float
     layers: tuple[tuple[int, ...], ...]
 
+    def on(self, meshes: tuple[Mesh, ...]) -> "Proposal":
+        """The same shape on other meshes of the same sizes."""
+        return replace(self, shape=msgspec.structs.replace(self.shape, meshes=meshes))
+
     def judged(self, name: str, missing_bytes: int = 0) -> Alternative:
         """It as an alternative, before it is planned; `name` is its proposer."""
         shape = self.shape

@@ -118,6 +118,7 @@ class Planner:
             self.promising = self._promising() if direct is None else None
             if self.promising is not None:
                 self._plan_best(self.promising)
+                self._plan_on_other_meshes(self.promising)
             self._plan_each(direct or [])
             if self.tried.best is None and self.options.stages in (1, "auto"):
                 self._plan_whole(views)
@@ -323,6 +324,20 @@ class Planner:
                 planned += isinstance(answer, Candidate)
                 if isinstance(answer, LimitError):
                     waiting = promising.with_smaller(waiting, each, answer)
+
+    def _plan_on_other_meshes(self, promising: Promising) -> None:
+        """Plans the best shape, if it is a single stage, on each mesh whose layers take about as
+        long: prices of layers leave out the reshards between them."""
+        best, prices = self.tried.best, promising.search.prices
+        if best is None or best.shape.num_stages > 1:
+            return
+        count, (own,) = best.shape.num_microbatches, best.shape.meshes
+        times = {mesh: prices.all_s(mesh, count) for mesh in prices.open_views(len(own.device_ids))}
+        for mesh, mesh_s in times.items():
+            near = mesh != own and mesh_s <= FAR * times.get(own, 0.0)
+            if near and self.tried.may_plan_another(RANKED_OPS):
+                proposal = best.proposal.on((mesh,))
+                self.tried.plan(proposal, *gap_and_effort(False), self.tried.best_s)
 
     def _can_split(self, count: int) -> bool:
         refusal = self.splits.refusal(count)

@@ -174,7 +174,7 @@ class KnownPrices:
         cost = self.cost(view, count, 0, kind)
         return cost.forward_s + cost.backward_s + cost.once_s / count
 
-    def _all_s(self, view: Mesh, count: int) -> float:
+    def all_s(self, view: Mesh, count: int) -> float:
         """Seconds of a microbatch through all layers, if memory is no limit."""
         costs = self.all_costs(view, count, 0)
         return sum(c.forward_s + c.backward_s + c.once_s / count for c in costs)

@@ -57,8 +57,8 @@ class StagePrices(KnownPrices):
     def _leads(self, view: Mesh, known: Sequence[Mesh], count: int) -> bool:
         """Whether layers are clearly faster on a view than on those of other axes."""
         others = [other for other in known if not self._views.are_alike(view, other)]
-        others_s = [self._all_s(other, count) for other in others]
-        return CLEARLY * self._all_s(view, count) < min(others_s, default=math.inf)
+        others_s = [self.all_s(other, count) for other in others]
+        return CLEARLY * self.all_s(view, count) < min(others_s, default=math.inf)
 
     def settle(self, size: int, count: int, held: int, first: int, last: int) -> bool:
         """Prices what the best view of a stage depends on; whether anything was unknown."""

@@ -15,6 +15,7 @@ from shardc.options import PlanOptions
 from shardc.planner import search
 from shardc.planner.promising import MOST
 from shardc.planner.search import Planner
+from shardc.planner.shapes import FAR
 from tests.py.programs import build
 from tests.py.table import CLUSTER
 
@@ -48,6 +49,30 @@ def test_stages_that_are_asked_for_come_before_microbatches_left_open(
     plan = planner.run()
     assert (plan.num_stages, plan.num_microbatches, plan.unmet) == (2, 1, ())
     assert any("the forward pass has too few layers" in str(note) for note in plan.notes)
+
+
+def test_a_single_stage_is_planned_on_each_mesh_that_seems_as_fast() -> None:
+    """Prices of layers leave out the reshards between them, so the plans decide."""
+    program = build("mlp_batch_norm")
+    step = shardc.jit(program.step, donate_argnums=program.donate_argnums, stages=1)
+    module = step.lower(*program.args).plan()._prepared
+    planner = Planner(module, CLUSTER, PlanOptions(stages=1))
+    best = planner.run()
+    assert planner.promising is not None
+    prices, count = planner.promising.search.prices, best.num_microbatches
+    times = {mesh: prices.all_s(mesh, count) for mesh in prices.open_views(8)}
+    near = {mesh for mesh, mesh_s in times.items() if mesh_s <= FAR * min(times.values())}
+    judged = {
+        proposal.shape.meshes[0]: each
+        for proposal, each in planner.tried.judged.items()
+        if proposal.shape.num_microbatches == count
+    }
+    assert len(near) > 1
+    assert near <= judged.keys()
+    assert all(
+        each.exact is None or each.exact.step_time_s >= best.predicted.step_time_s
+        for each in judged.values()
+    )
 
 
 @pytest.mark.parametrize(
