@@ -79,7 +79,12 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
         f" {_origin(plan)}"
     )
     if executable is not None:
-        yield Text("collectives: " + ", ".join(f"{v} {k}" for k, v in _SHORT.items()))
+        yield Text(
+            "collectives: "
+            + ", ".join(
+                f"{short} {kind.removeprefix('stablehlo.')}" for kind, short in _SHORT.items()
+            )
+        )
     for note in plan.notes:
         yield Text(f"note: {note}")
 

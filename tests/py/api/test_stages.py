@@ -11,7 +11,9 @@ import pytest
 
 import shardc
 from shardc.api.planning.find import OBJECTS_PER_COLLECTION, collected_seldom
+from shardc.api.telling.host_time import ACTION_S
 from shardc.errors import ClusterError, InputError
+from shardc.report.summary import seconds
 
 X = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
 W = np.eye(8, dtype=np.float32)
@@ -101,7 +103,7 @@ def test_the_host_is_named_where_it_takes_longer_than_the_prediction() -> None:
 
     pipeline = explained(stages=2, schedule="gpipe")
     note = pipeline[pipeline.index("note: not in the prediction") :]
-    assert "the host's time for 12 actions of a step, about 9.84 ms" in note
+    assert f"the host's time for 12 actions of a step, about {seconds(12 * ACTION_S)} at" in note
     for other in ({"stages": 1}, {"stages": 2, "cluster": "a100-8"}):
         assert "not in the prediction" not in explained(**other)
 
