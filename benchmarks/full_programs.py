@@ -1,11 +1,11 @@
 """Plan public programs at their full sizes for a large cluster and write docs/full_programs.md.
 
     python benchmarks/full_programs.py DIR [--pattern '*.full.mlir*'] [--cluster h100-64]
-        [--time-limit S] [--timeout 1800] [--plans DIR] [--results FILE] [-o FILE]
+        [--time-limit S] [--timeout 1800] [--gallery] [--results FILE] [-o FILE]
 
 Every file of DIR (plain or gzipped) that the pattern names is planned by `shardc plan`, a process
 of its own, with its own choice of stages, microbatches and mesh; none of the devices is needed. The
-rows of other programs stay, with their dates; `--plans docs/gallery/plans` keeps the plans for
+rows of other programs stay, with their dates; `--gallery` keeps the plans for
 `tools/write_gallery.py`. Times are those of the whole command, by the clock
 and of the processor: on a busy machine the second is what says something.
 """
@@ -24,19 +24,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import write_gallery  # noqa: E402 - a script, which is no package
+
 DOES_NOT_FIT = 3  # exit code of the command
 Result = dict[str, Any]
 
 
-def plan(
-    path: Path, cluster: str, time_limit_s: float | None, timeout_s: float, kept: Path
-) -> Result:
+def plan(path: Path, given: list[str], timeout_s: float, kept: Path) -> Result:
     """One row: what planning one file took, and what came of it; the plan goes to `kept`."""
     command = [sys.executable, "-c", "from shardc.cli import main; raise SystemExit(main())"]
-    command += ["plan", str(path), "--cluster", cluster, "--no-cache", "--format", "json"]
-    command += ["-o", str(kept)]
-    if time_limit_s is not None:
-        command += ["--time-limit", f"{time_limit_s:g}"]
+    command += ["plan", str(path), *given, "--format", "json", "-o", str(kept)]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     row: Result = {"program": path.name.split(".")[0], "date": date}
@@ -133,11 +132,13 @@ def main() -> int:
     parser.add_argument("--cluster", default="h100-64")
     parser.add_argument("--time-limit", type=float, help="of one planning, seconds")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one command")
-    parser.add_argument("--plans", type=Path, help="keep the plans here, compressed")
+    parser.add_argument("--gallery", action="store_true", help="keep the plans in docs/gallery")
     results = ROOT / "benchmarks" / "results" / "full_programs.json"
     parser.add_argument("--results", type=Path, default=results)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs" / "full_programs.md")
     options = parser.parse_args()
+    limit = [] if options.time_limit is None else ["--time-limit", f"{options.time_limit:g}"]
+    given = ["--cluster", options.cluster, *limit, "--no-cache"]
     machine = {"processor": platform.machine(), "cores": os.cpu_count()}
     failed = False
     with tempfile.TemporaryDirectory() as scratch:
@@ -146,11 +147,13 @@ def main() -> int:
             data = path.read_bytes()
             file.write_bytes(gzip.decompress(data) if path.suffix == ".gz" else data)
             kept = file.with_suffix(".json")
-            row = plan(file, options.cluster, options.time_limit, options.timeout, kept)
-            if options.plans is not None and row["outcome"] == "planned":
-                packed = gzip.compress(kept.read_bytes(), mtime=0)
-                (options.plans / f"{kept.name}.gz").write_bytes(packed)
+            row = plan(file, given, options.timeout, kept)
             failed |= row["outcome"].startswith("FAILS")
+            if options.gallery and not row["outcome"].startswith("FAILS"):
+                came = kept if kept.exists() else row["outcome"].removeprefix("does not fit: ")
+                write_gallery.note(
+                    {kept.stem: write_gallery.keep(kept.stem, options.cluster, given, came)}
+                )
             print(json.dumps({k: v for k, v in row.items() if k != "notes"}), flush=True)
             rows = [each for each in _known(options.results) if each["program"] != row["program"]]
             rows = sorted([*rows, row], key=lambda each: each["program"])

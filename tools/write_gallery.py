@@ -2,7 +2,7 @@
 
 python tools/write_gallery.py                          write the pages of the plans that are kept
 python tools/write_gallery.py --check                  exit 1 if they are not what would be written
-python tools/write_gallery.py --plan FILE ... [--cluster a100-8] [--time-limit 60]
+python tools/write_gallery.py --plan FILE ... [--cluster a100-8] [--time-limit S]
                                                        plan these StableHLO files and keep the plans
 python tools/write_gallery.py --plan-all FOLDER        the same for all NAME.tiny.mlir.gz (cpu8) and
                                                        NAME.full.mlir.gz (h100-64) of a folder
@@ -19,7 +19,6 @@ import argparse
 import datetime
 import gzip
 import hashlib
-import io
 import math
 import re
 import subprocess
@@ -69,9 +68,10 @@ class Made(msgspec.Struct, frozen=True):
     refusal: str = ""
 
 
-def keep(path: Path, name: str, cluster: str, time_limit_s: float) -> Made:
+def plan_and_keep(path: Path, name: str, cluster: str, time_limit_s: float | None) -> Made:
     """Plans one program by `shardc plan`, in a process of its own, and keeps the plan."""
-    given = ["--cluster", cluster, "--time-limit", f"{time_limit_s:g}", "--no-cache"]
+    limit = [] if time_limit_s is None else ["--time-limit", f"{time_limit_s:g}"]
+    given = ["--cluster", cluster, *limit, "--no-cache"]
     command = "from shardc.cli import command_line; command_line()"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "plan.json"
@@ -83,22 +83,25 @@ def keep(path: Path, name: str, cluster: str, time_limit_s: float) -> Made:
         )
         if ran.returncode not in (0, NO_PLAN):
             raise SystemExit(f"{path}: {ran.stderr}")
-        plan = PLANS / f"{name}{ENDING}"
-        if ran.returncode == 0:
-            packed = io.BytesIO()
-            with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as stream:
-                stream.write(file.read_bytes())
-            PLANS.mkdir(parents=True, exist_ok=True)
-            plan.write_bytes(packed.getvalue())
-        else:
-            plan.unlink(missing_ok=True)
-    errors = [line for line in ran.stderr.splitlines() if line.startswith("error[")]
+        return keep(name, cluster, given, file if ran.returncode == 0 else ran.stderr)
+
+
+def keep(name: str, cluster: str, given: list[str], came: Path | str) -> Made:
+    """Keeps what came of planning: a plan file, or what was printed where nothing fits."""
+    plan = PLANS / f"{name}{ENDING}"
+    refusal = ""
+    if isinstance(came, Path):
+        PLANS.mkdir(parents=True, exist_ok=True)
+        plan.write_bytes(gzip.compress(came.read_bytes(), mtime=0))
+    else:
+        plan.unlink(missing_ok=True)
+        refusal = next((line for line in came.splitlines() if line.startswith("error[")), "")
     return Made(
         date=datetime.date.today().isoformat(),
         commit=_git("describe", "--always", "--dirty"),
         cost_model=cost_model(Cluster.load(cluster)),
         options=" ".join(given),
-        refusal=errors[0] if ran.returncode == NO_PLAN else "",
+        refusal=refusal,
     )
 
 
@@ -290,14 +293,14 @@ def main() -> int:
     parser.add_argument("--plan", nargs="+", type=Path, default=[], metavar="FILE")
     parser.add_argument("--plan-all", type=Path, metavar="FOLDER")
     parser.add_argument("--cluster", default="a100-8", help="Of --plan.")
-    parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--time-limit", type=float, help="Of one planning, seconds.")
     parser.add_argument("--pictures", nargs="*", metavar="NAME")
     parser.add_argument("--reports", type=Path, metavar="DIR")
     parser.add_argument("--stale", action="store_true")
     asked = parser.parse_args()
     todo = [(path, path.name.partition(".mlir")[0], asked.cluster) for path in asked.plan]
     for path, name, cluster in [*todo, *(programs(asked.plan_all) if asked.plan_all else ())]:
-        note({name: keep(path, name, cluster, asked.time_limit)})
+        note({name: plan_and_keep(path, name, cluster, asked.time_limit)})
         print(name, all_made()[name].refusal or "planned", flush=True)
     if asked.pictures is not None:
         draw(asked.pictures)

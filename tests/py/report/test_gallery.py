@@ -46,7 +46,7 @@ def test_a_plan_is_kept_with_its_day_and_cost_model_or_with_why_there_is_none(
         file = tmp_path / f"{name}.json"
         file.write_bytes(msgspec.json.encode(machine))
         (tmp_path / "plans").mkdir(exist_ok=True)
-        gallery.note({name: gallery.keep(program, name, str(file), 20.0)})
+        gallery.note({name: gallery.plan_and_keep(program, name, str(file), 20.0)})
     assert list(gallery.kept()) == ["mlp"]
     made = gallery.all_made()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", made["mlp"].date)
