@@ -73,6 +73,7 @@ class Memory(msgspec.Struct, frozen=True):
         optimizer_state: state that only the update reads.
         inputs: arguments that are not state.
         gradients: their sums over the microbatches, if live at that time.
+        results: to which the forward passes of microbatches add: the loss, outputs, caches.
         stash: kept from forward to backward, for all microbatches in flight.
         temporaries: results of ops, and values passed from one function to the next.
     """
@@ -81,6 +82,7 @@ class Memory(msgspec.Struct, frozen=True):
     optimizer_state: int = 0
     inputs: int = 0
     gradients: int = 0
+    results: int = 0
     stash: int = 0
     temporaries: int = 0
 

@@ -43,14 +43,14 @@ def in_flight(timeline: Sequence[Timed], stage: int) -> Iterator[tuple[float, in
 def memory_curve(plan: Plan, account: Account, group: int) -> Curve:
     """Bytes on a device of a group when each of its actions begins.
 
-    State and inputs are always live, gradients from the first backward on, and one share of the
-    stash per microbatch in flight. Temporaries count while an action runs. The sizes come from the
-    stage's peak (`StagePlan.memory`).
+    State, inputs and results are always live, gradients from the first backward on, and one share
+    of the stash per microbatch in flight. Temporaries count while an action runs. The sizes come
+    from the stage's peak (`StagePlan.memory`).
     """
     found: list[tuple[float, int, float, int]] = []  # time, stage, bytes that stay, temporaries
     for stage in stages_of_groups(plan)[group]:
         memory = plan.stages[stage].memory
-        state = memory.parameters + memory.optimizer_state + memory.inputs
+        state = memory.total - memory.gradients - memory.stash - memory.temporaries
         moments = list(in_flight(account.timeline, stage))
         most = max((live for _, live, _ in moments), default=0) or 1
         backward = min((s for s, _, task in moments if task.kind in _LAST), default=float("inf"))

@@ -45,10 +45,10 @@ def peak_of(built: StageProblem, choice: Sequence[int], buffers: Sequence[Buffer
 
     State arguments are parameters if forward or backward reads them, and optimizer state if only
     the update does; all other arguments are inputs. Gathered parameters and what is made before
-    the microbatches, such as cast parameters, count as parameters. Gradients
-    are accumulators, or values that the backward pass hands to the update; the stash is the values
-    that the forward pass hands to the backward pass, for all microbatches in flight. All else is
-    temporary, `buffers` included.
+    the microbatches, such as cast parameters, count as parameters. Gradients are accumulators to
+    which the backward pass adds, or values that it hands to the update; results are accumulators to
+    which only the forward pass adds. The stash is the values that the forward pass hands to the
+    backward pass, for all microbatches in flight. All else is temporary, `buffers` included.
     """
     problem = built.problem
     values = {node: value for value, node in built.value_nodes.items()}
@@ -99,16 +99,16 @@ def kind_of_value(built: StageProblem, value: str) -> str:
             value in ids and built.function_kinds[name] in wanted for name, ids in names.items()
         )
 
+    backward = Kind.BACKWARD, Kind.WEIGHT
     if is_argument(value):
         if value not in built.state:
             return "inputs"
         read = are_in(built.function_args, *(frozenset(Kind) - {Kind.REDUCE, Kind.UPDATE}))
         return "parameters" if read else "optimizer_state"
     if is_accumulator(value):
-        return "gradients"
+        return "gradients" if are_in(built.function_args, *backward) else "results"
     if are_in(built.function_results, Kind.BEFORE, Kind.GATHER):
         return "parameters"
-    backward = Kind.BACKWARD, Kind.WEIGHT
     if are_in(built.function_results, *backward) and are_in(built.function_args, Kind.UPDATE):
         return "gradients"
     makers = Kind.FORWARD, Kind.BACKWARD

@@ -2,7 +2,8 @@
 
 The results that are not state, the loss and the metrics, depend on forward ops only. JAX's
 `transpose(jvp(...))` locations are used only if there is no such result, or if none of them needs
-a product, as a count of tokens does.
+a product, as a count of tokens does. What is left is a backward pass if it has products: a decoding
+step also returns caches, which its results need not depend on.
 """
 
 from shardc.analysis.program.def_use import Dataflow, StepFacts
@@ -36,7 +37,7 @@ def forward_ops(flow: Dataflow, facts: StepFacts, state_results: set[int]) -> se
     found = flow.ancestors(roots, body)
     if not _has_products(flow, found) and _has_products(flow, body):
         return _by_location(flow, body) or found
-    return found
+    return found if _has_products(flow, body - found) else body
 
 
 def _has_products(flow: Dataflow, ops: set[int]) -> bool:
