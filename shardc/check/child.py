@@ -78,7 +78,7 @@ def run_here(module: ir.Module, inputs: Mapping[str, Arrays], *, patient: bool =
     def engine(module: ir.Operation, function: ir.Operation, num_devices: int) -> Run:
         missing = lacks(module, function, num_devices)
         if sum(op_cost(op).flops for op in ops(function)) > MOST_FLOPS:
-            missing = (*missing, "the speed for programs of this size")
+            missing = (*missing, "speed for programs of this size")
         lacking.update(dict.fromkeys(missing))
         use_xla = missing or not patient
         return (xla if use_xla else interpreter)(module, function, num_devices)

@@ -52,7 +52,7 @@ class PassCheck:
     def __str__(self) -> str:
         if self.unchanged:
             return f"{self.name}: changes nothing"
-        notes = [f"XLA ran {', '.join(self.lacking)}"] if self.lacking else []
+        notes = [f"by XLA: the interpreter lacks {', '.join(self.lacking)}"] if self.lacking else []
         notes += [f"not compared: {reason}" for reason in self.not_compared]
         if self.by_roundings:
             notes.append(f"{self.by_roundings} results are decided by rounding")
