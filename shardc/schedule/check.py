@@ -198,17 +198,27 @@ def check_complete(schedule: Schedule, graph: TaskGraph) -> None:
 def deadlock(
     schedule: Schedule, graph: TaskGraph, position: Sequence[int], finished: set[Task]
 ) -> ScheduleError:
-    """The error that names the task each stuck lane has reached, and what it waits for."""
-    waits, first = [], None
+    """The error that names the task each stuck lane has reached, and what it waits for, those
+    first that wait for each other in a circle."""
+    row_of = {task: row for row, lane in enumerate(schedule.lanes) for task in lane}
+    missing: dict[int, Task] = {}  # of each stuck lane
     for row, lane in enumerate(schedule.lanes):
         if position[row] < len(lane):
-            task = lane[position[row]]
-            missing = next(n.task for n in graph.needs[task] if n.task not in finished)
-            waits.append(f"{task} (device {schedule.groups[row]}) for {missing}")
-            first = first or schedule.where(row, position[row])
+            needs = graph.needs[lane[position[row]]]
+            missing[row] = next(n.task for n in needs if n.task not in finished)
+    way = [next(iter(missing))]
+    while (row := row_of.get(missing[way[-1]], way[-1])) not in way:
+        way.append(row)
+    circle = way[way.index(row) :]
+    rows = [*circle, *(each for each in missing if each not in circle)]
+    waits = [
+        f"{schedule.lanes[each][position[each]]} (device {schedule.groups[each]}) for"
+        f" {missing[each]}"
+        for each in rows
+    ]
     return ScheduleError(
         "the schedule cannot finish: " + ", ".join(waits[:4]) + " wait forever",
-        where=first,
+        where=schedule.where(row, position[row]),
         help="move the awaited action before the one that waits",
         code="SHARDC-244",
     )

@@ -33,6 +33,29 @@ def test_json_has_the_words_of_the_contract_and_nothing_else_is_printed() -> Non
     assert len(data["timeline"]) == 4 * 2 * 8
 
 
+def test_the_span_leaves_out_the_wait_for_the_first_and_after_the_last_action() -> None:
+    """ZB-H2 has a bubble of p - 1 before and behind what its devices do, and none between."""
+    arguments = ["--stages", "4", "--microbatches", "8", "--times", "F=1,B=1,W=1"]
+    result = shardc("simulate", "--schedule", "zb-h2", *arguments, "--format", "json")
+    data = json.loads(result.stdout)
+    assert data["makespan"] == 27
+    assert data["bubble_ratio"] == pytest.approx(1 / 9)
+    assert data["span_bubble_ratio"] == 0
+
+
+@pytest.mark.parametrize(
+    ("transfer", "option", "makespan"),
+    [("1", [], 4), ("1", ["--no-overlap"], 5), ("2", [], 5), ("2", ["--contention"], 6)],
+)
+def test_senders_may_wait_and_transfers_may_take_turns(
+    transfer: str, option: list[str], makespan: int
+) -> None:
+    """Two forwards on each of two devices, counted by hand."""
+    arguments = ["--schedule", "gpipe", "--stages", "2", "--microbatches", "2", "--forward-only"]
+    times = ["--times", "F=1", "--transfer", transfer, *option, "--format", "json"]
+    assert json.loads(shardc("simulate", *arguments, *times).stdout)["makespan"] == makespan
+
+
 def test_text_shows_the_grid_and_the_numbers() -> None:
     result = shardc(*BASE)
     assert result.exit_code == 0

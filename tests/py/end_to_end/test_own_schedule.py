@@ -71,7 +71,7 @@ def test_values_equal_the_unsharded_program(name: str, tmp_path: Path) -> None:
             "244",
             "1, row 0, column 2",
         ),  # a cycle
-        ("0 | 0F0 . . 0B0\n1 | . 1B0 1F0", "244", "1, row 0, column 3"),  # before what it needs
+        ("0 | 0F0 . . 0B0\n1 | . 1B0 1F0", "244", "2, row 1, column 1"),  # before what it needs
         ("0 | 0F0 . . 0B0\n1 | . 1F0", "243", "2, row 1"),  # what 1F0 makes would never be freed
         ("0 | 0F0 . . 0B0 0B0\n1 | . 1F0 1B0", "243", "1, row 0, column 4"),
     ],

@@ -52,7 +52,7 @@ def test_a_family_written_to_a_file_is_the_family(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [
-        ("0 | 0F0 0B0\n1 | 1B0 1F0", "SHARDC-244", "row 0, column 1 of the grid (0B0)"),
+        ("0 | 0F0 0B0\n1 | 1B0 1F0", "SHARDC-244", "row 1, column 0 of the grid (1B0)"),
         ("0 | 0F0 0B0\n1 | 1F0", "SHARDC-243", "row 1 of the grid"),
         ("0 | 0F0 . 0B0 1B0\n1 | 1F0", "SHARDC-243", "row 1, column 0 of the grid (1F0)"),
         ("0 | 0F0 0B0 0F0\n1 | 1F0 1B0", "SHARDC-243", "row 0, column 2 of the grid (0F0)"),
