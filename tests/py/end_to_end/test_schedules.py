@@ -34,6 +34,8 @@ CELLS = [
     pytest.param("dualpipe", "gpt_sgd", 2, 4, marks=pytest.mark.slow),
     pytest.param("chimera", "gpt_sgd", 4, 4, marks=pytest.mark.slow),
     pytest.param("bitpipe", "gpt_clip", 2, 2, marks=pytest.mark.slow),
+    pytest.param("zb-h2", "gpt_clip", 2, 4, marks=pytest.mark.slow),
+    pytest.param("zb-v", "gpt_clip", 2, 4, marks=pytest.mark.slow),
 ]
 
 
