@@ -24,10 +24,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-
-import write_gallery  # noqa: E402 - a script, which is no package
-
 DOES_NOT_FIT = 3  # exit code of the command
 Result = dict[str, Any]
 
@@ -151,9 +147,7 @@ def main() -> int:
             failed |= row["outcome"].startswith("FAILS")
             if options.gallery and not row["outcome"].startswith("FAILS"):
                 came = kept if kept.exists() else row["outcome"].removeprefix("does not fit: ")
-                write_gallery.note(
-                    {kept.stem: write_gallery.keep(kept.stem, options.cluster, given, came)}
-                )
+                _keep_in_gallery(kept.stem, options.cluster, given, came)
             print(json.dumps({k: v for k, v in row.items() if k != "notes"}), flush=True)
             rows = [each for each in _known(options.results) if each["program"] != row["program"]]
             rows = sorted([*rows, row], key=lambda each: each["program"])
@@ -161,6 +155,14 @@ def main() -> int:
             options.results.write_text(json.dumps(report, indent=1) + "\n")
             options.output.write_text(table(report))
     return int(failed)
+
+
+def _keep_in_gallery(name: str, cluster: str, given: list[str], came: Path | str) -> None:
+    if (tools := str(ROOT / "tools")) not in sys.path:
+        sys.path.insert(0, tools)
+    import write_gallery
+
+    write_gallery.note({name: write_gallery.keep(name, cluster, given, came)})
 
 
 def _known(results: Path) -> list[Result]:
