@@ -9,6 +9,8 @@ from shardc.plan.layout import pattern_of, stage_names
 from shardc.report.model import AxisWords
 
 LEAST = 0.05  # a role needs at least this share to be named
+NO_PRODUCTS = "no products to split"
+MOST_OF_IT = 0.5  # share of the work from which a role is the axis's main one
 REPEATS_ALL = "repeats all work on every device"
 MOST_KINDS = 2  # of stages, each with words of its own
 MOST_MAINS = 3  # of stages, each with the largest role of each axis
@@ -31,11 +33,12 @@ def axis_words(use: AxisUse, *, trains: bool = True) -> AxisWords:
         "expert parallel": flops.get(Role.EXPERT, 0.0),
         "sequence parallel": flops.get(Role.SEQUENCE, 0.0),
     }
-    found = [
-        f"{name} {share:.0%}"
+    roles = {
+        f"{name} {share:.0%}": share
         for name, share in sorted(shares.items(), key=lambda each: -each[1])
         if share >= LEAST
-    ]
+    }
+    found = list(roles)
     between = use.num_bytes.get(Role.SEQUENCE, 0.0)
     if flops.get(Role.SEQUENCE, 0.0) < LEAST <= tensor and between >= 4 * LEAST:
         found.append(f"sequence parallel between products ({between:.0%} of other values)")
@@ -54,11 +57,21 @@ def axis_words(use: AxisUse, *, trains: bool = True) -> AxisWords:
         use.stage,
         use.axis,
         use.size,
-        ", ".join(found) or "no products to split",
+        ", ".join(found) or NO_PRODUCTS,
+        _main_role(found, roles),
         {str(role): share for role, share in use.flops.items()},
         {str(role): share for role, share in use.num_bytes.items()},
         dict(use.state),
     )
+
+
+def _main_role(found: Sequence[str], shares: Mapping[str, float]) -> str:
+    """The first of the roles, with how much of the work it splits."""
+    if not found:
+        return NO_PRODUCTS
+    if found[0] not in shares:
+        return found[0]
+    return f"{'mostly' if shares[found[0]] >= MOST_OF_IT else 'partly'} {found[0]}"
 
 
 def _tensor_name(flops: dict[Role, float]) -> str:
@@ -111,19 +124,12 @@ def headline(num_groups: int, chunks: int, axes: Sequence[AxisWords], num_own_st
 def _by_stage(axes: Sequence[AxisWords], num_own: int) -> list[str]:
     """What the axes of each stage do: in full if that is not too much, or the largest role."""
     full = {(each.stage, each.axis): f"({each.size}): {each.words}" for each in axes}
-    main = {(each.stage, each.axis): f"({each.size}): {_main_role(each.words)}" for each in axes}
+    main = {(each.stage, each.axis): f"({each.size}): {each.main}" for each in axes}
     return (
         _alike(full, MOST_KINDS, num_own)
         or _alike(main, MOST_MAINS, num_own)
         or ["stages split their work in many ways"]
     )
-
-
-def _main_role(words: str) -> str:
-    role = words.split(",")[0]
-    if (share := _NUMBER.search(role)) is None:
-        return role
-    return f"{'mostly' if int(share[0]) >= 50 else 'partly'} {role}"
 
 
 def _alike(words: Mapping[tuple[int, str], str], most: int, num_own: int) -> list[str]:

@@ -12,6 +12,7 @@ class AxisWords(msgspec.Struct, frozen=True):
 
     Attributes:
         words: in the field's terms, such as "data parallel 92 %, ZeRO-1".
+        main: the largest role alone, such as "mostly data parallel 92 %".
         flops, num_bytes, state: shares, as in `shardc.plan.account.AxisUse`.
     """
 
@@ -19,6 +20,7 @@ class AxisWords(msgspec.Struct, frozen=True):
     axis: str
     size: int
     words: str
+    main: str
     flops: dict[str, float]
     num_bytes: dict[str, float]
     state: dict[str, float]
