@@ -41,7 +41,7 @@ from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.unroll_layers import UnrollLayers
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.shape import PipelineShape
+from shardc.plan.shape import PipelineShape, Residency
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 
@@ -159,17 +159,12 @@ def find(split_module: Module, origins: Sequence[Origin]) -> tuple[int, ...] | N
 def outline(
     split_module: Module,
     cuts: Sequence[int],
-    recompute: Sequence[int] = (),
-    keep_price: float = 0.0,
+    residency: Sequence[Residency] = (),
     cluster: Cluster | None = None,
 ) -> Module:
-    """Stage functions without meshes, from the result of `split`; see `PipelineShape`.
-
-    Args:
-        keep_price: of every stage.
-    """
-    keep = KeepForwardValues((keep_price,) * (len(cuts) + 1), (), cluster or DEFAULT)
-    passes = [_planned(cuts), keep, PlanResidency(tuple(recompute)), OutlineStages(), *_SHARED]
+    """Stage functions without meshes, from the result of `split`; arguments as in
+    `PipelineShape`."""
+    passes = [_planned(cuts), *_residency_passes(residency, cluster), OutlineStages(), *_SHARED]
     return run_on_copy(split_module, passes)
 
 
@@ -203,9 +198,15 @@ def outline_shape(staged_module: Module, shape: PipelineShape, cluster: Cluster 
 
 def stage_passes(shape: PipelineShape, cluster: Cluster | None, accumulate: bool) -> list[Pass]:
     """The passes that make one function per stage and kind of the result of `with_stages`."""
-    values = [(stage, value) for stage, own in enumerate(shape.values) for value in own]
-    keep = KeepForwardValues(shape.keep_prices, tuple(values), cluster or DEFAULT)
-    return [keep, PlanResidency(shape.recompute), OutlineStages(accumulate)]
+    return [*_residency_passes(shape.residency, cluster), OutlineStages(accumulate)]
+
+
+def _residency_passes(residency: Sequence[Residency], cluster: Cluster | None) -> list[Pass]:
+    """The passes that keep and recompute forward values."""
+    kept = tuple((stage, value) for stage, each in enumerate(residency) for value in each.kept)
+    prices = tuple(each.keep_price for each in residency)
+    in_flight = tuple(each.in_flight for each in residency)
+    return [KeepForwardValues(prices, kept, cluster or DEFAULT), PlanResidency(in_flight)]
 
 
 def _planned(cuts: Sequence[int]) -> PlanStages:

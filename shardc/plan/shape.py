@@ -1,6 +1,7 @@
 """The shape of a pipeline, which the planner chooses and the compiler builds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import get_args
 
 import msgspec
 
@@ -11,6 +12,27 @@ from shardc.plan.stages_spec import Recompute
 # What a stage keeps of what the program computes again costs this much, relative to the time in
 # which its device writes it and reads it.
 PRICES: dict[Recompute, float] = {"none": 0.3, "selective": 3.0}
+RULES: tuple[Recompute, ...] = get_args(Recompute)  # by what they keep, most first
+
+
+class Residency(msgspec.Struct, frozen=True):
+    """The forward values that a stage keeps for its backward pass.
+
+    Attributes:
+        recompute: the rule that says what it computes again, as in `StageSpec`.
+        in_flight: under the rule "full", the number of microbatches in flight; otherwise 0.
+        kept: instead of a rule, the names of the values that it keeps although the program
+            computes them again (`ValuePlan.value`).
+    """
+
+    recompute: Recompute = "user"
+    in_flight: int = 0
+    kept: tuple[str, ...] = ()
+
+    @property
+    def keep_price(self) -> float:
+        """The price of a kept value, in the form that `shardc-keep-forward-values` takes."""
+        return PRICES.get(self.recompute, 0.0)
 
 
 class PipelineShape(msgspec.Struct, frozen=True):
@@ -27,13 +49,9 @@ class PipelineShape(msgspec.Struct, frozen=True):
         batch_args: flat arguments that are split; None: found by analysis.
         loop_cuts: where loops over layers are cut, in the form that `shardc-cut-loops` takes;
             `cuts` are positions after that.
-        recompute: for each stage the microbatches in flight for which recomputation is chosen, in
-            the form that `shardc-plan-residency` takes; (): no recomputation.
-        keep_prices: for each stage the price of keeping what the program computes again, in the
-            form that `shardc-keep-forward-values` takes; (): every stage does as the program says.
+        residency: of each stage; (): every stage does as the program says.
         gather: axis over which parameters lie sharded and are gathered by actions of their own;
             "": none are.
-        values: instead, for each stage the names of the values that it keeps.
     """
 
     num_microbatches: int
@@ -43,11 +61,9 @@ class PipelineShape(msgspec.Struct, frozen=True):
     batch_args: tuple[int, ...] | None = None
     loop_cuts: tuple[int, ...] = ()
     num_chunks: int = 1
-    recompute: tuple[int, ...] = ()
+    residency: tuple[Residency, ...] = ()
     num_replicas: int = 1
     num_slices: int = 1
-    keep_prices: tuple[float, ...] = ()
-    values: tuple[tuple[str, ...], ...] = ()
     gather: str = ""
 
     @property
@@ -68,19 +84,30 @@ class PipelineShape(msgspec.Struct, frozen=True):
         Args:
             recompute, in_flight: for each stage; the latter in microbatches.
         """
-        held = [n if each == "full" else 0 for each, n in zip(recompute, in_flight, strict=True)]
-        prices = [PRICES.get(each, 0.0) for each in recompute]
-        return msgspec.structs.replace(
-            self,
-            recompute=tuple(held) if any(held) else (),
-            keep_prices=tuple(prices) if any(prices) else (),
+        return self._with(
+            Residency(each, many if each == "full" else 0)
+            for each, many in zip(recompute, in_flight, strict=True)
         )
+
+    def _with(self, residency: Iterable[Residency]) -> "PipelineShape":
+        found = tuple(residency)
+        as_written = all(each == Residency() for each in found)
+        return msgspec.structs.replace(self, residency=() if as_written else found)
+
+    def residency_of(self, stage: int) -> Residency:
+        """Of a stage or a second copy of one."""
+        return self.residency[stage % self.num_stages] if self.residency else Residency()
+
+    @property
+    def recomputes_fully(self) -> bool:
+        """Whether some stage recomputes all but what crosses the cuts between segments."""
+        return any(each.in_flight for each in self.residency)
 
     @staticmethod
     def of(plan: Plan) -> "PipelineShape":
         """The shape of a plan."""
         own = plan.own_stages
-        return PipelineShape(
+        shape = PipelineShape(
             plan.num_microbatches,
             tuple(stage.cut for stage in own[1:]),
             tuple(stage.mesh for stage in plan.stages),
@@ -88,12 +115,15 @@ class PipelineShape(msgspec.Struct, frozen=True):
             plan.batch_arguments,
             plan.loop_cuts,
             plan.num_chunks,
-            tuple(stage.recompute for stage in own),
-            plan.num_replicas,
-            plan.num_slices,
-            values=tuple(
-                tuple(each.value for each in stage.values if each.residency == "keep")
-                for stage in own
-            ),
+            num_replicas=plan.num_replicas,
+            num_slices=plan.num_slices,
             gather=plan.gather,
+        )
+        return shape._with(
+            Residency(
+                "full" if stage.recompute else "user",
+                stage.recompute,
+                tuple(each.value for each in stage.values if each.residency == "keep"),
+            )
+            for stage in own
         )

@@ -19,7 +19,7 @@ from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.decisions import stage_words
 from shardc.plan.notes import Data, Note, NoteCode
-from shardc.plan.shape import PRICES, PipelineShape
+from shardc.plan.shape import RULES, PipelineShape
 from shardc.plan.stages_spec import Recompute
 from shardc.planner.allowed_request import print_request, ways_out
 from shardc.planner.candidate import Candidate, plan_exactly, says_more
@@ -162,14 +162,14 @@ class Attempts:
         """Plans the best shape again with less recomputation, if the program has some to leave out.
         The search has already weighed that for the shapes that it found."""
         for rule in LESS if self.splits.compute_twice else ():
-            if self.best is None or any(self.best.shape.recompute) or not self.has_time():
+            if self.best is None or self.best.shape.recomputes_fully or not self.has_time():
                 return
             if self.best.proposal.step_time_s:
                 return
-            shape = self.best.shape
-            if shape.keep_prices and all(0.0 < p <= PRICES[rule] for p in shape.keep_prices):
+            shape, stages = self.best.shape, self.best.shape.num_stages
+            own = [shape.residency_of(stage).recompute for stage in range(stages)]
+            if all(RULES.index(each) <= RULES.index(rule) for each in own):
                 return  # nothing to leave out
-            stages = shape.num_stages
             more = shape.recomputing([rule] * stages, [0] * stages)
             proposal = replace(self.best.proposal, shape=more)
             if isinstance(self.plan(proposal, *FINAL, self.best_s), Candidate):

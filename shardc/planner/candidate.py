@@ -201,7 +201,7 @@ class Candidate:
                 num_folded=reports[stage].num_folded,
                 folded_objective=reports[stage].folded_objective,
                 communication_s=reports[stage].communication_s,
-                recompute=shape.recompute[stage % num_stages] if shape.recompute else 0,
+                recompute=shape.residency_of(stage).in_flight,
                 values=kept[stage % num_stages],
                 num_whole_flops=sum(each.num_flops for each in reports[stage].replicated),
                 collectives=reports[stage].collectives,

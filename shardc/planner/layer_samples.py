@@ -19,7 +19,7 @@ from shardc.cluster import Cluster
 from shardc.cutting import find, origins, outline
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function
-from shardc.plan.shape import PRICES
+from shardc.plan.shape import Residency
 from shardc.plan.stages_spec import Recompute
 from shardc.plan.value_id import is_argument
 
@@ -159,5 +159,5 @@ def outlined_samples(
     positions = find(split_module, layers.starts[1:])
     if positions is None:
         return None
-    held = (MANY,) * len(layers.starts) if recompute == "full" else ()
-    return outline(split_module, positions, held, PRICES.get(recompute, 0.0), cluster)
+    residency = Residency(recompute, MANY if recompute == "full" else 0)
+    return outline(split_module, positions, (residency,) * len(layers.starts), cluster)

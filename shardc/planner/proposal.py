@@ -17,7 +17,8 @@ from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
-from shardc.plan.shape import PipelineShape
+from shardc.plan.shape import RULES, PipelineShape
+from shardc.plan.stages_spec import Recompute
 from shardc.planner.prices.derived import shares
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import schedule_named
@@ -189,6 +190,16 @@ def with_copies(shape: PipelineShape) -> PipelineShape:
     return msgspec.structs.replace(shape, meshes=tuple(meshes), num_replicas=family.replicas)
 
 
+def held_under(rules: Sequence[Recompute], shape: PipelineShape) -> tuple[int, ...]:
+    """Per stage, the microbatches in flight under the schedule of a shape; zeros if no stage
+    recomputes all, which alone needs them."""
+    if "full" not in rules:
+        return (0,) * len(rules)
+    family = schedule_named(shape.schedule)
+    work = Work(len(rules) // shape.num_chunks, shape.num_microbatches)
+    return family.in_flight(family.work(work, shape.num_chunks, shape.num_slices))
+
+
 def with_schedule(
     proposal: Proposal, splits: Splits, schedule: str, options: PlanOptions
 ) -> Proposal:
@@ -204,26 +215,20 @@ def with_schedule(
     if groups == 1:
         return proposal
     family = schedule_named(schedule)
-    again: tuple[int, ...] = ()
-    if any(shape.recompute):  # stages that are not cut again recompute as before
-        slices = num_slices(schedule, options)
-        work = family.work(Work(groups, shape.num_microbatches), chunks, slices)
-        again = family.in_flight(work)
-        if chunks == 1:
-            again = tuple(n if old else 0 for n, old in zip(again, shape.recompute, strict=True))
-    prices = shape.keep_prices
-    if chunks > 1 and prices:  # all as the stage that keeps least
-        prices = (0.0 if 0.0 in prices else max(prices),) * (groups * chunks)
+    rules = [each.recompute for each in shape.residency]
+    if chunks > 1 and rules:  # all as the stage that keeps least
+        rules = [max(rules, key=RULES.index)] * (groups * chunks)
+    slices = num_slices(schedule, options)
     shape = msgspec.structs.replace(
         shape,
         schedule=schedule,
         meshes=meshes_of_stages(shape.meshes, schedule, chunks),
         num_chunks=chunks,
         num_replicas=family.replicas,
-        num_slices=num_slices(schedule, options),
-        recompute=again,
-        keep_prices=prices,
+        num_slices=slices,
+        residency=(),
     )
+    shape = shape.recomputing(rules, held_under(rules, shape))
     if chunks == 1:
         return replace(proposal, shape=shape)
     even = splits.even_stages(shape.num_microbatches, groups * chunks)

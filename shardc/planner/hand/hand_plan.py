@@ -16,11 +16,10 @@ from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.candidate import Candidate, plan_exactly
 from shardc.planner.hand.stage_begins import cut_shape, stages_of
 from shardc.planner.hand.stage_meshes import meshes_of
-from shardc.planner.proposal import Proposal, with_copies
+from shardc.planner.proposal import Proposal, held_under, with_copies
 from shardc.planner.record.recorded_plan import recorded
 from shardc.planner.split_cache import Splits
-from shardc.schedule.registry import schedule_named, schedule_to_run
-from shardc.schedule.work import Work
+from shardc.schedule.registry import schedule_to_run
 from shardc.solver.solve import LimitError
 
 GAP, EFFORT_S = 0.01, 5.0  # of solving a stage: requested shardings leave less to solve than usual
@@ -34,6 +33,7 @@ def _planned(
     best: Candidate | None = None
     refusal: InfeasibleError | None = None
     begins, layers = stages_of(module, splits, spec)
+    rules = [stage.recompute for stage in spec.stages]
     for meshes in _gathering(spec.gather, meshes_of(spec, cluster)):
         shape = PipelineShape(
             spec.microbatches,
@@ -43,7 +43,8 @@ def _planned(
             options.batch_args,
             num_chunks=spec.chunks,
             gather=spec.gather,
-        ).recomputing([stage.recompute for stage in spec.stages], _held(spec))
+        )
+        shape = shape.recomputing(rules, held_under(rules, shape))
         shape = with_copies(cut_shape(splits, shape, begins))
         try:
             found = plan_exactly(
@@ -80,16 +81,6 @@ def _gathering(axis: str, views: Iterable[tuple[Mesh, ...]]) -> list[tuple[Mesh,
             code="SHARDC-110",
         )
     return fit
-
-
-def _held(spec: StagesSpec) -> tuple[int, ...]:
-    """Per stage, the microbatches in flight; zeros if no stage recomputes all, which alone needs
-    them."""
-    if not any(stage.recompute == "full" for stage in spec.stages):
-        return (0,) * len(spec.stages)
-    family = schedule_named(spec.schedule)
-    groups = len(spec.stages) // spec.chunks
-    return family.in_flight(family.work(Work(groups, spec.microbatches), spec.chunks, slices=1))
 
 
 def hand_plan(

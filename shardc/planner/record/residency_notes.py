@@ -35,7 +35,7 @@ def cast_notes(split_module: Module) -> list[Note]:
 
 def residency_notes(shape: PipelineShape) -> list[Note]:
     """The stages that recompute forward values, if any."""
-    stages = [str(stage) for stage, held in enumerate(shape.recompute) if held]
+    stages = [str(stage) for stage, each in enumerate(shape.residency) if each.in_flight]
     return [Note(NoteCode.RECOMPUTED, {"stages": ", ".join(stages)})] if stages else []
 
 

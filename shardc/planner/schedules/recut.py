@@ -1,8 +1,6 @@
 """A planned pipeline cut again: into chunks, or with stages that keep less."""
 
 from dataclasses import replace
-from functools import cached_property
-from typing import get_args
 
 import msgspec
 
@@ -10,7 +8,7 @@ from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cost.model import CostModel
 from shardc.cutting import outline_shape
 from shardc.options import PlanOptions
-from shardc.plan.shape import PRICES
+from shardc.plan.shape import RULES
 from shardc.plan.stages_spec import Recompute
 from shardc.planner.candidate import Candidate
 from shardc.planner.proposal import Proposal, with_schedule
@@ -20,7 +18,6 @@ from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 
 UNCHUNKED = "1f1b"  # a schedule whose stages are cut one per group
-RULES: tuple[Recompute, ...] = get_args(Recompute)  # by what they keep, most first
 
 type Rule = Recompute | None
 """What all stages recompute; None: each does what the planned one does."""
@@ -51,16 +48,11 @@ class Recut:
             return same
         return [*same, *RULES[RULES.index(own[-1]) + 1 : RULES.index("user") + 1]]
 
-    @cached_property
+    @property
     def _rules(self) -> list[Recompute]:
         """The rule of each planned stage."""
-        shape, of_price = self._base.shape, {price: rule for rule, price in PRICES.items()}
-        full = shape.recompute or (0,) * shape.num_stages
-        prices = shape.keep_prices or (0.0,) * shape.num_stages
-        return [
-            "full" if held else of_price.get(price, "user")
-            for held, price in zip(full, prices, strict=True)
-        ]
+        shape = self._base.shape
+        return [shape.residency_of(stage).recompute for stage in range(shape.num_stages)]
 
     def has(self, chunks: int, rule: Rule) -> bool:
         """Whether the program was cut like this, or that is known to be impossible."""
