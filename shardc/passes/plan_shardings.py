@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from shardc.ir.attributes import (
 from shardc.ir.pass_manager import Pass, in_text
 from shardc.ir.shardings import meshes
 from shardc.ir.walk import functions, symbol
-from shardc.plan.layout import Mesh, ranges
+from shardc.plan.layout import DeviceGroup, Mesh, device_groups, ranges
 from shardc.plan.predicted import StageReport
 from shardc.rewrite.local.planned_shardings import write_shardings
 from shardc.solver.problem.problem import Ints, Problem, Solution, least_peak
@@ -77,17 +77,21 @@ class PlanShardings(Pass):
     late_sums: tuple[str, ...] = ()
 
     def apply(self, module: ir.Operation) -> None:
-        cluster = self.cluster
-        placed = meshes(module)
         by_stage = _functions_by_stage(module)
-        problems, limits = self._problems(module, by_stage, placed, cluster)
-        solutions, made = self._solve(problems, limits, placed, cluster)
+        placed = _meshes_of(by_stage, meshes(module))
+        groups = {
+            stage: group
+            for group in device_groups(placed.items(), self.cluster)
+            for stage in group.stages
+        }
+        problems = self._problems(module, by_stage, placed, groups)
+        solutions, made = self._solve(problems, placed, groups)
         nothing = StageReport({}, 0, 0, 0, 0.0, 0.0)
         for stage, built in problems.items():
             chosen = built.shardings(solutions[stage].choice)
             for function in by_stage[stage]:
                 write_shardings(function, chosen[symbol(function)])
-        module.attributes[CLUSTER] = data_attr(cluster)
+        module.attributes[CLUSTER] = data_attr(self.cluster)
         reports = [made.get(stage, nothing) for stage in sorted(by_stage)]
         module.attributes[STAGE_REPORTS] = data_attr(reports)
 
@@ -95,49 +99,40 @@ class PlanShardings(Pass):
         self,
         module: ir.Operation,
         by_stage: dict[int, list[ir.Operation]],
-        placed: dict[str, Mesh],
-        cluster: Cluster,
-    ) -> tuple[dict[int, StageProblem], dict[int, int]]:
-        """The problem of each stage that has functions, and the bytes that its devices have.
+        placed: dict[int, Mesh],
+        groups: dict[int, DeviceGroup],
+    ) -> dict[int, StageProblem]:
+        """The problem of each stage that has functions.
 
         Raises:
-            PlanError: SHARDC-101, a stage has no mesh.
             LimitError: some stages on the same devices cannot fit, whatever is chosen.
         """
         building = StageProblems(
-            module, len(by_stage), cluster, frozenset(self.ignored), self.late_sums
+            module, len(by_stage), self.cluster, frozenset(self.ignored), self.late_sums
         )
         problems: dict[int, StageProblem] = {}
-        limits: dict[int, int] = {}
-        for stage, stage_functions in sorted(by_stage.items()):
-            if not stage_functions:  # a program that only passes arguments on
-                continue
-            if f"stage{stage}" not in placed:
-                raise PlanError(
-                    f"stage {stage} has no mesh",
-                    help="run shardc-assign-meshes first",
-                    code="SHARDC-101",
-                )
-            mesh = placed[f"stage{stage}"]
-            home, _ = cluster.home(mesh.device_ids)
-            limits[stage] = self.memory_limit or home.device.memory_bytes
+        for stage, mesh in placed.items():
+            limit = self._limit(groups[stage])
             num_microbatches = len(microbatches_of(module, stage))
             stashes = self.stashes[stage] if self.stashes else num_microbatches
             problems[stage] = building.build(
-                stage, stage_functions, mesh, num_microbatches, stashes, limits[stage]
+                stage, by_stage[stage], mesh, num_microbatches, stashes, limit
             )
-            beside = _beside(stage, problems, placed)
-            least = sum(least_peak(problems[each].problem) for each in beside)
-            if least > limits[stage]:  # at once: a search would find nothing
-                raise _of_stage(LimitError(limits[stage], None, least), stage, mesh)
-        return problems, limits
+            known = [each for each in groups[stage].stages if each in problems]
+            least = sum(least_peak(problems[each].problem) for each in known)
+            if least > limit:  # at once: a search would find nothing
+                raise _of_stage(LimitError(limit, None, least), stage, mesh)
+        return problems
+
+    def _limit(self, group: DeviceGroup) -> int:
+        """The bytes that each device of a group may hold."""
+        return self.memory_limit or group.memory_bytes
 
     def _solve(
         self,
         problems: dict[int, StageProblem],
-        limits: dict[int, int],
-        placed: dict[str, Mesh],
-        cluster: Cluster,
+        placed: dict[int, Mesh],
+        groups: dict[int, DeviceGroup],
     ) -> tuple[dict[int, Solution], dict[int, StageReport]]:
         """A choice for each stage and its report; at most two of several equal stages are solved.
 
@@ -152,25 +147,25 @@ class PlanShardings(Pass):
         known: dict[str, list[tuple[StageProblem, Solution]]] = {}
         # From the end: the last stages hold the least, and their choice may fit earlier ones.
         for stage, built in reversed(problems.items()):
-            mesh = placed[f"stage{stage}"]
-            room = _room(stage, problems, placed, held, limits[stage])
+            mesh, group = placed[stage], groups[stage]
+            room = _room(stage, problems, group, held, self._limit(group))
             built = replace(built, problem=replace(built.problem, usage_limit=room))
             alike = known.setdefault(digests[stage], [])
             waiting = [each for each in problems if each not in solutions]
-            if not alike and len(_beside(stage, problems, placed)) > 1:
+            if not alike and len(group.stages) > 1:
                 # Each has other stages beside it: a choice made without a limit serves all that
                 # have room for it.
                 free = replace(built, problem=replace(built.problem, usage_limit=None))
                 nothing = np.zeros(0, np.int64)
                 share_s = _share_s(deadline_s, waiting, digests)
                 alike.append((free, self._cheapest(free.problem, nothing, share_s)))
-            solution = self._known(built, alike, mesh, cluster, room)
+            solution = self._known(built, alike, mesh, room)
             # The second of several equal stages to be solved is the one that holds the most: its
             # choice fits those in between, and it sets their pace.
             most = [
                 each
                 for each in waiting
-                if digests[each] == digests[stage] and len(_beside(each, problems, placed)) == 1
+                if digests[each] == digests[stage] and len(groups[each].stages) == 1
             ]
             for each in [*most[:1], stage] if alike else [stage]:
                 if solution is not None:
@@ -179,14 +174,14 @@ class PlanShardings(Pass):
                 tried = replace(problems[each], problem=replace(whole, usage_limit=room))
                 share_s = _share_s(deadline_s, waiting, digests)
                 try:
-                    found = self._solved(tried, placed[f"stage{each}"], cluster, room, share_s)
+                    found = self._solved(tried, placed[each], room, share_s)
                 except LimitError as error:
-                    raise _of_stage(error, each, placed[f"stage{each}"]) from None
+                    raise _of_stage(error, each, placed[each]) from None
                 alike.append((tried, found))
-                solution = self._known(built, alike, mesh, cluster, room)
+                solution = self._known(built, alike, mesh, room)
             assert solution is not None, "a stage that is solved has a solution that fits"
             solutions[stage] = solution
-            made[stage] = stage_report(built, solution, mesh, cluster)
+            made[stage] = stage_report(built, solution, mesh, self.cluster)
             held[stage] = made[stage].peak_bytes
         return solutions, made
 
@@ -195,7 +190,6 @@ class PlanShardings(Pass):
         built: StageProblem,
         alike: list[tuple[StageProblem, Solution]],
         mesh: Mesh,
-        cluster: Cluster,
         limit: int,
     ) -> Solution | None:
         """The cheapest solution of an equal stage that fits here, if it is close to the optimum.
@@ -206,7 +200,7 @@ class PlanShardings(Pass):
         bound, close = -math.inf, False
         fitting: list[Solution] = []
         for other, solution in alike:
-            buffers = planned_reshards(built, solution.choice, mesh, cluster).buffers()
+            buffers = planned_reshards(built, solution.choice, mesh, self.cluster).buffers()
             fits = memory_at_peak(built, solution.choice, buffers).total <= limit
             if fits:
                 fitting.append(solution)
@@ -222,9 +216,7 @@ class PlanShardings(Pass):
             return None
         return replace(best, lower_bound=min(bound, best.objective))
 
-    def _solved(
-        self, built: StageProblem, mesh: Mesh, cluster: Cluster, limit: int, time_limit_s: float
-    ) -> Solution:
+    def _solved(self, built: StageProblem, mesh: Mesh, limit: int, time_limit_s: float) -> Solution:
         """The cheapest choice that fits, including what its reshards hold.
 
         The bytes of a reshard depend on two nodes, but the problem limits the bytes of single
@@ -249,7 +241,7 @@ class PlanShardings(Pass):
                 reserved = (reserved + solvable) // 2
                 continue
             bound = solution.lower_bound if bound is None else bound
-            buffers = planned_reshards(built, solution.choice, mesh, cluster).buffers()
+            buffers = planned_reshards(built, solution.choice, mesh, self.cluster).buffers()
             peak = memory_at_peak(built, solution.choice, buffers).total
             if peak <= limit:
                 return replace(solution, lower_bound=bound)
@@ -290,10 +282,21 @@ def _functions_by_stage(module: ir.Operation) -> dict[int, list[ir.Operation]]:
     return found
 
 
-def _beside(stage: int, stages: Iterable[int], placed: dict[str, Mesh]) -> list[int]:
-    """The stages on the same devices as `stage`, itself included."""
-    devices = placed[f"stage{stage}"].device_ids
-    return [each for each in stages if placed[f"stage{each}"].device_ids == devices]
+def _meshes_of(by_stage: dict[int, list[ir.Operation]], named: dict[str, Mesh]) -> dict[int, Mesh]:
+    """The mesh of each stage that has functions; a program may only pass arguments on.
+
+    Raises:
+        PlanError: SHARDC-101, a stage has no mesh.
+    """
+    found = {stage: named.get(f"stage{stage}") for stage, own in sorted(by_stage.items()) if own}
+    missing = [stage for stage, mesh in found.items() if mesh is None]
+    if missing:
+        raise PlanError(
+            f"stage {missing[0]} has no mesh",
+            help="run shardc-assign-meshes first",
+            code="SHARDC-101",
+        )
+    return {stage: mesh for stage, mesh in found.items() if mesh is not None}
 
 
 def _share_s(deadline_s: float, waiting: Sequence[int], digests: dict[int, str]) -> float:
@@ -305,15 +308,15 @@ def _share_s(deadline_s: float, waiting: Sequence[int], digests: dict[int, str])
 def _room(
     stage: int,
     problems: dict[int, StageProblem],
-    placed: dict[str, Mesh],
+    group: DeviceGroup,
     held: dict[int, int],
     limit: int,
 ) -> int:
-    """The bytes a stage may hold beside the others on its devices. Planned stages keep what they
+    """The bytes a stage may hold beside the others of its group. Planned stages keep what they
     hold, even if not all at the same time; the others share the rest."""
-    beside = _beside(stage, problems, placed)
-    waiting = {each: least_peak(problems[each].problem) for each in beside if each not in held}
-    spare = limit - sum(waiting.values()) - sum(held.get(each, 0) for each in beside)
+    stages = group.stages
+    waiting = {each: least_peak(problems[each].problem) for each in stages if each not in held}
+    spare = limit - sum(waiting.values()) - sum(held.get(each, 0) for each in stages)
     return waiting[stage] + spare // len(waiting)
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from shardc.plan.layout import Mesh
+from shardc.plan.layout import Mesh, device_groups
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -96,12 +96,11 @@ class StageCost(Protocol):
 
 def split_step(step_s: float, meshes: Sequence[Mesh], stages: Sequence[StageCost]) -> Terms:
     """Breakdown of a step's time by the costs of its stages, one per mesh."""
-    groups: dict[tuple[int, ...], list[StageCost]] = {}
-    for mesh, stage in zip(meshes, stages, strict=True):
-        groups.setdefault(mesh.device_ids, []).append(stage)
+    objectives = [stage.objective for stage in stages]
+    communications = [stage.communication_s for stage in stages]
     busy_s, communication_s = max(
-        (sum(stage.objective for stage in group), sum(stage.communication_s for stage in group))
-        for group in groups.values()
+        (group.total(objectives), group.total(communications))
+        for group in device_groups(enumerate(meshes))
     )
     return Terms(
         step_time_s=step_s,

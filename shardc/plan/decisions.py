@@ -11,7 +11,7 @@ from shardc.errors import PlanError, writing
 from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.account import Account
 from shardc.plan.alternatives import Alternative, Terms, split_step
-from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.layout import DeviceGroup, Mesh, TensorSharding, device_groups
 from shardc.plan.notes import Note
 from shardc.plan.predicted import Collective, JudgedSchedule, Memory, Predicted
 
@@ -180,9 +180,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """`2 stages of 4 devices, 8 microbatches (1f1b), predicted 1.3 ms and 9 MiB per device`."""
-        own = [stage.mesh.device_ids for stage in self.own_stages]
-        groups = own if self.num_chunks == 1 else dict.fromkeys(own)
-        sizes = [len(group) for group in groups]
+        sizes = [len(group.device_ids) for group in self.groups]
         devices = "+".join(map(str, sizes)) if len(set(sizes)) > 1 else str(sizes[0])
         of = f"of {devices} device{'s' * (devices != '1')}"
         return (
@@ -200,6 +198,12 @@ class Plan(msgspec.Struct, frozen=True):
     def own_stages(self) -> tuple[StagePlan, ...]:
         """The stages without second copies."""
         return self.stages[: len(self.stages) // self.num_replicas]
+
+    @property
+    def groups(self) -> tuple[DeviceGroup, ...]:
+        """The device groups, in order of their first stage."""
+        meshes = (stage.mesh for stage in self.stages)
+        return device_groups(enumerate(meshes), self.cluster)
 
     @property
     def terms(self) -> Terms:
@@ -244,26 +248,16 @@ class Plan(msgspec.Struct, frozen=True):
             error.where = str(path)
             raise
 
-    def memory_of(self, stage: int) -> int:
-        """Memory of each device of a stage, in bytes; 0 if the cluster is unknown."""
-        if self.cluster is None:
-            return 0
-        home, _ = self.cluster.home(self.stages[stage].mesh.device_ids)
-        return home.device.memory_bytes
+    def fullest(self) -> tuple[DeviceGroup, int]:
+        """The group of the fullest devices, and the peak bytes of each of these."""
+        peaks = [stage.peak_bytes for stage in self.stages]
 
-    def fullest(self) -> tuple[int, int]:
-        """The stage on the fullest devices, and the peak bytes of each of these."""
-        held: dict[tuple[int, ...], int] = {}
-        for stage in self.stages:
-            devices = stage.mesh.device_ids
-            held[devices] = held.get(devices, 0) + stage.peak_bytes
-        peaks = [held[stage.mesh.device_ids] for stage in self.stages]
+        def share(group: DeviceGroup) -> tuple[float, tuple[int, int]]:
+            used = group.total(peaks) / (group.memory_bytes or 1)
+            return used, max((peaks[stage], -stage) for stage in group.stages)
 
-        def share(n: int) -> tuple[float, int]:
-            return peaks[n] / (self.memory_of(n) or 1), self.stages[n].peak_bytes
-
-        number = max(range(len(peaks)), key=share)
-        return number, peaks[number]
+        group = max(self.groups, key=share)
+        return group, group.total(peaks)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""

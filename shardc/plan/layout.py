@@ -1,10 +1,12 @@
-"""The layout of values on the devices of a mesh."""
+"""The layout of values on the devices of a mesh, and of stages on groups of devices."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from shardc.cluster import Cluster
 from shardc.errors import PlanError
 
 # An axis of size 1 on every JAX mesh that shardc makes. It marks arrays placed by a plan, or by JAX
@@ -69,6 +71,58 @@ class Mesh(msgspec.Struct, frozen=True):
         return count
 
 
+class DeviceGroup(msgspec.Struct, frozen=True):
+    """Devices that run one lane of a schedule: all actions of the stages on them.
+
+    Attributes:
+        device_ids: as in their meshes; stages of one group may view it as different meshes.
+        stages: their numbers in the plan, second copies included, in order.
+        memory_bytes: of each device; 0 if unknown.
+    """
+
+    device_ids: tuple[int, ...]
+    stages: tuple[int, ...]
+    memory_bytes: int = 0
+
+    def total[Amount: (int, float)](self, amounts: Sequence[Amount]) -> Amount:
+        """The sum over its stages of `amounts`, which has one for each stage of the plan."""
+        return sum(amounts[stage] for stage in self.stages)
+
+
+def device_groups(
+    meshes: Iterable[tuple[int, Mesh]], cluster: Cluster | None = None
+) -> tuple[DeviceGroup, ...]:
+    """The device groups of a pipeline, in order of their first stage.
+
+    Args:
+        meshes: the number of each stage, and its mesh.
+        cluster: says how much memory the devices have.
+    """
+    stages: dict[tuple[int, ...], list[int]] = {}
+    for stage, mesh in meshes:
+        stages.setdefault(mesh.device_ids, []).append(stage)
+    return tuple(
+        DeviceGroup(ids, tuple(own), cluster.home(ids)[0].device.memory_bytes if cluster else 0)
+        for ids, own in stages.items()
+    )
+
+
+class StagePlacement(NamedTuple):
+    """What a stage of a plan is: prints as in actions, `1`, and its second copy `1'`."""
+
+    stage: int
+    replica: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{"'" * self.replica}"
+
+
+def placement(number: int, num_own: int) -> StagePlacement:
+    """The stage and replica of stage `number`: second copies follow the `num_own` own stages."""
+    replica, stage = divmod(number, num_own)
+    return StagePlacement(stage, replica)
+
+
 def ranges(numbers: tuple[int, ...]) -> str:
     """Numbers as people write them: `0-3,7`."""
     runs: list[list[int]] = []
@@ -87,7 +141,7 @@ def stage_names(numbers: Sequence[int], num_own: int) -> str:
         num_own: stages of the plan without second copies, which follow them.
     """
     own = ranges(tuple(n for n in numbers if n < num_own))
-    copies = [f"{n - num_own}'" for n in sorted(numbers) if n >= num_own]
+    copies = [str(placement(n, num_own)) for n in sorted(numbers) if n >= num_own]
     return f"stage{'s' * (len(numbers) > 1)} {', '.join([*filter(None, [own]), *copies])}"
 
 

@@ -6,7 +6,7 @@ from typing import get_args
 import msgspec
 
 from shardc.plan.decisions import Plan
-from shardc.plan.layout import Mesh
+from shardc.plan.layout import DeviceGroup, Mesh, StagePlacement, device_groups, placement
 from shardc.plan.stages_spec import Recompute
 
 # What a stage keeps of what the program computes again costs this much, relative to the time in
@@ -95,8 +95,18 @@ class PipelineShape(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, residency=() if as_written else found)
 
     def residency_of(self, stage: int) -> Residency:
-        """Of a stage or a second copy of one."""
-        return self.residency[stage % self.num_stages] if self.residency else Residency()
+        """Of a stage; second copies do as their stage."""
+        return self.residency[stage] if self.residency else Residency()
+
+    @property
+    def groups(self) -> tuple[DeviceGroup, ...]:
+        """The device groups, in order of their first stage."""
+        return device_groups(enumerate(self.meshes))
+
+    @property
+    def placements(self) -> list[StagePlacement]:
+        """What each stage is, second copies included."""
+        return [placement(number, self.num_stages) for number in range(len(self.meshes))]
 
     @property
     def recomputes_fully(self) -> bool:

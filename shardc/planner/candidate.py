@@ -124,12 +124,13 @@ class Candidate:
     @property
     def peak_bytes(self) -> int:
         """Peak bytes of the fullest device."""
-        return int(_of_groups(self.shape, [report.peak_bytes for report in self.reports]))
+        peaks = [report.peak_bytes for report in self.reports]
+        return max(group.total(peaks) for group in self.shape.groups)
 
     @property
     def objective(self) -> float:
         """Seconds per step of the busiest device group, without overlapped time."""
-        seconds = _of_groups(self.shape, [report.objective for report in self.reports])
+        seconds = self._longest([report.objective for report in self.reports])
         if self.hidden == 0.0:
             return seconds
         busy: dict[int, float] = {}
@@ -142,8 +143,12 @@ class Candidate:
     def lower_bound(self) -> float:
         """Proven: no choice of shardings makes a step of this shape shorter. Allows for the share
         that may be hidden."""
-        seconds = _of_groups(self.shape, [report.lower_bound for report in self.reports])
+        seconds = self._longest([report.lower_bound for report in self.reports])
         return seconds * (1.0 - self.hidden)
+
+    def _longest(self, seconds: Sequence[float]) -> float:
+        """The largest total of the stages of one device group."""
+        return max(group.total(seconds) for group in self.shape.groups)
 
     def judged(self, name: str) -> Alternative:
         """The candidate among alternatives; `name` is its proposer."""
@@ -190,23 +195,25 @@ class Candidate:
         stages = tuple(
             StagePlan(
                 mesh=mesh,
-                layers=layers[stage % num_stages],
-                cut=cuts[stage % num_stages],
-                num_flops=reports[stage].num_flops,
-                time_s=sum(s for kind, s in reports[stage].seconds.items() if kind.per_microbatch),
-                peak_bytes=reports[stage].peak_bytes,
-                memory=reports[stage].memory,
-                objective=reports[stage].objective,
-                lower_bound=reports[stage].lower_bound,
-                num_folded=reports[stage].num_folded,
-                folded_objective=reports[stage].folded_objective,
-                communication_s=reports[stage].communication_s,
+                layers=layers[stage],
+                cut=cuts[stage],
+                num_flops=report.num_flops,
+                time_s=sum(s for kind, s in report.seconds.items() if kind.per_microbatch),
+                peak_bytes=report.peak_bytes,
+                memory=report.memory,
+                objective=report.objective,
+                lower_bound=report.lower_bound,
+                num_folded=report.num_folded,
+                folded_objective=report.folded_objective,
+                communication_s=report.communication_s,
                 recompute=shape.residency_of(stage).in_flight,
-                values=kept[stage % num_stages],
-                num_whole_flops=sum(each.num_flops for each in reports[stage].replicated),
-                collectives=reports[stage].collectives,
+                values=kept[stage],
+                num_whole_flops=sum(each.num_flops for each in report.replicated),
+                collectives=report.collectives,
             )
-            for stage, mesh in enumerate(shape.meshes)
+            for (stage, _), mesh, report in zip(
+                shape.placements, shape.meshes, reports, strict=True
+            )
         )
         sent = sum(
             report.communication_bytes * len(mesh.device_ids)
@@ -254,14 +261,6 @@ class Candidate:
         )
         check_bounds(plan)
         return plan
-
-
-def _of_groups(shape: PipelineShape, amounts: Sequence[float]) -> float:
-    """The largest total of the stages of one device group."""
-    found: dict[tuple[int, ...], float] = {}
-    for mesh, amount in zip(shape.meshes, amounts, strict=True):
-        found[mesh.device_ids] = found.get(mesh.device_ids, 0.0) + amount
-    return max(found.values())
 
 
 def sweep_notes(module: Module) -> list[Note]:

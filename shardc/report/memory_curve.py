@@ -10,17 +10,9 @@ Curve = list[tuple[float, float]]  # (seconds, bytes on one device)
 _LAST = "BWX"  # kinds of actions that end a stash's life; the last of them counts
 
 
-def stages_of_groups(plan: Plan) -> list[list[int]]:
-    """The stages on each device group."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for stage, each in enumerate(plan.stages):
-        groups.setdefault(each.mesh.device_ids, []).append(stage)
-    return list(groups.values())
-
-
 def group_of_action(plan: Plan) -> Callable[[str], int]:
     """A function that returns the device group of a printed action."""
-    groups = {stage: g for g, own in enumerate(stages_of_groups(plan)) for stage in own}
+    groups = {stage: g for g, group in enumerate(plan.groups) for stage in group.stages}
     num_stages = len(plan.own_stages)
     return lambda action: groups[Task.parse(action).place(num_stages)]
 
@@ -48,7 +40,7 @@ def memory_curve(plan: Plan, account: Account, group: int) -> Curve:
     from the stage's peak (`StagePlan.memory`).
     """
     found: list[tuple[float, int, float, int]] = []  # time, stage, bytes that stay, temporaries
-    for stage in stages_of_groups(plan)[group]:
+    for stage in plan.groups[group].stages:
         memory = plan.stages[stage].memory
         state = memory.total - memory.gradients - memory.stash - memory.temporaries
         moments = list(in_flight(account.timeline, stage))

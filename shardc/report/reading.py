@@ -14,7 +14,7 @@ from shardc.plan.layout import ranges
 from shardc.report.axis_words import axis_words, headline
 from shardc.report.findings.of_plan import WARN, findings
 from shardc.report.folding import fold_alive, fold_arguments, fold_layers
-from shardc.report.memory_curve import group_of_action, stages_of_groups, worst_microbatch
+from shardc.report.memory_curve import group_of_action, worst_microbatch
 from shardc.report.model import (
     AxisWords,
     Communication,
@@ -44,12 +44,11 @@ def read_plan(plan: Plan) -> Reading:
         groups_of_arguments = fold_arguments(account.arguments)
         if not trains:
             groups_of_arguments = tuple(map(_carried, groups_of_arguments))
-    groups = stages_of_groups(plan)
     terms, fit, communication = plan.terms, _fit(plan), tuple(_communication(plan))
     # A vector of no argument is a constant of the program, such as a mask of ones.
     products = [p for p in account.products if p.name or len(p.weight) > 1] if account else []
     return Reading(
-        headline=headline(len(groups), plan.num_chunks, axes, len(plan.own_stages)),
+        headline=headline(len(plan.groups), plan.num_chunks, axes, len(plan.own_stages)),
         cluster="" if plan.cluster is None else plan.cluster.name,
         num_microbatches=plan.num_microbatches,
         schedule=plan.schedule,
@@ -109,10 +108,11 @@ def _is(each: Alternative, own: Alternative) -> bool:
 
 
 def _fit(plan: Plan) -> Fit:
-    stage, peak = plan.fullest()
+    group, peak = plan.fullest()
+    stage = max(group.stages, key=lambda n: plan.stages[n].peak_bytes)
     account = plan.account
     if account is None:
-        return Fit(plan.memory_of(stage), peak, stage, "")
+        return Fit(group.memory_bytes, peak, stage, "")
     worst = next((each for each in account.worst if each.stage == stage), None)
     when = "" if worst is None else _when(account, worst, plan.num_microbatches)
     return Fit(account.limit_bytes, peak, stage, when)

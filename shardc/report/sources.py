@@ -33,14 +33,15 @@ def sources_of(
 ) -> dict[str, str]:
     """The origin of each number, by its name: formulas with this plan's terms, and rates with the
     sources that its cluster gives."""
-    busiest = _busiest(plan)
+    objectives = [stage.objective for stage in plan.stages]
+    busiest = max(plan.groups, key=lambda group: group.total(objectives))
     found = {
         "step": f"{seconds(terms.step_time_s)} = {seconds(terms.compute_s)} compute"
         f" + {seconds(terms.communication_s)} communication + {seconds(terms.waiting_s)} waiting,"
-        f" on the busiest devices, {ranges(plan.stages[busiest[0]].mesh.device_ids)}; the cost"
+        f" on the busiest devices, {ranges(busiest.device_ids)}; the cost"
         " model's (docs/costs.md), over all microbatches",
-        "compute": _compute(plan, busiest, terms.compute_s),
-        "communication": _communication(busiest, communication, terms.communication_s),
+        "compute": _compute(plan, busiest.stages, terms.compute_s),
+        "communication": _communication(busiest.stages, communication, terms.communication_s),
         "waiting": f"the schedule {plan.schedule} of {plan.num_stages} device"
         f" group{'s' * (plan.num_stages > 1)} and {plan.num_microbatches}"
         f" microbatch{'es' * (plan.num_microbatches > 1)}, simulated with its transfers; devices"
@@ -51,14 +52,6 @@ def sources_of(
     if plan.cluster is not None:
         found |= {f"rate of {name}": words for name, words in _rates(plan.cluster)}
     return found
-
-
-def _busiest(plan: Plan) -> list[int]:
-    """The stages on the devices that have the most to do."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for number, stage in enumerate(plan.stages):
-        groups.setdefault(stage.mesh.device_ids, []).append(number)
-    return max(groups.values(), key=lambda own: sum(plan.stages[n].objective for n in own))
 
 
 def _compute(plan: Plan, busiest: Sequence[int], compute_s: float) -> str:
@@ -95,10 +88,9 @@ def _communication(
 
 
 def _memory(plan: Plan, fit: Fit) -> str:
-    devices = plan.stages[fit.stage].mesh.device_ids
-    own = [number for number, stage in enumerate(plan.stages) if stage.mesh.device_ids == devices]
+    group, _ = plan.fullest()
     held = {
-        field: sum(getattr(plan.stages[number].memory, field) for number in own)
+        field: sum(getattr(plan.stages[number].memory, field) for number in group.stages)
         for field in Memory.__struct_fields__
     }
     terms = " + ".join(
@@ -108,13 +100,13 @@ def _memory(plan: Plan, fit: Fit) -> str:
     )
     limit = ""
     if fit.limit_bytes:
-        whole = fit.limit_bytes == plan.memory_of(fit.stage)
+        whole = fit.limit_bytes == group.memory_bytes
         owner = "the device" if whole else "the request"
         limit = f"; the limit of {size(fit.limit_bytes)} is {owner}'s"
     return (
         f"{size(fit.peak_bytes)} = {terms or 'nothing'} on each of the devices"
-        f" {ranges(devices)}: the bytes that are live at the worst op of a step, stage by stage"
-        f" (docs/costs.md){limit}"
+        f" {ranges(group.device_ids)}: the bytes that are live at the worst op of a step,"
+        f" stage by stage (docs/costs.md){limit}"
     )
 
 

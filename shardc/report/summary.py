@@ -12,7 +12,7 @@ from rich.text import Text
 from shardc.backend.stage_text import collectives_of
 from shardc.plan.decisions import Plan, stage_words
 from shardc.plan.executable import Executable
-from shardc.plan.layout import Mesh, ranges, stage_names
+from shardc.plan.layout import Mesh, placement, ranges, stage_names
 from shardc.plan.predicted import JudgedSchedule, Memory
 
 _SHORT = {
@@ -101,12 +101,6 @@ def memory_text(memory: Memory) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def _name(plan: Plan, number: int) -> str:
-    """`1`; for the second copy of that stage `1'`, as actions print it."""
-    replica, stage = divmod(number, len(plan.own_stages))
-    return f"{stage}{"'" * replica}"
-
-
 def _stage_table(plan: Plan, executable: Executable | None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("stage", justify="right")
@@ -120,7 +114,7 @@ def _stage_table(plan: Plan, executable: Executable | None) -> Table:
         table.add_column("collectives/step")
     for number, stage in enumerate(plan.stages):
         row = [
-            _name(plan, number),
+            str(placement(number, len(plan.own_stages))),
             mesh_text(stage.mesh),
             ranges(stage.mesh.device_ids),
             ranges(stage.layers) or "all",

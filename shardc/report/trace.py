@@ -16,7 +16,7 @@ from shardc.errors import InputError, writing
 from shardc.files import write_whole
 from shardc.plan.account import Account, Timed
 from shardc.plan.decisions import Plan
-from shardc.report.memory_curve import group_of_action, memory_curve, stages_of_groups
+from shardc.report.memory_curve import group_of_action, memory_curve
 from shardc.runtime.tape.measured import MeasuredStep
 from shardc.schedule.chrome_trace import chrome_trace
 from shardc.schedule.simulate import Simulation
@@ -115,7 +115,7 @@ def _lanes(plan: Plan, account: Account) -> tuple[tuple[Slice, ...], tuple[Count
             f"bytes on a device of group {group}",
             tuple((_ns(at), held) for at, held in memory_curve(plan, account, group)),
         )
-        for group in range(len(stages_of_groups(plan)))
+        for group in range(len(plan.groups))
     )
     return slices, counters
 

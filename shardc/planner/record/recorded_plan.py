@@ -46,7 +46,7 @@ def recorded(
         if each.end_s > each.start_s
     )
     account = Account(
-        asked_bytes or plan.memory_of(plan.fullest()[0]),
+        asked_bytes or plan.fullest()[0].memory_bytes,
         facts.arguments,
         facts.axes,
         facts.worst,

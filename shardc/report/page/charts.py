@@ -11,7 +11,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges, stage_names
 from shardc.plan.predicted import Memory
 from shardc.report.compare import loses_by, step_words
-from shardc.report.memory_curve import memory_curve, stages_of_groups
+from shardc.report.memory_curve import memory_curve
 from shardc.report.model import Communication, StageWords
 from shardc.report.page.figures import (
     ON_BARS,
@@ -115,7 +115,7 @@ def timeline(account: Account) -> Chart:
 
 def memory(plan: Plan, account: Account) -> Chart:
     """Bytes on one device of each group over a step, and the limit."""
-    groups = stages_of_groups(plan)
+    groups = plan.groups
     curves = [memory_curve(plan, account, group) for group in range(len(groups))]
     end_s = max((each.end_s for each in account.timeline), default=0.0)
     time_name, time = unit(end_s, TIMES)

@@ -16,9 +16,7 @@ MOST_ROWS = 40  # of devices with numbers
 
 def mesh(plan: Plan) -> Chart:
     """All devices: one row per outer position of a stage's mesh, one column per inner position."""
-    stages: dict[tuple[int, ...], list[int]] = {}
-    for number, stage in enumerate(plan.stages):
-        stages.setdefault(stage.mesh.device_ids, []).append(number)
+    stages = {group.device_ids: group.stages for group in plan.groups}
     widest = max(_inner(plan, own[0]) for own in stages.values())
     num_rows = sum(-(-len(ids) // _inner(plan, own[0])) for ids, own in stages.items())
     numbered = widest <= MOST_CELLS and num_rows <= MOST_ROWS

@@ -31,7 +31,9 @@ def test_a_stage_has_microbatches_in_flight_only_if_it_recomputes_all() -> None:
 def test_second_copies_keep_what_their_stage_keeps() -> None:
     shape = PipelineShape(4, (3,), GROUPS + GROUPS[::-1], "chimera", num_replicas=2)
     shape = shape.recomputing(["full", "user"], [2, 1])
-    assert [shape.residency_of(stage).in_flight for stage in range(4)] == [2, 0, 2, 0]
+    held = [shape.residency_of(stage).in_flight for stage, _ in shape.placements]
+    assert held == [2, 0, 2, 0]
+    assert list(map(str, shape.placements)) == ["0", "1", "0'", "1'"]
 
 
 def test_a_plan_names_the_values_that_its_stages_keep() -> None:
