@@ -12,14 +12,21 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
-import msgspec
 from jax.extend.mlir import ir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardc.cost.arrivals import Arrival
 from shardc.errors import InputError, PlanError
 from shardc.importer.program import Imported
-from shardc.ir.attributes import ARRIVAL, ASKED_BY, SHARDING, arg_attrs, set_arg_attrs, str_attr
+from shardc.ir.attributes import (
+    ARRIVAL,
+    ASKED_BY,
+    SHARDING,
+    arg_attrs,
+    data_attr,
+    set_arg_attrs,
+    str_attr,
+)
 from shardc.ir.context import Module
 from shardc.ir.shardings import add_mesh, meshes
 from shardc.ir.tensor_types import shape_of
@@ -209,7 +216,7 @@ def write_arrivals(
     with imported.module.context:
         attrs = arg_attrs(main)
         for n, arrival in found.items():
-            attrs[n][ARRIVAL] = str_attr(msgspec.json.encode(arrival).decode())
+            attrs[n][ARRIVAL] = data_attr(arrival)
         set_arg_attrs(main, attrs)
 
 

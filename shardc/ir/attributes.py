@@ -1,6 +1,9 @@
 """The names of the attributes that hold the compiler's state, and typed access to them."""
 
+import functools
 from collections.abc import Iterable
+from enum import Enum
+from typing import Any
 
 import msgspec
 from jax.extend.mlir import ir
@@ -84,13 +87,71 @@ def str_attr(value: str) -> ir.Attribute:
 
 
 def data_attr(value: object) -> ir.Attribute:
-    """Plan data in the current context, as text: `data_of` reads it back."""
-    return str_attr(msgspec.json.encode(value).decode())
+    """Plan data in the current context, which `data_of` reads back.
+
+    A struct is a dictionary of the fields that differ from their defaults, or an array if it is
+    declared as one; tuples are arrays, integers i64, floats f64, and None is a unit.
+    """
+    match value:
+        case str():
+            return str_attr(value)
+        case bool():
+            return ir.BoolAttr.get(value)
+        case int():
+            wide = value.bit_length() > 63  # FLOPs of the largest steps
+            return ir.IntegerAttr.get(ir.IntegerType.get_signless(128 if wide else 64), value)
+        case float():
+            return ir.FloatAttr.get_f64(value)
+        case tuple() | list():
+            return ir.ArrayAttr.get([data_attr(own) for own in value])
+        case msgspec.Struct():
+            changed = {name: getattr(value, name) for name in value.__struct_fields__}
+            if value.__struct_config__.array_like:
+                return data_attr(tuple(changed.values()))
+            known = _defaults(type(value))
+            kept = {name: own for name, own in changed.items() if own != known.get(name, _NONE)}
+            return ir.DictAttr.get({name: data_attr(own) for name, own in kept.items()})
+        case dict():
+            return ir.DictAttr.get({_key(name): data_attr(own) for name, own in value.items()})
+        case None:
+            return ir.UnitAttr.get()
+    assert isinstance(value, Enum), f"{value!r} is not plan data"
+    return data_attr(value.value)
+
+
+_NONE = object()  # differs from every value
+
+
+def _key(name: object) -> str:
+    return str(name.value if isinstance(name, Enum) else name)
+
+
+@functools.cache
+def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The default of each field of a struct that has one."""
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        if field.default_factory is not msgspec.NODEFAULT:
+            found[field.name] = field.default_factory()
+        elif field.default is not msgspec.NODEFAULT:
+            found[field.name] = field.default
+    return found
 
 
 def data_of[Data](attribute: ir.Attribute, kind: type[Data]) -> Data:
-    """The plan data that `data_attr` wrote into an attribute."""
-    return msgspec.json.decode(ir.StringAttr(attribute).value, type=kind)
+    """The plan data that `data_attr` wrote into an attribute; dicts are in order of their keys."""
+    return msgspec.convert(_plain(attribute), kind, str_keys=True)
+
+
+def _plain(attribute: ir.Attribute) -> Any:
+    match attribute:
+        case ir.IntegerAttr() | ir.FloatAttr() | ir.StringAttr() | ir.BoolAttr():
+            return attribute.value
+        case ir.DictAttr():
+            return {name: _plain(own) for name, own in named_attributes(attribute).items()}
+        case ir.UnitAttr():
+            return None
+    return [_plain(own) for own in ir.ArrayAttr(attribute)]
 
 
 def str_array(values: Iterable[str]) -> ir.Attribute:

@@ -28,7 +28,9 @@ module attributes {shardc.num_microbatches = 1 : i64, shardc.num_stages = 1 : i6
 
 // The first stage keeps the hyperbolic tangents of its layers: its forward loop writes them to a
 // stack, its backward loop reads them, from the last row on. The other does as the program says.
-//      LAYERS:   shardc.kept = "[[{{.*}}value{{.*}}7.tanh1{{.*}}keep{{.*}}stablehlo.tanh{{.*}}],[{{.*}}7.tanh1{{.*}}recompute{{.*}}]]"
+//      LAYERS:   shardc.kept = [
+// LAYERS-SAME:   [{num_bytes = {{.*}} : i64, op = "stablehlo.tanh", residency = "keep", seconds = {{.*}} : f64, value = "7.tanh1", where = {{[^{]*}}}],
+// LAYERS-SAME:   residency = "recompute"{{.*}} value = "7.tanh1"
 //      LAYERS:   %[[ZERO:.*]] = stablehlo.constant {shardc.direction = "forward"{{.*}} dense<0.000000e+00> : tensor<2x8x8xf32>
 //      LAYERS:   %[[FORWARD:.*]]:4 = stablehlo.while({{.*}} = %[[ZERO]])
 //      LAYERS:   %[[Y:.*]] = stablehlo.tanh

@@ -1,13 +1,21 @@
 // RUN: shardc-opt %s --passes=shardc-plan-shardings | filecheck %s
+// RUN: shardc-opt %s --passes=shardc-plan-shardings | shardc-opt - --passes=shardc-insert-reshards,shardc-lower-collectives | filecheck %s --check-prefix=AGAIN
 
 // A layer whose batch is much larger than its weight: each device takes a part of the batch.
-//       CHECK: shardc.stage_reports = "[{
-//  CHECK-SAME: peak_bytes
+//       CHECK: shardc.cluster = {device = {{{.*}}name = "virtual-cpu"
+//  CHECK-SAME: shardc.stage_reports = [{asked = {forward =
+//  CHECK-SAME: memory = {inputs = 4456448 : i64, temporaries = 3145728 : i64}
+//  CHECK-SAME: peak_at = ["stage0_forward",
+//  CHECK-SAME: seconds = {forward = {{.*}} : f64}
 //       CHECK: sdy.mesh @stage0 = <["x"=4]>
 // CHECK-LABEL: func.func @stage0_forward
 //  CHECK-SAME:   %arg0: tensor<4096x256xf32> {sdy.sharding = #sdy.sharding<@stage0,
 //  CHECK-SAME:   %arg1: tensor<256x256xf32> {sdy.sharding = #sdy.sharding<@stage0, [{}, {}]>
 //  CHECK-SAME:   -> (tensor<4096x256xf32> {sdy.sharding = #sdy.sharding<@stage0, [{"x"}, {}]>
+
+// Its text is read again: later passes price collectives on the cluster in the module.
+//       AGAIN: shardc.cluster = {device = {
+//       AGAIN:   sdy.all_slice [{"x"}, {}] %arg0
 
 // Every op says how its results lie and how it wants its operands.
 //       CHECK:   stablehlo.dot_general

@@ -5,13 +5,11 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
-import msgspec
 import numpy as np
 import pytest
-from jax.extend.mlir import ir
 
 from shardc.analysis.shardings.known_problems import StageProblems, remembered
-from shardc.ir.attributes import STAGE, STAGE_REPORTS, get_int
+from shardc.ir.attributes import STAGE, STAGE_REPORTS, data_of, get_int
 from shardc.ir.context import parse
 from shardc.ir.copy import copy_module
 from shardc.ir.pass_manager import run_passes
@@ -49,8 +47,7 @@ def reported(module, limit):
     planned = copy_module(module)
     run_passes(planned, [PlanShardings(machine, memory_limit=limit)])
     with planned.context:
-        text = ir.StringAttr(planned.operation.attributes[STAGE_REPORTS]).value
-    (report,) = msgspec.json.decode(text, type=list[StageReport])
+        (report,) = data_of(planned.operation.attributes[STAGE_REPORTS], list[StageReport])
     assert report.peak_bytes == report.memory.total
     return report
 
@@ -151,8 +148,8 @@ def test_equal_stages_under_a_limit_are_solved_twice_at_most(monkeypatch, eight_
         )
         monkeypatch.setattr(PlanShardings, "_solved", own)
         with copy.context:
-            text = ir.StringAttr(copy.operation.attributes[STAGE_REPORTS]).value
-        return msgspec.json.decode(text, type=list[StageReport]), len(solved)
+            reports = data_of(copy.operation.attributes[STAGE_REPORTS], list[StageReport])
+        return reports, len(solved)
 
     free, few = planned(1 << 30)
     assert few == 3  # the first, the last, and one between
