@@ -141,7 +141,7 @@ class Replay:
 def asks(found: Candidate) -> Asks:
     """What the stages of a plan ask for."""
     with found.module.context:
-        values = function_values(found.module.operation)
+        values = function_values(found.module)
     made = {spec.value: (each.stage, spec) for each in values for spec in each.results}
     sent: dict[tuple[int, int, str], int] = {}
     for each in values:

@@ -153,7 +153,7 @@ def lower(
     tasks = family.graph(work, lanes)
     check_complete(lanes, tasks)
     graph = program_graph(
-        function_values(sharded.operation),
+        function_values(sharded),
         lanes,
         tasks,
         [stage.mesh for stage in plan.stages],

@@ -22,6 +22,7 @@ from shardc.ir.attributes import (
     result_attrs,
 )
 from shardc.ir.copy import bare_bytecode
+from shardc.ir.pass_manager import cached
 from shardc.ir.shardings import from_attr
 from shardc.ir.tensor_types import dtype_name
 from shardc.ir.walk import body, functions, symbol
@@ -63,9 +64,10 @@ def stage_programs(module: ir.Operation, *, local: bool) -> tuple[StageProgram, 
     return _with_donation(tuple(programs), module)
 
 
-def function_values(module: ir.Operation) -> list[ProgramValues]:
+@cached
+def function_values(module: ir.Operation) -> tuple[ProgramValues, ...]:
     """The kind, arguments and results of every stage function."""
-    return [
+    return tuple(
         ProgramValues(
             get_int(f, STAGE) or 0,
             function_kind(f) or FunctionKind.UPDATE,
@@ -73,7 +75,7 @@ def function_values(module: ir.Operation) -> list[ProgramValues]:
             *_specs(f),
         )
         for f in functions(module)
-    ]
+    )
 
 
 def _specs(function: ir.Operation) -> tuple[tuple[ValueSpec, ...], tuple[ValueSpec, ...]]:

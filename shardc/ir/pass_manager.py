@@ -1,11 +1,13 @@
 """Passes written in Python, and the C++ passes that jaxlib registers."""
 
 import dataclasses
+import functools
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 from jax.extend.mlir import ir, passmanager
@@ -64,6 +66,27 @@ class Pass:
         raise NotImplementedError
 
 
+_known: WeakKeyDictionary[ir.Module, dict[object, Any]] = WeakKeyDictionary()
+
+
+def cached[Facts](analysis: Callable[[ir.Operation], Facts]) -> Callable[[ir.Module], Facts]:
+    """The analysis of a whole module, computed once until a pass runs on the module.
+
+    Its result is data and shared by all who ask: it must hold no IR, which would keep the module
+    alive, and nobody may change it.
+    """
+
+    @functools.wraps(analysis)
+    def ask(module: ir.Module) -> Facts:
+        facts = _known.setdefault(module, {})
+        if analysis not in facts:
+            facts[analysis] = analysis(module.operation)
+        found: Facts = facts[analysis]
+        return found
+
+    return ask
+
+
 Watcher = Callable[[Pass, ir.Module], None]
 _watchers: list[Watcher] = []
 
@@ -79,7 +102,8 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
 
 def run_passes(module: ir.Module, passes: Sequence[Pass], *, verify: bool = True) -> None:
-    """Applies passes in order; MLIR verifies the module after each.
+    """Applies passes in order; MLIR verifies the module after each. What is known of the module
+    (`cached`) is forgotten.
 
     Raises:
         ShardcError: a pass refuses the module.
@@ -88,6 +112,7 @@ def run_passes(module: ir.Module, passes: Sequence[Pass], *, verify: bool = True
     before = module.operation.clone()
     for done, each in enumerate(passes, start=1):
         poll()
+        _known.pop(module, None)
         with module.context, ir.Location.unknown():
             try:
                 each.apply(module.operation)

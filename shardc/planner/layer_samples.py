@@ -132,7 +132,7 @@ def find_layers(
 def _arguments(outlined: Module, num_samples: int) -> list[tuple[str, ...]]:
     """The arguments that each sample reads, in the order of its functions."""
     read: list[dict[str, None]] = [{} for _ in range(num_samples)]
-    for each in function_values(outlined.operation):
+    for each in function_values(outlined):
         read[each.stage].update((s.value, None) for s in each.args if is_argument(s.value))
     return [tuple(own) for own in read]
 

@@ -147,7 +147,7 @@ class _Programs:
     def simulated(self, schedule: Schedule) -> StepTime:
         """The step with this schedule."""
         graph = program_graph(
-            function_values(self.module.operation),
+            function_values(self.module),
             schedule,
             self.family.graph(self.work, schedule),
             self.shape.meshes,
@@ -163,7 +163,12 @@ class _Programs:
             link=ports(cluster, self.meshes),
             moves_overlap=False,  # a device runs one program after the other
         )
-        return StepTime(schedule, simulation, graph, _copies(self.module, self.shape, self.model))
+        return StepTime(schedule, simulation, graph, self.copies)
+
+    @functools.cached_property
+    def copies(self) -> Copies:
+        """What second copies of stages are sent when the step begins."""
+        return _copies(self.module, self.shape, self.model)
 
     def transfers(self, graph: TaskGraph) -> Transfers:
         """The seconds of what the tasks of microbatches send."""
@@ -188,7 +193,7 @@ def _copies(module: Module, shape: PipelineShape, model: CostModel) -> Copies:
     """The arguments that second copies read and stages on other devices own."""
     owners = [argument.stage for argument in argument_specs(module.operation)]
     sent: dict[tuple[int, int], dict[str, int]] = {}  # owner, copy -> bytes of each argument
-    for each in function_values(module.operation):
+    for each in function_values(module):
         if each.stage < shape.num_stages:
             continue
         for spec in each.args:

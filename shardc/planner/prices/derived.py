@@ -65,7 +65,7 @@ def amounts(outlined: Module, num_samples: int, cluster: Cluster) -> list[Amount
         for each in functions(outlined.operation):
             if function_kind(each) is FunctionKind.BACKWARD:
                 seconds[get_int(each, STAGE) or 0] += sum(op_seconds(each, model, 1).values())
-    for values in function_values(outlined.operation):
+    for values in function_values(outlined):
         if values.kind is FunctionKind.BACKWARD:
             kept[values.stage] += sum(s.num_bytes for s in values.args if s.per_microbatch)
     return [Amounts(*each) for each in zip(seconds, kept, strict=True)]

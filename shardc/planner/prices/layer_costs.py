@@ -285,7 +285,7 @@ def _sends(outlined: Module, num_samples: int) -> Sends:
     """The bytes that cross after each stage of an outlined module."""
     ahead, back = [0] * num_samples, [0] * num_samples
     counted: set[tuple[int, str]] = set()
-    values = function_values(outlined.operation)
+    values = function_values(outlined)
     made = {
         spec.value: (stage, spec.num_bytes)
         for stage, _, _, _, results in values
@@ -307,7 +307,7 @@ def _stashed_twice(outlined: Module, num_samples: int) -> list[set[str]]:
     """For each stage of an outlined module, the values its backward and an earlier one's read."""
     found: list[set[str]] = [set() for _ in range(num_samples)]
     first: dict[str, int] = {}
-    for each in sorted(function_values(outlined.operation), key=lambda each: each.stage):
+    for each in sorted(function_values(outlined), key=lambda each: each.stage):
         if each.kind in (FunctionKind.BACKWARD, FunctionKind.WEIGHT):
             for spec in each.args:
                 if spec.per_microbatch and first.setdefault(spec.value, each.stage) < each.stage:

@@ -175,7 +175,7 @@ def cut_of(module: Module, model: CostModel, sizes: Sequence[int]) -> Cut:
             for function, split in halves.items()
         }
         splits = has_weight_products(halves.values())
-        values = [v for v in function_values(module.operation) if v.kind in _KINDS]
+        values = [v for v in function_values(module) if v.kind in _KINDS]
     of_all = {
         (stage, kind): seconds[like, kind]
         for stage, like in enumerate(alike)

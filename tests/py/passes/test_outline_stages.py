@@ -86,7 +86,7 @@ def stash_bytes(in_flight):
     """Of an MLP: what the forward functions leave to the backward functions of their stages."""
     program = programs.build("mlp")
     module, _ = outlined(program.step, program.args, program.donate_argnums, 2, 2, in_flight)
-    values = function_values(module.operation)
+    values = function_values(module)
     made = {
         (each.stage, spec.value)
         for each in values
