@@ -11,7 +11,7 @@ from shardc.analysis.batch.control_flow import RegionFlow, inner_cut
 from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal, uneven_parts
 from shardc.analysis.batch.phase_plan import Copy, Form, Materialization, Method, PhasePlan
-from shardc.analysis.batch.phases import plan_phases, plan_sweep
+from shardc.analysis.batch.phases import plan_phases
 from shardc.analysis.program.arguments import ALIASING
 from shardc.ir.attributes import (
     BATCH_AXIS,
@@ -113,7 +113,7 @@ class SplitMicrobatches(Pass):
 def _rewrite(function: ir.Operation, flow: BatchFlow, count: int) -> None:
     """Writes the step phase by phase before the old ops, and erases these."""
     old = ops(function)
-    step = _Phases(function, flow, plan_phases(flow), count)
+    step = _Phases(function, flow, plan_phases(flow, flow.num_sweeps - 1), count)
     step.write(_earlier_sums(function, flow, count))
     last = terminator(function)
     for position, v in enumerate(flow.program.graph.returned):
@@ -129,26 +129,25 @@ def _rewrite(function: ir.Operation, flow: BatchFlow, count: int) -> None:
 
 
 def _earlier_sums(function: ir.Operation, flow: BatchFlow, count: int) -> dict[int, ir.Value]:
-    """Writes the sweeps before that of `flow`, each a loop over the microbatches, before all else.
+    """Writes all sweeps but the last, each a loop over the microbatches, before all else.
 
     Returns:
-        The values of `flow.earlier_sums`.
+        The sums between sweeps.
     """
-    if flow.earlier_sweep is None:
-        return {}
-    known = set(flow.earlier_sweep.earlier_sums)
-    wanted = [v for v in flow.earlier_sums if v not in known]
-    run = _Phases(function, flow.earlier_sweep, plan_sweep(flow.earlier_sweep, wanted), count)
-    made = _earlier_sums(function, flow.earlier_sweep, count)
-    run.write(made)
-    sums = {v: run.env[v, Form(Phase.AFTER)] for v in wanted}
-    for op, total in loop_over_microbatches(run.in_body(), run.marks[Phase.BODY], count):
-        sums = {v: total if value == op.results[0] else value for v, value in sums.items()}
-        op.erase()
-    for op in run.written():
-        op.attributes[PHASE] = str_attr(Phase.BEFORE)
-    run.drop_marks()
-    return {**made, **sums}
+    found: dict[int, ir.Value] = {}
+    sweeps = range(flow.num_sweeps - 1)
+    runs = [_Phases(function, flow, plan_phases(flow, sweep), count) for sweep in reversed(sweeps)]
+    for sweep, run in zip(sweeps, reversed(runs), strict=True):
+        run.write(found)
+        sums = {v: run.env[v, Form(Phase.AFTER)] for v in flow.sums_between(sweep)}
+        for op, total in loop_over_microbatches(run.in_body(), run.marks[Phase.BODY], count):
+            sums = {v: total if value == op.results[0] else value for v, value in sums.items()}
+            op.erase()
+        for op in run.written():
+            op.attributes[PHASE] = str_attr(Phase.BEFORE)
+        run.drop_marks()
+        found = {**found, **sums}
+    return found
 
 
 class _Phases:

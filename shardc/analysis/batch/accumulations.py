@@ -1,8 +1,6 @@
 """Which partial sums of a step are accumulated over the microbatches, and where."""
 
-import itertools
-from dataclasses import replace
-
+from shardc.analysis.batch.batch_state import LATE
 from shardc.analysis.batch.microbatch import BatchFlow, Obstacle
 from shardc.analysis.batch.step_program import Program
 from shardc.analysis.program.value_graph import ARGUMENT, ValueGraph
@@ -15,26 +13,26 @@ def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
     """Finds what must be accumulated if the given dims of the given arguments are the batch.
 
     Heavy ops may wait for sums that light ops compute from the batch (of a mask, say), before the
-    microbatches. They may also wait for sums that heavy ops compute; an earlier sweep of the
-    microbatches accumulates these, and may itself need a sweep before it.
+    microbatches. They may also wait for sums that heavy ops compute; an earlier sweep over the
+    microbatches accumulates these, and may itself wait for a sweep before it.
     """
     flow = BatchFlow(program, batch_args)
     _settle(flow)
     while flow.blocked:
-        waited_for = set(_frontier(flow, flow.blocked)) - flow.early
+        waited_for = set(_frontier(flow, flow.blocked)) - flow.awaited
         early = {v for v in waited_for if not flow.behind_heavy[v]}
         if not early:
-            obstacle = _blame(flow)
+            boundary = flow.boundary or _blame(flow)
             _move_sums(flow)
             if not flow.blocked:  # the blocking values depend only on sums that exist already
                 break
-            sweep = replace(flow, obstacle=obstacle)
-            early = set(_frontier(sweep, sweep.blocked)) - sweep.early
-            flow = replace(sweep, early=sweep.early | early, earlier_sweep=sweep, obstacle=None)
-            if not early or not early <= sweep.sums or _too_much(flow):
-                return replace(sweep, obstacle=flow.earlier_sweeps[0].obstacle)
-        flow.early = flow.early | early
-        flow.forced = {v: i for v, i in flow.forced.items() if v in flow.earlier_sums}
+            early = set(_frontier(flow, flow.blocked)) - flow.awaited
+            if not early or not early <= flow.sums.keys() or _too_much(flow, early):
+                flow.obstacle = boundary
+                return flow
+            flow.boundary = boundary
+        flow.awaited |= early
+        flow.completed &= flow.awaited
         _settle(flow)
     _move_sums(flow)
     return flow
@@ -42,32 +40,37 @@ def analyse(program: Program, batch_args: dict[int, int]) -> BatchFlow:
 
 def _move_sums(flow: BatchFlow) -> None:
     """Keeps only the necessary accumulations, and moves them closer to the sums' definitions."""
-    flow.forced = {v: i for v, i in flow.forced.items() if v in flow.sums}
-    flow.forced.update(_earlier(flow))
+    flow.completed &= flow.sums.keys()
+    flow.completed |= _earlier(flow)
     _settle(flow)
 
 
-def _too_much(flow: BatchFlow) -> bool:
-    """Whether there are too many sweeps, or their FLOPs exceed the limit."""
-    work = _repeated_flops(flow) + sum(flow.program.heavy_flops)
-    return len(flow.earlier_sweeps) >= MAX_SWEEPS or work > MAX_WORK * sum(flow.program.heavy_flops)
+def _too_much(flow: BatchFlow, more: set[int]) -> bool:
+    """Whether there are too many sweeps if some accumulate the sums `more`, or too many FLOPs."""
+    total = sum(flow.program.heavy_flops)
+    between = {v for v in flow.awaited & flow.sums.keys() if flow.behind_heavy[v]} | more
+    if 2 + max(flow.sums[v] for v in between) > MAX_SWEEPS:
+        return True
+    return _repeated_flops(flow, between) + total > MAX_WORK * total
 
 
-def _repeated_flops(flow: BatchFlow) -> int:
-    """FLOPs of matrix products in all sweeps but the last."""
+def _repeated_flops(flow: BatchFlow, between: set[int]) -> int:
+    """FLOPs of matrix products in all sweeps but the last, which accumulate the sums `between`."""
     graph, flops = flow.program.graph, flow.program.heavy_flops
+    known = flow.awaited - between
     total = 0
-    for sweep, after in itertools.pairwise([*flow.earlier_sweeps, flow]):
-        inside = graph.ancestors(sorted(after.early - sweep.early), sweep.early)
-        ops = {graph.producer[v] for v in inside - sweep.early} - {ARGUMENT}
-        total += sum(flops[i] for i in ops)
+    for sweep in range(1 + max(flow.sums[v] for v in between)):
+        made = {v for v in between if flow.sums[v] == sweep}
+        ops = {graph.producer[v] for v in graph.ancestors(sorted(made), known) - known}
+        total += sum(flops[i] for i in ops - {ARGUMENT})
+        known |= made
     return total
 
 
 def _settle(flow: BatchFlow) -> None:
     """Repeats the dataflow until no more sums have to be accumulated."""
     while needed := flow.run():
-        flow.forced.update(needed)
+        flow.completed |= needed
 
 
 def _frontier(flow: BatchFlow, blocked: list[int]) -> dict[int, int]:
@@ -80,9 +83,9 @@ def _frontier(flow: BatchFlow, blocked: list[int]) -> dict[int, int]:
     while stack:
         i = stack.pop()
         for u in graph.uses[i]:
-            if (i, u) in whole_uses or (u in flow.sums and flow.states[u].sweep > 0):
+            if (i, u) in whole_uses or (u in flow.sums and flow.states[u].sweep == LATE):
                 found[u] = min(i, found.get(u, i))
-            if flow.states[u].sweep > 0 and u not in flow.sums:
+            if flow.is_late(u):
                 j = graph.producer[u]
                 if j not in seen:
                     seen.add(j)
@@ -92,7 +95,7 @@ def _frontier(flow: BatchFlow, blocked: list[int]) -> dict[int, int]:
 
 def _blame(flow: BatchFlow) -> Obstacle:
     """The first op that needs the whole batch, and the first blocked op that depends on it."""
-    frontier = {v: i for v, i in _frontier(flow, flow.blocked).items() if v not in flow.early}
+    frontier = {v: i for v, i in _frontier(flow, flow.blocked).items() if v not in flow.awaited}
     first = min(frontier, key=lambda v: frontier[v], default=None)
     if first is None:
         return Obstacle(flow.blocked[0], flow.blocked[0], "whole")
@@ -110,14 +113,14 @@ def nothing_shared(flow: BatchFlow) -> Obstacle | None:
     ]
     if not waiting or any(i in flow.cuts or i in flow.loops for i in waiting):
         return None
-    sums = flow.early & flow.sums
+    sums = flow.awaited & flow.sums.keys()
     causes = {i for i, _ in flow.wholes} | {i for v in sums for i in flow.program.graph.users[v]}
     cause = min(causes, default=waiting[0])
     return Obstacle(waiting[0], cause, "sum" if sums.intersection(uses[cause]) else "whole")
 
 
-def _earlier(flow: BatchFlow) -> dict[int, int]:
-    """Sums to accumulate closer to their definitions, each with a user.
+def _earlier(flow: BatchFlow) -> set[int]:
+    """Sums to accumulate closer to their definitions.
 
     The ops in between (a transpose, a scaling) then run once per step instead of once per
     microbatch. Additions, reductions and upcasts stay before the accumulation: they make the
@@ -125,23 +128,24 @@ def _earlier(flow: BatchFlow) -> dict[int, int]:
     """
     graph = flow.program.graph
     returned = {flow.program.before_barriers(v) for v in graph.returned}
-    sums = flow.sums - set(flow.earlier_sums)
-    found: dict[int, int] = {}
+    sums = {v for v in flow.sums if v not in flow.awaited or not flow.behind_heavy[v]}
+    found: set[int] = set()
     for v in sorted(sums, reverse=True):
         while v in sums and (source := _movable(flow, v)) is not None:
             # All values computed from the source must be accumulated, and be early iff v is.
             others = [r for r in flow.program.made_from(source) if r != v]
             if source in returned or not all(
-                r in sums and _movable(flow, r) == source and (r in flow.early) == (v in flow.early)
+                r in sums
+                and _movable(flow, r) == source
+                and (r in flow.awaited) == (v in flow.awaited)
                 for r in others
             ):
                 break
             sums -= {v, *others}
             sums.add(source)
-            if v in flow.early:
-                flow.early = flow.early - {v, *others} | {source}
-            found.pop(v, None)
-            found[source] = graph.producer[v]
+            if v in flow.awaited:
+                flow.awaited = flow.awaited - {v, *others} | {source}
+            found = found - {v} | {source}
             v = source
     return found
 

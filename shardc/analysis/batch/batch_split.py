@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from jax.extend.mlir import ir
 
 from shardc.analysis.batch.accumulations import analyse, nothing_shared
-from shardc.analysis.batch.batch_state import INVARIANT, Cut, Kind, State
-from shardc.analysis.batch.microbatch import BatchFlow
+from shardc.analysis.batch.batch_state import INVARIANT, LATE, Cut, Kind, State
+from shardc.analysis.batch.microbatch import BatchFlow, Obstacle
 from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal, RefusalReason
 from shardc.analysis.batch.partition import BatchPartition, find_partition, named_partition
 from shardc.analysis.batch.step_program import Program, program_of
@@ -90,7 +90,7 @@ def split_step(
     facts = _analysis(module, program, batch_args, batch_dims)
     flow = facts.flow
     cuttable = flow is not None and facts.obstacle is None and flow.parts % count == 0
-    in_one = count == 1 and flow is not None and (flow.earlier_sweep or _waits(flow, facts.state))
+    in_one = count == 1 and flow is not None and (flow.num_sweeps > 1 or _waits(flow, facts.state))
     if flow is not None and cuttable and not in_one:
         flow = facts.partition.cut_into(count) if facts.partition else flow
         return StepSplit(flow, {a: r for a, r in facts.state.items() if a not in flow.batch_args})
@@ -173,7 +173,7 @@ def _analysis(
     state = {a: r for a, r in state.items() if a not in best.batch_args}
     if best.obstacle is None:
         best = replace(best, obstacle=nothing_shared(best))
-    return BatchFacts(best, found, state, _refusal(best) if best.obstacle else None)
+    return BatchFacts(best, found, state, _refusal(best, best.obstacle) if best.obstacle else None)
 
 
 def _check_positions(wanted: Sequence[int], num_args: int) -> None:
@@ -213,36 +213,35 @@ def _in_one_piece(program: Program, facts: BatchFacts) -> BatchFlow:
             flow.states += [flow.states[u] for u in graph.uses[i]]
             continue
         for v in results:
-            late = State(Kind.INVARIANT, int(flow.depends[v]))
+            late = State(Kind.INVARIANT, LATE if flow.depends[v] else 0)
             flow.states.append(State(Kind.PARTIAL) if flow.depends[v] and here else late)
-    flow.sums = {v for v, state in enumerate(flow.states) if state.is_partial}
+    flow.sums = {v: 0 for v, state in enumerate(flow.states) if state.is_partial}
     return flow
 
 
 def why_several_sweeps(flow: BatchFlow) -> str | None:
     """Why the microbatches need several sweeps; None if they need one."""
-    if flow.earlier_sweep is None:
+    if flow.boundary is None:
         return None
-    cause, need = _explained(flow.earlier_sweeps[0])
-    times = "twice" if len(flow.earlier_sweeps) == 1 else f"{len(flow.earlier_sweeps) + 1} times"
+    cause, need = _explained(flow, flow.boundary)
+    times = "twice" if flow.num_sweeps == 2 else f"{flow.num_sweeps} times"
     return (
         f"the microbatches are run through {times}, because sums over the whole batch are needed on"
         f" the way: '{cause.name}' ({where(cause)}) needs {need}"
     )
 
 
-def _explained(flow: BatchFlow) -> tuple[ir.Operation, str]:
+def _explained(flow: BatchFlow, obstacle: Obstacle) -> tuple[ir.Operation, str]:
     """The op that prevents a single sweep of the microbatches, and what it needs."""
-    obstacle, ops = flow.obstacle, flow.program.graph.ops
-    assert obstacle is not None
+    ops = flow.program.graph.ops
     cause, waiting = ops[obstacle.cause], ops[obstacle.op]
     need = "a sum over the whole batch" if obstacle.reason == "sum" else "the whole batch at once"
     after = "" if cause == waiting else f", and '{waiting.name}' at {where(waiting)} depends on it"
     return cause, need + after
 
 
-def _refusal(flow: BatchFlow) -> MicrobatchRefusal:
-    cause, need = _explained(flow)
+def _refusal(flow: BatchFlow, obstacle: Obstacle) -> MicrobatchRefusal:
+    cause, need = _explained(flow, obstacle)
     return MicrobatchRefusal(
         RefusalReason.WHOLE_BATCH,
         f"microbatches would change the result: '{cause.name}' needs {need}",

@@ -36,9 +36,16 @@ class Cut:
         return (*shape[: self.dim], shape[self.dim] // count, *shape[self.dim + 1 :])
 
 
+LATE = 1 << 16  # the sweep of values that no sweep computes: they exist once all are done
+
+
 @dataclass(frozen=True)
 class State:
-    """Kind of a value, and its sweep: 0 if it exists before or during the microbatches, else 1."""
+    """Kind of a value, and the first sweep over the microbatches in which it exists.
+
+    The sweep is the number of sums over the batch, each over the work of a sweep, that the value
+    depends on one after the other; `LATE` if it depends on a sum for which no sweep waits.
+    """
 
     kind: Kind
     sweep: int = 0
@@ -112,12 +119,12 @@ def may_cut(op: ir.Operation, rule: OpRule, cut: FactorCut) -> Kind | None:
     return Kind.PARTIAL
 
 
-def cut_states(rule: OpRule, cut: FactorCut) -> list[State]:
+def cut_states(rule: OpRule, cut: FactorCut, sweep: int = 0) -> list[State]:
     """States of the results of an op that computes a part of a factor, if `may_cut` allows it."""
     return [
-        State(Kind.PARTIAL)
+        State(Kind.PARTIAL, sweep)
         if rule.is_summed(r, cut.factor)
-        else State(Kind.VARYING, 0, from_factor(rule, mapping, cut))
+        else State(Kind.VARYING, sweep, from_factor(rule, mapping, cut))
         for r, mapping in enumerate(rule.results)
     ]
 

@@ -25,7 +25,7 @@ from shardc.ir.walk import CONTROL_FLOW, block_terminator, walk
 from shardc.rules.op_rule import OpRule
 from shardc.rules.partial_sums import keeps_partial
 
-LATE = State(Kind.INVARIANT, 1)  # of a value that waits for a sum over the batch
+WAITING = State(Kind.INVARIANT, 1)  # of a value that waits for a sum that the loop itself makes
 Rules = Mapping[ir.Value, OpRule]  # by the first result of an op inside a region
 
 
@@ -188,8 +188,8 @@ def _agreement(given: tuple[tuple[State, bool], ...]) -> State | None:
 
 def _join(before: State, after: State, zero: bool) -> State | None:
     """The join of a carry's state `before` an iteration and `after` it; None if they conflict."""
-    if LATE in (before, after):
-        return LATE
+    if WAITING in (before, after):
+        return WAITING
     if before == after or after == INVARIANT:
         return before if not before.is_partial or after.is_partial else None
     if before == INVARIANT and (after.varies or (zero and after.is_partial)):
@@ -264,9 +264,9 @@ def transfer(
     used = {v: loop.states[v] for v in inputs(op) if v in loop.states}
     if all(state == INVARIANT for state in used.values()):
         return [INVARIANT] * count
-    if LATE in used.values() and loop.waiting is not None:
+    if WAITING in used.values() and loop.waiting is not None:
         loop.waiting += [v for v, state in used.items() if state.is_partial]
-        return [LATE] * count
+        return [WAITING] * count
     if op.name in CONTROL_FLOW:
         nested = analyse(op, states, used, loop.rules)
         if nested is None:
@@ -284,7 +284,7 @@ def transfer(
         linear = not any(s.varies for s in states) and keeps_partial(op, partial, zero)
         if not linear and loop.waiting is not None:
             loop.waiting += [op.operands[p] for p in sorted(partial)]
-            return [LATE] * count
+            return [WAITING] * count
         return [State(Kind.PARTIAL)] * count if linear else None
     return _cut(op, states, loop)
 

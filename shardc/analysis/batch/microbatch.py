@@ -2,9 +2,9 @@
 
 A forward dataflow analysis over Shardy's sharding rules, as if one more mesh axis, in time, sharded
 the batch dims. An op that is not linear in a partial sum needs the complete sum over the
-microbatches: the partial sum is accumulated, and its users have sweep 1 (they run after the
-microbatches). The set of accumulated values is a fixed point, so that a gradient that is used in
-`g * g` and in `b1 * g` is accumulated once.
+microbatches: the partial sum is accumulated, and its users belong to a later sweep. They run after
+all sweeps, unless heavy work on the microbatches waits for them. The set of accumulated values is a
+fixed point, so that a gradient that is used in `g * g` and in `b1 * g` is accumulated once.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,6 +12,7 @@ from functools import cached_property
 
 from shardc.analysis.batch.batch_state import (
     INVARIANT,
+    LATE,
     Cut,
     FactorCut,
     Kind,
@@ -26,7 +27,6 @@ from shardc.analysis.batch.control_flow import RegionFlow, take_parts
 from shardc.analysis.batch.control_flow import analyse as analyse_control_flow
 from shardc.analysis.batch.step_program import Program
 from shardc.analysis.program.op_classes import IDENTITIES
-from shardc.analysis.program.value_graph import ARGUMENT
 from shardc.ir.walk import CONTROL_FLOW
 from shardc.rules.partial_sums import keeps_partial
 from shardc.solver.interrupt import poll
@@ -55,10 +55,12 @@ class BatchFlow:
         program: the analysed program.
         batch_args: batch argument -> its batch dim.
         seeds: arguments that hold the batch, cut or not, besides the batch arguments.
-        early: accumulated or gathered values that are computed before the microbatches instead.
-        forced: partial sums to accumulate -> an op that needs the complete sum.
+        awaited: accumulated or gathered values that heavy work on the microbatches waits for. What
+            light ops compute is computed before the microbatches; what heavy ops compute is
+            accumulated by the sweep before the first that needs it.
+        completed: partial sums to accumulate.
         states: for each value what a microbatch holds of it; invariant once accumulated.
-        sums: partial sums that are accumulated.
+        sums: partial sums that are accumulated -> the first sweep that can compute the parts.
         wholes: (op, value): uses of a varying value that need all of it.
         cuts: op -> the factor of it that the microbatches cut.
         loops: loop or branch that works on parts -> the dataflow inside.
@@ -66,17 +68,16 @@ class BatchFlow:
         blocked: heavy ops and control flow that have to wait for the whole batch.
         region_flows: the dataflow inside control flow, by op and states of its operands.
         obstacle: why the step cannot be split, or None.
-        earlier_sweep: the analysis of the sweep before this one, which accumulates sums that this
-            one needs; its obstacle says why.
+        boundary: why one sweep is not enough, or None.
     """
 
     program: Program
     batch_args: dict[int, int]
     seeds: frozenset[int] = frozenset()
-    early: set[int] = field(default_factory=set)
-    forced: dict[int, int] = field(default_factory=dict)
+    awaited: set[int] = field(default_factory=set)
+    completed: set[int] = field(default_factory=set)
     states: list[State] = field(default_factory=list)
-    sums: set[int] = field(default_factory=set)
+    sums: dict[int, int] = field(default_factory=dict)
     wholes: set[tuple[int, int]] = field(default_factory=set)
     cuts: dict[int, FactorCut] = field(default_factory=dict)
     loops: dict[int, RegionFlow] = field(default_factory=dict)
@@ -86,21 +87,19 @@ class BatchFlow:
         default_factory=dict
     )
     obstacle: Obstacle | None = None
-    earlier_sweep: "BatchFlow | None" = None
+    boundary: Obstacle | None = None
 
     # ---- results ----
 
     @property
-    def earlier_sums(self) -> list[int]:
-        """Sums between heavy ops on the batch, which earlier sweeps accumulate."""
-        return sorted(v for v in self.early & self.sums if self.behind_heavy[v])
+    def num_sweeps(self) -> int:
+        """The number of sweeps over the microbatches."""
+        return 1 + max((self.states[v].sweep for v in self.awaited & self.sums.keys()), default=0)
 
-    @property
-    def earlier_sweeps(self) -> "list[BatchFlow]":
-        """All sweeps of the microbatches before this one, in order."""
-        return (
-            [*self.earlier_sweep.earlier_sweeps, self.earlier_sweep] if self.earlier_sweep else []
-        )
+    def sums_between(self, sweep: int) -> list[int]:
+        """Sums that a sweep accumulates for later ones."""
+        early = self.awaited & self.sums.keys()
+        return sorted(v for v in early if self.states[v].sweep == sweep + 1)
 
     @property
     def parts(self) -> int:
@@ -115,8 +114,8 @@ class BatchFlow:
         return tuple(divisors(self.parts)[1:])
 
     def is_late(self, v: int) -> bool:
-        """Whether the value v is available only after all microbatches."""
-        return self.states[v].sweep > 0 and v not in self.sums
+        """Whether the value v is computed after all sweeps."""
+        return self.states[v].sweep == LATE and v not in self.sums
 
     @cached_property
     def depends(self) -> list[bool]:
@@ -168,41 +167,41 @@ class BatchFlow:
 
     # ---- one pass of the dataflow ----
 
-    def run(self) -> dict[int, int]:
-        """Computes all states; returns new partial sums to accumulate -> op that needs them."""
+    def run(self) -> set[int]:
+        """Computes all states; returns new partial sums to accumulate."""
         graph = self.program.graph
         self.states = [
             State(Kind.VARYING, 0, Cut(self.batch_args[a])) if a in self.batch_args else INVARIANT
             for a in range(graph.num_args)
         ]
-        self.sums, self.wholes, self.cuts, self.loops = set(), set(), {}, {}
+        self.sums, self.wholes, self.cuts, self.loops = {}, set(), {}, {}
         self.limits, self.blocked = {}, []
-        self.needed: dict[int, int] = {}
+        self.needed: set[int] = set()
         for i in range(len(graph.ops)):
             poll()
             results = self._transfer(i)
             for v, state in zip(graph.results[i], results, strict=True):
-                if state.is_partial and v in self.forced:
-                    self.sums.add(v)
-                    state = State(Kind.INVARIANT, self._sweep_of(v))
+                if state.is_partial and v in self.completed:
+                    self.sums[v] = state.sweep
+                    state = State(Kind.INVARIANT, self._sweep_after(v, state.sweep))
                 self.states.append(state)
         for v in graph.returned:
             if self.states[v].is_partial:
-                self._need(v, ARGUMENT)
+                self._need(v)
         return self.needed
 
-    def _need(self, v: int, i: int) -> None:
-        """Records that op i needs the complete sum, which is accumulated before any barrier."""
-        self.needed.setdefault(self.program.before_barriers(v), i)
+    def _need(self, v: int) -> None:
+        """Records that the complete sum is needed; it is accumulated before any barrier."""
+        self.needed.add(self.program.before_barriers(v))
 
-    def _sweep_of(self, value: int) -> int:
-        """The sweep in which an accumulated or gathered value becomes available."""
-        return 0 if value in self.early else 1
+    def _sweep_after(self, v: int, sweep: int) -> int:
+        """The first sweep that has all of the value v, whose parts `sweep` computes."""
+        return sweep + self.behind_heavy[v] if v in self.awaited else LATE
 
     def _whole(self, i: int, v: int) -> int:
         """Records that op i needs all of the varying value v; returns the sweep that has it."""
         self.wholes.add((i, v))
-        return max(self._sweep_of(v), self.states[v].sweep)
+        return self._sweep_after(v, self.states[v].sweep)
 
     def _transfer(self, i: int) -> list[State]:
         graph = self.program.graph
@@ -215,19 +214,19 @@ class BatchFlow:
         if all(s.kind is Kind.INVARIANT for s in states):
             return [State(Kind.INVARIANT, sweep)] * count
         if op.name in CONTROL_FLOW and (loop := self._loop(i, states)):
-            if sweep == 0:
-                return loop.results
+            if sweep < LATE:
+                return [replace(state, sweep=sweep) for state in loop.results]
             self.blocked.append(i)
-            return [_later(state, sweep) for state in loop.results]
+            return [_late(state) for state in loop.results]
         partial = [p for p, s in enumerate(states) if s.is_partial]
         varying = [p for p, s in enumerate(states) if s.varies]
-        if sweep == 0 and not varying:
+        if sweep < LATE and not varying:
             zero = {p for p, v in enumerate(used) if v in self.program.zeros}
             if len(used) == len(op.operands) and keeps_partial(op, set(partial), zero):
-                return [State(Kind.PARTIAL)] * count
+                return [State(Kind.PARTIAL, sweep)] * count
         for p in partial:
-            self._need(used[p], i)
-            sweep = max(sweep, self._sweep_of(used[p]))
+            self._need(used[p])
+            sweep = max(sweep, self._sweep_after(used[p], states[p].sweep))
         if not varying:
             return [State(Kind.INVARIANT, sweep)] * count
         return self._cut(i, varying, sweep)
@@ -250,7 +249,7 @@ class BatchFlow:
             if (inside := known[key]) is not None:
                 take_parts(op, inside, captured)
         loop = known[key]
-        if loop is not None and sweep == 0:
+        if loop is not None and sweep < LATE:
             self.loops[i] = loop
             self.limits[i] = common_parts(loop.limits)
         return loop
@@ -270,17 +269,17 @@ class BatchFlow:
                 chosen = mine if self.program.may_cut(i, rule, mine) else None
             if chosen is None or mine != chosen:
                 sweep = max(sweep, self._whole(i, used[p]))
-        if self.program.heavy[i] and (sweep > 0 or chosen is None):
+        if self.program.heavy[i] and (sweep == LATE or chosen is None):
             self.blocked.append(i)
         if rule is None or chosen is None:
             return [State(Kind.INVARIANT, sweep)] * len(graph.results[i])
-        if sweep == 0:
+        if sweep < LATE:
             self.cuts[i] = chosen
             self.limits[i] = most_parts(rule, chosen)
-            return cut_states(rule, chosen)
-        return [_later(state, sweep) for state in cut_states(rule, chosen)]
+            return cut_states(rule, chosen, sweep)
+        return [_late(state) for state in cut_states(rule, chosen)]
 
 
-def _later(state: State, sweep: int) -> State:
-    """The state of a value in a later sweep, when all parts of the batch are available."""
-    return State(Kind.VARYING if state.varies else Kind.INVARIANT, sweep, state.cut)
+def _late(state: State) -> State:
+    """The state of a value after all sweeps, when all parts of the batch are available."""
+    return State(Kind.VARYING if state.varies else Kind.INVARIANT, LATE, state.cut)

@@ -89,7 +89,7 @@ def named_partition(program: Program, args: Sequence[int]) -> BatchPartition | N
 
 def shares_work(flow: BatchFlow) -> bool:
     """Whether one sweep of the microbatches divides nearly all the work that precedes the sums."""
-    if flow.obstacle is not None or flow.earlier_sweep is not None:
+    if flow.obstacle is not None or flow.num_sweeps > 1:
         return False
     return flow.cut_flops >= GOOD_SHARE * (sum(flow.program.heavy_flops) - flow.late_flops) > 0
 
@@ -104,7 +104,7 @@ def _beats(other: BatchFlow, best: BatchFlow | None) -> bool:
     """Whether a batch in possible state is likelier than `best`, which divides little work."""
     if best is None or shares_work(other):
         return True
-    return best.obstacle is not None and not (other.obstacle or other.earlier_sweep)
+    return best.obstacle is not None and not other.obstacle and other.num_sweeps == 1
 
 
 def _best(
@@ -148,10 +148,10 @@ def _first_good(
 
 
 def _is_features(flow: BatchFlow, axis: BatchAxis) -> bool:
-    """Whether an axis holds features, not examples: it needs an earlier sweep, and products only
+    """Whether an axis holds features, not examples: it needs several sweeps, and products only
     contract it or it is an inner dim."""
     contracts = 0 < axis.parallel_flops == axis.contracted and not flow.loops
-    return flow.earlier_sweep is not None and (contracts or max(flow.batch_args.values()) > 0)
+    return flow.num_sweeps > 1 and (contracts or max(flow.batch_args.values()) > 0)
 
 
 def _rows_of_state(
@@ -193,7 +193,7 @@ def _with_others(
         more, same = flow.cut_flops > whole.cut_flops, flow.cut_flops == whole.cut_flops
         if (
             len(flow.wholes) > len(whole.wholes)
-            or len(flow.earlier_sweeps) > len(whole.earlier_sweeps)
+            or flow.num_sweeps > whole.num_sweeps
             or (flow.obstacle is not None and best.obstacle is None)
         ):
             continue
@@ -221,7 +221,7 @@ def _rank(flow: BatchFlow) -> int:
         return 1
     if flow.cut_flops < LEAST_SHARE * sum(flow.program.heavy_flops):
         return 0
-    return 2 if flow.earlier_sweep else 3
+    return 2 if flow.num_sweeps > 1 else 3
 
 
 def _score(flow: BatchFlow) -> tuple[int, int, int, int, int, int]:

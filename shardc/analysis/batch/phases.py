@@ -1,9 +1,9 @@
-"""In which phases of a step each value is needed, and in what form.
+"""In which phases of a sweep each value is needed, and in what form.
 
-A backward analysis from the results. The microbatches compute only what accumulated values depend
-on. A value that is the same in every microbatch is rematerialized in each if it is cheap (casts,
-broadcasts, constants), else hoisted before them (random bits, loops, products of parameters, casts
-marked with `shardc.once`).
+A backward analysis from what the sweep must give. The microbatches compute only what accumulated
+values depend on. A value that is the same in every microbatch is rematerialized in each if it is
+cheap (casts, broadcasts, constants), else hoisted before them (random bits, loops, products of
+parameters, casts marked with `shardc.once`).
 """
 
 from collections import defaultdict
@@ -44,24 +44,25 @@ _EARLIER_SWEEP = Materialization(Method.EARLIER_SWEEP)
 _CLONE = Materialization(Method.CLONE)
 
 
-def plan_phases(flow: BatchFlow) -> PhasePlan:
-    """Decides in which phases every op runs, and which forms every value takes."""
-    return _Planner(flow).run(flow.program.graph.returned)
+def plan_phases(flow: BatchFlow, sweep: int) -> PhasePlan:
+    """Decides in which phases of a sweep every op runs, and which forms every value takes.
 
-
-def plan_sweep(flow: BatchFlow, sums: Iterable[int]) -> PhasePlan:
-    """`plan_phases` for a sweep of the microbatches that only accumulates `sums`."""
-    return _Planner(flow).run(sums)
+    The last sweep gives the results of the step; the others give the sums between sweeps.
+    """
+    last = sweep == flow.num_sweeps - 1
+    return _Planner(flow, sweep).run(
+        flow.program.graph.returned if last else flow.sums_between(sweep)
+    )
 
 
 class _Planner:
-    def __init__(self, flow: BatchFlow) -> None:
+    def __init__(self, flow: BatchFlow, sweep: int) -> None:
         self.flow = flow
+        self.sweep = sweep
         self.graph = flow.program.graph
         self.plan = PhasePlan()
         self.pending: dict[int, list[Form]] = defaultdict(list)
         self.required: dict[int, set[Form]] = defaultdict(set)
-        self.earlier_sums = set(flow.earlier_sums)
 
     def run(self, results: Iterable[int]) -> PhasePlan:
         """What to emit so that these values exist after the microbatches."""
@@ -115,7 +116,7 @@ class _Planner:
         if self.graph.ops[i].name in IDENTITIES:
             return self._identity(v, form)
         if form.phase is Phase.BODY:
-            if v in self.flow.early and (v in self.flow.sums or form.cut != state.cut):
+            if self._exists(v) and (v in self.flow.sums or form.cut != state.cut):
                 return Materialization(Method.SLICE if form.cut else Method.ALIAS, BEFORE)
             if i in self.flow.loops:
                 natural = Form(Phase.BODY, state.cut)
@@ -124,7 +125,8 @@ class _Planner:
                 return self._copy(i, form)
         batch = self._on_batch(i)
         if form.phase is Phase.BEFORE:
-            return _EARLIER_SWEEP if v in self.earlier_sums else self._copy(i, form)
+            between = v in self.flow.sums and 0 < state.sweep <= self.sweep
+            return _EARLIER_SWEEP if between else self._copy(i, form)
         if form.phase is Phase.AFTER:
             return self._after(v, form)
         if state.kind is not Kind.INVARIANT or v in self.flow.sums:
@@ -150,7 +152,8 @@ class _Planner:
             self.require(self.graph.operand_at(v), form)
             return Materialization(Method.FORWARD)
         if not self.plan.copies[i]:
-            inside = [p for p, u in enumerate(self.graph.uses[i]) if not self.flow.states[u].sweep]
+            states = [self.flow.states[u] for u in self.graph.uses[i]]
+            inside = [p for p, state in enumerate(states) if state.sweep <= self.sweep]
             forms = tuple(
                 Form(Phase.BODY, self.flow.states[self.graph.uses[i][p]].cut) for p in inside
             )
@@ -162,11 +165,11 @@ class _Planner:
     def _after(self, v: int, form: Form) -> Materialization:
         i = self.graph.producer[v]
         state = self.flow.states[v]
-        if v in self.flow.early and (v in self.flow.sums or BEFORE in self.required[v]):
+        if self._exists(v) and (v in self.flow.sums or BEFORE in self.required[v]):
             return Materialization(Method.ALIAS, BEFORE)
         if v in self.flow.sums:
             return Materialization(Method.SUM, BODY)
-        if state.sweep > 0:
+        if state.sweep > self.sweep:
             return self._copy(i, form)
         if state.varies:
             return Materialization(Method.CONCAT, Form(Phase.BODY, state.cut))
@@ -175,6 +178,10 @@ class _Planner:
         if self._on_batch(i) or once or self._rounded_before(v):
             return Materialization(Method.ALIAS, BEFORE)
         return self._copy(i, form)
+
+    def _exists(self, v: int) -> bool:
+        """Whether all of a value that is accumulated or gathered exists before this sweep."""
+        return v in self.flow.awaited and self.flow.states[v].sweep <= self.sweep
 
     def _rounded_before(self, v: int) -> bool:
         """Whether v is a float that is computed before the microbatches anyway and that might round
@@ -189,7 +196,7 @@ class _Planner:
         )
 
     def _on_batch(self, i: int) -> bool:
-        """Whether an op combines parts into a whole value (see `early`): it runs before the body
+        """Whether an op combines parts into a whole value (see `awaited`): it runs before the body
         only."""
         return any(self.flow.states[u].kind is not Kind.INVARIANT for u in self.graph.uses[i])
 
@@ -276,7 +283,7 @@ class _Planner:
         found = []
         for p, u in enumerate(self.graph.uses[i]):
             state = self.flow.states[u]
-            assert state.sweep == 0, f"op {i} of the body forms value {u} of the phase after"
+            assert state.sweep <= self.sweep, f"op {i} of sweep {self.sweep} needs a later {u}"
             if loop and p < len(loop.carries):
                 found.append(Form(Phase.BODY, loop.carries[p].cut))
             elif loop and self.graph.values[u] in loop.captured:

@@ -4,7 +4,7 @@ import pytest
 
 from shardc.analysis.batch.accumulations import analyse
 from shardc.analysis.batch.batch_split import batch_analysis
-from shardc.analysis.batch.batch_state import Cut, FactorCut, Kind, from_factor, to_factor
+from shardc.analysis.batch.batch_state import LATE, Cut, FactorCut, Kind, from_factor, to_factor
 from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.microbatch_refusal import RefusalReason
 from shardc.analysis.batch.step_program import program_of
@@ -29,7 +29,7 @@ def flow_of(body: str, arguments: str = ARGUMENTS) -> BatchFlow:
 
 
 def last(flow: BatchFlow) -> tuple[Kind, int]:
-    """Kind and level of the last value."""
+    """Kind and sweep of the last value."""
     return flow.states[-1].kind, flow.states[-1].sweep
 
 
@@ -89,8 +89,8 @@ def test_linear_ops_keep_a_partial_sum(op: str) -> None:
 @pytest.mark.parametrize("op", NOT_LINEAR)
 def test_other_ops_need_the_sum(op: str) -> None:
     flow = flow_of(DOT + op)
-    assert last(flow) == (Kind.INVARIANT, 1)
-    assert flow.sums == {3}
+    assert last(flow) == (Kind.INVARIANT, LATE)
+    assert flow.sums == {3: 0}
     assert flow.obstacle is None
 
 
@@ -102,7 +102,7 @@ def test_the_sum_is_taken_before_what_only_rearranges_it() -> None:
              %s = stablehlo.multiply %t, %c : tensor<6x6xf32>
              %r = stablehlo.sqrt %s : tensor<6x6xf32>"""
     )
-    assert flow.sums == {3}
+    assert flow.sums == {3: 0}
 
 
 def test_the_sum_is_taken_after_upcasts_and_additions() -> None:
@@ -117,7 +117,7 @@ def test_the_sum_is_taken_after_upcasts_and_additions() -> None:
            %r = stablehlo.sqrt %t : tensor<6x6xf32>""",
         ARGUMENTS.replace("f32", "bf16"),
     )
-    assert flow.sums == {5}
+    assert flow.sums == {5: 0}
 
 
 def test_a_maximum_over_the_batch_needs_every_example() -> None:
@@ -128,7 +128,7 @@ def test_a_maximum_over_the_batch_needs_every_example() -> None:
            %r = stablehlo.reduce(%y init: %init) applies stablehlo.maximum across dimensions = [0]
              : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>"""
     )
-    assert last(flow) == (Kind.INVARIANT, 1)
+    assert last(flow) == (Kind.INVARIANT, LATE)
     assert flow.wholes and flow.obstacle is None
 
 
@@ -138,7 +138,7 @@ def test_a_sum_that_starts_from_something_is_not_partial() -> None:
            %r = stablehlo.reduce(%x init: %init) applies stablehlo.add across dimensions = [0]
              : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>"""
     )
-    assert last(flow) == (Kind.INVARIANT, 1)
+    assert last(flow) == (Kind.INVARIANT, LATE)
 
 
 def test_a_reshape_that_takes_the_batch_apart_limits_the_microbatches() -> None:
