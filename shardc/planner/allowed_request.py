@@ -1,6 +1,7 @@
 """The request for a plan, and how much of it a program allows."""
 
 import math
+from dataclasses import replace
 
 import msgspec
 
@@ -131,12 +132,30 @@ def _earlier_sweeps(splits: Splits, count: int, options: PlanOptions) -> Microba
 def most_stages(
     splits: Splits, options: PlanOptions, refusal: StageRefusal
 ) -> tuple[str, int, MicrobatchRefusal | StageRefusal]:
-    """What to reduce, to how many, and why, if the program has fewer stages than requested:
-    microbatches to one if that allows more stages, otherwise the stages."""
+    """What to change, to how many, and why, if the program has fewer stages than requested:
+    microbatches to one if that allows more stages, or, if their number is open, to one for each
+    piece in which the step takes the batch; otherwise the stages."""
     too_few = _too_few_layers(splits, options, refusal.most)
     if too_few is not None:
         return "microbatches", 1, too_few
-    return "stages", refusal.most, refusal
+    pieces = _stages_inside_pieces(splits, options)
+    if pieces is None:
+        return "stages", refusal.most, refusal
+    if options.microbatches == "auto":
+        reason = f"with fewer, {refusal.message}"
+        return "microbatches", pieces, replace(refusal, message=reason)
+    way_out = f"{refusal.message}; microbatches={pieces} allows {options.stages} stages"
+    return "stages", refusal.most, replace(refusal, message=way_out)
+
+
+def _stages_inside_pieces(splits: Splits, options: PlanOptions) -> int | None:
+    """The number of microbatches that each take one piece of the batch, if a loop over pieces
+    leaves too few layers for the stages with fewer, and not with this number."""
+    pieces, asked = splits.batch_parts, options.stages
+    assert asked != "auto"
+    if pieces in (1, splits.rows, options.microbatches) or splits.refusal(pieces) is not None:
+        return None
+    return None if isinstance(splits.even_stages(pieces, asked), StageRefusal) else pieces
 
 
 def _too_few_layers(splits: Splits, options: PlanOptions, most: int) -> MicrobatchRefusal | None:

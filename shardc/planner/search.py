@@ -280,7 +280,9 @@ class Planner:
                     return None
                 if self._take_most_stages(found):
                     return None
-                continue
+                if self.options.microbatches == "auto":
+                    continue
+                found = None
             if found is None:
                 self._plan_each(self._even())
                 return None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.loops.whole_loops import whole_loops
 from shardc.analysis.program.arguments import state_aliases
 from shardc.analysis.program.def_use import dataflow, step_facts
 from shardc.analysis.stages.cloned_ops import cloneable_ops
@@ -62,7 +63,7 @@ def layer_positions(
         return cuts if isinstance(cuts, StageRefusal) else (order[0], *cuts)
     heavy = count_heavy_ops(flow, order)
     if at_least > max(heavy, 1):
-        return too_few_layers(at_least, heavy)
+        return too_few_layers(at_least, heavy, whole_loops(flow.ops, order))
     few = layer_starts(flow, order, max(FEW_LAYERS, at_least))
     place = {op: index for index, op in enumerate(order)}
     crossing = [0] * (len(order) + 1)  # bytes that cross a cut before each op

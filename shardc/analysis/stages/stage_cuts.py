@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from jax.extend.mlir import ir
 
+from shardc.analysis.loops.whole_loops import whole_loops
 from shardc.analysis.program.def_use import Dataflow
 from shardc.analysis.program.flops import is_heavy, op_cost
 from shardc.analysis.stages.stage_refusal import StageRefusal, too_few_layers
@@ -52,7 +53,7 @@ def balanced_cuts(
     `layer_starts`."""
     heavy = count_heavy_ops(flow, order)
     if stages > max(heavy, 1):
-        return too_few_layers(stages, heavy)
+        return too_few_layers(stages, heavy, whole_loops(flow.ops, order))
     return layer_starts(flow, order, stages, delta=STAGE_DELTA, work=work)[1:]
 
 

@@ -25,12 +25,17 @@ class StageRefusal:
         return StageError(self.message, help=self.help, code=self.code)
 
 
-def too_few_layers(asked: int, found: int) -> StageRefusal:
-    """The refusal of more stages than the forward pass has layers."""
+def too_few_layers(asked: int, found: int, loops: str = "") -> StageRefusal:
+    """The refusal of more stages than the forward pass has layers.
+
+    Args:
+        loops: which loops count as one layer, and why; "" if none does.
+    """
     return StageRefusal(
         max(found, 1),
         f"{asked} stages were asked for, but the forward pass has {found}"
-        f" layer{'s' * (found != 1)} (matrix products and convolutions)",
+        f" layer{'s' * (found != 1)} (matrix products and convolutions)"
+        f"{'; ' * bool(loops)}{loops}",
         f"ask for at most {found} stages" if found > 1 else "use stages=1",
         "SHARDC-160",
     )

@@ -144,6 +144,20 @@ def test_results_equal_those_of_the_whole_loop(step: Step, microbatches: int) ->
         np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("microbatches", ["auto", BLOCKS])
+def test_stages_share_blocks_that_cannot_be_joined(microbatches: Any) -> None:
+    """Each microbatch takes one block, which draws numbers of its own; "auto" finds that number."""
+    with jax.enable_x64(True):
+        expected = jax.jit(with_noise)(*arguments())
+        asked = {"stages": 2, "microbatches": microbatches, "mesh": (2,)}
+        wrapped = shardc.jit(with_noise, donate_argnums=0, **asked)
+        plan = wrapped.lower(*arguments()).plan().plan
+        assert (plan.num_stages, plan.num_microbatches, plan.unmet) == (2, BLOCKS, ())
+        got = wrapped(*arguments())
+    for own, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-14)
+
+
 def layers_inside(params: Any, x: jax.Array) -> Any:
     """Gradient accumulation over scanned layers, with an invariant term in every block's loss."""
 

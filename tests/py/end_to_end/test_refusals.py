@@ -191,6 +191,57 @@ def test_more_stages_than_layers(microbatches: Any) -> None:
     assert 1 < made.num_stages < 8
 
 
+def masked_blocks(scanned: bool) -> Program:
+    """Gradient accumulation over four blocks, with a mean over what a mask leaves of each."""
+
+    def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+        def layer(h: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+            return jnp.tanh(h @ w), None
+
+        h = jax.lax.scan(layer, x, w)[0] if scanned else layer(layer(x, w[0])[0], w[1])[0]
+        return jnp.sum(h**2) / jnp.sum(h > 0)
+
+    def step(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def one(total: Any, block: jax.Array) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(w, block)), None
+
+        zeros = jnp.zeros(()), jnp.zeros_like(w)
+        (value, gradient), _ = jax.lax.scan(one, zeros, x.reshape(4, -1, 16))
+        return w - gradient / 4, value / 4
+
+    return Program(step, (np.ones((2, 16, 16), np.float32), np.ones((16, 16), np.float32)))
+
+
+def until_small(w: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Iterations whose number depends on data."""
+    last = jax.lax.while_loop(lambda x: jnp.max(x) > 0.1, lambda x: 0.1 * jnp.tanh(x @ w), x)
+    return w, last.mean()
+
+
+@pytest.mark.parametrize(
+    ("program", "microbatches", "said"),
+    [
+        (
+            masked_blocks(False),
+            2,
+            r"loop at .*\(step\).* do not depend on each .*=4 allows 2 stages$",
+        ),
+        (masked_blocks(True), 2, r"loop at .*\(step\).* iterations do not depend on each other$"),
+        (masked_blocks(True), 4, r"loop at .*\(loss\) .* it stands inside another loop$"),
+        (
+            Program(until_small, (np.eye(16), np.eye(16))),
+            1,
+            "number of iterations is not constant$",
+        ),
+    ],
+)
+def test_loops_that_are_no_layers_are_named(program: Program, microbatches: int, said: str) -> None:
+    """And a number of microbatches that takes the loop away, if there is one."""
+    with pytest.warns(shardc.RequestWarning, match=f"has 1 layer .*{said}"):
+        made = plan(program, stages=2, microbatches=microbatches, mesh=(2,))
+    assert (made.num_stages, made.num_microbatches) == (1, microbatches)
+
+
 def test_neither_stages_nor_microbatches() -> None:
     with pytest.warns(shardc.RequestWarning) as caught:
         made = plan(DECAY, stages=2, microbatches=2)
