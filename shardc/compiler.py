@@ -138,6 +138,7 @@ def lower(
     plan: Plan,
     *,
     lowering: str = "local",
+    early_updates: bool = False,
     dump: Dump | None = None,
 ) -> Executable:
     """Stage programs and their order of execution.
@@ -145,6 +146,7 @@ def lower(
     Args:
         lowering: "local": per-device programs with explicit collectives; "xla": annotated global
             programs that XLA partitions.
+        early_updates: as in `Executable`.
         dump: called with a name and the module after each pass.
     """
     family = schedule_named(plan.schedule)
@@ -175,4 +177,5 @@ def lower(
             num_microbatches=plan.num_microbatches,
             actions=print_lanes(lanes),
             num_replicas=plan.num_replicas,
+            early_updates=early_updates,
         )

@@ -30,6 +30,8 @@ class PlanOptions(msgspec.Struct, frozen=True):
             plan; "free": each layer has its own from the start.
         late_sums: axes over which gradients stay partial sums until all microbatches have run.
         lowering: "local" (shardc's own per-device programs) or "xla" (annotated modules).
+        early_updates: a stage updates its state as soon as its lane has come there, though other
+            stages may still fail; False: behind all other actions of the step.
     """
 
     stages: int | Auto = "auto"
@@ -46,3 +48,4 @@ class PlanOptions(msgspec.Struct, frozen=True):
     equal_layers: EqualLayers = "relaxed"
     late_sums: tuple[str, ...] = ()
     lowering: Literal["local", "xla"] = "local"
+    early_updates: bool = False

@@ -61,6 +61,7 @@ def jit(
     seed: int = 0,
     equal_layers: str = "relaxed",
     lowering: str = "local",
+    early_updates: bool = False,
     check: str = "never",
     beside: bool = False,
 ) -> Any:
@@ -106,6 +107,10 @@ def jit(
             and differ where this brings the plan closer to the optimum; "tied": they share it in
             the plan, whose notes bound the cost; "free": each has its own from the start.
         lowering: "local": shardc's per-device programs; "xla": XLA partitions annotated programs.
+        early_updates: True: a stage updates its state as soon as its own last action is dispatched.
+            A step that fails behind that may have consumed donated arguments of some stages. A
+            global norm holds all updates back until it is known. False: behind all other actions
+            (docs/state.md).
         check: "first": compares the first step of each plan with the same step on one device, in
             its own precision and against float64, and raises CheckError if a result differs; a
             step that does not fit on one device, or that calls the host, runs unchecked with a
@@ -133,6 +138,7 @@ def jit(
         seed=seed,
         equal_layers=equal_layers,
         lowering=lowering,
+        early_updates=early_updates,
     )
     jit_options = {
         "in_shardings": in_shardings,

@@ -35,6 +35,7 @@ def plan_options(
     seed: Any = 0,
     equal_layers: Any = "relaxed",
     lowering: Any = "local",
+    early_updates: Any = False,
 ) -> PlanOptions:
     """PlanOptions; InputError (SHARDC-180) names an invalid argument."""
     _check_count("stages", stages)
@@ -83,6 +84,11 @@ def plan_options(
         )
     if not any(_is(lowering, each) for each in ("local", "xla")):
         raise InputError(f"there is no lowering {lowering!r}", help='lowering is "local" or "xla"')
+    if not isinstance(early_updates, bool):
+        raise InputError(
+            f"early_updates={early_updates!r} is neither True nor False",
+            help="give early_updates=True to update each stage before the others have ended",
+        )
     return PlanOptions(
         stages=stages,
         microbatches=microbatches,
@@ -97,6 +103,7 @@ def plan_options(
         equal_layers=equal_layers,
         lowering=usable_lowering(lowering),
         slices=slices,
+        early_updates=early_updates,
     )
 
 

@@ -19,7 +19,12 @@ from shardc.api.signature import Signature
 from shardc.api.state.abstract import PlacedSignature, Places, places_of
 from shardc.api.telling.host_time import host_note
 from shardc.api.telling.told import Predicts
-from shardc.api.telling.warned import warn_of_placements, warn_of_silent_calls, warn_of_unmet
+from shardc.api.telling.warned import (
+    warn_of_held_updates,
+    warn_of_placements,
+    warn_of_silent_calls,
+    warn_of_unmet,
+)
 from shardc.backend.stage_text import program_text
 from shardc.cluster import Cluster
 from shardc.importer.program import Imported
@@ -197,7 +202,10 @@ class Planned(PlacedSignature, Predicts):
         with self._bugs_while("lowering"):
             sharded = self._sharded or compiler.replay(self._prepared, plan)
             self._sharded = None
-            return compiler.lower(sharded, plan, lowering=self._options.lowering)
+            options = self._options
+            return compiler.lower(
+                sharded, plan, lowering=options.lowering, early_updates=options.early_updates
+            )
 
     def _argument_places(self) -> Places:
         check_plan_fits(self.plan, self._devices, len(self._imported.arguments))
@@ -271,6 +279,7 @@ class Planned(PlacedSignature, Predicts):
         if is_several():
             check_built_for_several(self._imported, self._devices)
             check_programs(self.executable)
+        warn_of_held_updates(self.executable)
         own = given_compiler_options(compiler_options)
         # XLA's errors about the user's compiler options are not bugs in shardc.
         but = (Exception,) if own or self._compiler_options else ()

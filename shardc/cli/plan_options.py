@@ -49,6 +49,12 @@ def plan_options[Command: Callable[..., Any]](command: Command) -> Command:
                 help="When equal layers share their shardings: at first, always, or never.",
             ),
             click.option("--lowering", type=click.Choice(["local", "xla"]), help="The lowering."),
+            click.option(
+                "--early-updates",
+                is_flag=True,
+                default=None,
+                help="When run, each stage updates its state before the others have ended.",
+            ),
         )
     ):
         command = option(command)

@@ -1,5 +1,6 @@
 """`shardc run`: runs a StableHLO file on this machine, and checks it against one device."""
 
+import functools
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from shardc import compiler
 from shardc.analysis.program.index_ranges import index_limits, rooted_arguments
 from shardc.api.planning.find import plan_as_given
 from shardc.api.request import check_plan_fits, given_file
+from shardc.api.telling.warned import warn_of_held_updates
 from shardc.check import verify
 from shardc.check.inputs import Array, load_inputs, seeded_inputs
 from shardc.cli import SIGNALS
@@ -88,7 +90,11 @@ def command(
     check_plan_fits(plan, own, len(imported.arguments))
     sharded = compiler.replay(prepared, plan)
     start_s = time.perf_counter()
-    executable = compiler.lower(sharded, plan, lowering=options.lowering)
+    lower = functools.partial(
+        compiler.lower, lowering=options.lowering, early_updates=options.early_updates
+    )
+    executable = lower(sharded, plan)
+    warn_of_held_updates(executable)
     compile_time_s = time.perf_counter() - start_s
     values = _inputs(inputs, input_seed, imported, prepared, executable)
     names = verify.result_names(imported)
@@ -113,7 +119,7 @@ def command(
     }
     verdict = None
     if check:
-        wide = compiler.lower(verify.widened(sharded), plan, lowering=options.lowering)
+        wide = lower(verify.widened(sharded), plan)
         verdict = _verdict(imported, executable, wide, values, got, steps, own)
         answer = {**verdict.to_dict(), **answer}
     if output_format == "json":

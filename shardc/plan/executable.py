@@ -9,6 +9,7 @@ import msgspec
 from shardc.cluster.devices import bits_of
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.value_id import is_argument
 from shardc.schedule.tasks import GATHER, REDUCE
 
 
@@ -56,6 +57,11 @@ class StageProgram(msgspec.Struct, frozen=True):
     results: tuple[ValueSpec, ...]
     donated: tuple[int, ...] = ()
     local: bool = True
+
+    @property
+    def consumes_arguments(self) -> bool:
+        """Whether it reuses the buffer of an argument that the user has donated."""
+        return any(is_argument(self.args[position].value) for position in self.donated)
 
 
 class ArgumentSpec(msgspec.Struct, frozen=True):
@@ -108,6 +114,8 @@ class Executable(msgspec.Struct, frozen=True):
         num_replicas: copies of each stage.
         actions: per lane, the printed actions of the schedule, e.g. ("0F0", "0F1", "0B0", ...). A
             lane belongs to one device group; all actions of a stage are in one lane.
+        early_updates: an update is dispatched in its place in its lane, before the other lanes have
+            ended; False: behind all actions that are none.
     """
 
     meshes: tuple[Mesh, ...]
@@ -117,6 +125,7 @@ class Executable(msgspec.Struct, frozen=True):
     num_microbatches: int
     actions: tuple[tuple[str, ...], ...]
     num_replicas: int = 1
+    early_updates: bool = False
 
     @property
     def num_stages(self) -> int:

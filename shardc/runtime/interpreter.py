@@ -40,6 +40,8 @@ from shardc.runtime.user_places import (
     without_microbatches,
 )
 
+MOST_NAMED = 8  # arguments in the note on an exception
+
 
 class Interpreter:
     """Runs the steps of one executable; `interpreter(arguments)` is one step.
@@ -53,11 +55,12 @@ class Interpreter:
 
     - Before the update phase only shardc's own buffers are donated. After a failing program, a NaN
       that jax_debug_nans finds, or Ctrl-C, every argument is readable.
-    - In the update phase Ctrl-C waits until the step is complete. The step's results are then in
-      `unreturned_results`, because the arguments they replace are gone. The same holds if a check
-      finds a NaN in a result of an update, or what the step takes for granted does not hold.
-      If an update itself cannot be dispatched, donated arguments may be gone, and a note on the
-      exception says so.
+    - The update phase begins with the first program that reuses the buffer of a donated argument:
+      behind all programs of microbatches, or, with `Executable.early_updates`, among them. In it
+      Ctrl-C waits until the step is complete. The step's results are then in `unreturned_results`,
+      because the arguments they replace are gone. The same holds if a check finds a NaN in a
+      result, or what the step takes for granted does not hold. If a program cannot be dispatched,
+      a note on the exception names the donated arguments that are gone.
 
     Threads take turns: messages and collectives of two steps must not mix.
 
@@ -231,7 +234,7 @@ class Interpreter:
                 self._stacks.delete_donated(given)
                 self._donated_once.returned(results)
             except BaseException as error:
-                error.add_note("shardc: the updates had begun: donated arguments may be gone")
+                error.add_note(self._what_is_gone(arguments))
                 raise
             # An interrupt or a NaN must not lose the new state on its way to the user.
             self.unreturned_results = results
@@ -266,6 +269,16 @@ class Interpreter:
         for argument, value in zip(self._executable.arguments, arguments, strict=True):
             if argument.donated and isinstance(value, jax.Array) and not value.is_deleted():
                 value.delete()
+
+    def _what_is_gone(self, arguments: Sequence[Any]) -> str:
+        gone = [
+            argument.name
+            for argument, value in zip(self._executable.arguments, arguments, strict=True)
+            if argument.donated and isinstance(value, jax.Array) and value.is_deleted()
+        ]
+        others = f" and {len(gone) - MOST_NAMED} others" if len(gone) > MOST_NAMED else ""
+        names = ", ".join(dict.fromkeys(gone[:MOST_NAMED])) or "none"
+        return f"shardc: the updates had begun; donated arguments that are gone: {names}{others}"
 
     def _route(self, transport: Transport, message: Message, slots: Sequence[Slot]) -> Route:
         shardings = self._shardings

@@ -51,6 +51,7 @@ def fingerprint(program: str, cluster: Cluster, options: PlanOptions) -> str:
         program: digest of the prepared module.
     """
     digest = hashlib.sha256(_code_digest())
+    options = msgspec.structs.replace(options, early_updates=False)  # of the run, not of the plan
     parts = msgspec.json.encode(cluster), msgspec.json.encode(options)
     for part in (program.encode(), *parts, identity(options.schedule).encode()):
         digest.update(len(part).to_bytes(8, "little"))

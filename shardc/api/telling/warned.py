@@ -4,8 +4,10 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from shardc.api.telling.held_updates import are_held
 from shardc.errors import RequestWarning
 from shardc.plan.decisions import Plan
+from shardc.plan.executable import Executable
 
 _OWN = str(Path(__file__).parents[1])  # frames of this package are skipped
 
@@ -14,6 +16,17 @@ def warn_of_unmet(plan: Plan) -> None:
     """A RequestWarning, at the caller's line, for each request that the plan does not meet."""
     for note in plan.unmet:
         warnings.warn(str(note), RequestWarning, skip_file_prefixes=(_OWN,))
+
+
+def warn_of_held_updates(executable: Executable) -> None:
+    """A RequestWarning if early updates were requested and every update waits for all stages."""
+    if executable.early_updates and are_held(executable):
+        warnings.warn(
+            "early_updates: no update can run early, because each needs a value that all stages"
+            " have a part in, such as a global norm, and is held back until it is known",
+            RequestWarning,
+            skip_file_prefixes=(_OWN,),
+        )
 
 
 def warn_of_placements(places: Sequence[str]) -> None:

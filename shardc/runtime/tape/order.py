@@ -52,12 +52,13 @@ class Keys:
 def dispatch_order(
     executable: Executable, programs: Sequence[Program]
 ) -> tuple[list[Dispatch], list[Dispatch]]:
-    """The dispatches before the update phase, and those from its first update on.
+    """The dispatches before the first that consumes an argument of the user, and the others.
 
     Follows every lane exactly, with all its actions. Round robin over the lanes: each advances by
     one action as soon as everything that this action reads has been made. Dispatch does not wait
     for results, so stage s works on microbatch k + 1 while stage s + 1 works on k. An update is
-    dispatched only when no lane can advance otherwise: until then a failure costs nothing.
+    dispatched only when no lane can advance otherwise: until then a failure costs nothing. With
+    `Executable.early_updates` it takes its turn like any other action.
 
     Raises:
         ShardcError: SHARDC-260, an action can never run; no lane runs a program.
@@ -67,16 +68,17 @@ def dispatch_order(
     before: list[Dispatch] = []
     updates: list[Dispatch] = []
     order = before
+    phases = (True,) if executable.early_updates else (False, True)
     while any(queues):
         moved = False
-        for with_updates in (False, True):
+        for with_updates in phases:
             for queue in queues:
                 if not queue:
                     continue
                 task, entries = queue[0]
                 if (task.kind == UPDATE) > with_updates or state.missing(entries):
                     continue
-                if task.kind == UPDATE:
+                if any(programs[entry.program].program.consumes_arguments for entry in entries):
                     order = updates
                 order += entries
                 state.made(entries)

@@ -301,6 +301,7 @@ def test_errors_while_tracing_are_those_of_jax() -> None:
         ({"seed": 0.5}, "SHARDC-180"),
         ({"lowering": "llvm"}, "SHARDC-180"),
         ({"equal_layers": "bound"}, "SHARDC-180"),
+        ({"early_updates": "yes"}, "SHARDC-180"),
         ({"schedule": "zigzag"}, "SHARDC-240"),
         ({"cluster": {"devices": 8}}, "SHARDC-100"),
         ({"devices": [0, 1]}, "SHARDC-180"),

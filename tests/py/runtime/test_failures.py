@@ -63,14 +63,20 @@ def test_a_failure_before_the_updates_leaves_all_arguments(toy, name, error):
     same(Interpreter(executable, programs)(arguments), toy_numpy(*toy_inputs()))
 
 
-def test_a_failing_update_says_that_the_state_may_be_gone(toy):
+def test_a_failing_update_says_which_arguments_are_gone(toy):
     executable, programs = toy()
     step = Interpreter(
         executable, with_call(programs, "stage1_update", failing(RuntimeError("no")))
     )
+    arguments = placed(step)
     with pytest.raises(RuntimeError, match="no") as caught:
-        step(placed(step))
-    assert any("donated arguments may be gone" in note for note in caught.value.__notes__)
+        step(arguments)
+    said = "shardc: the updates had begun; donated arguments that are gone: "
+    assert caught.value.__notes__ == [f"{said}w0"]
+    assert arguments[0].is_deleted() and not arguments[1].is_deleted()
+    with pytest.raises(RuntimeError, match="no") as caught:
+        step(toy_inputs())  # copied into place
+    assert caught.value.__notes__[-1] == f"{said}none"
 
 
 def interrupting(call):
