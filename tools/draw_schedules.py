@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs, ScheduleFamily
-from shardc.schedule.grid import grid
+from shardc.schedule.shown.grid import grid
 from shardc.schedule.simulate import simulate
 from shardc.schedule.times import Times, durations
 from shardc.schedule.work import Work

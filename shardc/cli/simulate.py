@@ -10,9 +10,10 @@ from shardc.errors import InputError
 from shardc.report.trace import save_simulation
 from shardc.schedule.check import check
 from shardc.schedule.family import Costs
-from shardc.schedule.grid import grid
+from shardc.schedule.next_step import next_step_s
 from shardc.schedule.registry import plan_schedule
-from shardc.schedule.simulate import Simulation, simulate
+from shardc.schedule.shown.grid import grid
+from shardc.schedule.simulate import Simulation, Ways, simulate
 from shardc.schedule.tasks import print_lanes
 from shardc.schedule.times import Times, durations
 from shardc.schedule.work import Work
@@ -152,18 +153,18 @@ def command(
     planned = plan_schedule(schedule, base, costs, chunks, slices)
     bound = None if limit is None else [limit] * planned.graph.num_groups
     check(planned.schedule, planned.graph, bound)
-    result = simulate(
-        planned.schedule,
-        planned.graph,
-        durations(planned.work, costs.times, planned.slice_shares),
-        costs.transfer_s,
+    seconds = durations(planned.work, costs.times, planned.slice_shares)
+    ways = Ways(
         overlap=not no_overlap,
         link=(lambda source, target: [(source, target)]) if contention else None,
     )
+    result = simulate(planned.schedule, planned.graph, seconds, costs.transfer_s, **ways)
+    added = next_step_s(planned.schedule, planned.graph, seconds, costs.transfer_s, **ways)
     if trace is not None:
         save_simulation(trace, result)
     if output_format == "json":
         data = _json(result, [list(lane) for lane in print_lanes(planned.schedule)])
+        data["next_step"] = float(added)
         if planned.lower_bound is not None:
             data["lower_bound"] = float(planned.lower_bound)
             work = planned.work
@@ -172,6 +173,7 @@ def command(
         return
     click.echo(grid(result))
     click.echo(f"makespan          {float(result.makespan_s):g}")
+    click.echo(f"next step adds    {float(added):g}")
     click.echo(f"bubble ratio      {float(result.bubble_ratio):.4f}")
     click.echo(f"span bubble ratio {float(result.span_bubble_ratio):.4f}")
     peaks = " ".join(f"{float(peak):g}" for peak in result.peak_activations)

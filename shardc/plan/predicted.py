@@ -10,13 +10,21 @@ from shardc.plan.stages_spec import Recompute
 
 
 class Predicted(msgspec.Struct, frozen=True):
-    """The cost model's prediction of one step."""
+    """The cost model's prediction of one step.
+
+    Attributes:
+        step_time_s: of a step by itself, from its first action to its last.
+        bubble_fraction: the share of it in which device groups wait.
+        next_step_s: what one more step adds to a run of many: less where a device group that ends
+            early begins the next step before the others have ended. 0.0 in plans of older versions.
+    """
 
     step_time_s: float
     peak_bytes_per_device: int
     communication_bytes: int
     compute_s: float
     bubble_fraction: float
+    next_step_s: float = 0.0
 
 
 class JudgedSchedule(msgspec.Struct, frozen=True):

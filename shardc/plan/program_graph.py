@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from shardc.plan.executable import Executable, ValueSpec, moved_values
+from shardc.plan.executable import ArgumentSpec, Executable, ValueSpec, moved_values
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
-from shardc.plan.value_id import is_accumulator, is_computed
+from shardc.plan.value_id import is_accumulator, is_argument, is_computed, value_id
 from shardc.schedule.moves import Moments, moments
+from shardc.schedule.next_step import Between
 from shardc.schedule.tasks import (
     BACKWARD,
     FORWARD,
@@ -231,6 +232,42 @@ def _bundled(
         for number, is_result, many, sharding in uses[first]:
             sides[number][is_result].append(_Use(bundle, many, sharding))
     return bundles, [_Interface(tuple(takes), tuple(gives)) for takes, gives in sides]
+
+
+def between_steps(
+    programs: Sequence[ProgramValues],
+    arguments: Sequence[ArgumentSpec],
+    schedule: Schedule,
+    tasks: TaskGraph,
+) -> Between:
+    """The state that a step's tasks read from other device groups, which the last step updates.
+
+    Each first task that reads such an argument waits for the last update of the stage that owns it.
+    The bytes are 0: what is sent when a step begins is priced elsewhere, or not at all.
+    """
+    num_stages = 1 + max((task.stage for task in tasks.tasks), default=0)
+    updated: dict[int, Task] = {}  # the last update of each stage
+    first: dict[tuple[int, FunctionKind], Task] = {}
+    for task in (task for lane in schedule.lanes for task in lane):
+        place = task.place(num_stages)
+        if task.kind == UPDATE:
+            updated[place] = task
+        for kind in KINDS_OF_ACTION[task.kind]:
+            first.setdefault((place, kind), task)
+    found: dict[Task, dict[Task, Need]] = {}
+    for program in programs:
+        reader = first.get((program.stage, program.kind))
+        for spec in program.args:
+            if reader is None or not is_argument(spec.value):
+                continue
+            argument = arguments[value_id(spec.value).number]
+            owner = updated.get(argument.stage)
+            if owner is None or argument.aliased_result is None:
+                continue
+            source, target = tasks.group(owner), tasks.group(reader)
+            if source != target:
+                found.setdefault(reader, {})[owner] = Need(owner, 0, source, target)
+    return {reader: tuple(needs.values()) for reader, needs in found.items()}
 
 
 def executable_graph(executable: Executable) -> tuple[Schedule, TaskGraph]:

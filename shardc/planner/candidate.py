@@ -118,8 +118,7 @@ class Candidate:
     def least_seconds(self) -> float:
         """A lower bound for any order of the stages, as `StepTime.lower_bound_s`; 0.0 if none is
         known."""
-        least_s = self.step.least_seconds
-        return least_s and least_s + self.host_s
+        return self.step.least_seconds and self.step.least_seconds + self.host_s
 
     @property
     def peak_bytes(self) -> int:
@@ -232,6 +231,7 @@ class Candidate:
                 communication_bytes=sent + self.step.sent_bytes,
                 compute_s=self.objective,
                 bubble_fraction=float(self.step.simulation.bubble_ratio),
+                next_step_s=self.step.next_seconds + self.host_s,
             ),
             objective=self.objective,
             lower_bound=self.lower_bound,

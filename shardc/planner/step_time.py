@@ -15,12 +15,13 @@ from shardc.ir.context import Module
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import StageReport
-from shardc.plan.program_graph import program_graph
+from shardc.plan.program_graph import between_steps, program_graph
 from shardc.plan.shape import PipelineShape
 from shardc.plan.value_id import is_argument, value_id
 from shardc.planner.schedules.ports import ports
 from shardc.schedule.family import Costs, ScheduleFamily, most_held
-from shardc.schedule.simulate import Simulation, simulate
+from shardc.schedule.next_step import next_step_s
+from shardc.schedule.simulate import Simulation, Ways, simulate
 from shardc.schedule.tasks import ONCE_PER_STEP, Need, Schedule, TaskGraph
 from shardc.schedule.times import Edge, Times, Transfers, durations, edge_of
 from shardc.schedule.work import Work
@@ -41,6 +42,8 @@ class StepTime:
 
     Attributes:
         graph: the dependences of the schedule's tasks.
+        next_s: what one more step adds (`shardc.schedule.next_step`): less than the makespan if
+            device groups that end early begin the next step before the last one has ended.
         copies: the weights sent to second copies of stages when the step begins.
         lower_bound_s: no order of these stages within the same memory has a shorter makespan; 0.0
             if nothing was proven, as for every family that does not search.
@@ -49,6 +52,7 @@ class StepTime:
     schedule: Schedule
     simulation: Simulation
     graph: TaskGraph
+    next_s: float
     copies: Copies = field(default_factory=Copies)
     lower_bound_s: float = 0.0
 
@@ -56,6 +60,11 @@ class StepTime:
     def seconds(self) -> float:
         """Of the whole step; sending copies is assumed not to overlap with anything."""
         return self.copies.seconds + float(self.simulation.makespan_s)
+
+    @property
+    def next_seconds(self) -> float:
+        """What one more step adds, with the same assumption."""
+        return self.copies.seconds + self.next_s
 
     @property
     def least_seconds(self) -> float:
@@ -146,24 +155,26 @@ class _Programs:
 
     def simulated(self, schedule: Schedule) -> StepTime:
         """The step with this schedule."""
+        programs = function_values(self.module)
         graph = program_graph(
-            function_values(self.module),
+            programs,
             schedule,
             self.family.graph(self.work, schedule),
             self.shape.meshes,
             result_values(self.module.operation),
         )
         cluster = self.model.cluster
-        simulation = simulate(
-            schedule,
-            graph,
-            durations(self.work, self.times),
-            self.send_s,
+        ways = Ways(
             overlap=cluster.device.software.transfers_overlap,
             link=ports(cluster, self.meshes),
             moves_overlap=False,  # a device runs one program after the other
         )
-        return StepTime(schedule, simulation, graph, self.copies)
+        seconds = durations(self.work, self.times)
+        simulation = simulate(schedule, graph, seconds, self.send_s, **ways)
+        arguments = argument_specs(self.module.operation)
+        between = between_steps(programs, arguments, schedule, graph)
+        next_s = next_step_s(schedule, graph, seconds, self.send_s, between=between, **ways)
+        return StepTime(schedule, simulation, graph, float(next_s), self.copies)
 
     @functools.cached_property
     def copies(self) -> Copies:

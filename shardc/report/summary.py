@@ -23,6 +23,7 @@ _SHORT = {
     "stablehlo.collective_permute": "CP",
 }
 WIDTH = 110
+WORTH_A_LINE = 0.001  # of the step
 MOST_SCHEDULES = 10  # in the table; the plan has all
 
 
@@ -54,6 +55,11 @@ def renderables(plan: Plan, executable: Executable | None = None) -> Iterator[Ta
         f" {size(predicted.peak_bytes_per_device)} per device,"
         f" {size(predicted.communication_bytes)} sent per step"
     )
+    if 0.0 < predicted.next_step_s < predicted.step_time_s * (1.0 - WORTH_A_LINE):
+        yield Text(
+            f"in a run of many steps, one more adds {seconds(predicted.next_step_s)}: devices that"
+            " end early begin the next one before the others have ended"
+        )
     terms = plan.terms
     yield Text(
         f"of the step: {seconds(terms.compute_s)} compute and {seconds(terms.communication_s)}"

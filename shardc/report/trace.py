@@ -18,7 +18,7 @@ from shardc.plan.account import Account, Timed
 from shardc.plan.decisions import Plan
 from shardc.report.memory_curve import group_of_action, memory_curve
 from shardc.runtime.tape.measured import MeasuredStep
-from shardc.schedule.chrome_trace import chrome_trace
+from shardc.schedule.shown.chrome_trace import chrome_trace
 from shardc.schedule.simulate import Simulation
 from shardc.schedule.tasks import KINDS, Task
 

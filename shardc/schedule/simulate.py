@@ -6,22 +6,30 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from shardc.schedule.check import deadlock, peaks
-from shardc.schedule.tasks import (
-    LINKS,
-    Amount,
-    Need,
-    Schedule,
-    Task,
-    TaskGraph,
-    all_scaled,
-)
+from shardc.schedule.tasks import LINKS, Amount, Need, Schedule, Task, TaskGraph, all_scaled
 
 Link = Callable[[int, int], Sequence[object]]
 """(source group, target group) -> the links that a transfer between them takes; transfers over one
 link take turns."""
+
+
+class Ways(TypedDict, total=False):
+    """How a simulation takes transfers and moves.
+
+    Attributes:
+        overlap: a transfer overlaps with compute and delays only its reader (the default); False:
+            the sender waits, too, until its values are sent.
+        link: None: transfers never wait for each other.
+        moves_overlap: False: moves take their turn among the other tasks of the lane.
+    """
+
+    overlap: bool
+    link: Link | None
+    moves_overlap: bool
+
 
 _Sent = tuple[int, Need, int]  # a reader in another group, and the number of the transfer
 
@@ -73,10 +81,7 @@ def simulate(
     graph: TaskGraph,
     duration_s: Callable[[Task], Amount],
     transfer_s: Amount | Callable[[Need], Amount] = 0,
-    *,
-    overlap: bool = True,
-    link: Link | None = None,
-    moves_overlap: bool = True,
+    **ways: Unpack[Ways],
 ) -> Simulation:
     """Starts every task as soon as its device group is free and its needs have arrived.
 
@@ -85,18 +90,12 @@ def simulate(
     Args:
         schedule: complete (see `check`).
         transfer_s: of every value sent to another device group, or of each need.
-        overlap: a transfer overlaps with compute and delays only its reader; False: the sender
-            waits, too, until its values are sent.
-        link: None: transfers never wait for each other.
-        moves_overlap: False: moves take their turn among the other tasks of the lane.
     Returns:
         Exact numbers if all times are integers or fractions.
     Raises:
         ScheduleError: SHARDC-244, the tasks wait for each other.
     """
-    rows = _rows(schedule) if moves_overlap else _lanes(schedule)
-    times = _timed(rows, schedule, graph, duration_s, transfer_s, overlap=overlap, link=link)
-    return _summary(schedule, graph, times)
+    return _summary(schedule, graph, _timed(schedule, graph, duration_s, transfer_s, ways))
 
 
 def lengths(
@@ -104,15 +103,24 @@ def lengths(
     graph: TaskGraph,
     duration_s: Callable[[Task], Amount],
     transfer_s: Amount | Callable[[Need], Amount] = 0,
-    *,
-    overlap: bool = True,
-    link: Link | None = None,
+    **ways: Unpack[Ways],
 ) -> tuple[Amount, Amount]:
     """(span_s, makespan_s) of `simulate`, without the cost of its other results."""
-    rows = _rows(schedule)
-    times = _timed(rows, schedule, graph, duration_s, transfer_s, overlap=overlap, link=link)
+    times = _timed(schedule, graph, duration_s, transfer_s, ways)
     makespan, span = _extent(times)
     return times.exact(span), times.exact(makespan)
+
+
+def ends(
+    schedule: Schedule,
+    graph: TaskGraph,
+    duration_s: Callable[[Task], Amount],
+    transfer_s: Amount | Callable[[Need], Amount] = 0,
+    **ways: Unpack[Ways],
+) -> dict[Task, Amount]:
+    """When each task ends, as in `simulate`."""
+    times = _timed(schedule, graph, duration_s, transfer_s, ways)
+    return {task: times.exact(times.end[i]) for i, task in enumerate(times.tasks)}
 
 
 @dataclass(frozen=True)
@@ -158,18 +166,17 @@ def _lanes(schedule: Schedule) -> _Rows:
 
 
 def _timed(
-    taking_turns: _Rows,
     schedule: Schedule,
     graph: TaskGraph,
     duration_s: Callable[[Task], Amount],
     transfer_s: Amount | Callable[[Need], Amount],
-    *,
-    overlap: bool,
-    link: Link | None,
+    ways: Ways,
 ) -> _Times:
-    """The tasks of a schedule, timed; `taking_turns` is as `_rows` or `_lanes` give it."""
+    """The tasks of a schedule, timed."""
     send_s = transfer_s if callable(transfer_s) else (lambda need: transfer_s)
-    rows, lanes, fronts = taking_turns
+    overlap, link = ways.get("overlap", True), ways.get("link")
+    beside = ways.get("moves_overlap", True)
+    rows, lanes, fronts = _rows(schedule) if beside else _lanes(schedule)
     tasks = [task for row in rows for task in row]
     index = {task: i for i, task in enumerate(tasks)}
     row_of = [number for number, row in enumerate(rows) for _ in row]

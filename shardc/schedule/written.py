@@ -9,7 +9,7 @@ from shardc.errors import ScheduleError
 from shardc.files import BAD_DATA, read_data
 from shardc.schedule.check import check
 from shardc.schedule.family import Costs, Lanes, Planned, ScheduleFamily, graph_of
-from shardc.schedule.grid import parse_grid
+from shardc.schedule.shown.grid import parse_grid
 from shardc.schedule.tasks import FORWARD, LINKS, ONCE_PER_STEP, Schedule
 from shardc.schedule.work import Placement, Work
 

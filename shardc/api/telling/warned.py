@@ -4,10 +4,12 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from shardc.api.telling.held_updates import are_held
 from shardc.errors import RequestWarning
 from shardc.plan.decisions import Plan
 from shardc.plan.executable import Executable
+from shardc.plan.program_graph import executable_graph
+from shardc.schedule.next_step import wait_for_all
+from shardc.schedule.tasks import UPDATE
 
 _OWN = str(Path(__file__).parents[1])  # frames of this package are skipped
 
@@ -19,8 +21,20 @@ def warn_of_unmet(plan: Plan) -> None:
 
 
 def warn_of_held_updates(executable: Executable) -> None:
-    """A RequestWarning if early updates were requested and every update waits for all stages."""
-    if executable.early_updates and are_held(executable):
+    """A RequestWarning if early updates were requested and all that consume arguments wait for all
+    stages."""
+    if not executable.early_updates:
+        return
+    _, graph = executable_graph(executable)
+    consuming = {
+        (each.stage, each.round) for each in executable.programs if each.consumes_arguments
+    }
+    updates = [
+        task
+        for task in graph.tasks
+        if task.kind == UPDATE and (task.place(executable.num_stages), task.microbatch) in consuming
+    ]
+    if wait_for_all(graph, updates):
         warnings.warn(
             "early_updates: no update can run early, because each needs a value that all stages"
             " have a part in, such as a global norm, and is held back until it is known",

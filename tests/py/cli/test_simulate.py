@@ -41,6 +41,7 @@ def test_the_span_leaves_out_the_wait_for_the_first_and_after_the_last_action() 
     assert data["makespan"] == 27
     assert data["bubble_ratio"] == pytest.approx(1 / 9)
     assert data["span_bubble_ratio"] == 0
+    assert data["next_step"] == 24
 
 
 @pytest.mark.parametrize(

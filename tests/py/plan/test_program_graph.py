@@ -3,10 +3,10 @@
 import pytest
 
 from shardc.errors import ScheduleError
-from shardc.plan.executable import ValueSpec
+from shardc.plan.executable import ArgumentSpec, ValueSpec
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
-from shardc.plan.program_graph import ProgramValues, program_graph
+from shardc.plan.program_graph import ProgramValues, between_steps, program_graph
 from shardc.schedule.check import check, peaks
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.simulate import simulate
@@ -96,3 +96,30 @@ def test_swapping_two_tasks_is_refused_where_a_value_says_so() -> None:
         check(Schedule(parse_lanes(lanes)), found)
     assert caught.value.code == "SHARDC-244"
     assert "1W0 (device 1) for 1B0" in caught.value.message
+
+
+def test_state_that_other_groups_read_waits_for_the_update_of_its_owner() -> None:
+    tied, own, batch = (value(f"arg{n}", 8, many=False) for n in range(3))
+    programs = [
+        program(0, F, [tied, batch], [H0, SKIP]),
+        program(1, F, [H0, own], [H1]),
+        program(2, F, [H1, SKIP, tied, batch], []),
+        program(2, U, [tied], []),
+        *PROGRAMS[3:],
+    ]
+    arguments = [
+        ArgumentSpec("tied", (8,), "float32", 0, aliased_result=0),
+        ArgumentSpec("own", (8,), "float32", 1, aliased_result=1),
+        ArgumentSpec("batch", (8,), "float32", 0),  # no step makes it
+    ]
+    schedule, found = graph("1f1b", 2)
+    between = between_steps(programs, arguments, schedule, found)
+    assert {
+        str(reader): [str(need.task) for need in needs] for reader, needs in between.items()
+    } == {
+        "2F0": ["0U"],
+        "2U": ["0U"],
+    }
+    assert {(n.num_bytes, n.source, n.target) for own in between.values() for n in own} == {
+        (0, 0, 2)
+    }

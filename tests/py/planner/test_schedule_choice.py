@@ -82,6 +82,15 @@ def test_every_family_that_runs_is_weighed_and_reported() -> None:
     assert all(each.step_time_s > 0 for each in found.schedules if not each.refusal)
 
 
+@pytest.mark.parametrize(("name", "adds_less"), [("zb-h2", True), ("gpipe", False)])
+def test_explain_says_what_one_more_step_adds_where_it_is_less(name: str, adds_less: bool) -> None:
+    found = plan(schedule=name)
+    predicted = found.predicted
+    assert (predicted.next_step_s < 0.999 * predicted.step_time_s) is adds_less
+    assert found.objective <= predicted.next_step_s * (1 + 1e-9)
+    assert ("in a run of many steps, one more adds" in explain(found)) is adds_less
+
+
 @pytest.mark.parametrize(
     ("name", "close"),
     [

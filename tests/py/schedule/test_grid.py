@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardc.errors import ScheduleError
-from shardc.schedule.chrome_trace import chrome_trace
 from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs
-from shardc.schedule.grid import grid, parse_grid, print_grid
 from shardc.schedule.registry import plan_schedule
+from shardc.schedule.shown.chrome_trace import chrome_trace
+from shardc.schedule.shown.grid import grid, parse_grid, print_grid
 from shardc.schedule.simulate import Simulation, simulate
 from shardc.schedule.tasks import Amount
 from shardc.schedule.times import Times, durations

@@ -12,11 +12,11 @@ import shardc
 from shardc.cli import main
 from shardc.errors import ScheduleError
 from shardc.schedule.check import check
-from shardc.schedule.chrome_trace import chrome_trace
 from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs, Planned
-from shardc.schedule.grid import grid, parse_grid, print_grid
 from shardc.schedule.registry import schedule_to_run
+from shardc.schedule.shown.chrome_trace import chrome_trace
+from shardc.schedule.shown.grid import grid, parse_grid, print_grid
 from shardc.schedule.simulate import Simulation, simulate
 from shardc.schedule.tasks import Amount, Schedule, Task
 from shardc.schedule.times import Times, durations

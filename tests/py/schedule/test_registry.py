@@ -11,8 +11,8 @@ from shardc.api.request import plan_options
 from shardc.cli import main
 from shardc.errors import ScheduleError
 from shardc.schedule.family import Costs, Lanes
-from shardc.schedule.grid import print_grid
 from shardc.schedule.registry import names, schedule_named
+from shardc.schedule.shown.grid import print_grid
 from shardc.schedule.tasks import Task
 from shardc.schedule.work import Work
 from tests.py.schedule.simulated import run

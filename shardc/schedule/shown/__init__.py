@@ -1,0 +1,1 @@
+"""A schedule as text and as a trace: written, drawn, read."""
