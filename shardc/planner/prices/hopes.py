@@ -32,6 +32,7 @@ class Hopes:
         self._prices, self._of_doubtful = prices, of_doubtful
         self._worth: dict[Recompute, bool] = {}  # whether layers then keep clearly less
         self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
+        self._points: dict[tuple[Mesh, int], tuple[tuple[int, Floats], ...]] = {}  # of `_on`
         self._round = -1  # of the prices behind the tables
 
     def stage_s(self, size: int, count: int, held: int) -> Floats:
@@ -49,7 +50,7 @@ class Hopes:
         near, level = prices.near(count, size), prices.points[point].recompute
         if level != prices.points[0].recompute and level not in self._worth:
             self._worth[level] = prices.costs.keeps_less(near, level)
-            self._tables.clear()  # `_again_s` is known better
+            self._forget()  # `_again_s` is known better
         else:
             prices.ask(prices.views_of(size)[view], near, point)
         return True
@@ -58,7 +59,7 @@ class Hopes:
         """`stage_s`, and by view and point what to price for it; -1: nothing."""
         prices, key = self._prices, (size, count, held)
         if self._round != prices.round:
-            self._tables.clear()
+            self._forget()
             self._round = prices.round
         if key not in self._tables:
             best = prices.stage_s(*key).copy()
@@ -66,12 +67,18 @@ class Hopes:
             if not prices.is_open(size):
                 best = np.minimum(best, self._even_s(size, count))
             for number, view in enumerate(prices.views_of(size)):
-                for point, least_s in self._on(view, count, held):
+                if (view, count) not in self._points:
+                    self._points[view, count] = tuple(self._on(view, count))
+                for point, least_s in self._points[view, count]:
                     better = np.triu(prices.in_doubt(view) * least_s < best)
                     best = np.where(better, least_s, best)
                     which[better] = number * len(prices.points) + point
             self._tables[key] = best, which
         return self._tables[key]
+
+    def _forget(self) -> None:
+        self._tables.clear()
+        self._points.clear()
 
     def _even_s(self, size: int, count: int) -> Floats:
         """[first, last layer]: seconds if all were split evenly; inf if they are not in order."""
@@ -80,7 +87,7 @@ class Hopes:
         table[np.tril_indices(len(own_s), -1)] = np.inf
         return table
 
-    def _on(self, view: Mesh, count: int, held: int) -> Iterator[tuple[int, Floats]]:
+    def _on(self, view: Mesh, count: int) -> Iterator[tuple[int, Floats]]:
         """Points to price on an open view, with the least seconds of all stages at these."""
         prices, points = self._prices, self._prices.points
         known_kinds = prices.known_kinds(view, 0)
@@ -98,7 +105,7 @@ class Hopes:
             point = own[len(known)]
             base = derived_from(points, point)
             if known:
-                seconds = prices.at_point(view, count, known[-1], held)[0]
+                seconds = prices.at_point(view, count, known[-1]).seconds
                 yield point if base is None else base, seconds
             elif prices.backward:
                 again = {kind: self._again_s(view, count, level, kind) for kind in least}

@@ -16,7 +16,7 @@ from shardc.planner.prices.derived import interpolated, most_alike, shares
 from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.points import derived_from
-from shardc.planner.prices.ranges import mixed_s, seconds_and_peaks
+from shardc.planner.prices.ranges import Ranges, mixed_s
 from shardc.planner.prices.transfer_prices import Transfers
 from shardc.planner.prices.views import Views
 from shardc.schedule.registry import schedule_named
@@ -53,7 +53,8 @@ class KnownPrices:
         # View, point -> kind -> microbatches.
         self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
         self._tables: dict[tuple[int, int, int, int, Mesh | None], tuple[Floats, Ints]] = {}
-        self._of_points: dict[tuple[Mesh, int, int, int], tuple[Floats, Floats]] = {}
+        self._of_points: dict[tuple[Mesh, int, int], Ranges] = {}
+        self._near: dict[tuple[int, int], int] = {}
         self._transfers = Transfers(costs, cluster)
         self._held: dict[tuple[str, int, int], int] = {}
         self._ideal: dict[int, tuple[int, LayerCost]] = {}  # kind -> its first price
@@ -64,7 +65,7 @@ class KnownPrices:
         other = KnownPrices(self.costs, self._views, self.cluster, limit, self.backward)
         other._priced, other._ideal = self._priced, self._ideal
         other._tables, other._of_points = self._tables, self._of_points
-        other._transfers, other._held = self._transfers, self._held
+        other._transfers, other._held, other._near = self._transfers, self._held, self._near
         return other
 
     def has(self, count: int) -> bool:
@@ -209,13 +210,14 @@ class KnownPrices:
     def peak_bytes(self, size: int, count: int, held: int, first: int, last: int) -> float:
         """What the fastest way to run a stage on any view holds, up to the limit."""
         view, point = self._choice(size, count, held, first, last)
-        return min(float(self.at_point(view, count, point, held)[1][first, last]), self.limit)
+        peaks = self.at_point(view, count, point).peaks(held)
+        return min(float(peaks[first, last]), self.limit)
 
     def is_fastest(self, size: int, count: int, held: int, first: int, last: int) -> bool:
         """Whether more memory would make a stage no faster."""
         best_s = math.inf
         for view in self.open_views(size):
-            own_s = float(self.at_point(view, count, 0, held)[0][first, last])
+            own_s = float(self.at_point(view, count, 0).seconds[first, last])
             best_s = own_s if self.in_doubt(view) * own_s < best_s else best_s
         return float(self.stage_s(size, count, held)[first, last]) <= best_s * (1.0 + 1e-9)
 
@@ -243,7 +245,8 @@ class KnownPrices:
                 for point, (_, again) in enumerate(self.points):
                     if (view, point) not in self._priced:
                         continue
-                    all_s, peak = self.at_point(view, count, point, held)
+                    of_ranges = self.at_point(view, count, point)
+                    all_s, peak = of_ranges.seconds, of_ranges.peaks(held)
                     seconds = np.where(peak <= self.limit, all_s, np.inf)
                     if looser is not None and looser[0] == again:
                         seconds = np.minimum(
@@ -257,12 +260,12 @@ class KnownPrices:
             self._tables[key] = best, which
         return self._tables[key]
 
-    def at_point(self, view: Mesh, count: int, point: int, held: int) -> tuple[Floats, Floats]:
-        """[first, last layer]: seconds of a microbatch, and peak bytes, at one point."""
-        key = view, count, point, held
+    def at_point(self, view: Mesh, count: int, point: int) -> Ranges:
+        """All ranges of layers at one point."""
+        key = view, count, point
         if key not in self._of_points:
             costs = self.all_costs(view, count, point)
-            self._of_points[key] = seconds_and_peaks(costs, count, held, self.costs.layers.shared)
+            self._of_points[key] = Ranges.of(costs, count, self.costs.layers.shared)
         return self._of_points[key]
 
     def send_s(self, size: int, after: int, crosses: bool, count: int) -> Floats:
@@ -276,6 +279,12 @@ class KnownPrices:
     def near(self, count: int, size: int) -> int:
         """The nearest number of microbatches for which stage functions exist; if possible one that
         says most about the cost on that many devices."""
-        found = {n for kinds in self._priced.values() for counts in kinds.values() for n in counts}
-        alike = most_alike(sorted(found), count, self.costs.rows, size)
-        return min(alike, key=lambda known: abs(math.log(known / count)), default=count)
+        key = count, size
+        if key not in self._near:
+            kinds = self._priced.values()
+            found = {n for of_kind in kinds for counts in of_kind.values() for n in counts}
+            alike = most_alike(sorted(found), count, self.costs.rows, size)
+            self._near[key] = min(
+                alike, key=lambda known: abs(math.log(known / count)), default=count
+            )
+        return self._near[key]

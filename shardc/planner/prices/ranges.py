@@ -1,6 +1,7 @@
 """The seconds and the memory of all ranges of layers."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,22 +33,40 @@ def shared_bytes(costs: Sequence[LayerCost], shared: Shared) -> Floats:
     return found
 
 
-def seconds_and_peaks(
-    costs: Sequence[LayerCost], count: int, held: int, shared: Shared
-) -> tuple[Floats, Floats]:
-    """[first, last layer]: seconds of one of `count` microbatches, and peak bytes with `held` of
-    them in flight; arguments in `shared` (see `Layers`) count once."""
-    memory = [c.memory for c in costs]
-    # Of i..j: what two of them share, so the earlier is i or later and the later j or earlier.
-    twice = np.cumsum(np.cumsum(shared_bytes(costs, shared)[::-1], axis=0)[::-1], axis=1)
-    state = prefix_sums([m.state_bytes for m in memory]) - twice
-    received = np.array([m.received_bytes for m in memory])
-    stash = held * (prefix_sums([m.stash_bytes for m in memory]) + received[:, None])
-    body = range_maxima([m.body_bytes for m in memory])
-    update = range_maxima([m.update_bytes for m in memory])
-    following = prefix_sums([m.next_bytes for m in memory])
-    seconds = prefix_sums([c.forward_s + c.backward_s + c.once_s / count for c in costs])
-    return seconds, state + np.maximum(stash + body, following + update)
+class Ranges(NamedTuple):
+    """Of all ranges of layers, [first, last layer].
+
+    Attributes:
+        seconds: of one microbatch.
+        state, stash, body, update: bytes held all the time, for each microbatch in flight, at most
+            beside these in a microbatch, and in the update.
+    """
+
+    seconds: Floats
+    state: Floats
+    stash: Floats
+    body: Floats
+    update: Floats
+
+    @classmethod
+    def of(cls, costs: Sequence[LayerCost], count: int, shared: Shared) -> "Ranges":
+        """In `count` microbatches; arguments in `shared` (see `Layers`) count once."""
+        memory = [c.memory for c in costs]
+        # Of i..j: what two of them share, so the earlier is i or later and the later j or earlier.
+        twice = np.cumsum(np.cumsum(shared_bytes(costs, shared)[::-1], axis=0)[::-1], axis=1)
+        received = np.array([m.received_bytes for m in memory])
+        return cls(
+            prefix_sums([c.forward_s + c.backward_s + c.once_s / count for c in costs]),
+            prefix_sums([m.state_bytes for m in memory]) - twice,
+            prefix_sums([m.stash_bytes for m in memory]) + received[:, None],
+            range_maxima([m.body_bytes for m in memory]),
+            prefix_sums([m.next_bytes for m in memory])
+            + range_maxima([m.update_bytes for m in memory]),
+        )
+
+    def peaks(self, held: int) -> Floats:
+        """Peak bytes with `held` microbatches in flight."""
+        return np.asarray(self.state + np.maximum(held * self.stash + self.body, self.update))
 
 
 def mixed_s(

@@ -82,6 +82,6 @@ class StagePrices(KnownPrices):
         for other in range(len(self.points)):
             if derived_from(self.points, other) in (point, free_point(self.points, point)):
                 self._priced.setdefault((view, other), {})
-        self._tables.clear()
         self.round += 1
-        self._of_points.clear()
+        for of_other_prices in (self._tables, self._of_points, self._near):
+            of_other_prices.clear()

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from shardc.cluster import Cluster
@@ -13,9 +14,13 @@ from shardc.cost.submeshes import mesh_of
 from shardc.importer.from_jax import import_function
 from shardc.planner.layer_samples import find_layers
 from shardc.planner.prices.derived import most_alike, shares
+from shardc.planner.prices.hopes import Hopes
 from shardc.planner.prices.layer_costs import LayerCosts
+from shardc.planner.prices.stage_prices import StagePrices
+from shardc.planner.prices.views import Views
 from shardc.planner.proposal import by_use
 from shardc.planner.split_cache import Splits
+from shardc.solver.problem.problem import Floats
 
 ROWS = 64
 WIDTHS = (128, 256, 256, 64)
@@ -83,6 +88,29 @@ def test_microbatches_that_leave_devices_without_rows_say_little(
     known: list[int], count: int, expected: list[int]
 ) -> None:
     assert most_alike(known, count, rows=64, devices=4) == expected
+
+
+def test_tables_of_stages_follow_new_prices() -> None:
+    """They are kept until a price is new; so are those of what is hoped for."""
+    cluster = Cluster.load("cpu8")
+    view = mesh_of((4,), range(4))
+    views = Views({4: [view]}, frozenset(), cluster)
+
+    def tables(counts: list[int]) -> tuple[list[Floats], list[Floats], int]:
+        """After the first of the counts is priced, after all are; and the one nearest to 4."""
+        prices = StagePrices(layer_costs(16), views, cluster, 1 << 30, True)
+        hopes, found = Hopes(prices), []
+        for count in counts:
+            prices.ask(view, count, 0)
+            kept = [prices.stage_s(4, 8, held) for held in (1, 2)]
+            found.append([*kept, *(hopes.stage_s(4, 8, held) for held in (1, 2))])
+        return found[0], found[-1], prices.near(4, 4)
+
+    early, late, near = tables([16, 4])
+    _, other_way, _ = tables([4, 16])
+    assert near == 4
+    assert not np.array_equal(early[0], late[0])
+    np.testing.assert_array_equal(late, other_way)
 
 
 def test_layers_are_first_priced_where_all_devices_have_rows() -> None:
