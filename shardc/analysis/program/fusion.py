@@ -10,6 +10,8 @@ Source: the fusion passes of XLA's GPU backend (instruction fusion, multi-output
 normalization fusions of its Triton emitter), seen as one rule.
 """
 
+import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from jax.extend.mlir import ir
@@ -28,6 +30,7 @@ from shardc.rules.allowed_factors import BARRIER
 THROUGH = (ON_THE_FLY - {"stablehlo.constant", "stablehlo.iota"}) | {"stablehlo.dynamic_slice"}
 MOVED = frozenset(("stablehlo.pad", "stablehlo.concatenate", "stablehlo.reverse"))
 CALLS_ALONE = frozenset(("stablehlo.tuple", "stablehlo.get_tuple_element", BARRIER))
+MOST_OPS = 8  # between a value that is computed from constants alone, and these
 
 
 class Traffic(NamedTuple):
@@ -43,21 +46,28 @@ NOTHING = Traffic(0, 0)
 def fused_traffic(function: ir.Operation) -> list[Traffic]:
     """Traffic of each of the function's `planned_ops`, on whole values, for one call of it."""
     found: list[Traffic] = []
-    _Block(ops_of(body(function)), found).run()
+    _Block(ops_of(body(function)), found, {}).run()
     return found
 
 
 def is_fused(op: ir.Operation) -> bool:
     """Whether an op fuses with its neighbours, so that its operands need not be written to memory
     first."""
-    return op.name in THROUGH or _is_nothing(op) or _fuses(op)
+    return op.name in THROUGH or _is_nothing(op, {}) or _fuses(op)
 
 
 class _Block:
-    """The kernels of one block; nested blocks are visited recursively."""
+    """The kernels of one block; nested blocks are visited recursively.
 
-    def __init__(self, ops: list[ir.Operation], found: list[Traffic]) -> None:
-        self.ops, self.found = ops, found
+    Args:
+        found: of the ops before the block; gets those of its own.
+        heights: of the values before it, see `_height`; gets those of its own.
+    """
+
+    def __init__(
+        self, ops: list[ir.Operation], found: list[Traffic], heights: dict[ir.Value, float]
+    ) -> None:
+        self.ops, self.found, self.heights = ops, found, heights
         self.at: dict[ir.Operation, int] = {}
         self.level: dict[ir.Value, int] = {}  # most unfused ops on any path to a value
         self.kernel: dict[ir.Operation, int] = {}
@@ -72,7 +82,7 @@ class _Block:
             self.found.append(NOTHING)
             self._enter(op)
             for region in op.regions if op.name in CONTROL_FLOW else ():
-                _Block(ops_of(region.blocks[0]), self.found).run()
+                _Block(ops_of(region.blocks[0]), self.found, self.heights).run()
         for op in self.ops:
             if op in self.kernel:
                 self.members.setdefault(self._root(self.kernel[op]), []).append(op)
@@ -84,13 +94,16 @@ class _Block:
 
     def _enter(self, op: ir.Operation) -> None:
         level = max((self.level.get(operand, 0) for operand in op.operands), default=0)
-        if not (op.name in THROUGH or _is_nothing(op)):
+        results = list(op.results)
+        if results:
+            self.heights.update(dict.fromkeys(results, _height(results[0], self.heights)))
+        if not (op.name in THROUGH or _is_nothing(op, self.heights)):
             if _fuses(op):
                 self._join(op, level)
                 level += not _goes_on(op)
             else:
                 level += op.name not in CALLS_ALONE
-        self.level.update(dict.fromkeys(op.results, level))
+        self.level.update(dict.fromkeys(results, level))
 
     def _join(self, op: ir.Operation, level: int) -> None:
         self.kernel[op] = len(self.joined)
@@ -99,7 +112,7 @@ class _Block:
             maker = defining_op(self._source(operand))
             same = maker in self.kernel and self.level[maker.results[0]] == level
             same = same and maker is not None and _goes_on(maker)
-            if maker is not None and same and not _is_made_of_nothing(operand):
+            if maker is not None and same and not self._is_made_of_nothing(operand):
                 self.joined[self._root(self.kernel[op])] = self._root(self.kernel[maker])
 
     def _root(self, kernel: int) -> int:
@@ -121,13 +134,24 @@ class _Block:
             value = maker.operands[0]
         return value
 
+    def _is_made_of_nothing(self, value: ir.Value) -> bool:
+        return _height(value, self.heights) <= MOST_OPS
+
+    def _runs_alone(self, op: ir.Operation) -> bool:
+        return not (
+            op.name in THROUGH
+            or _is_nothing(op, self.heights)
+            or op.name in CONTROL_FLOW
+            or op.name in CALLS_ALONE
+        )
+
     # ---- prices ----
 
     def _price_alone(self) -> None:
         """Ops outside fused kernels, and casts of their operands and of what their regions capture,
         which are kernels of one op."""
         for op in self.ops:
-            if op not in self.kernel and op in self.at and _runs_alone(op):
+            if op not in self.kernel and op in self.at and self._runs_alone(op):
                 cost = op_cost(op)
                 self.found[self.at[op]] = Traffic(cost.bytes_read + cost.bytes_written, 1)
             if op in self.kernel or op.name in THROUGH:
@@ -137,7 +161,9 @@ class _Block:
                 while maker is not None and maker.name in THROUGH - {"stablehlo.convert"}:
                     maker = defining_op(maker.operands[0])
                 cast = maker is not None and maker.name == "stablehlo.convert" and maker in self.at
-                kept = defining_op(source) not in self.kernel and not _is_made_of_nothing(operand)
+                kept = defining_op(source) not in self.kernel and not self._is_made_of_nothing(
+                    operand
+                )
                 if cast and kept and maker is not None:
                     read = _read_bytes(maker.operands[0], source)
                     written = bytes_of(maker.results[0])
@@ -155,7 +181,7 @@ class _Block:
                 source = self._source(operand)
                 maker = defining_op(source)
                 inside = maker is not None and self._kernel_of(maker) == own
-                if inside or position in skipped or _is_made_of_nothing(operand):
+                if inside or position in skipped or self._is_made_of_nothing(operand):
                     continue
                 wanted = _read_bytes(operand, source)
                 num_bytes += max(wanted - read.get(source, 0), 0)
@@ -195,25 +221,29 @@ def _read_bytes(operand: ir.Value, source: ir.Value) -> int:
     return elements * (bytes_of(source) // max(num_elements(source), 1))
 
 
-def _is_made_of_nothing(value: ir.Value, depth: int = 8) -> bool:
-    """Whether `value` is computed from constants and iotas alone, as masks are."""
+def _height(value: ir.Value, known: Mapping[ir.Value, float], most: int = MOST_OPS) -> float:
+    """The ops on the longest path to a value that is computed from constants and iotas alone, as
+    masks are; inf for others, and above `most`.
+
+    Args:
+        known: of values before it.
+    """
+    if value in known:
+        return known[value]
     maker = defining_op(value)
-    if maker is None or depth == 0:
-        return False
+    if maker is None or most == 0:
+        return math.inf
     if maker.name in MADE_OF_NOTHING:
-        return (
-            maker.name == "stablehlo.iota"
-            or num_elements(value) <= 1
-            or splat_text(maker) is not None
-        )
+        alike = maker.name == "stablehlo.iota" or num_elements(value) <= 1
+        return 1.0 if alike or splat_text(maker) is not None else math.inf
     if maker.name not in THROUGH and maker.name not in FUSED:
-        return False
-    return all(_is_made_of_nothing(operand, depth - 1) for operand in maker.operands)
+        return math.inf
+    return 1.0 + max((_height(each, known, most - 1) for each in maker.operands), default=0.0)
 
 
-def _is_nothing(op: ir.Operation) -> bool:
+def _is_nothing(op: ir.Operation, known: Mapping[ir.Value, float]) -> bool:
     return op.name in MADE_OF_NOTHING or (
-        op.name in FUSED and len(op.results) == 1 and _is_made_of_nothing(op.results[0])
+        op.name in FUSED and len(op.results) == 1 and _height(op.results[0], known) <= MOST_OPS
     )
 
 
@@ -236,9 +266,3 @@ def _goes_on(op: ir.Operation) -> bool:
     dims = sorted(int(d) for d in ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
     rank = len(shape_of(op.operands[0]))
     return dims == list(range(rank - len(dims), rank))
-
-
-def _runs_alone(op: ir.Operation) -> bool:
-    return not (
-        op.name in THROUGH or _is_nothing(op) or op.name in CONTROL_FLOW or op.name in CALLS_ALONE
-    )

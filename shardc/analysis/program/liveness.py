@@ -8,6 +8,8 @@ from shardc.ir.walk import CONTROL_FLOW, body, ops
 from shardc.plan.function_kind import FunctionKind
 from shardc.rules.allowed_factors import BARRIER
 
+FUSED_INTO = FUSED | {"stablehlo.reduce"}  # the users of a value that an update never stores
+
 
 class Liveness:
     """The last use of each value of a function, as a position among its `planned_ops`.
@@ -43,7 +45,7 @@ class Liveness:
         if not self._updates or op.name not in FUSED or len(op.results) != 1:
             return False
         users = [use.owner.operation for use in op.results[0].uses]
-        return len(users) == 1 and users[0].name in FUSED | {"stablehlo.reduce"}
+        return len(users) == 1 and users[0].name in FUSED_INTO
 
     def last_use(self, value: ir.Value, made: int) -> int:
         """Position of the last op that needs `value`; `made` if there is none."""

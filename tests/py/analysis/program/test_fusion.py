@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from shardc.analysis.program.fusion import Traffic, fused_traffic
 from shardc.ir.context import make_context, parse
@@ -74,6 +75,17 @@ def test_a_causal_mask_is_made_where_it_is_used():
 
     x = jnp.ones((64, 64))
     assert total(masked, x) == (2 * 64 * 64 * 4, 1)
+
+
+@pytest.mark.parametrize(("ops", "launches"), [(7, 1), (8, 2)])
+def test_what_takes_more_than_eight_ops_from_constants_is_written(ops, launches):
+    def function(x):
+        weights = jax.lax.broadcasted_iota(jnp.float32, (32, 32), 0)
+        for _ in range(ops):  # with as many paths as 2 ** ops
+            weights = weights * weights
+        return x @ weights
+
+    assert total(function, X).launches == launches
 
 
 def test_a_cast_in_front_of_a_product_is_a_kernel_and_one_of_a_constant_is_not():
